@@ -1,0 +1,1 @@
+"""Standpipe serves the tables that Spark streams keep, and keeps serving them while servers die."""

@@ -1,0 +1,284 @@
+"""Every id and every frozen record that crosses a wire, a file or a folder of this package.
+
+Terms are defined once, in docs/ARCHITECTURE.md ("Words"). Units stand last in a name. Three
+different things count upwards and are never called plain "epoch" outside their module:
+*lease epoch* (a query's writer), *leader epoch* (Raft), *assignment epoch*.
+
+Not here: behaviour. A record that decides something belongs into `sql`, `control` or `data`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal, NewType
+
+import msgspec
+
+NodeId = NewType("NodeId", str)  # name of a node, unique in a cluster: "node-1"
+Offset = NewType("Offset", int)  # position in one Kafka partition, 0-based; the next one wanted
+BatchId = NewType("BatchId", int)  # Spark's batch id within one persistent query, 0-based
+LeaseEpoch = NewType("LeaseEpoch", int)  # fences the writers of one query; grows, starts at 1
+AssignmentEpoch = NewType("AssignmentEpoch", int)
+LogIndex = NewType("LogIndex", int)  # 1-based place of a command in the metadata log
+
+NO_BATCH = BatchId(-1)  # no whole batch is known: before the first, or after a compacted range
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """Base of all records: immutable, by keyword, tolerant of fields that a newer peer adds."""
+
+
+# ---------------------------------------------------------------- tables, streams and queries
+
+
+class Column(Record, frozen=True, kw_only=True):
+    """A column of a stream or table. `type` is ksqlDB's spelling, e.g. ``ARRAY<STRING>``."""
+
+    name: str
+    type: str
+    is_key: bool = False
+
+
+class Window(Record, frozen=True, kw_only=True):
+    """A window clause after analysis. Unset grace = max(24 h - size, 0) (ksqlDB)."""
+
+    kind: Literal["TUMBLING", "HOPPING", "SESSION"]
+    size_ms: int
+    advance_ms: int
+    grace_ms: int
+    retention_ms: int
+
+
+class Source(Record, frozen=True, kw_only=True):
+    """A stream or a table that statements can name. `columns`: key columns first."""
+
+    name: str
+    kind: Literal["STREAM", "TABLE"]
+    columns: tuple[Column, ...]
+    topic: str
+    partitions: int
+    key_format: str
+    value_format: str
+    statement: str
+    window: Window | None = None
+    timestamp_column: str | None = None
+    timestamp_format: str | None = None
+    wrap_single_value: bool = True
+    value_delimiter: str = ","
+    #: id of the persistent query that writes it; None: somebody else writes the topic
+    query_id: str | None = None
+    #: names its stores and its lags for ever; a re-created table has another one
+    table_id: str | None = None
+    generation: int = 1
+    #: replicas are kept and pull queries are answered (CTAS; later CREATE SOURCE TABLE)
+    is_materialized: bool = False
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if column.is_key)
+
+    @property
+    def value_columns(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if not column.is_key)
+
+
+class SparkInput(Record, frozen=True, kw_only=True):
+    """A topic that a query reads, and the view under which its SQL sees the parsed rows."""
+
+    source: str
+    topic: str
+    view: str
+    columns: tuple[Column, ...]
+    key_format: str
+    value_format: str
+    timestamp_column: str | None = None
+    timestamp_format: str | None = None
+    wrap_single_value: bool = True
+    value_delimiter: str = ","
+    #: watermark delay of this input; None: the query keeps no windows
+    watermark_delay_ms: int | None = None
+
+
+class SparkPlan(Record, frozen=True, kw_only=True):
+    """What a persistent query runs, stored with its statement so that a newer Standpipe cannot
+    make a checkpoint unreadable by translating differently (DESIGN section 3).
+
+    `sql` is Spark SQL over the views of `inputs`. Its result has, in this order: the key columns;
+    `WINDOWSTART` and `WINDOWEND` (BIGINT, ms) if windowed; the value columns; `__ROWTIME` (BIGINT,
+    ms); `__LIVE` (BOOLEAN: false makes the row a tombstone, as HAVING does).
+    """
+
+    version: int
+    inputs: tuple[SparkInput, ...]
+    sql: str
+    output_mode: Literal["update", "append"]
+    is_windowed: bool
+
+
+class PersistentQuery(Record, frozen=True, kw_only=True):
+    """A running statement. `state` is what is wanted; what a pipeline reports is QueryStatus."""
+
+    query_id: str
+    sink: str
+    sources: tuple[str, ...]
+    statement: str
+    plan: SparkPlan
+    state: Literal["RUNNING", "PAUSED"] = "RUNNING"
+
+
+class QueryStatus(Record, frozen=True, kw_only=True):
+    """What a pipeline says of one of its queries, once a second. Never in the log."""
+
+    query_id: str
+    state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED"]
+    #: stable name where the state needs one: CHECKPOINT_MISMATCH, DATA_LOSS, ...
+    reason: str = ""
+    message: str = ""
+    lease_epoch: LeaseEpoch = LeaseEpoch(0)
+    batch: BatchId = NO_BATCH
+    input_rows_per_second: float = 0.0
+    bad_records: int = 0
+    late_records: int = 0
+    at_ms: int = 0
+
+
+# ------------------------------------------------------------------------ nodes and placement
+
+
+class NodeInfo(Record, frozen=True, kw_only=True):
+    """A member of the cluster. Addresses are `host:port`, as other processes should dial them."""
+
+    node_id: NodeId
+    public: str  # clients: HTTP workers
+    internal: str  # control: log, lags, quorum
+    peer: str  # forwards from other nodes: HTTP workers, a lane of their own
+    incarnation: str  # identity of its data directory (the sources' directory id)
+    tags: dict[str, str] = {}
+
+
+class Placement(Record, frozen=True, kw_only=True):
+    """Replicas of one table partition, the active first."""
+
+    table_id: str
+    generation: int
+    partition: int
+    replicas: tuple[NodeId, ...]
+
+
+class Assignment(Record, frozen=True, kw_only=True):
+    """Who holds what, as committed in the metadata log."""
+
+    epoch: AssignmentEpoch = AssignmentEpoch(0)
+    placements: tuple[Placement, ...] = ()
+
+
+class Snapshot(Record, frozen=True, kw_only=True):
+    """What control publishes to the workers and the tailer of its node (`run/snapshot`, msgpack,
+    replaced by rename). `stamp` only grows, also over restarts; an old one is still in order."""
+
+    stamp: int
+    node_id: NodeId
+    service_id: str
+    cluster_id: str
+    log_index: LogIndex
+    log_holder: NodeId
+    nodes: tuple[NodeInfo, ...]
+    sources: tuple[Source, ...]
+    queries: tuple[PersistentQuery, ...]
+    assignment: Assignment
+    query_statuses: tuple[QueryStatus, ...] = ()
+    #: instant on this node's boot clock at which control wrote this
+    published_boot_ms: int = 0
+
+
+# ------------------------------------------------------------------------- the commit protocol
+
+
+class Commit(Record, frozen=True, kw_only=True):
+    """Names what one foreachBatch call wrote. Only an exact match is ever visible (DESIGN 3).
+
+    Fields are those of a record's `sp-commit` header: 8 bytes lease epoch, 8 bytes batch,
+    8 bytes attempt, each big-endian.
+    """
+
+    lease_epoch: LeaseEpoch
+    batch: BatchId
+    attempt: int  # random 64-bit nonce, new for every foreachBatch call
+
+
+class Progress(Record, frozen=True, kw_only=True):
+    """A progress record: batch `commit.batch` of `query_id` is committed up to `sinks`.
+
+    Key in the progress topic: JSON ``[query_id, batch]``. A fence (a new lease holder announces
+    itself before its first batch) has batch NO_BATCH, no sinks and the key ``[query_id, -epoch]``.
+    """
+
+    query_id: str
+    commit: Commit
+    #: source topic -> partition -> offset up to which its events are in the batch
+    sources: dict[str, dict[int, int]] = {}
+    #: partition of the table topic -> end offset that covers the batch
+    sinks: dict[int, int] = {}
+    #: partition -> offset below which every foreign record has been repaired
+    clean_through: dict[int, int] = {}
+    watermark_ms: int = 0
+    #: instant at which Spark chose the batch's source offsets (Unix ms, driver's clock)
+    batch_started_ms: int = 0
+    committed_at_ms: int = 0
+
+
+class ReplicaState(IntEnum):
+    """States of a replica (DESIGN section 3). Only CATCHING_UP and RUNNING answer."""
+
+    ABSENT = 0
+    BOOTSTRAP = 1  # no whole batch yet
+    CATCHING_UP = 2  # whole at an older batch
+    RUNNING = 3
+    DATA_LOSS = 4  # position beyond the committed end: the topic is not the one that was read
+    FAILED = 5
+
+    @property
+    def answers(self) -> bool:
+        return self in (ReplicaState.CATCHING_UP, ReplicaState.RUNNING)
+
+
+class ReplicaStatus(Record, frozen=True, kw_only=True):
+    """A status page: what the tailer says of one replica, read by workers without a lock."""
+
+    state: ReplicaState
+    position: Offset  # A(p): everything committed below it is applied
+    committed_end: Offset  # C(p): newest valid progress record; -1: none heard of yet
+    log_end: Offset  # end of the Kafka partition, whoever wrote it; -1: unknown
+    batch: BatchId  # batch that the rows show; NO_BATCH: between batches after compaction
+    lease_epoch: LeaseEpoch
+    #: last instant on this node's boot clock with Kafka heard and A = C; 0: never
+    confirmed_boot_ms: int
+    #: batch_started_ms of the batch that is shown; 0: unknown
+    source_instant_ms: int
+    foreign_records: int  # seen and left out since the store was made
+    rows: int
+    watermark_ms: int
+
+    @property
+    def offset_lag(self) -> int | None:
+        """Records behind the committed end, >= 0; None while no committed end is known."""
+        return None if self.committed_end < 0 else max(0, self.committed_end - self.position)
+
+
+# --------------------------------------------------------------------------------- the log
+
+
+class LogEntry(Record, frozen=True, kw_only=True):
+    """One command of the metadata log as it travels to followers (`GET /log`)."""
+
+    index: LogIndex
+    command: msgspec.Raw  # msgpack of a control.catalog command
+
+
+class LogPage(Record, frozen=True, kw_only=True):
+    """Answer of `GET /log?from=N`: entries from N on, and the last index that is committed."""
+
+    entries: tuple[LogEntry, ...]
+    last_index: LogIndex
+    holder: NodeId
+    cluster_id: str

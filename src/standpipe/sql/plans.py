@@ -1,0 +1,125 @@
+"""What a statement means once it has been analysed: the frozen results of `analyzer.analyze`.
+
+A plan names only things that exist (or will, when it is carried out) and holds typed values; it
+needs no second look at the text. `control.ddl` turns those that change the catalog into commands.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from standpipe.model import PersistentQuery, Record, Source
+
+#: A typed SQL value: None, bool, int, float, str, bytes or Decimal, as the column's type asks.
+Value = object
+
+
+class CreateSourcePlan(Record, frozen=True, kw_only=True):
+    """CREATE STREAM or TABLE over a topic. `source.partitions` is final.
+
+    `create_topic` says that PARTITIONS was given: the reconciler makes the topic if it is absent.
+    """
+
+    source: Source
+    or_replace: bool = False
+    if_not_exists: bool = False
+    create_topic: bool = False
+
+
+class CreateTableAsPlan(Record, frozen=True, kw_only=True):
+    """CREATE TABLE … AS SELECT: a new table, the query that fills it, and its topic."""
+
+    source: Source
+    query: PersistentQuery
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+class DropPlan(Record, frozen=True, kw_only=True):
+    """DROP STREAM or TABLE. A query that writes it is terminated with it (as ksqlDB ≥ 0.18)."""
+
+    name: str
+    kind: Literal["STREAM", "TABLE"]
+    exists: bool
+    delete_topic: bool = False
+
+
+class TerminatePlan(Record, frozen=True, kw_only=True):
+    """TERMINATE of one query, or of all where `query_id` is None."""
+
+    query_id: str | None
+
+
+class InsertValuesPlan(Record, frozen=True, kw_only=True):
+    """INSERT INTO … VALUES: one row, full width, in the order of `source.columns`.
+
+    `rowtime_ms` None: the time of writing.
+    """
+
+    source: Source
+    values: tuple[Value, ...]
+    rowtime_ms: int | None = None
+
+
+class ShowPlan(Record, frozen=True, kw_only=True):
+    """SHOW or LIST of something that the catalog or the registry of keys can answer."""
+
+    what: Literal["STREAMS", "TABLES", "QUERIES", "TOPICS", "FUNCTIONS", "PROPERTIES"]
+    extended: bool = False
+
+
+class DescribePlan(Record, frozen=True, kw_only=True):
+    """DESCRIBE of one stream or table."""
+
+    source: Source
+    extended: bool = False
+
+
+class SetPropertyPlan(Record, frozen=True, kw_only=True):
+    """SET 'key'='value' (or UNSET where `value` is None) for the rest of the request."""
+
+    name: str
+    value: str | None
+
+
+class PullPlan(Record, frozen=True, kw_only=True):
+    """A key lookup: which keys of which table, in which windows, and what of each row is shown.
+
+    The full row is: key columns, then WINDOWSTART and WINDOWEND if windowed, then value columns.
+    `projection` indexes into it; ROWTIME has the index `rowtime_index` = its length. None means
+    the full row, which `data.pull` splices without decoding it.
+    """
+
+    source: Source
+    keys: tuple[tuple[Value, ...], ...]
+    schema: str  # ksqlDB's header string, e.g. "`ID` STRING KEY, `N` BIGINT"
+    column_names: tuple[str, ...]
+    column_types: tuple[str, ...]
+    projection: tuple[int, ...] | None = None
+    #: inclusive bounds in ms; None: unbounded
+    window_start_low_ms: int | None = None
+    window_start_high_ms: int | None = None
+    window_end_low_ms: int | None = None
+    window_end_high_ms: int | None = None
+    limit: int | None = None
+
+    @property
+    def full_row_width(self) -> int:
+        return len(self.source.columns) + (2 if self.source.window else 0)
+
+    @property
+    def rowtime_index(self) -> int:
+        return self.full_row_width
+
+
+Plan = (
+    CreateSourcePlan
+    | CreateTableAsPlan
+    | DropPlan
+    | TerminatePlan
+    | InsertValuesPlan
+    | ShowPlan
+    | DescribePlan
+    | SetPropertyPlan
+    | PullPlan
+)
