@@ -1,0 +1,94 @@
+"""Statement → plan: `analyze`, the one entrance; a table of who does which statement.
+
+What Standpipe cannot do yet is refused here by name, so that nothing is half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from standpipe.errors import StatementError
+from standpipe.model import Source
+from standpipe.sql import ddl, inserts, pull_plan, query, statements
+from standpipe.sql.ast import Query, Statement
+from standpipe.sql.context import Context
+from standpipe.sql.plans import (
+    DescribePlan,
+    Plan,
+    SetPropertyPlan,
+    ShowPlan,
+    TerminatePlan,
+)
+from standpipe.sql.refusals import located, nearest, unknown_name, unsupported
+from standpipe.sql.statements import ControlQuery, Describe, SetProperty, Show
+
+__all__ = ["Context", "analyze"]
+
+Sources = Mapping[str, Source]
+_SHOWN: Final = frozenset({"STREAMS", "TABLES", "QUERIES", "TOPICS", "FUNCTIONS", "PROPERTIES"})
+
+
+def analyze(statement: Statement, sources: Sources, context: Context) -> Plan:
+    """What the statement means. Raises StatementError (or a kind of it), its position counted in
+    `statement.text`."""
+    handler = _HANDLERS.get(type(statement))
+    try:
+        if handler is None:
+            raise unsupported(_NOT_YET[type(statement)], statement.at)
+        return handler(statement, sources, context)
+    except StatementError as error:
+        raise located(error, statement) from None
+
+
+def _terminate(statement: ControlQuery, _sources: Sources, _context: Context) -> Plan:
+    if statement.action != "TERMINATE":
+        raise unsupported(statement.action, statement.at)
+    return TerminatePlan(query_id=statement.query_id)
+
+
+def _show(statement: Show, _sources: Sources, _context: Context) -> Plan:
+    what = statement.what.removeprefix("ALL ")
+    if what not in _SHOWN:
+        raise unsupported(f"SHOW {what}", statement.at)
+    return ShowPlan(what=cast("Any", what), extended=statement.extended)
+
+
+def _describe(statement: Describe, sources: Sources, _context: Context) -> Plan:
+    source = sources.get(statement.name)
+    if source is None:
+        message = f"Could not find STREAM/TABLE '{statement.name}' in the Metastore"
+        raise unknown_name(message, statement.at, nearest(statement.name, sources))
+    return DescribePlan(source=source, extended=statement.extended)
+
+
+def _set_property(statement: SetProperty, _sources: Sources, _context: Context) -> Plan:
+    return SetPropertyPlan(name=statement.name, value=statement.value)
+
+
+_HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
+    statements.CreateSource: ddl.create_source,
+    statements.CreateAs: query.create_table_as,
+    statements.DropSource: lambda statement, sources, _: ddl.drop(statement, sources),
+    statements.InsertValues: lambda statement, sources, _: inserts.insert_values(
+        statement, sources
+    ),
+    statements.ControlQuery: _terminate,
+    statements.Show: _show,
+    statements.Describe: _describe,
+    statements.SetProperty: _set_property,
+    Query: pull_plan.pull,
+}
+_NOT_YET: Final[dict[type, str]] = {
+    statements.InsertSelect: "INSERT INTO … SELECT",
+    statements.CreateType: "CREATE TYPE",
+    statements.DropType: "DROP TYPE",
+    statements.AlterSource: "ALTER STREAM or TABLE",
+    statements.AlterSystem: "ALTER SYSTEM",
+    statements.DescribeAll: "DESCRIBE STREAMS or TABLES",
+    statements.DescribeFunction: "DESCRIBE FUNCTION",
+    statements.Explain: "EXPLAIN",
+    statements.Define: "DEFINE or UNDEFINE",
+    statements.PrintTopic: "PRINT",
+    statements.AssertTopic: "ASSERT TOPIC",
+}

@@ -1,0 +1,117 @@
+"""SELECT without EMIT CHANGES → PullPlan: which keys, which windows, which columns.
+
+Only key lookups so far: every key column must be bound by = or IN. What ksqlDB would answer with a
+scan of the table is refused with the words it has for servers whose table scans are switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from standpipe.model import Source
+from standpipe.sql import ast
+from standpipe.sql.ast import Query
+from standpipe.sql.context import Context
+from standpipe.sql.plans import PullPlan
+from standpipe.sql.pull_columns import HELP, PullNames, shown_columns
+from standpipe.sql.pull_predicate import Predicate
+from standpipe.sql.pull_template import PullTemplate, Slot
+from standpipe.sql.refusals import refusal, unsupported
+from standpipe.sql.scope import find_source
+
+ENABLE: Final = "ksql.pull.queries.enable"
+ENABLE_LIMIT: Final = "ksql.query.pull.limit.clause.enabled"
+#: Session properties that this module reads: a request that sets one is planned by itself.
+PROPERTIES: Final = frozenset({ENABLE, ENABLE_LIMIT})
+
+
+def pull(query: Query, sources: Mapping[str, Source], context: Context) -> PullPlan:
+    """The plan of a pull query, its literals in place."""
+    template = compile_pull(query, sources, context)
+    return template.bind(literal_values(query, template))
+
+
+def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) -> PullTemplate:
+    """The plan without its literals. Raises StatementError with positions in the whole text."""
+    _refuse_clauses(query, context)
+    source = find_source(query.relation.name, sources, query.relation.at)
+    _check_queryable(source, query)
+    names = PullNames.of(source, query.relation.alias)
+    shown = shown_columns(query, names)
+    limit = _limit(query, context)
+    predicate = Predicate(names, query.where)
+    predicate.read()
+    plan = PullPlan(
+        source=source,
+        keys=(),
+        schema=shown.schema,
+        column_names=shown.names,
+        column_types=shown.types,
+        projection=shown.projection,
+    )
+    return predicate.template(plan, limit)
+
+
+def literal_values(query: Query, template: PullTemplate) -> list[object]:
+    """The values of the template's slots as they stand in the text, without their signs."""
+    found: dict[int, object] = {}
+    for node, _ in ast.walk((query.where, query.limit)):
+        if isinstance(node, ast.LiteralValue):
+            is_negative = node.text.startswith("-")
+            found[node.at.offset] = -cast("Any", node.value) if is_negative else node.value
+    return [found[slot.offset] for slot in template.slots]
+
+
+def _refuse_clauses(query: Query, context: Context) -> None:
+    if query.emit is not None:
+        raise unsupported("A push query (EMIT CHANGES)", query.at)
+    if not context.flag(ENABLE, default=True):
+        raise refusal(
+            f"Pull queries are disabled. Please set {ENABLE}=true to enable this feature.{HELP}",
+            query.at,
+        )
+    clauses = {
+        "JOIN": query.joins,
+        "WINDOW": query.window,
+        "GROUP BY": query.group_by,
+        "PARTITION BY": query.partition_by,
+        "HAVING": query.having,
+    }
+    for clause, given in clauses.items():
+        if given:
+            raise refusal(f"Pull queries don't support {clause} clauses.{HELP}", query.at)
+
+
+def _check_queryable(source: Source, query: Query) -> None:
+    at = query.relation.at
+    if source.kind == "STREAM":
+        raise unsupported("A pull query on a stream", at)
+    if not source.is_materialized:
+        name = source.name
+        raise refusal(
+            f"The `{name}` table isn't queryable. To derive a queryable table, you can do"  # noqa: S608 - a message
+            f" 'CREATE TABLE QUERYABLE_{name} AS SELECT * FROM {name}'.{HELP}",
+            at,
+        )
+
+
+def _limit(query: Query, context: Context) -> Slot | None:
+    limit = query.limit
+    if limit is None:
+        return None
+    if not context.flag(ENABLE_LIMIT, default=True):
+        raise refusal(
+            "LIMIT clause in pull queries is currently disabled. You can enable them by setting"
+            f" {ENABLE_LIMIT}=true.{HELP}",
+            limit.at,
+        )
+    if limit.kind not in ("INTEGER", "BIGINT"):
+        raise refusal(
+            "Failed to prepare statement: Value must be integer for command: LIMIT", limit.at
+        )
+    if limit.text.startswith("-"):
+        raise refusal(
+            f"Pull queries don't support negative integers in the LIMIT clause.{HELP}", limit.at
+        )
+    return Slot(limit.at.offset, int)

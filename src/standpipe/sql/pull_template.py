@@ -1,0 +1,113 @@
+"""A pull query with its literals taken out: what the shape cache keeps and fills again.
+
+`slots` are the literals in the order of the text. `bind` puts values into them: each is coerced to
+the type of its key column or bound, then keys and bounds are worked out. Nothing here sees text.
+Everything that is the same for all values is worked out when the template is made, not in `bind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final, Literal, cast
+
+import msgspec
+
+from standpipe.sql.plans import PullPlan
+
+#: Turns a literal's value into what its place wants; raises StatementError where it does not fit.
+Coercion = Callable[[Any], Any]
+#: Index into the values of the slots, with the constants behind them.
+Place = int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A literal of the text. `offset`: of its quote or first digit; a sign stands before it."""
+
+    offset: int
+    coerce: Coercion
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """`column operator value` on WINDOWSTART or WINDOWEND."""
+
+    column: Literal["WINDOWSTART", "WINDOWEND"]
+    operator: str
+    place: Place
+
+
+_FIELDS: Final = {"WINDOWSTART": "window_start", "WINDOWEND": "window_end"}
+_LOW: Final = {"=": 0, ">=": 0, ">": 1}  # what to add for the lowest value that is in
+_HIGH: Final = {"=": 0, "<=": 0, "<": -1}
+
+
+def _folded(slot: Slot) -> Coercion:
+    """The slot's coercion with its sign applied first."""
+    coerce = slot.coerce
+    return (lambda value: coerce(-value)) if slot.negated else coerce
+
+
+@dataclass(frozen=True, slots=True)
+class PullTemplate:
+    """`terms`: per key column, the lists of values that it must be in (AND of INs)."""
+
+    plan: PullPlan
+    slots: tuple[Slot, ...]
+    constants: tuple[object, ...]
+    terms: tuple[tuple[tuple[Place, ...], ...], ...]
+    bounds: tuple[Bound, ...] = ()
+    limit: Place | None = None
+    #: per slot, its coercion with the sign folded in
+    _coercions: tuple[Coercion, ...] = field(init=False)
+    #: the only value of each key column, where each has one: the common case
+    _row: tuple[Place, ...] | None = field(init=False)
+    #: field of the plan, what to add, from where, and whether it bounds from below
+    _limits: tuple[tuple[str, int, Place, bool], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        is_row = all(len(terms) == 1 and len(terms[0]) == 1 for terms in self.terms)
+        row = tuple(terms[0][0] for terms in self.terms) if is_row else None
+        limits: list[tuple[str, int, Place, bool]] = []
+        for bound in self.bounds:
+            name = _FIELDS[bound.column]
+            if bound.operator in _LOW:
+                limits.append((f"{name}_low_ms", _LOW[bound.operator], bound.place, True))
+            if bound.operator in _HIGH:
+                limits.append((f"{name}_high_ms", _HIGH[bound.operator], bound.place, False))
+        object.__setattr__(self, "_coercions", tuple(map(_folded, self.slots)))
+        object.__setattr__(self, "_row", row)
+        object.__setattr__(self, "_limits", tuple(limits))
+
+    @property
+    def key_coercion(self) -> Coercion | None:
+        """The coercion of the only literal, where that is the only key: the commonest case."""
+        is_single = len(self.slots) == 1 and self._row == (0,) and not self.bounds
+        return self._coercions[0] if is_single else None
+
+    def bind(self, values: Sequence[object]) -> PullPlan:
+        """The plan with `values`, one per slot, signs not yet applied."""
+        given = [coerce(value) for coerce, value in zip(self._coercions, values, strict=True)]
+        given += self.constants
+        if self._row is not None:
+            keys: tuple[tuple[object, ...], ...] = (tuple([given[place] for place in self._row]),)
+        else:
+            keys = tuple(product(*(_common(terms, given) for terms in self.terms)))
+        changes: dict[str, object] = {"keys": keys}
+        for name, add, place, is_low in self._limits:
+            bound = cast("int", given[place]) + add
+            known = cast("int", changes.get(name, bound))
+            changes[name] = max(bound, known) if is_low else min(bound, known)
+        if self.limit is not None:
+            changes["limit"] = given[self.limit]
+        return msgspec.structs.replace(self.plan, **changes)
+
+
+def _common(terms: tuple[tuple[Place, ...], ...], given: list[object]) -> list[object]:
+    """Values that are in every term, each once, in the order of the first."""
+    first, *others = [[given[place] for place in term] for term in terms]
+    kept = dict.fromkeys(first)
+    return [value for value in kept if all(value in other for other in others)]

@@ -1,0 +1,180 @@
+"""Typed expressions and aggregations → Spark SQL over the temporary views, as SparkPlan wants it.
+
+Assumes spark.sql.ansi.enabled=false, spark.sql.caseSensitive=true and session time zone UTC. Only
+templates of this package and escaped constants get into the text: no name or value of a user can
+end a literal, start a `${…}` substitution or name a path.
+
+Shape of an aggregation: the inner query filters and computes the keys (`__KEY_0`, …), the outer one
+groups. So a grouping expression is computed once, whatever the SELECT list does with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from standpipe.model import Column, Source, SparkInput, SparkPlan, Window
+from standpipe.sql.expressions import spark_name
+from standpipe.sql.refusals import refusal
+from standpipe.sql.typed import Column as TypedColumn
+from standpipe.sql.typed import Constant, Operation, Typed, WindowBound, rewrite
+from standpipe.sql.types import SqlType, quoted
+
+#: Version of SparkPlan that this module writes.
+VERSION: Final = 1
+#: Spark's literal escapes. A `$` could begin ${…}, which spark.sql substitutes inside literals too.
+_ESCAPES: Final = str.maketrans(
+    {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\n": "\\n", "\r": "\\r", "\0": "\\u0000"}
+)
+_BOUNDS: Final = {
+    "WINDOWSTART": "unix_millis(window.start)",
+    "WINDOWEND": "unix_millis(window.end)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """SELECT keys, values FROM source [WINDOW] [WHERE] GROUP BY keys [HAVING], typed."""
+
+    source: Source
+    view: str
+    keys: tuple[tuple[str, Typed], ...]  # name in the result, grouping expression
+    values: tuple[tuple[str, Typed], ...]
+    window: Window | None
+    where: Typed | None
+    having: Typed | None
+
+
+def emit(aggregation: Aggregation) -> SparkPlan:
+    """The plan of an aggregation in update mode."""
+    window = aggregation.window
+    source = aggregation.source
+    spark_input = SparkInput(
+        source=source.name,
+        topic=source.topic,
+        view=aggregation.view,
+        columns=source.columns,
+        key_format=source.key_format,
+        value_format=source.value_format,
+        timestamp_column=source.timestamp_column,
+        timestamp_format=source.timestamp_format,
+        wrap_single_value=source.wrap_single_value,
+        value_delimiter=source.value_delimiter,
+        watermark_delay_ms=None if window is None else window.grace_ms,
+    )
+    return SparkPlan(
+        version=VERSION,
+        inputs=(spark_input,),
+        sql=aggregation_sql(aggregation),
+        output_mode="update",
+        is_windowed=window is not None,
+    )
+
+
+def aggregation_sql(aggregation: Aggregation) -> str:
+    grouping = {typed: key_name(index) for index, (_, typed) in enumerate(aggregation.keys)}
+
+    def use_key(node: Typed) -> Typed | None:
+        return TypedColumn(node.type, grouping[node]) if node in grouping else None
+
+    def outer(typed: Typed) -> str:
+        return expression_sql(rewrite(typed, use_key))
+
+    window = aggregation.window
+    selected = [
+        f"{quoted(key_name(index))} AS {quoted(name)}"
+        for index, (name, _) in enumerate(aggregation.keys)
+    ]
+    if window is not None:
+        selected += [f"{sql} AS {quoted(name)}" for name, sql in _BOUNDS.items()]
+    selected += [f"{outer(typed)} AS {quoted(name)}" for name, typed in aggregation.values]
+    selected.append("max(`ROWTIME`) AS `__ROWTIME`")
+    having = aggregation.having
+    live = "true" if having is None else f"coalesce({outer(having)}, false)"
+    selected.append(f"{live} AS `__LIVE`")
+
+    computed = [f"{expression_sql(typed)} AS {quoted(name)}" for typed, name in grouping.items()]
+    where = aggregation.where
+    filtered = "" if where is None else f" WHERE {expression_sql(where)}"
+    inner = f"SELECT *, {', '.join(computed)} FROM {quoted(aggregation.view)}{filtered}"  # noqa: S608 - escaped
+    names = [quoted(name) for name in grouping.values()]
+    present = " AND ".join(f"{name} IS NOT NULL" for name in names)
+    groups = names if window is None else [_window_sql(window), *names]
+    return (
+        f"SELECT {', '.join(selected)} FROM ({inner})"  # noqa: S608 - see the module's first lines
+        f" WHERE {present} GROUP BY {', '.join(groups)}"
+    )
+
+
+def key_name(index: int) -> str:
+    return f"__KEY_{index}"
+
+
+def _window_sql(window: Window) -> str:
+    size = f"'{window.size_ms} milliseconds'"
+    if window.kind == "HOPPING":
+        return f"window(`__TS`, {size}, '{window.advance_ms} milliseconds')"
+    assert window.kind == "TUMBLING", "sessions need an operator of their own"
+    return f"window(`__TS`, {size})"
+
+
+def expression_sql(typed: Typed) -> str:
+    """Spark SQL of one expression."""
+    if isinstance(typed, Operation):
+        parts = [expression_sql(argument) for argument in typed.arguments]
+        return typed.template.format(*parts, all=", ".join(parts))
+    if isinstance(typed, TypedColumn):
+        return identifier_sql(typed.name)
+    if isinstance(typed, WindowBound):
+        return _BOUNDS[typed.name]
+    assert isinstance(typed, Constant), typed
+    return constant_sql(typed.value, typed.type)
+
+
+def identifier_sql(name: str) -> str:
+    """A back-quoted name. Raises StatementError for one that spark.sql would substitute in."""
+    if "${" in name:
+        raise refusal(f"Names with ${{ cannot be used: {name}")
+    return quoted(name)
+
+
+def text_sql(text: str) -> str:
+    """A string literal, escaped: ksqlDB's backslash is plain, Spark's is not."""
+    return "'" + text.translate(_ESCAPES) + "'"
+
+
+def constant_sql(value: object, of: SqlType) -> str:
+    """A literal of type `of`; negative numbers in brackets."""
+    if value is None:
+        return "NULL" if of.base == "NULL" else f"cast(NULL AS {spark_name(of)})"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return text_sql(value)
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, int):
+        return _integer_sql(value, of)
+    if isinstance(value, float):
+        return f"({value!r}D)"
+    if isinstance(value, Decimal):
+        return f"({value:f}BD)"
+    raise refusal(f"A constant of type {of} is not supported yet.")
+
+
+def _integer_sql(value: int, of: SqlType) -> str:
+    """Also DATE (days), TIME and TIMESTAMP (ms), whose values are integers."""
+    if of.base == "DATE":
+        return f"date_from_unix_date({value})"
+    if of.base == "TIMESTAMP":
+        return f"timestamp_millis({value}L)"
+    return f"({value}L)" if of.base == "BIGINT" else f"({value})"
+
+
+def columns_of(plan_columns: Sequence[tuple[str, Typed]], *, is_key: bool) -> tuple[Column, ...]:
+    """The columns that named expressions make."""
+    return tuple(
+        Column(name=name, type=str(typed.type), is_key=is_key) for name, typed in plan_columns
+    )
