@@ -1,0 +1,203 @@
+"""Kafka as the tailer reads it: partitions from an offset, without groups and without decisions.
+
+`PartitionReader` follows any number of partitions through one consumer; what it hears are facts
+(records, the end of a partition, an offset that is not there). `EndProbe` asks a broker for the end
+of one partition without blocking: an answer is how a node knows that it hears Kafka at all.
+
+Options that matter, measured (performance.md, section c): `fetch.queue.backoff.ms` 5 instead of
+1000, because a full local queue otherwise pauses the fetch for a second; batches of about 2,000.
+A topic that does not exist yet is waited for. Not here: producing, admin (`kafka_admin.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import confluent_kafka
+import confluent_kafka.admin
+import structlog
+from confluent_kafka import KafkaError
+
+from standpipe.data.stage import Fetched
+
+_kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
+_admin: Any = confluent_kafka.admin
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+RECORDS_AT_ONCE: Final = 2000
+PROBE_TIMEOUT_S: Final = 2.0
+
+#: also a log that was truncated below what this reader has seen (KIP-320)
+_GONE: Final = frozenset(
+    {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
+)
+
+_READER_OPTIONS: Final[dict[str, object]] = {
+    "group.id": "standpipe-tailer",  # the client wants one; nothing is ever committed to it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",  # an offset that is gone is a fact to report, not to jump over
+    "allow.auto.create.topics": False,
+    "topic.metadata.refresh.interval.ms": 2000,  # notices topics that appear later
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 5,
+    "fetch.message.max.bytes": 4 * 1024 * 1024,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 32 * 1024,
+    "reconnect.backoff.max.ms": 1000,
+    "socket.keepalive.enable": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsHeard:
+    """Records of one partition, offsets ascending."""
+
+    of: Partition
+    records: list[Fetched]
+
+
+@dataclass(frozen=True, slots=True)
+class EndHeard:
+    """The partition ends at `offset`, for now."""
+
+    of: Partition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetGone:
+    """The broker has no record at the offset that was asked for, and never will."""
+
+    of: Partition
+
+
+Heard = RecordsHeard | EndHeard | OffsetGone
+
+
+class PartitionReader:
+    """Reads partitions, each from its own offset. One thread."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._consumer = _kafka.Consumer(
+            {**_READER_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": _say_once()}
+        )
+
+    def start(self, of: Partition, offset: int) -> None:
+        """Read from `offset`; 0 means the beginning, wherever retention has left it."""
+        first = _kafka.OFFSET_BEGINNING if offset == 0 else offset
+        self._consumer.incremental_assign([_kafka.TopicPartition(of.topic, of.partition, first)])
+
+    def stop(self, of: Partition) -> None:
+        self._consumer.incremental_unassign([_kafka.TopicPartition(of.topic, of.partition)])
+
+    def pause(self, of: Partition) -> None:
+        """Fetch no more of it. What was delivered is delivered; the rest is fetched again."""
+        self._consumer.pause([_kafka.TopicPartition(of.topic, of.partition)])
+
+    def resume(self, of: Partition) -> None:
+        self._consumer.resume([_kafka.TopicPartition(of.topic, of.partition)])
+
+    def poll(self, wait_s: float, count: int = RECORDS_AT_ONCE) -> list[Heard]:
+        """What arrived within `wait_s`, at most `count` records, in the order of each partition."""
+        messages: list[Any] = self._consumer.consume(count, wait_s)
+        return list(_facts(messages))
+
+    def log_end(self, of: Partition) -> int:
+        """End of the partition as the last fetch had it, without asking; -1: not known."""
+        _, end = self._consumer.get_watermark_offsets(
+            _kafka.TopicPartition(of.topic, of.partition), cached=True
+        )
+        return int(end) if end >= 0 else -1
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _facts(messages: list[Any]) -> Iterator[Heard]:
+    for (topic, partition), run in groupby(messages, _place):
+        of = Partition(topic, partition)
+        records: list[Fetched] = []
+        for message in run:
+            error = message.error()
+            if error is None:
+                records.append(
+                    (message.offset(), message.key(), message.value(), message.headers())
+                )
+                continue
+            if records:
+                yield RecordsHeard(of, records)
+                records = []
+            yield from _fact_of(error, of, message)
+        if records:
+            yield RecordsHeard(of, records)
+
+
+def _place(message: Any) -> tuple[str, int]:
+    return message.topic(), message.partition()
+
+
+def _fact_of(error: Any, of: Partition, message: Any) -> Iterator[Heard]:
+    code = error.code()
+    if code == KafkaError._PARTITION_EOF:
+        yield EndHeard(of, message.offset())
+    elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        yield OffsetGone(of)
+    else:  # a topic that is not there yet, a broker that is down: the client tries again by itself
+        _log.debug("kafka says", topic=of.topic, partition=of.partition, error=str(error))
+
+
+class EndProbe:
+    """Asks for the end of a partition, one question at a time, and never blocks."""
+
+    def __init__(self, bootstrap_servers: str, of: Partition) -> None:
+        self._admin = _admin.AdminClient(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "reconnect.backoff.max.ms": 1000,
+                "error_cb": _say_once(),
+            }
+        )
+        self._partition = _kafka.TopicPartition(of.topic, of.partition)
+        self._answer: Future[Any] | None = None
+        self._asked_ms = 0
+
+    def tick(self, now_ms: int, every_ms: int) -> tuple[int, int] | None:
+        """(instant of the question, end) when an answer has come since the last call."""
+        if self._answer is not None and self._answer.done():
+            answer, self._answer = self._answer, None
+            if answer.exception() is None:
+                return self._asked_ms, int(answer.result().offset)
+        if self._answer is None and now_ms - self._asked_ms >= every_ms:
+            self._asked_ms = now_ms
+            answers = self._admin.list_offsets(
+                {self._partition: _admin.OffsetSpec.latest()}, request_timeout=PROBE_TIMEOUT_S
+            )
+            self._answer = answers[self._partition]
+            self._admin.poll(0)  # serves error_cb
+        return None
+
+
+def _say_once() -> Callable[[Any], None]:
+    """An error callback that logs what is new: a broker that is away repeats itself."""
+    last: list[str] = []
+
+    def say(error: Any) -> None:
+        if last != [error.name()]:
+            last[:] = [error.name()]
+            _log.warning("kafka", error=str(error))
+
+    return say

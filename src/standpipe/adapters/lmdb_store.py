@@ -1,0 +1,393 @@
+"""Stores: one LMDB environment per table partition, one writer process, any number of readers.
+
+The rules (DESIGN section 3, "Rules that were tried and matter") and where they live:
+
+- rows and meta change in one transaction: `StoreWriter.apply` is the only way rows become visible;
+- nothing is awaited inside a transaction: everything here is synchronous, and a read that may be
+  long (`StoreReader.scan`) opens a new transaction for each chunk, so no reader pins pages;
+- `sync` is off: the changelog is what is durable. A boot id in meta and a marker file `clean`, made
+  only after a sync, tell a store that survived from one that a power loss may have torn;
+- `writemap` is off: it would be 1.6 times faster to write, but on a full disk a store through a
+  map is SIGBUS, the death of the process, where a write is an error that can be reported;
+- the map grows by a protocol: the writer meets MDB_MAP_FULL, aborts, doubles the map and does the
+  transaction again; a reader meets MDB_MAP_RESIZED, adopts the new size and reads again;
+- a buffer is valid only inside its transaction: `get` copies the answer, once;
+- environments must not cross a fork, and a process opens each one once (LMDB's locks are per
+  process): open them where they are used;
+- a store is never deleted under readers: it is marked `retired`, moved aside, deleted later;
+- a meta that names another table, partition or format is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Final, Protocol, Self, cast
+
+import lmdb
+import msgspec
+import structlog
+
+from standpipe.data.positions import STORE_FORMAT, StoreIdentity, StoreMeta
+from standpipe.errors import DataDirectoryRefused, NotReady
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+MAP_BYTES_START: Final = 64 * 1024 * 1024
+READERS_MAX: Final = 512  # slots in the lock file: one for each thread that reads
+SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of a scan
+
+_META_KEY: Final = b"meta"
+_CLEAN: Final = "clean"
+_DATA: Final = "data.mdb"
+_RETIRED: Final = ".retired-"
+
+_DAMAGE: Final = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+)
+
+_meta_decoder = msgspec.msgpack.Decoder(StoreMeta)
+_meta_encoder = msgspec.msgpack.Encoder()
+
+
+def store_path(state: Path, identity: StoreIdentity) -> Path:
+    """Directory of a store below a node's `state/`. The generation is part of it, so that a
+    table made anew never meets the rows of the old one."""
+    return state / f"{identity.table_id}-{identity.generation}" / str(identity.partition)
+
+
+def _open(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:
+    return lmdb.open(
+        str(path),
+        map_size=map_bytes,
+        max_dbs=2,
+        max_readers=READERS_MAX,
+        create=writes,
+        readonly=not writes,
+        sync=False,
+        writemap=False,
+        readahead=writes,  # lookups are random: reading ahead would only push out other pages
+        mode=0o600,
+    )
+
+
+class StoreFailure(Exception):
+    """LMDB could not do what it was asked. `is_damaged`: it never will, the store is torn;
+    otherwise (a full disk) the store is as before and can be opened again."""
+
+    def __init__(self, path: Path, error: lmdb.Error) -> None:
+        super().__init__(f"{path}: {error}")
+        self.is_damaged = isinstance(error, _DAMAGE)
+
+
+class StoreWriter:
+    """The tailer's side of a store. Makes it if it is not there.
+
+    Raises DataDirectoryRefused when the directory holds the store of somebody else, StoreFailure
+    when it cannot be opened.
+    """
+
+    def __init__(self, path: Path, identity: StoreIdentity, *, map_bytes: int = MAP_BYTES_START):
+        self.path = path
+        self.identity = identity
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _refuse_strangers(path)
+        self._clean_marker = path / _CLEAN
+        #: the writer before this one closed in order, and everything reached the disk
+        self.was_closed_cleanly = self._clean_marker.exists()
+        try:
+            self._environment = _open(path, map_bytes=map_bytes, writes=True)
+        except lmdb.Error as error:
+            raise StoreFailure(path, error) from error
+        try:
+            self._rows = self._environment.open_db(b"rows")
+            self._meta = self._environment.open_db(b"meta")
+            self._check_identity()
+        except lmdb.Error as error:
+            self._environment.close()
+            raise StoreFailure(path, error) from error
+        except DataDirectoryRefused:
+            self._environment.close()
+            raise
+        self._drop_clean_marker()
+
+    def _check_identity(self) -> None:
+        with self._environment.begin(db=self._meta) as transaction:
+            data = transaction.get(_META_KEY)
+        if data is None:
+            return
+        found = _decode_meta(bytes(data), self.path).identity
+        if found != self.identity:
+            raise DataDirectoryRefused(
+                f"{self.path} holds {found}, not {self.identity}",
+                next_step="move that directory away; the store is made anew from Kafka",
+            )
+
+    def _drop_clean_marker(self) -> None:
+        """Durable before the first write: a power loss from here on must be noticed."""
+        if self.was_closed_cleanly:
+            self._clean_marker.unlink()
+            _sync_directory(self.path)
+
+    def meta(self) -> StoreMeta:
+        with self._environment.begin(db=self._meta) as transaction:
+            data = transaction.get(_META_KEY)
+        if data is None:
+            return StoreMeta(identity=self.identity)
+        return _decode_meta(bytes(data), self.path)
+
+    def rows(self) -> int:
+        with self._environment.begin(db=self._rows) as transaction:
+            return transaction.stat(self._rows)["entries"]
+
+    def apply(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Iterable[bytes], meta: StoreMeta
+    ) -> None:
+        """One transaction: all of it is visible afterwards, or nothing is. Keys occur once.
+
+        Raises StoreFailure when the disk is full or broken.
+        """
+        while True:
+            try:
+                self._transact(puts, deletes, meta)
+            except lmdb.MapFullError:
+                self._grow()
+            except lmdb.Error as error:
+                raise StoreFailure(self.path, error) from error
+            else:
+                return
+
+    def _transact(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Iterable[bytes], meta: StoreMeta
+    ) -> None:
+        with self._environment.begin(write=True, db=self._rows) as transaction:
+            for key in deletes:
+                transaction.delete(key)
+            if puts:
+                transaction.cursor().putmulti(puts)
+            transaction.put(_META_KEY, _meta_encoder.encode(meta), db=self._meta)
+
+    def _grow(self) -> None:
+        """The aborted transaction is gone, and this process has no other: the map may move."""
+        size = self._environment.info()["map_size"] * 2
+        self._environment.set_mapsize(size)
+        _log.info("store map grown", path=str(self.path), map_bytes=size)
+
+    def drop_dead_readers(self) -> int:
+        """Free the slots of readers that were killed; they would pin pages for ever."""
+        return self._environment.reader_check()
+
+    def pinning_readers(self) -> dict[int, int]:
+        """{process id: transaction that it reads} of readers behind the newest transaction."""
+        newest = self._environment.info()["last_txnid"]
+        found: dict[int, int] = {}
+        for line in self._environment.readers().splitlines()[1:]:
+            process, _, transaction = line.split()[:3]
+            if transaction.isdigit() and int(transaction) < newest:
+                found[int(process)] = int(transaction)
+        return found
+
+    def close(self) -> None:
+        """In order: data first, then the marker that says so."""
+        self._environment.sync(True)
+        self._environment.close()
+        with self._clean_marker.open("w") as marker:
+            marker.flush()
+            os.fsync(marker.fileno())
+        _sync_directory(self.path)
+
+    def abandon(self) -> None:
+        """Close without the marker: the store is about to be replaced."""
+        self._environment.close()
+
+
+class _Read(Protocol):
+    """A read transaction as py-lmdb has it with `buffers=False`: everything is copied."""
+
+    def get(self, key: bytes, /, *, db: object = ...) -> bytes | None: ...
+    def cursor(self) -> _Cursor: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *why: object) -> None: ...
+
+
+class _Cursor(Protocol):
+    def set_range(self, key: bytes, /) -> bool: ...
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+class _TransactionView:
+    """A store at one instant: see `data.pull.View`."""
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: _Read) -> None:
+        self._transaction = transaction
+
+    def get(self, key: bytes, /) -> bytes | None:
+        return self._transaction.get(key)
+
+    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
+        cursor = self._transaction.cursor()
+        if not cursor.set_range(low):
+            return []
+        below = takewhile(lambda pair: pair[0] < high, cursor)
+        return list(islice(below, limit))
+
+
+class StoreReader:
+    """A worker's side of a store. Opened when it is first asked, in the process that asks.
+
+    Every method raises NotReady while there is no store. A store that was rebuilt (another file
+    under the same path) is noticed within CHECK_SECONDS.
+    """
+
+    CHECK_SECONDS: Final = 0.1
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._environment: lmdb.Environment | None = None
+        self._start: Callable[[], _Read] = self._open_and_start
+        self._meta: object = None
+        self._inode = 0
+        self._check_due = 0.0  # monotonic, s
+
+    def get(self, key: bytes, /) -> bytes | None:
+        """The stored value, copied out of the map once."""
+        try:
+            with self._begin() as transaction:
+                return transaction.get(key)
+        except lmdb.MapResizedError:
+            self._adopt_map_size()
+            return self.get(key)
+
+    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
+        """At most `limit` pairs with low <= key < high, in order; chunks may differ in batch."""
+        pairs: list[tuple[bytes, bytes]] = []
+        while len(pairs) < limit:
+            rows = min(SCAN_CHUNK_ROWS, limit - len(pairs))
+            with self.view() as view:
+                chunk = view.scan(low, high, rows)
+            pairs += chunk
+            if len(chunk) < rows:
+                break
+            low = chunk[-1][0] + b"\0"
+        return pairs
+
+    @contextmanager
+    def view(self) -> Generator[_TransactionView]:
+        """Several reads of one instant. Nothing may be awaited inside: it pins pages."""
+        try:
+            transaction = self._begin()
+        except lmdb.MapResizedError:
+            self._adopt_map_size()
+            transaction = self._begin()
+        with transaction:
+            yield _TransactionView(transaction)
+
+    def meta(self) -> StoreMeta:
+        """What the newest transaction said of its rows."""
+        with self.view():
+            pass  # adopts a grown map, so that the transaction below begins
+        with self._begin() as transaction:
+            data = transaction.get(_META_KEY, db=self._meta)
+        if data is None:
+            raise NotReady(f"{self.path} holds no batch yet")
+        return _decode_meta(data, self.path)
+
+    def close(self) -> None:
+        if self._environment is not None:
+            self._environment.close()
+        self._environment, self._start = None, self._open_and_start
+
+    def _begin(self) -> _Read:
+        now = time.monotonic()
+        if now >= self._check_due:
+            self._check_due = now + self.CHECK_SECONDS
+            if self._environment is not None and not self._is_current():
+                self.close()
+        return self._start()
+
+    def _is_current(self) -> bool:
+        try:
+            return (self.path / _DATA).stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def _open_and_start(self) -> _Read:
+        environment: lmdb.Environment | None = None
+        try:
+            self._inode = (self.path / _DATA).stat().st_ino
+            environment = _open(self.path, map_bytes=0, writes=False)  # 0: as the file says
+            rows = environment.open_db(b"rows", create=False)
+            self._meta = environment.open_db(b"meta", create=False)
+        except (OSError, lmdb.Error) as error:
+            if environment is not None:
+                environment.close()
+            raise NotReady(f"there is no store at {self.path} yet: {error}") from error
+        self._environment = environment
+        self._start = cast(Callable[[], _Read], partial(environment.begin, db=rows))
+        return self._start()
+
+    def _adopt_map_size(self) -> None:
+        """The writer has grown the map; 0 means: to the size that the file says."""
+        assert self._environment is not None
+        self._environment.set_mapsize(0)
+
+
+def retire(path: Path, now_ms: int) -> None:
+    """Move a store aside. Open readers keep what they see; new ones find nothing."""
+    if path.exists():
+        path.rename(path.with_name(f"{path.name}{_RETIRED}{now_ms}"))
+
+
+def delete_retired(state: Path, *, now_ms: int, delay_ms: int) -> list[Path]:
+    """Delete stores that were moved aside at least `delay_ms` ago, by when no worker reads them."""
+    gone: list[Path] = []
+    for path in state.glob(f"*/*{_RETIRED}*"):
+        if now_ms - int(path.name.rpartition("-")[2]) >= delay_ms:
+            shutil.rmtree(path)
+            gone.append(path)
+    return gone
+
+
+def _decode_meta(data: bytes, path: Path) -> StoreMeta:
+    try:
+        meta = _meta_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise DataDirectoryRefused(
+            f"{path} has an unreadable meta: {error}",
+            next_step="move that directory away; the store is made anew from Kafka",
+        ) from error
+    if meta.identity.format != STORE_FORMAT:
+        raise DataDirectoryRefused(
+            f"{path} has format {meta.identity.format}, this is {STORE_FORMAT}",
+            next_step="use the version that wrote it, or move it away",
+        )
+    return meta
+
+
+def _refuse_strangers(path: Path) -> None:
+    stat = path.stat()
+    if stat.st_uid != os.geteuid():
+        raise DataDirectoryRefused(
+            f"{path} belongs to user {stat.st_uid}", next_step="run as that user, or move it away"
+        )
+    if stat.st_mode & 0o077:
+        path.chmod(0o700)
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

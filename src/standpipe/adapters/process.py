@@ -1,0 +1,62 @@
+"""What every process of a node does first: die with its parent, have files enough, note its pid.
+
+Crash-only: a child is killed, not asked, when its parent is gone; what it leaves is what the next
+start finds after a power cut. An orderly end is SIGTERM (`StopSignal`). Not here: logs (`node_config.log_json`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def die_with_parent() -> None:
+    """SIGKILL for this process as soon as its parent ends (Linux; elsewhere nothing happens)."""
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it ended in between
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raise_file_limit() -> int:
+    """As many files as the system allows: a store takes two, a connection one. The new limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def write_pid(path: Path) -> None:
+    """The own id, for whoever must tell the workers of a node from strangers."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.write_text(f"{os.getpid()}\n")
+
+
+def read_pid(path: Path) -> int | None:
+    """None where there is no file or no number in it."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+class StopSignal:
+    """SIGTERM and SIGINT turn `is_set` true; the loop that polls it ends by itself."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._set)
+
+    def _set(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_set = True

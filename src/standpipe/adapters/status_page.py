@@ -1,0 +1,107 @@
+"""Status pages: one writer (the tailer), any number of readers (workers), no lock.
+
+A seqlock over a memory map: the sequence is odd while the page is being written, and readers try
+again. The page's own checksum catches what memory ordering of another machine might let through.
+A writer that dies half-way leaves an odd sequence: readers then say "unknown" (None), and the next
+writer mends it. The file is never replaced while it is in use, so a map stays valid.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+from standpipe.data.positions import STATUS_BYTES, pack_status, unpack_status
+from standpipe.model import ReplicaState, ReplicaStatus
+
+_SEQUENCE: Final = struct.Struct("<Q")
+_FILE_BYTES: Final = _SEQUENCE.size + STATUS_BYTES
+_TRIES: Final = 100
+
+
+def page_path(run: Path, table_id: str, generation: int, partition: int) -> Path:
+    """Where the page of one replica lies below a node's `run/`."""
+    return run / "status" / f"{table_id}-{generation}-{partition}"
+
+
+class StatusWriter:
+    """The only writer of one page. Takes over a page that an earlier process left."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.ftruncate(handle, _FILE_BYTES)  # an empty page reads as None: no checksum fits
+            self._map = mmap.mmap(handle, _FILE_BYTES)
+        finally:
+            os.close(handle)
+        self._sequence = _SEQUENCE.unpack_from(self._map)[0] & ~1
+
+    def write(self, status: ReplicaStatus) -> None:
+        page = pack_status(status)
+        _SEQUENCE.pack_into(self._map, 0, self._sequence + 1)
+        self._map[_SEQUENCE.size :] = page
+        self._sequence += 2
+        _SEQUENCE.pack_into(self._map, 0, self._sequence)
+
+    def close(self, *, unlink: bool) -> None:
+        """`unlink`: the replica left this node. Its last status must have been ABSENT."""
+        self._map.close()
+        if unlink:
+            self._path.unlink(missing_ok=True)
+
+
+class StatusReader:
+    """A reader of one page. Copes with a page that appears later or was removed and made anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._map: mmap.mmap | None = None
+        self._sequence = -1
+        self._status: ReplicaStatus | None = None
+
+    def read(self) -> ReplicaStatus | None:
+        """The status, or None where there is none. 0.2 us while it has not changed."""
+        if self._map is None and not self._open():
+            return None
+        assert self._map is not None
+        (sequence,) = _SEQUENCE.unpack_from(self._map)
+        if sequence != self._sequence:
+            self._refresh(self._map)
+        if self._status is None or self._status.state is ReplicaState.ABSENT:
+            status, self._status = self._status, None
+            self.close()  # its file may be gone: look for another one next time
+            return status
+        return self._status
+
+    def close(self) -> None:
+        if self._map is not None:
+            self._map.close()
+        self._map, self._sequence = None, -1
+
+    def _open(self) -> bool:
+        try:
+            handle = os.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            if os.fstat(handle).st_size != _FILE_BYTES:
+                return False
+            self._map = mmap.mmap(handle, _FILE_BYTES, prot=mmap.PROT_READ)
+        finally:
+            os.close(handle)
+        return True
+
+    def _refresh(self, pages: mmap.mmap) -> None:
+        for _ in range(_TRIES):
+            (before,) = _SEQUENCE.unpack_from(pages)
+            page = pages[_SEQUENCE.size :]
+            (after,) = _SEQUENCE.unpack_from(pages)
+            if before == after and not before & 1:
+                self._sequence, self._status = before, unpack_status(page)
+                return
+        self._sequence, self._status = -1, None

@@ -1,0 +1,337 @@
+"""The apply machine: records and targets of one table partition in, whole batches out.
+
+    machine.handle(TargetSet | RecordsFetched | EndReached | RecordsGone | …)
+        -> [ApplyBatch | Report | PauseFetching | ResumeFetching | ReportDataLoss]
+
+Duties of whoever drives it: events in the order of their topics; each order done before the next
+event; `ApplyBatch` as one transaction, and where that fails a new machine from the store's meta.
+
+What it holds (DESIGN section 3, "The commit protocol"): a range that ends at a target shows only
+records that carry exactly the target's commit, all others in it are *foreign*; nothing beyond the
+newest target is ever applied; a batch is applied whole or not at all. A gap in the offsets of a
+range means that compaction took records which a later batch superseded: from there up to the
+newest target of that moment the rows are no batch's rows, and carry no label.
+
+Not here: Kafka, LMDB, clocks; which progress records are valid (`data/progress.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from standpipe.data.positions import ReplicaEvent, StoreMeta, next_state, opened
+from standpipe.data.progress import TargetSet
+from standpipe.data.records import commit_header
+from standpipe.data.stage import Fetched, RowCodec, Stage, bytes_of, offset_of, stage_records
+from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
+
+#: a transaction of many rows costs less a row (LMDB copies each page that it touches, once): a
+#: replica that is far behind gathers whole batches up to this many rows
+TRANSACTION_ROWS: Final = 100_000
+#: offsets from the fetched to the committed end that count as far behind
+BACKLOG_RECORDS: Final = 20_000
+#: bytes that may wait for a target before fetching pauses
+WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+# ------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsFetched:
+    """Kafka delivered records, offsets ascending; below `next_offset` there are no others."""
+
+    records: Sequence[Fetched]
+    next_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class EndReached:
+    """Kafka says that the partition ends here: what was not fetched below is not there."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class LogEndHeard:
+    """Kafka told the end of the partition, whoever wrote it. Only reported: for a moment after a
+    change of leader it may be lower than what was read."""
+
+    end: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsGone:
+    """Kafka has no record at the position and will have none: truncated, deleted or made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressCaughtUp:
+    """The progress topic was read up to its end: no older target can still come."""
+
+
+Event = TargetSet | RecordsFetched | EndReached | LogEndHeard | RecordsGone | ProgressCaughtUp
+
+
+# ------------------------------------------------------------------------------------- orders
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyBatch:
+    """One transaction. Keys occur once. The driver stamps `meta` with its clock and boot id."""
+
+    puts: Sequence[tuple[bytes, bytes]]
+    deletes: Sequence[bytes]
+    meta: StoreMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Records of committed ranges that were left out, since the last report."""
+
+    foreign: int
+    mismatched: int
+    unreadable: int
+    example: str  # offset and reason of the last one that was not merely foreign
+
+
+@dataclass(frozen=True, slots=True)
+class PauseFetching:
+    """Too much waits for a target."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeFetching:
+    """There is room again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDataLoss:
+    """The topics end below what was applied: they are not the ones that were read."""
+
+    reason: str
+
+
+Order = ApplyBatch | Report | PauseFetching | ResumeFetching | ReportDataLoss
+
+
+# ------------------------------------------------------------------------------------ machine
+
+
+class ApplyMachine:
+    """One replica of one table partition. See the module's docstring."""
+
+    def __init__(
+        self, codec: RowCodec, meta: StoreMeta, *, waiting_bytes_max: int = WAITING_BYTES_MAX
+    ) -> None:
+        self.meta = meta  # what the newest ApplyBatch said, or the store at start
+        self.state = next_state(ReplicaState.ABSENT, opened(meta))
+        self.log_end = Offset(-1)
+        self._codec = codec
+        self._waiting_bytes_max = waiting_bytes_max
+        self._newest: TargetSet | None = None
+        self._knows_all_progress = False
+        #: targets that are not applied yet, in order
+        self._targets: deque[TargetSet] = deque()
+        #: end of the oldest target of the topic, if this replica began before it: see _clean_below
+        self._oldest_end = Offset(-1)
+        #: fetched and not judged: their target is not known yet
+        self._waiting: deque[Sequence[Fetched]] = deque()
+        self._waiting_bytes = 0
+        self._fetched = meta.position  # everything below was fetched or does not exist
+        self._judged = meta.position  # everything below is in a stage, applied, or was left out
+        self._whole_at = meta.whole_at
+        #: whole batches that are gathered for one transaction, and the last of their targets
+        self._ready = Stage()
+        self._ready_up_to: TargetSet | None = None
+        self._filling = Stage()  # rows of the batch after these, as far as they were fetched
+        self._is_paused = False
+
+    @property
+    def committed_end(self) -> Offset:
+        """C(p) as far as it was heard of; -1: nothing is committed."""
+        return Offset(-1) if self._newest is None else self._newest.end
+
+    @property
+    def is_caught_up(self) -> bool:
+        """A = C, and no target is missing."""
+        return (
+            self._knows_all_progress
+            and not self._targets
+            and self.meta.position == self.committed_end
+            and self.state is ReplicaState.RUNNING
+        )
+
+    def handle(self, event: Event) -> list[Order]:
+        if self.state in (ReplicaState.DATA_LOSS, ReplicaState.FAILED):
+            return []
+        if isinstance(event, RecordsFetched):
+            self._receive(event.records, event.next_offset)
+        elif isinstance(event, EndReached):
+            self._receive((), event.offset)
+        elif isinstance(event, TargetSet):
+            self._set_target(event)
+        elif isinstance(event, LogEndHeard):
+            self.log_end = max(self.log_end, event.end)
+        elif isinstance(event, ProgressCaughtUp):
+            self._knows_all_progress = True
+        reason = self._lost(event)
+        if reason:
+            self.state = next_state(self.state, ReplicaEvent.DATA_LOST)
+            return [ReportDataLoss(reason)]
+        return [*self._apply(), *self._flow()]
+
+    def status(self, *, confirmed_boot_ms: int, rows: int) -> ReplicaStatus:
+        """The status page of this replica."""
+        return ReplicaStatus(
+            state=self.state,
+            position=self.meta.position,
+            committed_end=self.committed_end,
+            log_end=self.log_end,
+            batch=self.meta.batch,
+            lease_epoch=self.meta.lease_epoch,
+            confirmed_boot_ms=confirmed_boot_ms,
+            source_instant_ms=self.meta.source_instant_ms,
+            foreign_records=self.meta.foreign_records,
+            rows=rows,
+            watermark_ms=self.meta.watermark_ms,
+        )
+
+    # -------------------------------------------------------------------------- taking in
+
+    def _receive(self, records: Sequence[Fetched], next_offset: Offset) -> None:
+        if records and records[0][0] < self._fetched:  # a consumer that began again further back
+            records = records[bisect_left(records, self._fetched, key=offset_of) :]
+        if records:
+            self._waiting.append(records)
+            if next_offset > self.committed_end:
+                self._waiting_bytes += sum(map(bytes_of, records))
+        self._fetched = max(self._fetched, next_offset)
+
+    def _set_target(self, target: TargetSet) -> None:
+        """Targets come in order, and again from the beginning when the topic is read anew."""
+        if self._newest is not None and target.rank <= self._newest.rank:
+            return
+        is_oldest, self._newest = self._newest is None, target
+        shown = (self.meta.position, self.meta.lease_epoch, self.meta.batch)
+        if target.rank > shown:
+            self._targets.append(target)
+            if is_oldest:
+                self._oldest_end = target.end
+
+    def _lost(self, event: Event) -> str:
+        position = self.meta.position
+        if isinstance(event, RecordsGone):
+            return f"the topic has no offset {self._fetched} any more"
+        if self._knows_all_progress and position > max(0, self.committed_end):
+            return f"position {position} is beyond the committed end {self.committed_end}"
+        return ""
+
+    # ---------------------------------------------------------------------------- judging
+
+    def _apply(self) -> list[Order]:
+        while self._targets:
+            target = self._targets[0]
+            self._judge_up_to(target)
+            if self._fetched < target.end:
+                break
+            if self._judged < target.end:
+                self._note_gap()
+                self._judged = target.end
+            self._ready, self._filling = self._ready.followed_by(self._filling), Stage()
+            self._ready_up_to = self._targets.popleft()
+        is_far_behind = self.committed_end - self._fetched > BACKLOG_RECORDS
+        if is_far_behind and len(self._ready.puts) < TRANSACTION_ROWS:
+            return []
+        ready, last = self._ready, self._ready_up_to
+        self._ready, self._ready_up_to = Stage(), None
+        if last is None:
+            self._note_end()
+            return []
+        return self._order(ready, last)
+
+    def _judge_up_to(self, target: TargetSet) -> None:
+        while self._waiting and self._waiting[0][0][0] < target.end:
+            records = self._waiting.popleft()
+            if records[-1][0] >= target.end:
+                cut = bisect_left(records, target.end, key=offset_of)
+                self._waiting.appendleft(records[cut:])
+                records = records[:cut]
+            if self._waiting_bytes:
+                self._waiting_bytes = max(0, self._waiting_bytes - sum(map(bytes_of, records)))
+            self._judge(records, target)
+
+    def _judge(self, records: Sequence[Fetched], target: TargetSet) -> None:
+        """Stage what carries exactly the target's commit; everything else is foreign."""
+        clean_below = self._clean_below(target)
+        clean, strict = records[:0], records
+        if clean_below > records[0][0]:
+            cut = bisect_left(records, clean_below, key=offset_of)
+            clean, strict = records[:cut], records[cut:]
+        if clean:
+            self._note_gap()  # in order, right at the end, but no single batch
+            stage_records(clean, self._filling, self._codec, None)
+        stage_records(strict, self._filling, self._codec, commit_header(target.commit))
+        end = records[-1][0] + 1
+        if end - self._judged != len(records):
+            self._note_gap()
+        self._judged = Offset(end)
+
+    def _clean_below(self, target: TargetSet) -> Offset:
+        """Offset below which any record counts, because the progress records were tombstoned.
+
+        That is only so below the oldest target that is left, for a replica that starts before it.
+        """
+        if self._newest is None or target.end != self._oldest_end:
+            return Offset(0)
+        return self._newest.clean_through
+
+    def _note_gap(self) -> None:
+        self._whole_at = max(self._whole_at, self.committed_end)
+
+    # --------------------------------------------------------------------------- ordering
+
+    def _order(self, ready: Stage, last: TargetSet) -> list[Order]:
+        """Move on to `last`, whose rows and those of all before it are in `ready`."""
+        is_whole = last.end >= self._whole_at
+        self.meta = msgspec.structs.replace(
+            self.meta,
+            position=last.end,
+            whole_at=self._whole_at,
+            batch=last.commit.batch if is_whole else NO_BATCH,
+            lease_epoch=last.commit.lease_epoch,
+            source_instant_ms=last.source_instant_ms,
+            watermark_ms=max(self.meta.watermark_ms, last.watermark_ms),
+            foreign_records=self.meta.foreign_records + ready.foreign,
+            mismatched_records=self.meta.mismatched_records + ready.mismatched,
+            unreadable_records=self.meta.unreadable_records + ready.unreadable,
+        )
+        event = ReplicaEvent.BATCH_APPLIED if is_whole else ReplicaEvent.GAP_APPLIED
+        self.state = next_state(self.state, event)
+        self._note_end()
+        orders: list[Order] = [ApplyBatch([*ready.puts.items()], [*ready.deletes], self.meta)]
+        if ready.foreign or ready.mismatched or ready.unreadable:
+            counts = (ready.foreign, ready.mismatched, ready.unreadable)
+            orders.append(Report(*counts, example=ready.example))
+        return orders
+
+    def _note_end(self) -> None:
+        """Whole, and at the newest target of a progress topic that was read to its end."""
+        at_end = self._knows_all_progress and self.meta.position == self.committed_end
+        if at_end and not self._targets and self.meta.batch != NO_BATCH:
+            self.state = next_state(self.state, ReplicaEvent.END_REACHED)
+
+    def _flow(self) -> list[Order]:
+        if not self._is_paused and self._waiting_bytes > self._waiting_bytes_max:
+            self._is_paused = True
+            return [PauseFetching()]
+        if self._is_paused and self._waiting_bytes < self._waiting_bytes_max // 2:
+            self._is_paused = False
+            return [ResumeFetching()]
+        return []

@@ -1,0 +1,209 @@
+"""Where a replica stands: its state, its lags, its status page, and what its store remembers.
+
+States and lags are those of DESIGN section 3 ("Definitions", "Replica states"). `next_state` is the
+only way a state changes; `docs/` draws its diagram from NEXT. A status page is one ReplicaStatus
+in fixed places, so that a worker reads it from a memory map (`adapters/status_page.py`).
+
+Not here: what makes a batch whole (`data/apply.py`), who may be read (`control/routing.py`).
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import Enum, auto
+from typing import Final
+from zlib import crc32
+
+from standpipe.model import (
+    NO_BATCH,
+    BatchId,
+    LeaseEpoch,
+    Offset,
+    Record,
+    ReplicaState,
+    ReplicaStatus,
+)
+
+STORE_FORMAT: Final = 1
+
+
+class StoreIdentity(Record, frozen=True, kw_only=True):
+    """Whose rows a store holds. A store that names another one is refused."""
+
+    table_id: str
+    generation: int
+    partition: int
+    format: int = STORE_FORMAT
+
+
+class StoreMeta(Record, frozen=True, kw_only=True):
+    """What is written in the same transaction as the rows it speaks of."""
+
+    identity: StoreIdentity
+    position: Offset = Offset(0)
+    #: offset from which on the rows are a whole batch again (compaction); <= position: they are
+    whole_at: Offset = Offset(0)
+    batch: BatchId = NO_BATCH
+    lease_epoch: LeaseEpoch = LeaseEpoch(0)
+    source_instant_ms: int = 0
+    watermark_ms: int = 0
+    last_applied_ms: int = 0  # Unix ms
+    boot_id: str = ""  # boot of the machine during which it was written
+    foreign_records: int = 0
+    mismatched_records: int = 0  # committed, but in the partition of another key
+    unreadable_records: int = 0  # committed, but key or value cannot be read
+    digest: bytes = b""  # room for the digest of (key, value)
+
+
+# ------------------------------------------------------------------------------------- states
+
+
+class ReplicaEvent(Enum):
+    """What can happen to a replica, as far as its state is concerned."""
+
+    OPENED_EMPTY = auto()
+    OPENED_WHOLE = auto()
+    OPENED_TORN = auto()  # stopped between two batches of a compacted range
+    GAP_APPLIED = auto()  # rows of a compacted range: no batch is whole until its end
+    BATCH_APPLIED = auto()  # whole, and more is committed
+    END_REACHED = auto()  # whole, and nothing more is committed
+    DATA_LOST = auto()
+    STORE_FAILED = auto()
+    REBUILT = auto()  # a new, empty store took its place
+    CLOSED = auto()
+
+
+_S, _E = ReplicaState, ReplicaEvent
+
+NEXT: Final = {
+    (_S.ABSENT, _E.OPENED_EMPTY): _S.BOOTSTRAP,
+    (_S.ABSENT, _E.OPENED_TORN): _S.BOOTSTRAP,  # who knows for how long it was torn
+    (_S.ABSENT, _E.OPENED_WHOLE): _S.CATCHING_UP,
+    (_S.BOOTSTRAP, _E.GAP_APPLIED): _S.BOOTSTRAP,
+    (_S.BOOTSTRAP, _E.BATCH_APPLIED): _S.CATCHING_UP,
+    (_S.BOOTSTRAP, _E.END_REACHED): _S.RUNNING,
+    (_S.CATCHING_UP, _E.GAP_APPLIED): _S.CATCHING_UP,  # answers without a batch label
+    (_S.CATCHING_UP, _E.BATCH_APPLIED): _S.CATCHING_UP,
+    (_S.CATCHING_UP, _E.END_REACHED): _S.RUNNING,
+    (_S.RUNNING, _E.GAP_APPLIED): _S.CATCHING_UP,
+    (_S.RUNNING, _E.BATCH_APPLIED): _S.RUNNING,  # its lag says how far it is behind (KIP-535)
+    (_S.RUNNING, _E.END_REACHED): _S.RUNNING,
+    (_S.DATA_LOSS, _E.REBUILT): _S.BOOTSTRAP,
+    (_S.FAILED, _E.REBUILT): _S.BOOTSTRAP,
+    **{
+        (state, event): end
+        for state in (_S.BOOTSTRAP, _S.CATCHING_UP, _S.RUNNING)
+        for event, end in (
+            (_E.DATA_LOST, _S.DATA_LOSS),
+            (_E.STORE_FAILED, _S.FAILED),
+            (_E.REBUILT, _S.BOOTSTRAP),
+        )
+    },
+    (_S.ABSENT, _E.STORE_FAILED): _S.FAILED,  # it could not even be opened
+    **{(state, _E.CLOSED): _S.ABSENT for state in _S},
+}
+
+
+def next_state(state: ReplicaState, event: ReplicaEvent) -> ReplicaState:
+    """The one transition function. DATA_LOSS and FAILED swallow what a live replica would heed."""
+    if state in (_S.DATA_LOSS, _S.FAILED):
+        return NEXT.get((state, event), state)
+    return NEXT[(state, event)]
+
+
+def opened(meta: StoreMeta) -> ReplicaEvent:
+    """What opening a store with this meta amounts to."""
+    if meta.whole_at > meta.position:
+        return _E.OPENED_TORN
+    return _E.OPENED_EMPTY if meta.batch == NO_BATCH else _E.OPENED_WHOLE
+
+
+def must_rebuild(
+    meta: StoreMeta, *, boot_id: str, closed_cleanly: bool, now_ms: int, tombstones_ms: int
+) -> str | None:
+    """Why a store cannot be resumed, or None.
+
+    `tombstones_ms`: for how long the topic keeps tombstones; a store that slept longer may have
+    missed one and would show a deleted row for ever.
+    """
+    if meta.boot_id not in ("", boot_id) and not closed_cleanly:
+        return "the machine went down while it was open, and writes are not synced"
+    if meta.last_applied_ms and now_ms - meta.last_applied_ms > tombstones_ms:
+        return "it is older than the tombstones of its topic"
+    return None
+
+
+# --------------------------------------------------------------------------------------- lags
+
+
+def replica_lag_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
+    """now - confirmed, >= 0; None: never confirmed on this boot. Source: DESIGN section 3."""
+    if status.confirmed_boot_ms == 0:
+        return None
+    return max(0, now_boot_ms - status.confirmed_boot_ms)
+
+
+def source_lag_ms(status: ReplicaStatus, now_ms: int, now_boot_ms: int) -> int | None:
+    """now - the instant up to which all source events are in the answer; None: unknown.
+
+    Until idle sources are proved idle by their end offsets (pipeline), that instant is the start
+    of the batch that is shown, so an idle table looks older than it is, never younger.
+    """
+    if status.source_instant_ms == 0 or replica_lag_ms(status, now_boot_ms) is None:
+        return None
+    return max(0, now_ms - status.source_instant_ms)
+
+
+def blank_status(state: ReplicaState) -> ReplicaStatus:
+    """The page of a replica of which nothing is known but its state."""
+    return ReplicaStatus(
+        state=state,
+        position=Offset(0),
+        committed_end=Offset(-1),
+        log_end=Offset(-1),
+        batch=NO_BATCH,
+        lease_epoch=LeaseEpoch(0),
+        confirmed_boot_ms=0,
+        source_instant_ms=0,
+        foreign_records=0,
+        rows=0,
+        watermark_ms=0,
+    )
+
+
+# ------------------------------------------------------------------------------- status pages
+
+#: crc-32, state, then the integers of ReplicaStatus in the order of _FIELDS
+_PAGE: Final = struct.Struct("<Iixxxx10q")
+_CRC: Final = struct.Struct("<I")
+_FIELDS: Final = (
+    "position",
+    "committed_end",
+    "log_end",
+    "batch",
+    "lease_epoch",
+    "confirmed_boot_ms",
+    "source_instant_ms",
+    "foreign_records",
+    "rows",
+    "watermark_ms",
+)
+STATUS_BYTES: Final = _PAGE.size
+
+
+def pack_status(status: ReplicaStatus) -> bytes:
+    """STATUS_BYTES bytes."""
+    page = bytearray(_PAGE.pack(0, status.state, *(getattr(status, field) for field in _FIELDS)))
+    _CRC.pack_into(page, 0, crc32(page[4:]))
+    return bytes(page)
+
+
+def unpack_status(page: bytes) -> ReplicaStatus | None:
+    """None when the page was torn, never written, or is of another length."""
+    if len(page) != _PAGE.size:
+        return None
+    crc, state, *numbers = _PAGE.unpack(page)
+    if crc != crc32(page[4:]):
+        return None
+    fields = dict(zip(_FIELDS, numbers, strict=True))
+    return ReplicaStatus(state=ReplicaState(state), **fields)  # pyright: ignore[reportArgumentType]

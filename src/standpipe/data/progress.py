@@ -1,0 +1,163 @@
+"""The progress topic: which ranges of which table topics are committed, and by whom.
+
+Order in the topic is the judge (docs/INTERFACES.md, "Kafka topics"): whoever reads the records in
+order comes to the same verdicts, whenever it reads them. A record is *valid* unless a record of a
+newer lease epoch came before it. A valid record makes a *target* for each partition of the table:
+the range from the target before it up to its own end offset, of which only records that carry
+exactly its commit are visible.
+
+Not here: applying (`data/apply.py`); reading Kafka (`adapters/kafka.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Offset, Progress, Record
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Progress).decode
+
+
+class TargetSet(Record, frozen=True, kw_only=True):
+    """A batch is committed in one partition: its records end at `end`, whole.
+
+    `end` never goes back within a partition. A batch without records here has the `end` of the
+    target before it, and still moves the label.
+    """
+
+    commit: Commit
+    end: Offset
+    #: below it offset order alone gives the right rows (every foreign record is repaired)
+    clean_through: Offset = Offset(0)
+    watermark_ms: int = 0
+    source_instant_ms: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Orders the valid targets of one partition: (end, lease epoch, batch)."""
+        return (self.end, self.commit.lease_epoch, self.commit.batch)
+
+
+class ValidTarget(Record, frozen=True, kw_only=True):
+    """A target, and the partition that it is for."""
+
+    query_id: str
+    partition: int
+    target: TargetSet
+
+
+def fence(query_id: str, lease_epoch: LeaseEpoch) -> Progress:
+    """What a pipeline appends before its first batch of a query: older writers end here."""
+    commit = Commit(lease_epoch=lease_epoch, batch=NO_BATCH, attempt=0)
+    return Progress(query_id=query_id, commit=commit)
+
+
+def progress_key(progress: Progress) -> bytes:
+    """Key of a record: ``["<query>", <batch>]``, of a fence ``["<query>", -<lease epoch>]``."""
+    commit = progress.commit
+    number = -commit.lease_epoch if is_fence(progress) else commit.batch
+    return _encode([progress.query_id, number])
+
+
+def is_fence(progress: Progress) -> bool:
+    return progress.commit.batch == NO_BATCH
+
+
+def serialise(progress: Progress) -> tuple[bytes, bytes]:
+    """(key, value) of a progress record or a fence."""
+    return progress_key(progress), _encode(progress)
+
+
+def parse(value: bytes) -> Progress:
+    """Raises ValueError when the bytes are no progress record."""
+    try:
+        return _decode(value)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"no progress record: {value[:80]!r}: {error}") from error
+
+
+class ProgressBook:
+    """What a reader of the progress topic, in order and from its beginning, knows.
+
+    The same records give the same book, so two readers at the same offset agree.
+    """
+
+    def __init__(self) -> None:
+        #: {query: newest lease epoch heard of}
+        self._lease_epochs: dict[str, LeaseEpoch] = {}
+        #: {query: newest valid record that is no fence}
+        self._newest: dict[str, Progress] = {}
+        #: {query: {partition: valid targets in order; the last one is never pruned}}
+        self._targets: dict[str, dict[int, list[TargetSet]]] = {}
+        #: {(query, partition): end of the newest target that was pruned}
+        self._pruned: dict[tuple[str, int], Offset] = {}
+
+    def take(self, progress: Progress) -> list[ValidTarget]:
+        """The next record of the topic -> the targets that it sets, none if it is not valid."""
+        query, commit = progress.query_id, progress.commit
+        if commit.lease_epoch < self._lease_epochs.get(query, 0):
+            return []
+        self._lease_epochs[query] = commit.lease_epoch
+        if is_fence(progress):
+            return []
+        self._newest[query] = progress
+        known = self._targets.setdefault(query, {}).keys() | progress.sinks.keys()
+        return [self._set(progress, partition) for partition in sorted(known)]
+
+    def _set(self, progress: Progress, partition: int) -> ValidTarget:
+        before = self.committed_end(progress.query_id, partition)
+        target = TargetSet(
+            commit=progress.commit,
+            end=Offset(max(0, before, progress.sinks.get(partition, 0))),
+            clean_through=Offset(progress.clean_through.get(partition, 0)),
+            watermark_ms=progress.watermark_ms,
+            source_instant_ms=progress.batch_started_ms,
+        )
+        self._targets[progress.query_id].setdefault(partition, []).append(target)
+        return ValidTarget(query_id=progress.query_id, partition=partition, target=target)
+
+    def lease_epoch(self, query_id: str) -> LeaseEpoch:
+        """Newest lease epoch heard of; 0: none."""
+        return self._lease_epochs.get(query_id, LeaseEpoch(0))
+
+    def newest(self, query_id: str) -> Progress | None:
+        """The newest valid record that is no fence: the batch up to which a query is committed."""
+        return self._newest.get(query_id)
+
+    def newest_batch(self, query_id: str) -> BatchId:
+        newest = self._newest.get(query_id)
+        return NO_BATCH if newest is None else newest.commit.batch
+
+    def committed_end(self, query_id: str, partition: int) -> Offset:
+        """C(p); -1: nothing is committed that this reader has heard of."""
+        targets = self.targets(query_id, partition)
+        return targets[-1].end if targets else Offset(-1)
+
+    def targets(self, query_id: str, partition: int) -> Sequence[TargetSet]:
+        """Valid targets in order, without those that were pruned."""
+        return self._targets.get(query_id, {}).get(partition, ())
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """(query, partition) of everything that is committed."""
+        return [(query, each) for query, found in self._targets.items() for each in found]
+
+    def covers(self, query_id: str, partition: int, position: Offset) -> bool:
+        """Whether a replica at `position` finds every target that it still needs.
+
+        If not, the topic must be read from its beginning, into a new book.
+        """
+        return self._pruned.get((query_id, partition), Offset(0)) <= position
+
+    def prune(self, query_id: str, partition: int, applied: Iterable[Offset] = ()) -> None:
+        """Forget what every replica of this node (at the positions `applied`) has behind it."""
+        targets = self._targets.get(query_id, {}).get(partition)
+        if not targets:
+            return
+        low = min(applied, default=targets[-1].end)
+        keep = next((n for n, target in enumerate(targets) if target.end >= low), len(targets) - 1)
+        if keep:
+            self._pruned[query_id, partition] = targets[keep - 1].end
+            del targets[:keep]

@@ -1,0 +1,158 @@
+"""Records on their way into a store: the codec of one table partition, and what it has staged.
+
+`stage_records` runs once for each record of a restore: 2 million of them decide how long a node
+that lost its disk stays out (performance.md, section c). Not here: which range belongs to which
+commit (`data/apply.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from standpipe.data.keys import WINDOW_BYTES
+from standpipe.data.records import (
+    HEADER_COMMIT,
+    HEADER_ROWTIME,
+    UnfitKey,
+    pack_row_at,
+    partition_of,
+    store_key_from_raw,
+)
+from standpipe.data.values import ToArray, to_array
+from standpipe.model import Source
+
+#: (offset, key, value, headers) of a Kafka record: a bare tuple, for there are millions
+Fetched = tuple[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]] | None]
+
+#: what a waiting record costs beside its key and value: tuples, headers
+RECORD_OVERHEAD_BYTES: Final = 300
+#: fetches of more records than this have their partitions checked by samples
+SAMPLED_ABOVE: Final = 256
+SAMPLED_EACH: Final = 16
+_NO_ROWTIME: Final = bytes(8)
+
+
+@dataclass(frozen=True)
+class RowCodec:
+    """How records of one table partition become rows."""
+
+    partition: int
+    partitions: int
+    windowed: bool
+    to_store_key: Callable[[bytes], tuple[bytes, bytes]]
+    to_array: ToArray
+
+    @classmethod
+    def of(cls, source: Source, partition: int) -> RowCodec:
+        """Raises UnfitKey or ValueError for formats that a store cannot keep."""
+        windowed = source.window is not None
+        return cls(
+            partition=partition,
+            partitions=source.partitions,
+            windowed=windowed,
+            to_store_key=store_key_from_raw(
+                source.key_columns, source.key_format, windowed=windowed
+            ),
+            to_array=to_array(source),
+        )
+
+    def is_misplaced(self, record: Fetched) -> bool:
+        """Whether readers would look for its key in another partition."""
+        key = record[1] or b""
+        raw = key[:-WINDOW_BYTES] if self.windowed else key
+        return partition_of(raw, self.partitions) != self.partition
+
+
+@dataclass
+class Stage:
+    """Rows of whole batches, or of the one that is being filled."""
+
+    puts: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    deletes: dict[bytes, None] = field(default_factory=dict[bytes, None])
+    foreign: int = 0
+    mismatched: int = 0
+    unreadable: int = 0
+    example: str = ""
+
+    def put(self, key: bytes, row: bytes) -> None:
+        self.puts[key] = row
+        if self.deletes:
+            self.deletes.pop(key, None)
+
+    def delete(self, key: bytes) -> None:
+        self.puts.pop(key, None)
+        self.deletes[key] = None
+
+    def followed_by(self, later: Stage) -> Stage:
+        """Both as one; the later row of a key wins. This one is used up."""
+        if not self.puts and not self.deletes:
+            later.foreign += self.foreign
+            later.mismatched += self.mismatched
+            later.unreadable += self.unreadable
+            later.example = later.example or self.example
+            return later
+        for key, row in later.puts.items():
+            self.put(key, row)
+        for key in later.deletes:
+            self.delete(key)
+        self.foreign += later.foreign
+        self.mismatched += later.mismatched
+        self.unreadable += later.unreadable
+        self.example = later.example or self.example
+        return self
+
+
+def stage_records(
+    records: Sequence[Fetched], stage: Stage, codec: RowCodec, wanted: bytes | None
+) -> None:
+    """Stage the records whose commit header is `wanted` (None: any), count the others."""
+    to_store_key, to_array = codec.to_store_key, codec.to_array
+    for offset, raw_key, value, headers in records:
+        found, rowtime = None, _NO_ROWTIME
+        for name, data in headers or ():
+            if name == HEADER_COMMIT:
+                found = data
+            elif name == HEADER_ROWTIME:
+                rowtime = data
+        if found != wanted and wanted is not None:
+            stage.foreign += 1
+            continue
+        try:
+            if raw_key is None or rowtime is None:
+                raise UnfitKey("a record without a key")
+            key, full_key = to_store_key(raw_key)
+            if value is None:
+                stage.delete(key)
+            else:
+                stage.put(key, pack_row_at(to_array(value), rowtime, full_key))
+        except (UnfitKey, ValueError) as error:
+            stage.unreadable += 1
+            stage.example = f"offset {offset}: {error}"
+    stage.mismatched += _misplaced(records, codec, wanted)
+
+
+def _misplaced(records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None) -> int:
+    """How many of them readers will look for in another partition.
+
+    Murmur2 in Python takes a microsecond, so of many records only each SAMPLED_EACHth is looked
+    at, until one is found: whoever partitions by another rule misplaces most of what it writes.
+    """
+    step = 1 if len(records) <= SAMPLED_ABOVE else SAMPLED_EACH
+    if codec.partitions == 1 or not any(map(codec.is_misplaced, records[::step])):
+        return 0
+    return sum(
+        codec.is_misplaced(record)
+        for record in records
+        if wanted is None or (HEADER_COMMIT, wanted) in (record[3] or ())
+    )
+
+
+def offset_of(record: Fetched) -> int:
+    return record[0]
+
+
+def bytes_of(record: Fetched) -> int:
+    """Memory that a record takes while it waits, roughly."""
+    return len(record[1] or b"") + len(record[2] or b"") + RECORD_OVERHEAD_BYTES

@@ -1,0 +1,107 @@
+"""Values of a table topic -> the JSON array of the value columns, as stores keep it.
+
+Columns stay text: an object is cut into raw fields, never decoded. Names match exactly, else
+without regard to case (ksqlDB); an absent column is null. Not here: keys (`data/records.py`).
+"""
+
+from __future__ import annotations
+
+import csv
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import msgspec
+
+from standpipe.model import Source
+
+_encode = msgspec.json.Encoder().encode
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+_ABSENT: Final = msgspec.Raw(b"")
+_NULL: Final = b"null"
+
+#: value bytes -> JSON array; raises UnreadableValue
+ToArray = Callable[[bytes], bytes]
+
+
+class UnreadableValue(ValueError):
+    """A value that is not of the table's format."""
+
+
+def to_array(source: Source) -> ToArray:
+    """The conversion for one table. Raises ValueError for a format that no store can keep."""
+    names = tuple(column.name for column in source.value_columns)
+    if source.value_format == "JSON" and (source.wrap_single_value or len(names) != 1):
+        return _object_to_array(names)
+    if source.value_format == "JSON":
+        return _bare_to_array
+    if source.value_format == "DELIMITED":
+        types = tuple(column.type for column in source.value_columns)
+        return _delimited_to_array(types, source.value_delimiter)
+    raise ValueError(f"values of format {source.value_format} cannot be kept in a store")
+
+
+def _object_to_array(names: tuple[str, ...]) -> ToArray:
+    """Field by field through a struct made for these names: 0.6 us for five columns."""
+    fields = [(f"f{n}", msgspec.Raw, _ABSENT) for n in range(len(names))]
+    row = msgspec.defstruct(
+        "_Fields", fields, rename={f"f{n}": name for n, name in enumerate(names)}, gc=False
+    )
+    decode = cast(Callable[[bytes], Any], msgspec.json.Decoder(row).decode)
+    as_tuple = cast(Callable[[Any], tuple[msgspec.Raw, ...]], msgspec.structs.astuple)
+
+    def convert(value: bytes) -> bytes:
+        try:
+            cells = as_tuple(decode(value))
+            if _ABSENT in cells:
+                return _one_line(b"[%b]" % b",".join(_matched_without_case(value, names)))
+        except msgspec.MsgspecError as error:
+            raise UnreadableValue(f"{value[:80]!r}: {error}") from error
+        return _one_line(b"[%b]" % b",".join(cells))
+
+    return convert
+
+
+def _matched_without_case(value: bytes, names: tuple[str, ...]) -> list[bytes]:
+    found = _decode_object(value)
+    folded = {name.upper(): raw for name, raw in found.items()}
+    return [bytes(found.get(name) or folded.get(name.upper()) or _NULL) for name in names]
+
+
+def _bare_to_array(value: bytes) -> bytes:
+    try:
+        return _one_line(b"[%b]" % _decode_raw(value))
+    except msgspec.MsgspecError as error:
+        raise UnreadableValue(f"{value[:80]!r}: {error}") from error
+
+
+def _one_line(array: bytes) -> bytes:
+    """Rows are sent one a line, so line ends between tokens have to go."""
+    if b"\n" in array or b"\r" in array:
+        return msgspec.json.format(array, indent=-1)
+    return array
+
+
+def _delimited_to_array(types: tuple[str, ...], delimiter: str) -> ToArray:
+    def convert(value: bytes) -> bytes:
+        try:
+            (fields,) = csv.reader([value.decode()], delimiter=delimiter, strict=True)
+            cells = [_cell(text, type_) for text, type_ in zip(fields, types, strict=True)]
+        except (ValueError, csv.Error, msgspec.MsgspecError) as error:
+            raise UnreadableValue(f"{value[:80]!r}: {error}") from error
+        return b"[%b]" % b",".join(cells)
+
+    return convert
+
+
+def _cell(text: str, type_: str) -> bytes:
+    """One field of a DELIMITED value as JSON; an empty one is null, as in ksqlDB."""
+    if not text:
+        return _NULL
+    if type_ in {"STRING", "VARCHAR"}:
+        return _encode(text)
+    if type_ == "BYTES":
+        return _encode(b64decode(text, validate=True))
+    return bytes(_decode_raw(text.lower() if type_ == "BOOLEAN" else text))

@@ -1,0 +1,291 @@
+"""Bytes of changelog and store: murmur2 against Kafka's class, keys as tables, orders checked."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from standpipe.data import records
+from standpipe.data.records import DamagedRow, UnfitKey
+from standpipe.model import BatchId, Column, Commit, LeaseEpoch
+
+GOLDEN = json.loads((Path(__file__).parent / "golden_murmur2.json").read_text())["values"]
+
+
+def key_columns(*types: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(name=name, type=type_, is_key=True)
+        for name, type_ in zip("ABCDEF", types, strict=False)
+    )
+
+
+def test_murmur2_is_kafkas() -> None:
+    for text, expected, of_4, of_7 in GOLDEN:
+        data = bytes.fromhex(text)
+        assert records.murmur2(data) == expected, text
+        assert records.partition_of(data, 4) == of_4, text
+        assert records.partition_of(data, 7) == of_7, text
+    assert len(GOLDEN) > 250
+
+
+def test_commit_header_is_three_big_endian_longs() -> None:
+    commit = Commit(lease_epoch=LeaseEpoch(2), batch=BatchId(3), attempt=2**64 - 1)
+    data = records.commit_header(commit)
+    assert data == b"\0" * 7 + b"\2" + b"\0" * 7 + b"\3" + b"\xff" * 8
+    assert records.parse_commit_header(data) == commit
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 23, b"\0" * 25])
+def test_a_header_of_another_length_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not 24"):
+        records.parse_commit_header(data)
+    with pytest.raises(ValueError, match="not 8"):
+        records.parse_rowtime_header(data)
+
+
+@pytest.mark.parametrize("rowtime_ms", [0, 1, -1, 1_357_000_000_000])
+def test_rowtime_header(rowtime_ms: int) -> None:
+    assert records.parse_rowtime_header(records.rowtime_header(rowtime_ms)) == rowtime_ms
+
+
+@pytest.mark.parametrize(
+    ("types", "values", "key_format", "data", "why"),
+    [
+        (("STRING",), ("Zü",), "KAFKA", b"Z\xc3\xbc", "UTF-8, bare"),
+        (("VARCHAR",), ("",), "KAFKA", b"", "an empty key is a key"),
+        (("INTEGER",), (-2,), "KAFKA", b"\xff\xff\xff\xfe", "4 bytes, big-endian"),
+        (("INT",), (5,), "KAFKA", b"\0\0\0\5", "INT is INTEGER"),
+        (("BIGINT",), (5,), "KAFKA", b"\0" * 7 + b"\5", "8 bytes"),
+        (("DOUBLE",), (1.0,), "KAFKA", b"\x3f\xf0" + b"\0" * 6, "IEEE, big-endian"),
+        (("BYTES",), (b"\0\1",), "KAFKA", b"\0\1", "as they are"),
+        (("STRING",), ('a"\x01ü',), "JSON", b'"a\\"\\u0001\xc3\xbc"', "one column is not wrapped"),
+        (("STRING",), ("\x1f\n",), "JSON", b'"\\u001F\\n"', "Jackson's hex is in upper case"),
+        (("BIGINT",), (12,), "JSON", b"12", "a bare number"),
+        (("DOUBLE",), (1e7,), "JSON", b"1.0E7", "as Double.toString writes it"),
+        (("BOOLEAN",), (True,), "JSON", b"true", ""),
+        (("BYTES",), (b"hi",), "JSON", b'"aGk="', "base64"),
+        (("DECIMAL(4, 2)",), (Decimal("2.50"),), "JSON", b"2.50", "the scale stays"),
+        (("STRING", "INTEGER"), ("x", 1), "JSON", b'{"A":"x","B":1}', "several are an object"),
+        (("STRING", "INTEGER"), ('x,"y', 1), "DELIMITED", b'"x,""y",1', "quoted where needed"),
+        (("STRING", "BOOLEAN"), ("", False), "DELIMITED", b'"",false', "empty is not null"),
+    ],
+)
+def test_keys(
+    types: tuple[str, ...], values: tuple[object, ...], key_format: str, data: bytes, why: str
+) -> None:
+    columns = key_columns(*types)
+    assert records.encode_key(values, columns, key_format) == data, why
+    assert records.decode_key(data, columns, key_format) == values, why
+
+
+@pytest.mark.parametrize(
+    ("types", "values", "key_format", "why"),
+    [
+        (("STRING", "STRING"), ("a", "b"), "KAFKA", "one column only"),
+        (("BOOLEAN",), (True,), "KAFKA", "ksqlDB has no such serializer"),
+        (("INTEGER",), (2**31,), "KAFKA", "more than 32 bits"),
+        (("INTEGER",), ("5",), "KAFKA", "a string is no number"),
+        (("ARRAY<STRING>",), (["a"],), "JSON", "not ordered"),
+        (("STRING",), (5,), "JSON", "a number is no string"),
+        (("STRING",), ("a",), "AVRO", "no registry"),
+    ],
+)
+def test_keys_that_do_not_fit(
+    types: tuple[str, ...], values: tuple[object, ...], key_format: str, why: str
+) -> None:
+    assert why
+    with pytest.raises(UnfitKey):
+        records.encode_key(values, key_columns(*types), key_format)
+
+
+@pytest.mark.parametrize(
+    ("types", "data", "key_format"),
+    [
+        (("INTEGER",), b"\0", "KAFKA"),
+        (("STRING",), b"\xff", "KAFKA"),
+        (("STRING",), b"5", "JSON"),
+        (("STRING", "INTEGER"), b'{"A":"x"}', "JSON"),
+        (("STRING", "INTEGER"), b"x", "DELIMITED"),
+        (("BYTES",), b'"?"', "JSON"),
+        (("DECIMAL(4, 2)",), b"x", "DELIMITED"),
+        (("STRING",), b"x", "PROTOBUF"),
+    ],
+)
+def test_bytes_that_are_no_key(types: tuple[str, ...], data: bytes, key_format: str) -> None:
+    with pytest.raises(UnfitKey):
+        records.decode_key(data, key_columns(*types), key_format)
+
+
+def test_null_keys_and_no_format_have_no_bytes() -> None:
+    assert records.encode_key((None,), key_columns("STRING"), "KAFKA") is None
+    assert records.encode_key(("a",), key_columns("STRING"), "NONE") is None
+
+
+def test_json_keys_match_names_without_case_if_they_must() -> None:
+    columns = key_columns("STRING", "INTEGER")
+    assert records.decode_key(b'{"b":1,"a":"x"}', columns, "JSON") == ("x", 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (-0.0, "0.0"),
+        (100.0, "100.0"),
+        (-12.25, "-12.25"),
+        (0.001, "0.001"),
+        (0.00099, "9.9E-4"),
+        (9999999.0, "9999999.0"),
+        (1e7, "1.0E7"),
+        (1.5e300, "1.5E300"),
+        (5e-324, "5.0E-324"),
+        (float("nan"), '"NaN"'),
+        (float("-inf"), '"-Infinity"'),
+    ],
+)
+def test_doubles_are_written_as_java_writes_them(value: float, text: str) -> None:
+    assert records.encode_key((value,), key_columns("DOUBLE"), "JSON") == text.encode()
+
+
+def test_windowed_keys() -> None:
+    data = records.windowed_key(b"k", 258)
+    assert data == b"k" + b"\0" * 6 + b"\1\2"
+    assert records.split_windowed_key(data) == (b"k", 258)
+    with pytest.raises(UnfitKey):
+        records.split_windowed_key(b"1234567")
+
+
+TYPES = ("STRING", "BIGINT", "DOUBLE", "BOOLEAN", "BYTES", "DECIMAL(9, 3)")
+VALUES = st.tuples(
+    st.text(max_size=5),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False).map(lambda number: number + 0.0),
+    st.booleans(),
+    st.binary(max_size=5),
+    st.integers(-(10**9) + 1, 10**9 - 1).map(lambda number: Decimal(number).scaleb(-3)),
+)
+
+
+def sql_order(values: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(value.encode() if isinstance(value, str) else value for value in values)
+
+
+@given(VALUES, VALUES, st.integers(0, 2**60), st.integers(0, 2**60))
+def test_store_keys_sort_as_their_values(
+    left: tuple[object, ...], right: tuple[object, ...], left_ms: int, right_ms: int
+) -> None:
+    keys = [records.store_key(v, TYPES, ms) for v, ms in ((left, left_ms), (right, right_ms))]
+    values = [(*sql_order(left), left_ms), (*sql_order(right), right_ms)]
+    assert (keys[0] < keys[1]) == (values[0] < values[1])
+    assert (keys[0] == keys[1]) == (values[0] == values[1])
+
+
+@given(VALUES, st.none() | st.integers(0, 2**60))
+def test_store_keys_can_be_read_back(values: tuple[object, ...], start_ms: int | None) -> None:
+    key = records.store_key(values, TYPES, start_ms)
+    assert records.parse_store_key(key, TYPES, start_ms is not None) == (values, start_ms)
+
+
+def test_a_prefix_covers_the_windows_of_its_key_only() -> None:
+    prefix = records.store_prefix(("a",), ("STRING",))
+    assert records.store_key(("a",), ("STRING",), 5).startswith(prefix)
+    assert not records.store_key(("a\0",), ("STRING",), 5).startswith(prefix)
+    assert not records.store_key(("ab",), ("STRING",), 5).startswith(prefix)
+
+
+@pytest.mark.parametrize(
+    ("length", "shortened", "why"),
+    [
+        (501, False, "501 + 2 for the end of a string = 503"),
+        (502, True, "one more leaves no room for a window's start"),
+        (5000, True, ""),
+    ],
+)
+def test_long_keys_are_cut_and_hashed(length: int, shortened: bool, why: str) -> None:
+    text = "x" * length
+    key = records.store_key((text,), ("STRING",), 7)
+    full = records.full_store_key((text,), ("STRING",), 7)
+    assert (key != full) == shortened, why
+    assert len(key) <= records.KEY_BYTES_MAX
+    assert key[-8:] == full[-8:], "the window's start stays in order"
+    assert key != records.store_key((text + "y",), ("STRING",), 7)
+    convert = records.store_key_from_raw(key_columns("STRING"), "KAFKA", windowed=True)
+    assert convert(records.windowed_key(text.encode(), 7)) == (key, full if shortened else b"")
+    assert records.parse_store_key(full, ("STRING",), True) == ((text,), 7)
+
+
+@pytest.mark.parametrize(
+    ("types", "values", "key_format"),
+    [
+        (("STRING",), ("a\0ü",), "KAFKA"),
+        (("INTEGER",), (-5,), "KAFKA"),
+        (("BIGINT",), (-5,), "KAFKA"),
+        (("DOUBLE",), (-5.5,), "KAFKA"),
+        (("STRING",), ("a",), "JSON"),
+        (("STRING", "INTEGER"), ("a", 5), "JSON"),
+        (("STRING", "INTEGER"), ("a", 5), "DELIMITED"),
+    ],
+)
+@pytest.mark.parametrize("windowed", [False, True])
+def test_raw_keys_become_store_keys(
+    types: tuple[str, ...], values: tuple[object, ...], key_format: str, windowed: bool
+) -> None:
+    columns = key_columns(*types)
+    raw = records.encode_key(values, columns, key_format)
+    assert raw is not None
+    convert = records.store_key_from_raw(columns, key_format, windowed=windowed)
+    given_key = records.windowed_key(raw, 9) if windowed else raw
+    assert convert(given_key) == (records.store_key(values, types, 9 if windowed else None), b"")
+
+
+@pytest.mark.parametrize(
+    ("type_", "data"), [("STRING", b"\xff"), ("INTEGER", b"12345"), ("BIGINT", b"1234")]
+)
+def test_raw_keys_of_another_shape_are_refused(type_: str, data: bytes) -> None:
+    with pytest.raises(UnfitKey):
+        records.store_key_from_raw(key_columns(type_), "KAFKA", windowed=False)(data)
+
+
+@pytest.mark.parametrize(
+    ("values", "types"),
+    [
+        ((None,), ("STRING",)),
+        ((5,), ("STRING",)),
+        ((2**63,), ("BIGINT",)),
+        ((True,), ("BIGINT",)),
+        ((1.5,), ("BIGINT",)),
+        ((Decimal(10) ** 39,), ("DECIMAL(38, 0)",)),
+    ],
+)
+def test_values_that_are_no_store_key(values: tuple[object, ...], types: tuple[str, ...]) -> None:
+    with pytest.raises(UnfitKey):
+        records.store_key(values, types)
+
+
+@pytest.mark.parametrize("data", [b"", b"ab", b"\0" * 9])
+def test_bytes_that_are_no_store_key(data: bytes) -> None:
+    with pytest.raises(UnfitKey):
+        records.parse_store_key(data, ("BIGINT",), False)
+
+
+@given(st.binary(max_size=40), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=20))
+def test_rows_round_trip(value: bytes, rowtime_ms: int, full_key: bytes) -> None:
+    data = records.pack_row(value, rowtime_ms, full_key)
+    assert records.unpack_row(data) == records.Row(value, rowtime_ms, full_key)
+
+
+def test_every_flipped_bit_of_a_row_is_noticed() -> None:
+    data = records.pack_row(b'["a",1]', 5, b"key")
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DamagedRow):
+            records.unpack_row(bytes(damaged))
+    for length in range(len(data)):
+        with pytest.raises(DamagedRow):
+            records.unpack_row(data[:length])
