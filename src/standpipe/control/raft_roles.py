@@ -1,0 +1,112 @@
+"""The roles of a replica and what moves it from one to the next: the table before the code.
+
+    unattached    knows no leader it could follow; waits for one, or for its election time-out
+    follower      a voter that fetches from the leader of its epoch
+    prospective   a voter that lost its leader and asks whether it *would* be elected (pre-vote)
+    candidate     a voter that asks to be elected; the only role in which an epoch is invented
+    leader        the one replica that may append in its epoch
+    resigned      led this epoch and never will again; helps the hand-over
+    observer      does not vote: fetches when it knows a leader, looks for one when it does not
+
+`raft_state` changes the role through `next_role` alone, so a pair that is missing here cannot
+happen; the diagram in `docs/` is drawn from `NEXT`.  Sources: KIP-595, KIP-650 (pre-vote),
+KIP-996 (prospective).
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class Role(StrEnum):
+    """What a replica does in its epoch."""
+
+    UNATTACHED = "unattached"
+    FOLLOWER = "follower"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    RESIGNED = "resigned"
+    OBSERVER = "observer"
+
+
+class Cause(StrEnum):
+    """What happened to a replica, in the words of the table."""
+
+    TIMED_OUT = "timed out"
+    """The role's own timer ran out: nobody fetched from, elected, or answered in time."""
+    MAJORITY = "majority"
+    """A majority of the voters granted what was asked."""
+    LOST = "lost"
+    """A majority refused, and no leader of this epoch is known."""
+    LEADER_FOUND = "leader found"
+    """Somebody named the leader of this or a higher epoch, or that leader spoke."""
+    HIGHER_EPOCH = "higher epoch"
+    """A message carried a higher epoch without a leader that could be followed."""
+    GRANTED = "granted"
+    """It gave its vote of this epoch to another candidate."""
+    QUORUM_LOST = "quorum lost"
+    """A leader has not been fetched from by a majority within the check-quorum time."""
+    RESIGNS = "resigns"
+    """A leader gives up by itself: shutdown, transfer, or its removal is committed."""
+    LEADER_RESIGNED = "leader resigned"
+    """The leader of this epoch said that it gave up."""
+    REMOVED = "removed"
+    """The voter set in force does not hold this replica (any more)."""
+    JOINED = "joined"
+    """The voter set in force holds this replica, which was an observer."""
+
+
+class IllegalTransition(Exception):
+    """A role change that the table does not know: a bug, so the process ends."""
+
+
+_R, _C = Role, Cause
+NEXT: Final[dict[tuple[Role, Cause], Role]] = {
+    (_R.UNATTACHED, _C.TIMED_OUT): _R.PROSPECTIVE,  # asks first; raises no epoch (KIP-650)
+    (_R.UNATTACHED, _C.LEADER_FOUND): _R.FOLLOWER,
+    (_R.UNATTACHED, _C.HIGHER_EPOCH): _R.UNATTACHED,
+    (_R.UNATTACHED, _C.GRANTED): _R.UNATTACHED,
+    (_R.UNATTACHED, _C.LEADER_RESIGNED): _R.UNATTACHED,
+    (_R.UNATTACHED, _C.REMOVED): _R.OBSERVER,
+    (_R.FOLLOWER, _C.TIMED_OUT): _R.PROSPECTIVE,
+    (_R.FOLLOWER, _C.LEADER_FOUND): _R.FOLLOWER,  # of a higher epoch only
+    (_R.FOLLOWER, _C.HIGHER_EPOCH): _R.UNATTACHED,
+    (_R.FOLLOWER, _C.LEADER_RESIGNED): _R.UNATTACHED,
+    (_R.FOLLOWER, _C.REMOVED): _R.OBSERVER,
+    (_R.PROSPECTIVE, _C.MAJORITY): _R.CANDIDATE,  # the only place where an epoch grows
+    (_R.PROSPECTIVE, _C.LOST): _R.UNATTACHED,
+    (_R.PROSPECTIVE, _C.LEADER_FOUND): _R.FOLLOWER,
+    (_R.PROSPECTIVE, _C.HIGHER_EPOCH): _R.UNATTACHED,
+    (_R.PROSPECTIVE, _C.GRANTED): _R.UNATTACHED,
+    (_R.PROSPECTIVE, _C.LEADER_RESIGNED): _R.UNATTACHED,
+    (_R.CANDIDATE, _C.MAJORITY): _R.LEADER,
+    (_R.CANDIDATE, _C.TIMED_OUT): _R.PROSPECTIVE,  # after its back-off
+    (_R.CANDIDATE, _C.LEADER_FOUND): _R.FOLLOWER,
+    (_R.CANDIDATE, _C.HIGHER_EPOCH): _R.UNATTACHED,
+    (_R.LEADER, _C.QUORUM_LOST): _R.RESIGNED,
+    (_R.LEADER, _C.RESIGNS): _R.RESIGNED,
+    (_R.LEADER, _C.LEADER_FOUND): _R.FOLLOWER,  # of a higher epoch only
+    (_R.LEADER, _C.HIGHER_EPOCH): _R.UNATTACHED,
+    (_R.RESIGNED, _C.TIMED_OUT): _R.PROSPECTIVE,
+    (_R.RESIGNED, _C.LEADER_FOUND): _R.FOLLOWER,  # of a higher epoch only
+    (_R.RESIGNED, _C.HIGHER_EPOCH): _R.UNATTACHED,
+    (_R.RESIGNED, _C.REMOVED): _R.OBSERVER,
+    (
+        _R.OBSERVER,
+        _C.TIMED_OUT,
+    ): _R.OBSERVER,  # forgets its leader and looks for one; never asks for votes
+    (_R.OBSERVER, _C.LEADER_FOUND): _R.OBSERVER,
+    (_R.OBSERVER, _C.HIGHER_EPOCH): _R.OBSERVER,
+    (_R.OBSERVER, _C.GRANTED): _R.OBSERVER,
+    (_R.OBSERVER, _C.LEADER_RESIGNED): _R.OBSERVER,
+    (_R.OBSERVER, _C.JOINED): _R.FOLLOWER,
+}
+
+
+def next_role(role: Role, cause: Cause) -> Role:
+    """The role after a cause.  Raises IllegalTransition for a pair that the table does not hold."""
+    try:
+        return NEXT[role, cause]
+    except KeyError:
+        msg = f"{role} has no answer to: {cause}"
+        raise IllegalTransition(msg) from None

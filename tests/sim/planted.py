@@ -1,0 +1,278 @@
+"""Bugs put in on purpose: the net must catch each of them, or it has a hole.
+
+Each plant replaces one method for as long as it is applied; `src` knows nothing of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from standpipe.control import raft_votes
+from standpipe.control.quorum import LeaderEpoch, LogOffset
+from standpipe.control.raft import Raft
+from standpipe.control.raft_events import ElectionState, PersistElection, Recovered
+from standpipe.control.raft_leader import Leadership
+from standpipe.control.raft_log import LogView
+from standpipe.control.raft_progress import Followers
+
+from .disk import SimDisk
+from .node import SimNode
+from .raft import run_seed
+
+Plant = tuple[object, str, Any]
+
+
+def _replace(owner: object, name: str, make: Callable[[Any], Any]) -> Plant:
+    return owner, name, make(getattr(owner, name))
+
+
+def ack_before_fsync() -> list[Plant]:
+    """A write counts as flushed when it is ordered."""
+
+    def make(wrote: Any) -> Any:
+        def hasty(log: LogView) -> int:
+            number = wrote(log)
+            log.flushed(number)
+            return number
+
+        return hasty
+
+    return [_replace(LogView, "wrote", make)]
+
+
+def skip_the_epoch_check() -> list[Plant]:
+    """A leader of an older epoch is followed when it says that it leads."""
+
+    def make(on_begin_quorum: Any) -> Any:
+        def lax(raft: Raft, sender: Any, asked: Any) -> None:
+            epoch = max(asked.epoch, raft.epoch)
+            on_begin_quorum(raft, sender, dataclasses.replace(asked, epoch=epoch))
+
+        return lax
+
+    return [_replace(Raft, "_on_begin_quorum", make)]
+
+
+def _recovering(change: Callable[[Recovered], Recovered]) -> list[Plant]:
+    def make(recover: Any) -> Any:
+        return lambda disk: change(recover(disk))
+
+    return [_replace(SimDisk, "recover", make)]
+
+
+def vote_twice_after_restart() -> list[Plant]:
+    """The election file keeps the epoch and forgets the vote."""
+
+    def forget(found: Recovered) -> Recovered:
+        if found.election is None:
+            return found
+        election = dataclasses.replace(found.election, voted=None)
+        return dataclasses.replace(found, election=election)
+
+    return _recovering(forget)
+
+
+def lose_the_vote_file() -> list[Plant]:
+    """A missing election file is taken for that of a new replica."""
+
+    def lose(found: Recovered) -> Recovered:
+        last = found.entries[-1].epoch if found.entries else found.snapshot.epoch
+        return dataclasses.replace(found, election=ElectionState(last))
+
+    return _recovering(lose)
+
+
+def read_without_confirming() -> list[Plant]:
+    """ReadOffset is answered at once, as KIP-650's text has it."""
+    return [(Followers, "round", lambda followers, newest: newest)]
+
+
+def read_confirmed_by_any_fetch() -> list[Plant]:
+    """A fetch that arrives after the read counts, whenever it was sent."""
+
+    def make(fetch: Any) -> Any:
+        def lax(leadership: Leadership, asked: Any, sender: Any, now_ms: int) -> Any:
+            asked = dataclasses.replace(asked, round=leadership.rounds.round)
+            return fetch(leadership, asked, sender, now_ms)
+
+        return lax
+
+    return [_replace(Leadership, "fetch", make)]
+
+
+def read_before_own_commit() -> list[Plant]:
+    """A new leader answers reads with the high watermark that it knew as a follower."""
+
+    def note(raft: Raft, leadership: Leadership, reader: Any, request: int) -> None:
+        leadership.rounds.note(reader, request, raft.log.high_watermark)
+
+    return [(Raft, "_note_read", note)]
+
+
+def count_a_non_voter() -> list[Plant]:
+    """Observers' fetches count towards the high watermark."""
+
+    def flushed_end(followers: Followers) -> int:
+        keys = {*followers._progress, *followers._log.voters.keys}
+        ends = sorted((followers.flushed_end_of(key) for key in keys), reverse=True)
+        return ends[followers._log.voters.majority - 1]
+
+    return [(Followers, "flushed_end", flushed_end)]
+
+
+def truncate_committed_data() -> list[Plant]:
+    """A diverging follower drops its whole log."""
+
+    def make(truncate: Any) -> Any:
+        def reckless(log: LogView, end_offset: int) -> None:
+            mark, log.high_watermark = log.high_watermark, LogOffset(0)
+            truncate(log, end_offset)
+            log.high_watermark = mark
+
+        return reckless
+
+    return [
+        _replace(LogView, "truncate", make),
+        (LogView, "truncation_for", lambda log, _: log.start.end_offset),
+    ]
+
+
+def pre_vote_bumps_the_epoch() -> list[Plant]:
+    """Asking for pre-votes raises the epoch, as asking for votes does."""
+
+    def make(seek: Any) -> Any:
+        def eager(raft: Raft) -> None:
+            raft._remember(ElectionState(LeaderEpoch(raft.epoch + 1)))
+            seek(raft)
+
+        return eager
+
+    return [_replace(Raft, "_seek_election", make)]
+
+
+def lead_without_a_majority() -> list[Plant]:
+    """Check-quorum never strikes."""
+    return [(Followers, "has_lost_quorum", lambda followers, now_ms: False)]
+
+
+def apply_before_commit() -> list[Plant]:
+    """The state machine gets entries as they are appended."""
+
+    def make(apply: Any) -> Any:
+        def hasty(raft: Raft) -> None:
+            raft.log.commit(raft.log.end)
+            apply(raft)
+
+        return hasty
+
+    return [_replace(Raft, "_apply", make)]
+
+
+def forget_the_snapshots_epoch() -> list[Plant]:
+    """A snapshot that was downloaded is installed without the epoch of its last entry."""
+
+    def make(install: Any) -> Any:
+        return lambda log, snapshot: install(
+            log, dataclasses.replace(snapshot, epoch=LeaderEpoch(0))
+        )
+
+    return [_replace(LogView, "install", make)]
+
+
+def reuse_an_old_incarnation() -> list[Plant]:
+    """A replaced disk keeps the identity of the one before."""
+    return [(SimNode, "next_key", lambda node: node.key)]
+
+
+def commit_entries_of_older_epochs() -> list[Plant]:
+    """A majority commits whatever it holds, of whichever epoch (Raft figure 8)."""
+
+    def commit_offset(leadership: Leadership) -> int | None:
+        end = leadership.followers.flushed_end()
+        return LogOffset(end) if end > 0 else None
+
+    return [(Leadership, "commit_offset", commit_offset)]
+
+
+def vote_for_a_shorter_log() -> list[Plant]:
+    """Votes do not compare logs."""
+    return [
+        (raft_votes, name, tuple(r for r in rules if r is not raft_votes.log_is_behind))
+        for name, rules in (
+            ("VOTE_RULES", raft_votes.VOTE_RULES),
+            ("PRE_VOTE_RULES", raft_votes.PRE_VOTE_RULES),
+        )
+    ]
+
+
+def persist_nothing_of_elections() -> list[Plant]:
+    """Epochs and votes live in memory only."""
+
+    def make(handle: Any) -> Any:
+        def careless(raft: Raft, event: Any) -> Any:
+            orders = handle(raft, event)
+            return [order for order in orders if not isinstance(order, PersistElection)]
+
+        return careless
+
+    return [_replace(Raft, "handle", make)]
+
+
+PLANTS: tuple[Callable[[], list[Plant]], ...] = (
+    ack_before_fsync,
+    skip_the_epoch_check,
+    vote_twice_after_restart,
+    read_without_confirming,
+    count_a_non_voter,
+    truncate_committed_data,
+    pre_vote_bumps_the_epoch,
+    lead_without_a_majority,
+    apply_before_commit,
+    forget_the_snapshots_epoch,
+    reuse_an_old_incarnation,
+    lose_the_vote_file,
+    read_confirmed_by_any_fetch,
+    read_before_own_commit,
+    commit_entries_of_older_epochs,
+    vote_for_a_shorter_log,
+    persist_nothing_of_elections,
+)
+
+
+@contextmanager
+def planted(plant: Callable[[], list[Plant]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for owner, name, value in plant():
+            stack.enter_context(patch.object(owner, name, value))
+        yield
+
+
+def catch(plant: Callable[[], list[Plant]], seeds: int, first: int = 0) -> tuple[int | None, str]:
+    """The first seed that catches a bug, and by what; None when none of them does."""
+    with planted(plant):
+        for seed in range(first, first + seeds):
+            failure = run_seed(seed)[1]
+            if failure is not None:
+                return seed, failure.rsplit("failed: ", 1)[1]
+    return None, "not caught"
+
+
+def run_planted(seeds: int, first: int) -> int:
+    """Print the table; the number of bugs that got through."""
+    escaped = 0
+    for plant in PLANTS:
+        began = time.monotonic()
+        seed, by = catch(plant, seeds, first)
+        escaped += seed is None
+        tried = seeds if seed is None else seed - first + 1
+        took = time.monotonic() - began
+        print(f"{plant.__name__:36} {tried:4} seeds {took:6.1f} s  {by[:110]}", flush=True)
+    print(f"{len(PLANTS) - escaped} passed, {escaped} failed")
+    return escaped
+
+
