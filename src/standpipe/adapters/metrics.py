@@ -1,0 +1,129 @@
+"""What a worker counts, and how Prometheus reads it from whichever worker answers the scrape.
+
+The workers of a node share one port, so a scrape meets any of them. Each one therefore leaves its
+counts in `run/metrics-<worker>` once a second, and the one that is asked adds those of the others,
+told apart by the label `worker`. A counter of a worker that was restarted starts at 0 again, which
+Prometheus expects; the file of a worker that is gone stays until its number is used again.
+
+Counting is a plain addition: the hot path can afford 0.3 us per request, not 2.
+ksqlDB's pull metrics in spirit, Prometheus's rules in names: unit last, `_total` for counters.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+#: Upper bounds of latency buckets, in seconds.
+LATENCY_BOUNDS = (
+    *(0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
+    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
+)
+
+#: name without `_total` -> (labels, meaning)
+COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
+    "standpipe_pull_requests": (("route",), "Pull queries answered, by who had the rows."),
+    "standpipe_pull_errors": (("code",), "Pull queries that failed, by error code."),
+    "standpipe_pull_forwards": (("outcome",), "Reads sent to another node, one per partition."),
+    "standpipe_pull_forwarded_in": (("outcome",), "Reads that another node sent here."),
+    "standpipe_statements": (("outcome",), "Requests to /ksql."),
+    "standpipe_inserted_rows": ((), "Rows that INSERT INTO … VALUES produced."),
+}
+LATENCY_NAME = "standpipe_pull_latency_seconds"
+
+
+class Dump(msgspec.Struct):
+    """Counts of one worker as they lie in `run/`."""
+
+    worker: int
+    counts: dict[str, dict[str, int]]  # metric -> value of its only label ("": none) -> count
+    latency_counts: list[int]  # per bucket, the last one is above all bounds
+    latency_seconds: float
+
+
+@dataclass
+class Metrics:
+    """Counts of this worker. `folder`: the node's `run/`."""
+
+    worker: int
+    folder: Path
+    counts: dict[str, dict[str, int]] = field(default_factory=lambda: {n: {} for n in COUNTERS})
+    latency_counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
+    latency_seconds: float = 0.0
+
+    def count(self, name: str, label: str = "", by: int = 1) -> None:
+        """Add to a counter of COUNTERS."""
+        values = self.counts[name]
+        values[label] = values.get(label, 0) + by
+
+    def answered(self, route: str, seconds: float) -> None:
+        """A pull query was answered: `local`, `remote` or `mixed`."""
+        values = self.counts["standpipe_pull_requests"]
+        values[route] = values.get(route, 0) + 1
+        self.latency_counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        self.latency_seconds += seconds
+
+    def save(self) -> None:
+        """Leave the counts where the other workers find them."""
+        path = self.folder / f"metrics-{self.worker}"
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(msgspec.msgpack.encode(self._dump()))
+        temporary.rename(path)
+
+    def exposition(self) -> bytes:
+        """All workers of the node in Prometheus's text format."""
+        from prometheus_client import CollectorRegistry, generate_latest  # slow to load
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collector([self._dump(), *self._others()]))
+        return generate_latest(registry)
+
+    def _dump(self) -> Dump:
+        return Dump(self.worker, self.counts, self.latency_counts, self.latency_seconds)
+
+    def _others(self) -> Iterator[Dump]:
+        own = f"metrics-{self.worker}"
+        for path in sorted(self.folder.glob("metrics-*")):
+            if path.name != own and path.suffix != ".new":
+                try:
+                    yield msgspec.msgpack.decode(path.read_bytes(), type=Dump)
+                except (OSError, msgspec.MsgspecError):
+                    continue  # of another version; its worker writes a new one within a second
+
+
+@dataclass
+class _Collector:
+    """prometheus_client's Collector, by shape."""
+
+    dumps: list[Dump]
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+        for name, (labels, meaning) in COUNTERS.items():
+            family = CounterMetricFamily(name, meaning, labels=("worker", *labels))
+            for dump in self.dumps:
+                for value, count in dump.counts.get(name, {}).items():
+                    given = (value,) if labels else ()
+                    family.add_metric((str(dump.worker), *given), count)
+            yield family
+        latency = HistogramMetricFamily(
+            LATENCY_NAME, "Time from a whole request to its answer.", labels=("worker",)
+        )
+        for dump in self.dumps:
+            latency.add_metric((str(dump.worker),), _cumulative(dump), dump.latency_seconds)
+        yield latency
+
+
+def _cumulative(dump: Dump) -> list[tuple[str, float]]:
+    bounds = [*map(str, LATENCY_BOUNDS), "+Inf"]
+    counts = (dump.latency_counts + [0] * len(bounds))[: len(bounds)]
+    return [(bound, sum(counts[: place + 1])) for place, bound in enumerate(bounds)]

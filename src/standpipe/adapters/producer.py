@@ -1,0 +1,129 @@
+"""Rows of INSERT INTO … VALUES on their way into Kafka, each acknowledged by all replicas.
+
+A Kafka client and its thread are made when the first row comes: most workers never need one.
+Topics are looked up in the list of all topics, never by name, because a broker may create a topic
+that is asked for by name, with another number of partitions than the table has.
+
+Source of the partitioner: Java clients hash with murmur2; librdkafka's own default is CRC-32.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from standpipe.errors import KafkaUnavailable
+
+DELIVERY_MS_MAX = 10_000
+LOOKUP_SECONDS_MAX = 3.0
+#: A topic that a statement has just made appears within a second.
+TOPIC_SECONDS_MAX = 10.0
+
+
+@dataclass
+class RowProducer:
+    """Produces to Kafka. `bootstrap_servers` empty: every call raises KafkaUnavailable."""
+
+    bootstrap_servers: str
+    _producer: Any = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _poller: threading.Thread | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _known: set[str] = field(default_factory=set[str])
+
+    async def send(self, topic: str, key: bytes | None, value: bytes | None, at_ms: int) -> None:
+        """Append one record and wait for the acknowledgement. `at_ms`: its timestamp (ROWTIME).
+
+        Raises KafkaUnavailable; the row may still have been written if the answer was lost.
+        """
+        loop = asyncio.get_running_loop()
+        client = await asyncio.to_thread(self._client_for, topic)
+        done: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: Any) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(_unavailable(f"cannot write to topic {topic}", error))
+
+        def delivered(error: Any, message: Any) -> None:
+            loop.call_soon_threadsafe(settle, error)
+
+        try:
+            client.produce(topic, value, key, timestamp=at_ms, on_delivery=delivered)
+        except (BufferError, _kafka().KafkaException) as error:
+            raise _unavailable(f"cannot write to topic {topic}", error) from error
+        await done
+
+    def replica_counts(self) -> dict[str, list[int]]:
+        """All topics: how many replicas each partition has. Blocks; raises KafkaUnavailable."""
+        topics = self._topics()
+        return {
+            name: [len(partition.replicas) for _, partition in sorted(topic.partitions.items())]
+            for name, topic in topics.items()
+        }
+
+    def close(self) -> None:
+        """Wait shortly for what is under way, then end the thread."""
+        self._stop.set()
+        if self._poller is not None:
+            self._poller.join(timeout=1)
+        if self._producer is not None:
+            self._producer.flush(0.5)
+
+    def _client_for(self, topic: str) -> Any:
+        """The client, once the topic exists."""
+        until = time.monotonic() + TOPIC_SECONDS_MAX
+        while topic not in self._known:
+            self._known.update(self._topics())
+            if topic not in self._known:
+                if time.monotonic() > until:
+                    raise KafkaUnavailable(f"Kafka has no topic {topic}")
+                time.sleep(0.05)
+        return self._client()
+
+    def _topics(self) -> dict[str, Any]:
+        try:
+            return dict(self._client().list_topics(timeout=LOOKUP_SECONDS_MAX).topics)
+        except _kafka().KafkaException as error:
+            raise _unavailable("cannot list topics", error) from error
+
+    def _client(self) -> Any:
+        if not self.bootstrap_servers:
+            raise KafkaUnavailable("this node was started without Kafka (bootstrap servers)")
+        with self._lock:
+            if self._producer is None:
+                self._producer = _kafka().Producer(
+                    {
+                        "bootstrap.servers": self.bootstrap_servers,
+                        "partitioner": "murmur2_random",
+                        "acks": "all",
+                        "enable.idempotence": True,
+                        "linger.ms": 1,
+                        "delivery.timeout.ms": DELIVERY_MS_MAX,
+                        "log_level": 2,
+                    }
+                )
+                self._poller = threading.Thread(target=self._poll, daemon=True, name="producer")
+                self._poller.start()
+            return self._producer
+
+    def _poll(self) -> None:
+        while not self._stop.is_set():
+            self._producer.poll(0.1)
+
+
+def _kafka() -> Any:
+    """The client library, untyped; loading it takes as long as the rest of a worker's adapters."""
+    import confluent_kafka
+
+    return confluent_kafka
+
+
+def _unavailable(what: str, error: object) -> KafkaUnavailable:
+    return KafkaUnavailable(f"{what}: {error}")

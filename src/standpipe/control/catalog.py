@@ -1,0 +1,392 @@
+"""The state machine of the metadata log: commands in, catalog out.
+
+`apply(catalog, index, command)` is deterministic and total: every node that applies the same log
+has an equal catalog, and a command that does not fit (its name is taken, its base is outdated)
+changes nothing but the index and the memory of requests, on every node alike. Whether a statement
+*should* be refused is decided before it is logged (`ddl.propose`).
+
+A command that this program does not know, or knows only in an older version, stops it by name
+(UnknownCommand): guessing would make its catalog differ from the others' for ever.
+
+This becomes the quorum's state machine. Room is left: leases per query arrive as a command and a
+field beside `pipeline_epoch`, and `feature_level` grows by a command once every node can read what
+comes after it. Indexes may have gaps, because a quorum's log holds entries that are no commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from standpipe.errors import ServerError
+from standpipe.model import (
+    Assignment,
+    LeaseEpoch,
+    LogIndex,
+    NodeId,
+    NodeInfo,
+    PersistentQuery,
+    QueryStatus,
+    Record,
+    Snapshot,
+    Source,
+)
+
+#: Requests that are remembered so that a retry is applied once; the oldest are forgotten.
+REQUESTS_MAX: Final = 1024
+CATALOG_VERSION: Final = 1
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class UnknownCommand(ServerError):
+    """The log holds something that a newer program wrote. This one must not go on."""
+
+
+# ----------------------------------------------------------------------------------- commands
+
+
+class Receipt(Record, frozen=True, kw_only=True):
+    """What is answered to the client of a statement, whenever and wherever it asks again."""
+
+    statement: str
+    command_id: str  # ksqlDB's, e.g. "stream/S1/create"
+    message: str
+    query_id: str | None = None
+
+
+class TopicWish(Record, frozen=True, kw_only=True):
+    """A Kafka topic that must exist. `retention_ms` None: the broker's default."""
+
+    name: str
+    partitions: int
+    kind: Literal["SOURCE", "TABLE"]
+    retention_ms: int | None = None
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Of every command. `version` grows when an older program would misread its fields."""
+
+    version: int = 1
+    request_id: str = ""  # the same one is applied once; empty: never compared
+    receipt: Receipt | None = None
+
+
+class FoundCluster(Base, frozen=True, kw_only=True, tag="found_cluster"):
+    """The first command of a log: names the cluster."""
+
+    cluster_id: str
+
+
+class RegisterNode(Base, frozen=True, kw_only=True, tag="register_node"):
+    """A node is a member from now on, or has other addresses, tags or incarnation."""
+
+    node: NodeInfo
+
+
+class CreateSource(Base, frozen=True, kw_only=True, tag="create_source"):
+    """A stream or table over a topic that somebody else writes."""
+
+    source: Source
+    replace: bool = False
+    topic: TopicWish | None = None  # the statement said PARTITIONS
+
+
+class CreateTableAs(Base, frozen=True, kw_only=True, tag="create_table_as"):
+    """A materialised table, the query that fills it and the topic between them."""
+
+    source: Source
+    query: PersistentQuery
+    topic: TopicWish
+
+
+class DropSource(Base, frozen=True, kw_only=True, tag="drop_source"):
+    """A stream or table goes, and with it the query that writes it."""
+
+    name: str
+    delete_topic: bool = False
+
+
+class TopicDeleted(Base, frozen=True, kw_only=True, tag="topic_deleted"):
+    """Kafka has carried out a deletion that a statement asked for. It is never repeated."""
+
+    name: str
+
+
+class TerminateQuery(Base, frozen=True, kw_only=True, tag="terminate_query"):
+    """Queries end; their tables stay readable as they are."""
+
+    query_ids: tuple[str, ...]
+
+
+class CommitAssignment(Base, frozen=True, kw_only=True, tag="commit_assignment"):
+    """Who holds what. Its epoch is the successor of the one that it was computed from."""
+
+    assignment: Assignment
+
+
+class StartPipeline(Base, frozen=True, kw_only=True, tag="start_pipeline"):
+    """A pipeline starts and gets the next lease epoch for all its queries."""
+
+    pipeline_id: str
+
+
+Command = (
+    FoundCluster
+    | RegisterNode
+    | CreateSource
+    | CreateTableAs
+    | DropSource
+    | TopicDeleted
+    | TerminateQuery
+    | CommitAssignment
+    | StartPipeline
+)
+
+#: type -> newest version that this program understands
+VERSIONS: Final[Mapping[str, int]] = {
+    "found_cluster": 1,
+    "register_node": 1,
+    "create_source": 1,
+    "create_table_as": 1,
+    "drop_source": 1,
+    "topic_deleted": 1,
+    "terminate_query": 1,
+    "commit_assignment": 1,
+    "start_pipeline": 1,
+}
+
+
+class _Head(msgspec.Struct):
+    """What must be understood of a command before its fields are looked at."""
+
+    type: str
+    version: int = 1
+
+
+_encoder = msgspec.msgpack.Encoder()
+_head_decoder = msgspec.msgpack.Decoder(_Head)
+_command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+
+
+def encode(command: Command) -> bytes:
+    """Bytes of a command as they are logged and travel."""
+    return _encoder.encode(command)
+
+
+def decode(data: bytes) -> Command:
+    """A command from its bytes. Raises UnknownCommand that names type and version."""
+    try:
+        head = _head_decoder.decode(data)
+        newest = VERSIONS.get(head.type, 0)
+        if head.version > newest:
+            raise UnknownCommand(
+                f"the log holds command {head.type!r} version {head.version}; this program knows "
+                f"{f'it up to version {newest}' if newest else 'no such command'}: upgrade it"
+            )
+        return _command_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise UnknownCommand(f"a command of the log cannot be read: {error}") from error
+
+
+# ------------------------------------------------------------------------------------ catalog
+
+
+class AppliedRequest(Record, frozen=True, kw_only=True):
+    """What became of a request. `refusal` is not empty if the command did not fit."""
+
+    index: LogIndex
+    receipt: Receipt | None = None
+    refusal: str = ""
+
+
+class Catalog(Record, frozen=True, kw_only=True):
+    """All that the log says up to `index`. A value: `apply` makes a new one.
+
+    Mappings keep the order of creation, which is the order in which SHOW lists.
+    """
+
+    version: int = CATALOG_VERSION
+    feature_level: int = 1
+    index: LogIndex = LogIndex(0)
+    cluster_id: str = ""
+    nodes: Mapping[NodeId, NodeInfo] = {}
+    sources: Mapping[str, Source] = {}
+    queries: Mapping[str, PersistentQuery] = {}
+    assignment: Assignment = Assignment()
+    #: starts of pipelines so far; the lease epoch of the newest one
+    pipeline_epoch: LeaseEpoch = LeaseEpoch(0)
+    #: topic name -> topic that must exist
+    topics: Mapping[str, TopicWish] = {}
+    #: topics to delete before anything else may use their names
+    doomed_topics: tuple[str, ...] = ()
+    #: request id -> what became of it, oldest first, at most REQUESTS_MAX
+    applied_requests: Mapping[str, AppliedRequest] = {}
+
+
+EMPTY: Final = Catalog()
+
+
+class _Misfit(Exception):
+    """A command does not fit the catalog it meets. Ends as AppliedRequest.refusal."""
+
+
+def apply(catalog: Catalog, index: LogIndex, command: Command) -> Catalog:
+    """The catalog after one more command. Raises ValueError if `index` does not grow."""
+    if index <= catalog.index:
+        raise ValueError(f"index {index} was applied before, the catalog is at {catalog.index}")
+    if command.request_id and command.request_id in catalog.applied_requests:
+        return msgspec.structs.replace(catalog, index=index)
+    try:
+        changed, refusal = _change(catalog, command), ""
+    except _Misfit as misfit:
+        changed, refusal = catalog, str(misfit)
+    if not command.request_id:
+        return msgspec.structs.replace(changed, index=index)
+    outcome = AppliedRequest(index=index, receipt=command.receipt, refusal=refusal)
+    return msgspec.structs.replace(
+        changed,
+        index=index,
+        applied_requests=_remember(catalog.applied_requests, command.request_id, outcome),
+    )
+
+
+def to_bytes(catalog: Catalog) -> bytes:
+    """The whole catalog as one blob, for snapshots of the log."""
+    return _encoder.encode(catalog)
+
+
+def from_bytes(data: bytes) -> Catalog:
+    """Inverse of `to_bytes`. Raises UnknownCommand for a version that is not known."""
+    try:
+        catalog = msgspec.msgpack.decode(data, type=Catalog)
+    except msgspec.MsgspecError as error:
+        raise UnknownCommand(f"a catalog cannot be read: {error}") from error
+    if catalog.version > CATALOG_VERSION:
+        raise UnknownCommand(
+            f"a catalog of version {catalog.version}; this program reads up to {CATALOG_VERSION}"
+        )
+    return catalog
+
+
+def to_snapshot(
+    catalog: Catalog,
+    *,
+    node_id: NodeId,
+    holder: NodeId,
+    service_id: str,
+    query_statuses: tuple[QueryStatus, ...],
+    published_boot_ms: int,
+) -> Snapshot:
+    """The catalog as workers and tailer see it. Whoever publishes it gives it a stamp."""
+    return Snapshot(
+        stamp=0,
+        node_id=node_id,
+        service_id=service_id,
+        cluster_id=catalog.cluster_id,
+        log_index=catalog.index,
+        log_holder=holder,
+        nodes=tuple(catalog.nodes.values()),
+        sources=tuple(catalog.sources.values()),
+        queries=tuple(catalog.queries.values()),
+        assignment=catalog.assignment,
+        query_statuses=query_statuses,
+        published_boot_ms=published_boot_ms,
+    )
+
+
+# ------------------------------------------------------------------------------- what changes
+
+
+def _change(catalog: Catalog, command: Command) -> Catalog:
+    match command:
+        case FoundCluster():
+            return _found(catalog, command)
+        case RegisterNode(node=node):
+            nodes = {**catalog.nodes, node.node_id: node}
+            return msgspec.structs.replace(catalog, nodes=nodes)
+        case CreateSource():
+            return _create_source(catalog, command)
+        case CreateTableAs():
+            return _create_table_as(catalog, command)
+        case DropSource():
+            return _drop(catalog, command)
+        case TopicDeleted(name=name):
+            left = tuple(topic for topic in catalog.doomed_topics if topic != name)
+            return msgspec.structs.replace(catalog, doomed_topics=left)
+        case TerminateQuery(query_ids=query_ids):
+            return msgspec.structs.replace(catalog, queries=_without(catalog.queries, *query_ids))
+        case CommitAssignment(assignment=assignment):
+            if assignment.epoch != catalog.assignment.epoch + 1:
+                raise _Misfit(f"assignment epoch is {catalog.assignment.epoch}")
+            return msgspec.structs.replace(catalog, assignment=assignment)
+        case StartPipeline():
+            epoch = LeaseEpoch(catalog.pipeline_epoch + 1)
+            return msgspec.structs.replace(catalog, pipeline_epoch=epoch)
+
+
+def _found(catalog: Catalog, command: FoundCluster) -> Catalog:
+    if catalog.cluster_id:
+        raise _Misfit(f"the cluster is {catalog.cluster_id}")
+    return msgspec.structs.replace(catalog, cluster_id=command.cluster_id)
+
+
+def _create_source(catalog: Catalog, command: CreateSource) -> Catalog:
+    source = command.source
+    if source.name in catalog.sources and not command.replace:
+        raise _Misfit(f"{source.name} exists")
+    return msgspec.structs.replace(
+        catalog,
+        sources={**catalog.sources, source.name: source},
+        topics=_with_topic(catalog, command.topic),
+    )
+
+
+def _create_table_as(catalog: Catalog, command: CreateTableAs) -> Catalog:
+    source, query = command.source, command.query
+    if source.name in catalog.sources or query.query_id in catalog.queries:
+        raise _Misfit(f"{source.name} or {query.query_id} exists")
+    return msgspec.structs.replace(
+        catalog,
+        sources={**catalog.sources, source.name: source},
+        queries={**catalog.queries, query.query_id: query},
+        topics=_with_topic(catalog, command.topic),
+    )
+
+
+def _drop(catalog: Catalog, command: DropSource) -> Catalog:
+    source = catalog.sources.get(command.name)
+    if source is None:
+        raise _Misfit(f"{command.name} does not exist")
+    doomed = catalog.doomed_topics
+    if command.delete_topic and source.topic not in doomed:
+        doomed = (*doomed, source.topic)
+    left = _without(catalog.sources, source.name)
+    is_shared = any(other.topic == source.topic for other in left.values())
+    return msgspec.structs.replace(
+        catalog,
+        sources=left,
+        queries=_without(catalog.queries, source.query_id or ""),
+        topics=catalog.topics if is_shared else _without(catalog.topics, source.topic),
+        doomed_topics=doomed,
+    )
+
+
+def _with_topic(catalog: Catalog, wish: TopicWish | None) -> Mapping[str, TopicWish]:
+    return {**catalog.topics, wish.name: wish} if wish else catalog.topics
+
+
+def _without(mapping: Mapping[K, V], *keys: K) -> dict[K, V]:
+    return {key: value for key, value in mapping.items() if key not in keys}
+
+
+def _remember(
+    memory: Mapping[str, AppliedRequest], request_id: str, outcome: AppliedRequest
+) -> dict[str, AppliedRequest]:
+    requests = {**memory, request_id: outcome}
+    for forgotten in list(requests)[: max(0, len(requests) - REQUESTS_MAX)]:
+        del requests[forgotten]
+    return requests

@@ -1,0 +1,326 @@
+"""From what a statement means to the command that is logged, and to the answer of ksqlDB's shape.
+
+`propose` decides once, on the log's holder, against a catalog that holds everything before the
+statement: it returns the command, or an answer where nothing is to be done (IF NOT EXISTS), or
+raises StatementError. Texts are ksqlDB's (MetaStoreImpl, DdlCommandExec, DropSourceFactory).
+
+Not here: the grammar and the meaning of statements (`sql`), what a command changes (`catalog`),
+SHOW and DESCRIBE (a worker answers them from its snapshot).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+
+from standpipe.control.catalog import (
+    AppliedRequest,
+    Catalog,
+    Command,
+    CreateSource,
+    CreateTableAs,
+    DropSource,
+    Receipt,
+    TerminateQuery,
+    TopicWish,
+)
+from standpipe.errors import KafkaUnavailable, StatementError
+from standpipe.model import LogIndex, Source
+from standpipe.sql import analyzer, ast, parser
+from standpipe.sql.plans import (
+    CreateSourcePlan,
+    CreateTableAsPlan,
+    DropPlan,
+    Plan,
+    TerminatePlan,
+)
+
+Entity = dict[str, object]  # one item of the array that POST /ksql answers
+
+TOPIC_WILL_FOLLOW: Final = (
+    "The statement is logged. Kafka does not answer now; its topic will follow."
+)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of POST /execute: one statement with its properties. Names are ksqlDB's."""
+
+    ksql: str
+    streams_properties: dict[str, str | int | float | bool] = msgspec.field(
+        name="streamsProperties", default_factory=dict[str, str | int | float | bool]
+    )
+    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Nothing is to be logged; these are the entities for the client."""
+
+    entities: tuple[Entity, ...]
+
+
+def judge(request: Request, catalog: Catalog, topics: Mapping[str, int]) -> Command | Answer:
+    """Text to command: parse, analyse, propose, against a catalog that is up to date.
+
+    `topics`: partition counts by topic. Raises StatementError and its kinds.
+    """
+    statements = parser.parse(request.ksql)
+    if len(statements) != 1:
+        raise StatementError(
+            f"Expected exactly one KSQL statement; found {len(statements)} instead",
+            statement=request.ksql,
+        )
+    properties = {name: str(value) for name, value in request.streams_properties.items()}
+    plan = analyzed(statements[0], catalog, properties, topics)
+    return propose(plan, catalog, statement=statements[0].text, request_id=request.request_id)
+
+
+def analyzed(
+    statement: ast.Statement,
+    catalog: Catalog,
+    properties: Mapping[str, str],
+    topics: Mapping[str, int],
+) -> Plan:
+    """The plan of a statement, also while Kafka is away, where it says enough by itself.
+
+    A statement with PARTITIONS, or one whose topic we make, needs no look at Kafka: its topic will
+    follow. Raises KafkaUnavailable for the others, StatementError as `analyze` does.
+    """
+
+    def under(known: Mapping[str, int]) -> Plan:
+        next_index = catalog.index + 1
+        context = analyzer.Context(properties=properties, topics=known, next_index=next_index)
+        return analyzer.analyze(statement, catalog.sources, context)
+
+    try:
+        return under(topics)
+    except KafkaUnavailable as unavailable:
+        try:
+            return under({})
+        except StatementError:
+            raise unavailable from None
+
+
+def propose(
+    plan: Plan, catalog: Catalog, *, statement: str = "", request_id: str = ""
+) -> Command | Answer:
+    """The command that carries out a plan. Raises StatementError if the catalog forbids it."""
+    proposal = _Proposal(catalog, statement, request_id)
+    match plan:
+        case CreateSourcePlan():
+            return proposal.create_source(plan)
+        case CreateTableAsPlan():
+            return proposal.create_table_as(plan)
+        case DropPlan():
+            return proposal.drop(plan)
+        case TerminatePlan():
+            return proposal.terminate(plan)
+        case _:
+            raise StatementError(
+                "The statement changes no stream, table or query; it does not belong into the log.",
+                statement=statement,
+            )
+
+
+def entities(applied: AppliedRequest, warnings: tuple[str, ...] = ()) -> list[Entity]:
+    """Answer to a statement that was applied. Raises StatementError if it did not fit."""
+    receipt = applied.receipt or Receipt(statement="", command_id="", message="")
+    if applied.refusal:
+        raise StatementError(applied.refusal, statement=receipt.statement)
+    return [_status(receipt, applied.index, warnings)]
+
+
+def _status(receipt: Receipt, index: LogIndex, warnings: tuple[str, ...] = ()) -> Entity:
+    """Source: conformance surface, section (b), POST /ksql."""
+    return {
+        "@type": "currentStatus",
+        "statementText": receipt.statement,
+        "commandId": receipt.command_id,
+        "commandStatus": {
+            "status": "SUCCESS",
+            "message": receipt.message,
+            "queryId": receipt.query_id,
+        },
+        "commandSequenceNumber": index,
+        "warnings": [{"message": text} for text in warnings],
+    }
+
+
+def _warning(statement: str, message: str) -> Answer:
+    entity: Entity = {
+        "@type": "warning_entity",
+        "statementText": statement,
+        "message": message,
+        "warnings": [],
+    }
+    return Answer((entity,))
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """One statement against one catalog."""
+
+    catalog: Catalog
+    statement: str
+    request_id: str
+
+    def create_source(self, plan: CreateSourcePlan) -> CreateSource | Answer:
+        source = plan.source
+        there = self.catalog.sources.get(source.name)
+        if there is not None and plan.if_not_exists:
+            return self._exists_already(source, there)
+        if there is not None and not plan.or_replace:
+            raise self._refused(_taken(source, there))
+        if there is not None:
+            self._check_replaceable(source, there)
+        if not plan.create_topic and source.topic in self.catalog.doomed_topics:
+            raise self._refused(
+                f"Topic {source.topic} is being deleted. Try again, or name PARTITIONS."
+            )
+        return CreateSource(
+            source=source,
+            replace=there is not None,
+            topic=_source_topic(source) if plan.create_topic else None,
+            request_id=self.request_id,
+            receipt=self._receipt(source, "create", f"{source.kind.capitalize()} created"),
+        )
+
+    def create_table_as(self, plan: CreateTableAsPlan) -> CreateTableAs | Answer:
+        source, query = plan.source, plan.query
+        there = self.catalog.sources.get(source.name)
+        if there is not None and plan.if_not_exists:
+            return self._exists_already(source, there)
+        if there is not None and plan.or_replace:
+            raise self._refused(
+                f"Cannot replace table '{source.name}': a query writes it. "
+                f"DROP TABLE {source.name} first."
+            )
+        if there is not None:
+            raise self._refused(_taken(source, there))
+        self._check_not_written(source)
+        return CreateTableAs(
+            source=source,
+            query=query,
+            topic=TopicWish(name=source.topic, partitions=source.partitions, kind="TABLE"),
+            request_id=self.request_id,
+            receipt=self._receipt(
+                source, "create", f"Created query with ID {query.query_id}", query.query_id
+            ),
+        )
+
+    def drop(self, plan: DropPlan) -> DropSource | Answer:
+        source = self.catalog.sources.get(plan.name)
+        if source is None:
+            message = f"Source `{plan.name}` does not exist."
+            if plan.exists:
+                raise self._refused(message)
+            return _warning(self.statement, message)
+        if source.kind != plan.kind:
+            raise self._refused(
+                f"Incompatible data source type is {source.kind}, "
+                f"but statement was DROP {plan.kind}"
+            )
+        self._check_unused(source)
+        if plan.delete_topic:
+            self._check_topic_unshared(source)
+        return DropSource(
+            name=source.name,
+            delete_topic=plan.delete_topic,
+            request_id=self.request_id,
+            receipt=self._receipt(
+                source, "drop", f"Source `{source.name}` (topic: {source.topic}) was dropped."
+            ),
+        )
+
+    def terminate(self, plan: TerminatePlan) -> TerminateQuery | Answer:
+        queries = self.catalog.queries
+        if plan.query_id is not None and plan.query_id not in queries:
+            raise self._refused(f"Unknown queryId: {plan.query_id}")
+        if not queries:
+            return _warning(self.statement, "No query is running.")
+        return TerminateQuery(
+            query_ids=tuple(queries) if plan.query_id is None else (plan.query_id,),
+            request_id=self.request_id,
+            receipt=Receipt(
+                statement=self.statement,
+                command_id=f"terminate/{plan.query_id or 'ALL'}/execute",
+                message="Query terminated.",
+            ),
+        )
+
+    def _exists_already(self, source: Source, there: Source) -> Answer:
+        return _warning(
+            self.statement,
+            f"Cannot add {source.kind.lower()} `{source.name}`: "
+            f"A {there.kind.lower()} with the same name already exists.",
+        )
+
+    def _check_replaceable(self, source: Source, there: Source) -> None:
+        if there.kind != source.kind:
+            raise self._refused(_taken(source, there))
+        if there.query_id is not None:
+            raise self._refused(
+                f"Cannot replace {there.kind.lower()} '{there.name}': "
+                f"query {there.query_id} writes it."
+            )
+
+    def _check_not_written(self, source: Source) -> None:
+        """Two writers of one table topic would overwrite each other's keys."""
+        for other in self.catalog.sources.values():
+            if other.topic == source.topic and other.query_id is not None:
+                raise self._refused(
+                    f"Topic {source.topic} is already written by query {other.query_id} "
+                    f"for table {other.name}."
+                )
+
+    def _check_unused(self, source: Source) -> None:
+        readers = [query for query in self.catalog.queries.values() if source.name in query.sources]
+        if not readers:
+            return
+        sinks = ", ".join(sorted(query.sink for query in readers))
+        raise StatementError(
+            f"Cannot drop {source.name}.\n"
+            f"The following streams and/or tables read from this source: [{sinks}].\n"
+            f"You need to drop them before dropping {source.name}.",
+            statement=self.statement,
+            hint=f"in use by query {', '.join(sorted(query.query_id for query in readers))}",
+        )
+
+    def _check_topic_unshared(self, source: Source) -> None:
+        sharing = sorted(
+            other.name
+            for other in self.catalog.sources.values()
+            if other.topic == source.topic and other.name != source.name
+        )
+        if sharing:
+            raise self._refused(
+                f"Refusing to delete topic. Found other data sources ({', '.join(sharing)}) "
+                f"using topic {source.topic}"
+            )
+
+    def _receipt(
+        self, source: Source, action: str, message: str, query_id: str | None = None
+    ) -> Receipt:
+        return Receipt(
+            statement=self.statement or source.statement,
+            command_id=f"{source.kind.lower()}/{source.name}/{action}",
+            message=message,
+            query_id=query_id,
+        )
+
+    def _refused(self, message: str) -> StatementError:
+        return StatementError(message, statement=self.statement)
+
+
+def _taken(source: Source, there: Source) -> str:
+    return (
+        f"Cannot add {source.kind.lower()} '{source.name}': "
+        f"A {there.kind.lower()} with the same name already exists"
+    )
+
+
+def _source_topic(source: Source) -> TopicWish:
+    return TopicWish(name=source.topic, partitions=source.partitions, kind="SOURCE")

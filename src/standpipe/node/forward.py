@@ -1,0 +1,207 @@
+"""A read that another node answers: one hop over the peer lane, and what a failed path teaches.
+
+A forward carries the client's own statement and bounds, so that the target can judge again with its
+own numbers; it is answered there from the local store or refused with a reason, never forwarded
+again (KLIP-12; users' pain 6).
+
+A refused connection, a reset or a time-out opens the *breaker* of that path at once. An open path
+is a suspect for `control.routing`: tried last. It is closed again by a probe over the same path,
+with back-off, so that no client's read pays for finding out, and so that a node whose control lives
+while its workers hang stays out.
+
+Not here: the choice of the replica (`control.routing`), connections (`adapters.peer_client`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from standpipe.adapters.peer_client import PathFailed, PeerClient, Response
+from standpipe.errors import NotReady
+from standpipe.model import NodeId, NodeInfo, Record
+from standpipe.node.rest_bodies import Form, split_lines
+from standpipe.node.rest_fresh import Freshness, parse_headers
+
+FORWARDED_HEADER: Final = "standpipe-forwarded"
+DEADLINE_HEADER: Final = "standpipe-deadline-ms"
+PARTITION_HEADER: Final = "standpipe-partition"
+#: `<table id>-<generation>`: a dead incarnation of a table must not be answered from
+TABLE_HEADER: Final = "standpipe-table"
+
+#: Answered by the peer lane without a look at anything: is there a worker that works?
+PROBE_PATH: Final = "/probe"
+PROBE_WAIT_MS_MAX: Final = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+class Part(Record, frozen=True, kw_only=True):
+    """What one partition contributes to an answer: JSON arrays, and how fresh they are."""
+
+    rows: list[bytes]
+    fresh: Freshness
+
+
+class Refused(Exception):
+    """A replica did not answer. `why` goes into the verdict on it."""
+
+    def __init__(self, why: str, *, is_not_ready: bool = False, progress: float | None = None):
+        super().__init__(why)
+        self.why = why
+        #: it holds no whole batch yet; anything else is a refusal or a fault
+        self.is_not_ready = is_not_ready
+        #: share of the changelog that it has read, 0 to 1
+        self.progress = progress
+
+
+@dataclass
+class Breaker:
+    """Whether a path may be used. Pure: instants come from the caller's monotonic clock, in ms."""
+
+    open_ms: int
+    #: instant from which a probe may try; None: closed
+    probe_at_ms: float | None = None
+    _wait_ms: float = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self.probe_at_ms is not None
+
+    def failed(self, now_ms: float) -> None:
+        """The path failed, under a read or under a probe: the next probe waits twice as long.
+
+        Reads that fail while a probe is due change nothing: they were under way before.
+        """
+        if self.probe_at_ms is not None and now_ms < self.probe_at_ms:
+            return
+        is_again = self.probe_at_ms is not None
+        longest = max(PROBE_WAIT_MS_MAX, self.open_ms)
+        self._wait_ms = min(self._wait_ms * 2, longest) if is_again else float(self.open_ms)
+        self.probe_at_ms = now_ms + self._wait_ms
+
+    def succeeded(self) -> None:
+        """An answer came, whatever it says: the path works."""
+        self.probe_at_ms = None
+        self._wait_ms = 0.0
+
+
+@dataclass(kw_only=True)
+class Question:
+    """A read of one partition as it is forwarded: the client's own body, and what it concerns."""
+
+    body: bytes
+    partition: int
+    table: str  # `<table id>-<generation>`
+    timeout_ms: int
+
+
+@dataclass
+class Forwarder:
+    """All paths from this worker to the peer lanes of other nodes."""
+
+    client: PeerClient
+    open_ms: int
+    probe_timeout_ms: int
+    #: address of a peer lane -> its breaker; closed ones are dropped
+    _breakers: dict[str, Breaker] = field(default_factory=dict[str, Breaker])
+    _probes: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
+
+    @property
+    def open_paths(self) -> frozenset[str]:
+        """Addresses of peer lanes that failed lately."""
+        return frozenset(self._breakers)
+
+    def suspects(self, nodes: Mapping[NodeId, NodeInfo]) -> frozenset[NodeId]:
+        """Nodes whose path failed lately."""
+        if not self._breakers:
+            return frozenset()
+        return frozenset(n.node_id for n in nodes.values() if n.peer in self._breakers)
+
+    async def ask(self, peer: NodeInfo, question: Question) -> Part:
+        """The peer's answer. Raises Refused, and opens the path's breaker if the path failed."""
+        headers = {
+            "accept": Form.LINES.value.decode(),
+            FORWARDED_HEADER: "1",
+            DEADLINE_HEADER: str(question.timeout_ms),
+            PARTITION_HEADER: str(question.partition),
+            TABLE_HEADER: question.table,
+        }
+        try:
+            response = await self.client.request(
+                peer.peer,
+                "/query",
+                body=question.body,
+                headers=headers,
+                timeout_seconds=question.timeout_ms / 1000,
+            )
+        except PathFailed as failure:
+            self._failed(peer.peer)
+            raise Refused(f"Path failed: {failure}.") from failure
+        self._succeeded(peer.peer)
+        return _part(response)
+
+    async def close(self) -> None:
+        for probe in self._probes.values():
+            probe.cancel()
+        self.client.close()
+
+    def _failed(self, address: str) -> None:
+        breaker = self._breakers.setdefault(address, Breaker(self.open_ms))
+        if not breaker.is_open:
+            _log.warning("path to %s failed, passed over until a probe succeeds", address)
+        breaker.failed(_now_ms())
+        if address not in self._probes:
+            self._probes[address] = asyncio.create_task(self._probe(address))
+
+    def _succeeded(self, address: str) -> None:
+        if self._breakers and (breaker := self._breakers.pop(address, None)):
+            breaker.succeeded()
+            _log.warning("path to %s works again", address)
+            probe = self._probes.pop(address, None)
+            if probe is not None and probe is not asyncio.current_task():
+                probe.cancel()
+
+    async def _probe(self, address: str) -> None:
+        while (breaker := self._breakers.get(address)) and breaker.probe_at_ms is not None:
+            await asyncio.sleep(max(0.0, breaker.probe_at_ms - _now_ms()) / 1000)
+            try:
+                await self.client.request(
+                    address, PROBE_PATH, timeout_seconds=self.probe_timeout_ms / 1000
+                )
+            except PathFailed:
+                breaker.failed(_now_ms())
+            else:
+                self._succeeded(address)
+        self._probes.pop(address, None)
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000
+
+
+class _ErrorBody(msgspec.Struct):
+    error_code: int = 0
+    message: str = ""
+    standpipe: dict[str, object] = {}
+
+
+def _part(response: Response) -> Part:
+    if response.status == 200:
+        return Part(rows=split_lines(response.body), fresh=parse_headers(response.headers))
+    try:
+        error = msgspec.json.decode(response.body, type=_ErrorBody)
+    except msgspec.MsgspecError as undecodable:
+        raise Refused(f"Peer answered {response.status}.") from undecodable
+    why = error.standpipe.get("why", error.message)
+    progress = error.standpipe.get("progress")
+    raise Refused(
+        str(why),
+        is_not_ready=error.error_code == NotReady.code,
+        progress=progress if isinstance(progress, float) else None,
+    )

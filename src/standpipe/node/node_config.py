@@ -1,0 +1,263 @@
+"""What a node is told (`node.json`) and what its data directory says of itself (`meta.json`).
+
+`standpipe node` writes `node.json`; every child of the node reads it. `meta.json` is made once and
+then only ever compared: a data directory that was copied, moved to another node or written by a
+newer version must not be opened by mistake.
+
+Not here: the merging of configuration layers (`config.load`), the start of processes (`parent`).
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from standpipe import config as settings
+from standpipe.adapters.raft_disk import replace_file
+from standpipe.errors import ConfigError, DataDirectoryRefused
+from standpipe.model import LogPage, NodeId, NodeInfo, Record
+
+FORMAT_VERSION = 1  # of the data directory; grows when an older program could not read it
+META_NAME = "meta.json"
+
+Setting = str | int | float | bool  # value of a key of config.py
+
+
+class NodeConfig(Record, frozen=True, kw_only=True):
+    """One node of a cluster. Addresses are `host:port`; `config` holds keys of `config.py`."""
+
+    node_id: NodeId
+    data_dir: str
+    bootstrap_servers: str  # empty: no Kafka; statements are logged, topics never follow
+    public: str
+    internal: str
+    peer: str
+    #: node that holds the metadata log; its internal address is in `nodes` unless it is this one
+    holder: NodeId
+    #: node id -> internal address of every other node
+    nodes: dict[NodeId, str] = msgspec.field(default_factory=dict[NodeId, str])
+    secret_file: str
+    service_id: str = settings.SERVICE_ID.default
+    #: as others should dial them; empty: the address that is bound
+    public_advertised: str = ""
+    internal_advertised: str = ""
+    peer_advertised: str = ""
+    workers: int = 0  # HTTP worker processes; 0: one per core
+    tags: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    #: keys of config.py that this node sets
+    config: dict[str, Setting] = msgspec.field(default_factory=dict[str, Setting])
+
+    @property
+    def is_holder(self) -> bool:
+        return self.holder == self.node_id
+
+    @property
+    def paths(self) -> NodePaths:
+        return NodePaths(Path(self.data_dir))
+
+    def settings(self) -> settings.Config:
+        """Values of all keys for this node. Raises ConfigError."""
+        return settings.load(self.config)
+
+    def secret(self) -> str:
+        """The cluster's secret. Raises ConfigError if the file is missing or empty."""
+        try:
+            text = Path(self.secret_file).read_text().strip()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the cluster's secret: {error}",
+                next_step="give --secret-file the file that all nodes of the cluster share",
+            ) from error
+        if not text:
+            raise ConfigError(f"{self.secret_file} is empty", next_step="write a secret into it")
+        return text
+
+
+@dataclass(frozen=True)
+class NodePaths:
+    """Where things are in a node's data directory (docs/INTERFACES.md)."""
+
+    data: Path
+
+    @property
+    def meta(self) -> Path:
+        return self.data / META_NAME
+
+    @property
+    def log(self) -> Path:
+        return self.data / "log"
+
+    @property
+    def run(self) -> Path:
+        return self.data / "run"
+
+    @property
+    def state(self) -> Path:
+        return self.data / "state"
+
+    @property
+    def logs(self) -> Path:
+        return self.data / "logs"
+
+    @property
+    def snapshot(self) -> Path:
+        return self.run / "snapshot"
+
+    @property
+    def status(self) -> Path:
+        return self.run / "status"
+
+    def make(self) -> None:
+        """Create the directories that children expect."""
+        for path in (self.log, self.status, self.state, self.logs):
+            path.mkdir(parents=True, exist_ok=True)
+
+
+def load(path: Path) -> NodeConfig:
+    """Read `node.json`. Raises ConfigError that names the file and what is wrong in it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=NodeConfig)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(
+            f"cannot read {path}: {error}", next_step="let `standpipe node` write it anew"
+        ) from error
+
+
+def save(path: Path, config: NodeConfig) -> None:
+    """Write `node.json`, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, msgspec.json.format(msgspec.json.encode(config)) + b"\n")
+
+
+class DataIdentity(Record, frozen=True, kw_only=True):
+    """`meta.json`: whose data directory this is. `cluster_id` is empty until a log was seen."""
+
+    node_id: NodeId
+    incarnation: str  # drawn when the directory is made: a wiped node is a new one
+    cluster_id: str = ""
+    format_version: int = FORMAT_VERSION
+
+
+def claim(config: NodeConfig) -> DataIdentity:
+    """Identity of the node's data directory, made at the first start.
+
+    Raises DataDirectoryRefused if it belongs to another node or to a newer version, if its identity
+    cannot be read, or if it holds a log without one.
+    """
+    paths = config.paths
+    if not paths.meta.exists():
+        if paths.log.is_dir() and any(paths.log.iterdir()):
+            raise DataDirectoryRefused(
+                f"{paths.data} holds a log but no {META_NAME}",
+                next_step=f"restore {META_NAME}, or give an empty directory",
+            )
+        paths.make()
+        identity = DataIdentity(node_id=config.node_id, incarnation=uuid.uuid4().hex)
+        _write(paths, identity)
+        return identity
+    identity = _read(paths)
+    if identity.node_id != config.node_id:
+        raise DataDirectoryRefused(
+            f"{paths.data} belongs to node {identity.node_id}, not to {config.node_id}",
+            next_step=f"start {identity.node_id} on it, or give an empty directory",
+        )
+    paths.make()
+    return identity
+
+
+def join(config: NodeConfig, identity: DataIdentity, cluster_id: str) -> DataIdentity:
+    """Bind the data directory to the cluster whose log it follows, once and for ever.
+
+    Raises DataDirectoryRefused if it is bound to another one.
+    """
+    if identity.cluster_id == cluster_id:
+        return identity
+    if identity.cluster_id:
+        raise DataDirectoryRefused(
+            f"{config.data_dir} belongs to cluster {identity.cluster_id}, "
+            f"but the log is of cluster {cluster_id}",
+            next_step="point the node at its own cluster, or give an empty directory",
+        )
+    joined = msgspec.structs.replace(identity, cluster_id=cluster_id)
+    _write(config.paths, joined)
+    return joined
+
+
+def check_new(config: NodeConfig, identity: DataIdentity) -> None:
+    """Before a holder founds a cluster. Raises DataDirectoryRefused if its log was lost."""
+    if identity.cluster_id:
+        raise DataDirectoryRefused(
+            f"{config.paths.log} is empty, but this node held the log of cluster "
+            f"{identity.cluster_id}",
+            next_step="copy log/ from another node of the cluster; all of them have it",
+        )
+
+
+def check_same_log(
+    config: NodeConfig, identity: DataIdentity, page: LogPage, last_index: int
+) -> None:
+    """Before a page is appended to a copy that ends at `last_index`.
+
+    Raises DataDirectoryRefused if the page is of another cluster, or of a log that lost entries.
+    """
+    if page.cluster_id and identity.cluster_id:
+        join(config, identity, page.cluster_id)
+    if page.last_index < last_index:
+        raise DataDirectoryRefused(
+            f"the log of {page.holder} ends at {page.last_index}, "
+            f"the copy of {config.node_id} at {last_index}",
+            next_step=f"{page.holder} lost entries: restore its log/ from this node's",
+        )
+
+
+def member(config: NodeConfig, identity: DataIdentity) -> NodeInfo:
+    """The node as others should know it."""
+    return NodeInfo(
+        node_id=config.node_id,
+        public=config.public_advertised or config.public,
+        internal=config.internal_advertised or config.internal,
+        peer=config.peer_advertised or config.peer,
+        incarnation=identity.incarnation,
+        tags=config.tags,
+    )
+
+
+def log_json(process: str) -> None:
+    """Let structlog write JSON lines to stderr, which the parent copies to logs/<process>.log."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+    )
+    structlog.contextvars.bind_contextvars(process=process)
+
+
+def _read(paths: NodePaths) -> DataIdentity:
+    try:
+        identity = msgspec.json.decode(paths.meta.read_bytes(), type=DataIdentity)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise DataDirectoryRefused(
+            f"cannot read {paths.meta}: {error}",
+            next_step=f"restore {META_NAME}, or give an empty directory",
+        ) from error
+    if identity.format_version > FORMAT_VERSION:
+        raise DataDirectoryRefused(
+            f"{paths.data} has format version {identity.format_version}, "
+            f"this program reads up to {FORMAT_VERSION}",
+            next_step="start the newer program that wrote it",
+        )
+    return identity
+
+
+def _write(paths: NodePaths, identity: DataIdentity) -> None:
+    replace_file(paths.meta, msgspec.json.encode(identity) + b"\n")

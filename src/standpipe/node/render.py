@@ -1,0 +1,263 @@
+"""Entities of SHOW, LIST and DESCRIBE in ksqlDB's shapes, from what this node knows. Pure.
+
+Each is `{"@type": …, "statementText": …, <content>, "warnings": []}`. Ours rides under `standpipe`.
+Source: conformance surface, section (b); ksqlDB's rest model (StreamsList, TablesList, Queries,
+SourceDescription, KafkaTopicsList, FunctionNameList, PropertiesList).
+
+Not here: which statement asks for what (`node.statements`), the topics of Kafka (handed in).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from standpipe.config import KEYS, Config
+from standpipe.model import (
+    Column,
+    NodeId,
+    PersistentQuery,
+    QueryStatus,
+    ReplicaStatus,
+    Snapshot,
+    Source,
+)
+from standpipe.node.rest_fresh import describe
+from standpipe.sql import functions
+from standpipe.sql.types import SqlType, parse_type
+
+Entity = dict[str, object]
+
+#: Kafka topics that SHOW TOPICS leaves out (ksqlDB: SHOW ALL TOPICS has them).
+_INTERNAL_TOPIC_PREFIXES = ("__", "_confluent")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instant:
+    """The two clocks at the moment of an answer, in ms."""
+
+    boot_ms: int
+    unix_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """All that an entity may show."""
+
+    snapshot: Snapshot
+    settings: Config
+    instant: Instant
+    #: `(table id, generation, partition)` -> status page of this node's replicas
+    replicas: Mapping[tuple[str, int, int], ReplicaStatus | None] = field(
+        default_factory=dict[tuple[str, int, int], ReplicaStatus | None]
+    )
+
+    def query_state(self, query: PersistentQuery) -> str:
+        """State to show: what a pipeline reports, in ksqlDB's words; unheard is UNRESPONSIVE."""
+        if query.state == "PAUSED":
+            return "PAUSED"
+        status = self.query_status(query.query_id)
+        if status is None:
+            return "UNRESPONSIVE"
+        words = {"STARTING": "RUNNING", "RETRYING": "RUNNING", "FAILED": "ERROR"}
+        return words.get(status.state, status.state)
+
+    def query_status(self, query_id: str) -> QueryStatus | None:
+        reported = (s for s in self.snapshot.query_statuses if s.query_id == query_id)
+        return next(reported, None)
+
+
+def streams(scene: Scene, text: str) -> Entity:
+    items = [_listed(s) for s in scene.snapshot.sources if s.kind == "STREAM"]
+    return _entity("streams", text, streams=items)
+
+
+def tables(scene: Scene, text: str) -> Entity:
+    items = [_listed(s) for s in scene.snapshot.sources if s.kind == "TABLE"]
+    return _entity("tables", text, tables=items)
+
+
+def _listed(source: Source) -> dict[str, object]:
+    return {
+        "type": source.kind,
+        "name": source.name,
+        "topic": source.topic,
+        "keyFormat": source.key_format,
+        "valueFormat": source.value_format,
+        "isWindowed": source.window is not None,
+    }
+
+
+def queries(scene: Scene, text: str) -> Entity:
+    items = [_query(scene, query) for query in scene.snapshot.queries]
+    return _entity("queries", text, queries=items)
+
+
+def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
+    state = scene.query_state(query)
+    topics = [s.topic for s in scene.snapshot.sources if s.name == query.sink]
+    status = scene.query_status(query.query_id)
+    return {
+        "queryString": query.statement,
+        "sinks": [query.sink],
+        "sinkKafkaTopics": topics,
+        "id": query.query_id,
+        "statusCount": {state: 1},
+        "queryType": "PERSISTENT",
+        "state": state,
+        "standpipe": None if status is None else _status(status),
+    }
+
+
+def _status(status: QueryStatus) -> dict[str, object]:
+    return {
+        "state": status.state,
+        "reason": status.reason,
+        "message": status.message,
+        "leaseEpoch": status.lease_epoch,
+        "batch": status.batch,
+        "inputRowsPerSecond": status.input_rows_per_second,
+        "badRecords": status.bad_records,
+        "lateRecords": status.late_records,
+        "atMs": status.at_ms,
+    }
+
+
+def topics(replica_counts: Mapping[str, Sequence[int]], text: str) -> Entity:
+    """`replica_counts`: topic -> for each partition, how many replicas Kafka keeps of it."""
+    items = [
+        {"name": name, "replicaInfo": list(counts)}
+        for name, counts in sorted(replica_counts.items())
+        if not name.startswith(_INTERNAL_TOPIC_PREFIXES)
+    ]
+    return _entity("kafka_topics", text, topics=items)
+
+
+def function_names(text: str) -> Entity:
+    items = [
+        {
+            "name": name,
+            "type": "AGGREGATE" if functions.is_aggregate(name) else "SCALAR",
+            "category": "",
+        }
+        for name in functions.names()
+    ]
+    return _entity("function_names", text, functions=items)
+
+
+def properties(settings: Config, text: str) -> Entity:
+    items = [
+        {"name": key.name, "scope": "KSQL", "value": _text(settings[key]), "level": "SERVER"}
+        for key in KEYS.values()
+    ]
+    overwritten = [name for name in settings.values if settings[KEYS[name]] != KEYS[name].default]
+    defaults = [key.name for key in KEYS.values() if key.name not in overwritten]
+    return _entity(
+        "properties",
+        text,
+        properties=items,
+        overwrittenProperties=overwritten,
+        defaultProperties=defaults,
+    )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def source_descriptions(scene: Scene, text: str, kind: str) -> Entity:
+    """SHOW STREAMS EXTENDED and SHOW TABLES EXTENDED."""
+    items = [_described(scene, s, extended=True) for s in scene.snapshot.sources if s.kind == kind]
+    return _entity("source_descriptions", text, sourceDescriptions=items)
+
+
+def source_description(scene: Scene, source: Source, text: str, *, extended: bool) -> Entity:
+    described = _described(scene, source, extended=extended)
+    return _entity("sourceDescription", text, sourceDescription=described)
+
+
+def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, object]:
+    writers = [q for q in scene.snapshot.queries if q.query_id == source.query_id]
+    readers = [q for q in scene.snapshot.queries if source.name in q.sources]
+    return {
+        "name": source.name,
+        "windowType": source.window.kind if source.window else None,
+        "readQueries": [_query(scene, query) for query in readers],
+        "writeQueries": [_query(scene, query) for query in writers],
+        "fields": [_field(column, source) for column in _shown_columns(source)],
+        "type": source.kind,
+        "timestamp": source.timestamp_column or "",
+        "statistics": "",
+        "errorStats": "",
+        "extended": extended,
+        "keyFormat": source.key_format,
+        "valueFormat": source.value_format,
+        "topic": source.topic,
+        "partitions": source.partitions if extended else 0,
+        "replication": 0,
+        "statement": source.statement,
+        "queryOffsetSummaries": list[object](),
+        "sourceConstraints": sorted({s for query in writers for s in query.sources}),
+        "standpipe": {
+            "tableId": source.table_id,
+            "generation": source.generation,
+            "isMaterialized": source.is_materialized,
+            "window": source.window,
+            "replicas": _replicas(scene, source),
+        },
+    }
+
+
+def _shown_columns(source: Source) -> Sequence[Column]:
+    bounds = [Column(name=n, type="BIGINT", is_key=True) for n in ("WINDOWSTART", "WINDOWEND")]
+    return (*source.key_columns, *(bounds if source.window else ()), *source.value_columns)
+
+
+def _field(column: Column, source: Source) -> dict[str, object]:
+    shown: dict[str, object] = {"name": column.name, "schema": schema(parse_type(column.type))}
+    return {**shown, "type": "KEY"} if column.is_key else shown
+
+
+def schema(type_: SqlType) -> dict[str, object]:
+    """A type as ksqlDB's SchemaInfo: base name, fields of a STRUCT, member of ARRAY or MAP."""
+    fields: list[dict[str, object]] | None = None
+    member: dict[str, object] | None = None
+    if type_.base == "STRUCT":
+        named = zip(type_.field_names, type_.arguments, strict=True)
+        fields = [{"name": name, "schema": schema(of)} for name, of in named]
+    elif type_.arguments:
+        member = schema(type_.arguments[-1])
+    shown: dict[str, object] = {"type": type_.base, "fields": fields, "memberSchema": member}
+    if type_.base == "DECIMAL":
+        shown["parameters"] = {"precision": type_.precision, "scale": type_.scale}
+    return shown
+
+
+def _replicas(scene: Scene, source: Source) -> list[dict[str, object]]:
+    """Placement of each partition, with the state of the replica that this node has."""
+    found: list[dict[str, object]] = []
+    for placement in scene.snapshot.assignment.placements:
+        if (placement.table_id, placement.generation) != (source.table_id, source.generation):
+            continue
+        for place, node_id in enumerate(placement.replicas):
+            key = (placement.table_id, placement.generation, placement.partition)
+            found.append(
+                {
+                    "partition": placement.partition,
+                    "node": node_id,
+                    "role": "STANDBY" if place else "ACTIVE",
+                    **_local(scene, key, node_id),
+                }
+            )
+    return found
+
+
+def _local(scene: Scene, key: tuple[str, int, int], node_id: NodeId) -> dict[str, object]:
+    if node_id != scene.snapshot.node_id:
+        return {"state": None}  # unknown here until lag reports travel
+    instant = scene.instant
+    return describe(scene.replicas.get(key), boot_ms=instant.boot_ms, unix_ms=instant.unix_ms)
+
+
+def _entity(kind: str, text: str, **content: object) -> Entity:
+    return {"@type": kind, "statementText": text, **content, "warnings": list[object]()}

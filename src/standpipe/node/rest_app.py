@@ -1,0 +1,342 @@
+"""The routes of a worker: ASGI in, ksqlDB's REST surface out.
+
+Two lanes with one application each. The *public* lane is for clients. The *peer* lane takes reads
+from other nodes, after the cluster's secret and before the body; nothing that a client does can
+starve it, and it knows no statements.
+
+Pull queries are answered before Starlette, in both lanes; most never come here at all (`quick`).
+
+Source: conformance surface, section (b). Not here: what the answers say.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from standpipe.adapters.http_server import (
+    Headers,
+    Receive,
+    Send,
+    discard_body,
+    read_body,
+)
+from standpipe.adapters.peer_client import SECRET_HEADER
+from standpipe.errors import (
+    BadRequest,
+    BodyTooLarge,
+    NotFound,
+    ServerError,
+    StandpipeError,
+    Unauthorized,
+)
+from standpipe.node.forward import (
+    DEADLINE_HEADER,
+    FORWARDED_HEADER,
+    PARTITION_HEADER,
+    PROBE_PATH,
+    TABLE_HEADER,
+)
+from standpipe.node.rest_bodies import PULL_PATHS, Form, accepted, form_of, is_known_property
+from standpipe.node.rest_fresh import headers as fresh_headers
+from standpipe.node.rest_pull import Ask, Pulls, Terms
+from standpipe.node.rest_status import Status
+from standpipe.node.statements import StatementFailed, Statements
+
+_log = logging.getLogger(__name__)
+
+_KSQL_JSON = Form.ARRAY.value.decode()
+_JSON = "application/json"
+
+
+# ------------------------------------------------------------------------------ responses
+
+
+def json_response(value: object, media: str = _JSON, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type=media)
+
+
+def error_response(error: StandpipeError, body: dict[str, object] | None = None) -> Response:
+    """An error in ksqlDB's shape, with Retry-After where trying again makes sense."""
+    response = json_response(body or error.body(), status=error.status)
+    if error.retry_after_s is not None:
+        response.headers["retry-after"] = str(error.retry_after_s)
+    if isinstance(error, BodyTooLarge):
+        response.headers["connection"] = "close"
+    return response
+
+
+def foreseen(error: Exception) -> StandpipeError:
+    """The error to show: itself if it is one of ours, else a server error, with a logged trace."""
+    if isinstance(error, StandpipeError):
+        return error
+    _log.error("unforeseen error", exc_info=error)
+    return ServerError(f"unforeseen error: {type(error).__name__}; the node's log has the trace")
+
+
+async def send_refusal(error: StandpipeError, receive: Receive, send: Send) -> None:
+    """Send an error before the request's body was read; then read the body away."""
+    response = error_response(error)
+    await send(
+        {"type": "http.response.start", "status": error.status, "headers": response.raw_headers}
+    )
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    await discard_body(receive)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+# ------------------------------------------------------------------------------ pull queries
+
+
+@dataclass(frozen=True)
+class PullRoute:
+    """/query and /query-stream of one lane, by the quick and by the ordinary way."""
+
+    pulls: Pulls
+    body_bytes_max: int
+    #: of the peer lane; None: the public lane, where nobody can ask for an answer from here only
+    secret: bytes | None = None
+
+    # the quick way (adapters.http_server.Quick)
+
+    def classify(self, path: bytes, headers: Headers) -> Ask | None:
+        """How a head wants its answer; None: not for the quick way."""
+        try:
+            if path not in PULL_PATHS or not self.is_admitted(headers):
+                return None
+            length = next(int(value) for name, value in headers if name == b"content-length")
+            return self.ask(path, headers) if length <= self.body_bytes_max else None
+        except StandpipeError:
+            return None
+
+    def answer(self, token: Ask, body: bytes) -> bytes | None:
+        return self.pulls.quickly(token, body)
+
+    # the ordinary way
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer a POST whose path is one of PULL_PATHS."""
+        headers: Headers = scope["headers"]
+        try:
+            ask = self.ask(scope["path"].encode(), headers)
+            if ask is None:
+                await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
+                return
+            body = await read_body(headers, receive, self.body_bytes_max)
+            answer = await self.pulls.answer(ask, body)
+        except BodyTooLarge as error:
+            await send_refusal(error, receive, send)
+        except Exception as error:
+            shown = foreseen(error)
+            self.pulls.metrics.count("standpipe_pull_errors", str(shown.code))
+            await error_response(shown)(scope, receive, send)
+        else:
+            lines = [
+                (b"content-type", ask.form.value),
+                (b"content-length", b"%d" % len(answer.body)),
+                *fresh_headers(answer.fresh),
+            ]
+            await send({"type": "http.response.start", "status": 200, "headers": lines})
+            await send({"type": "http.response.body", "body": answer.body})
+
+    # both
+
+    def is_admitted(self, headers: Headers) -> bool:
+        """Whether the request carries the lane's secret, compared in constant time."""
+        if self.secret is None:
+            return True
+        given = header(headers, SECRET_HEADER)
+        return hmac.compare_digest(given.encode("latin-1"), self.secret)
+
+    def ask(self, path: bytes, headers: Headers) -> Ask | None:
+        """Layout and terms; None: no layout that the client accepts. Raises BadRequest."""
+        form = form_of(path, header(headers, "accept"))
+        if form is None:
+            return None
+        is_forward = self.secret is not None and bool(header(headers, FORWARDED_HEADER))
+        return Ask(form, _terms(headers) if is_forward else None)
+
+
+def header(headers: Headers, name: str) -> str:
+    """Value of a header, all of them joined by commas where it comes several times."""
+    wanted = name.encode()
+    return ",".join(value.decode("latin-1") for found, value in headers if found == wanted)
+
+
+def _terms(headers: Headers) -> Terms:
+    try:
+        partition = header(headers, PARTITION_HEADER)
+        deadline = header(headers, DEADLINE_HEADER)
+        return Terms(
+            partition=int(partition) if partition else None,
+            table=header(headers, TABLE_HEADER),
+            timeout_ms=int(deadline) if deadline else None,
+        )
+    except ValueError as error:
+        raise BadRequest(f"a header of the forward is malformed: {error}") from error
+
+
+# --------------------------------------------------------------------------------- the lanes
+
+
+@dataclass(frozen=True)
+class PublicLane:
+    """What clients reach."""
+
+    pull: PullRoute
+    rest: Starlette
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["method"] == "POST" and scope["path"].encode() in PULL_PATHS:
+            await self.pull(scope, receive, send)
+        else:
+            await self.rest(scope, receive, send)
+
+
+@dataclass(frozen=True)
+class PeerLane:
+    """What other nodes reach: reads that are answered from this node's own stores, or refused."""
+
+    pull: PullRoute
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if not self.pull.is_admitted(scope["headers"]):
+            error = Unauthorized("the peer lane wants the cluster's secret")
+            await send_refusal(error, receive, send)
+        elif scope["method"] == "POST" and scope["path"].encode() in PULL_PATHS:
+            await self.pull(scope, receive, send)
+        elif scope["path"] == PROBE_PATH:
+            await PlainTextResponse("ok")(scope, receive, send)
+        else:
+            await PlainTextResponse("Not Found", 404)(scope, receive, send)
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The routes of the public lane that are not pull queries."""
+
+    status: Status
+    statements: Statements
+    exposition: Callable[[], bytes]
+    body_bytes_max: int
+
+    def application(self) -> Starlette:
+        """The Starlette application; errors keep ksqlDB's texts: `Not Found` and JSON bodies."""
+        get: list[tuple[str, Endpoint]] = [
+            ("/", self.root),
+            ("/info", self.info),
+            ("/healthcheck", self.healthcheck),
+            ("/clusterStatus", self.cluster_status),
+            ("/status", self.all_statuses),
+            ("/status/{type}/{entity}/{action}", self.one_status),
+            ("/is_valid_property/{name}", self.is_valid_property),
+            ("/v1/metadata", self.metadata),
+            ("/v1/metadata/id", self.metadata_id),
+            ("/metrics", self.metrics),
+        ]
+        routes = [Route(path, _guarded(endpoint), methods=["GET"]) for path, endpoint in get]
+        routes.append(Route("/ksql", _guarded(self.ksql), methods=["POST"]))
+        # known paths with another method are 405, not 404
+        routes += [Route(p.decode(), _not_called, methods=["POST"]) for p in PULL_PATHS]
+        handlers: dict[Any, Any] = {HTTPException: _plain}
+        return Starlette(routes=routes, exception_handlers=handlers)
+
+    async def ksql(self, request: Request) -> Response:
+        media = accepted(request.headers.get("accept", ""), (_KSQL_JSON, _JSON))
+        if media is None:
+            return PlainTextResponse("Not Acceptable", 406)
+        body = await read_body(request.scope["headers"], request.receive, self.body_bytes_max)
+        return json_response(await self.statements.carry_out(body), media)
+
+    async def root(self, request: Request) -> Response:
+        if "text/html" in request.headers.get("accept", ""):
+            return Response(self.status.page(), media_type="text/html; charset=utf-8")
+        return RedirectResponse("/info", 307)
+
+    async def info(self, request: Request) -> Response:
+        return json_response(self.status.info())
+
+    async def healthcheck(self, request: Request) -> Response:
+        return json_response(self.status.health())
+
+    async def cluster_status(self, request: Request) -> Response:
+        return json_response(self.status.cluster())
+
+    async def all_statuses(self, request: Request) -> Response:
+        return json_response({"commandStatuses": self.status.commands()})
+
+    async def one_status(self, request: Request) -> Response:
+        wanted = "/".join(request.path_params[part] for part in ("type", "entity", "action"))
+        known = self.status.commands()
+        if wanted not in known:
+            raise NotFound("Command not found")
+        return json_response({"status": known[wanted], "message": "", "queryId": None})
+
+    async def is_valid_property(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if not is_known_property(name):
+            raise BadRequest(f"One or more properties overrides set locally are unknown: {name}")
+        return json_response(True)
+
+    async def metadata(self, request: Request) -> Response:
+        return json_response(self.status.metadata())
+
+    async def metadata_id(self, request: Request) -> Response:
+        return json_response(self.status.metadata()["clusterId"])
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def _not_called(request: Request) -> Response:
+    raise AssertionError("pull queries are answered before Starlette")
+
+
+async def _plain(request: Request, error: HTTPException) -> Response:
+    texts = {404: "Not Found", 405: "Method Not Allowed"}
+    text = texts.get(error.status_code, error.detail)
+    return PlainTextResponse(text, error.status_code, headers=dict(error.headers or {}))
+
+
+def _guarded(endpoint: Endpoint) -> Endpoint:
+    """The endpoint with its errors made into responses."""
+
+    async def call(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except BodyTooLarge as error:
+            return _Refusal(error)
+        except StatementFailed as failed:
+            return error_response(failed.cause, failed.body())
+        except Exception as error:
+            return error_response(foreseen(error))
+
+    return call
+
+
+class _Refusal(Response):
+    """An error that is sent before the request's body was read."""
+
+    def __init__(self, error: StandpipeError) -> None:
+        super().__init__(b"", error.status)
+        self._error = error
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await send_refusal(self._error, receive, send)

@@ -1,0 +1,130 @@
+"""How fresh an answer is: the `standpipe-*` headers of a pull query's response, and a replica's
+status as JSON. Pure.
+
+Unknown is left out, never 0: a header that is missing says that nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from standpipe.model import NO_BATCH, Record, ReplicaStatus
+
+
+class Freshness(Record, frozen=True, kw_only=True):
+    """Who answered and what it had seen. Definitions: DESIGN section 3."""
+
+    served_by: str
+    role: str  # active, standby; mixed when an answer was gathered
+    state: str
+    offset_lag: int | None = None
+    replica_lag_ms: int | None = None
+    source_lag_ms: int | None = None
+    batch: int | None = None
+
+
+def freshness_of(
+    status: ReplicaStatus, *, served_by: str, role: str, boot_ms: int, unix_ms: int
+) -> Freshness:
+    """Freshness of a replica's answer at an instant, given on both clocks."""
+    confirmed, source_instant = status.confirmed_boot_ms, status.source_instant_ms
+    return Freshness(
+        served_by=served_by,
+        role=role,
+        state=status.state.name,
+        offset_lag=status.offset_lag,
+        replica_lag_ms=max(0, boot_ms - confirmed) if confirmed else None,
+        source_lag_ms=max(0, unix_ms - source_instant) if source_instant else None,
+        batch=None if status.batch == NO_BATCH else status.batch,
+    )
+
+
+def header_lines(fresh: Freshness) -> bytes:
+    """Header lines of a response, each closed by CRLF."""
+    lines = [
+        f"standpipe-served-by: {fresh.served_by}\r\n",
+        f"standpipe-role: {fresh.role}\r\n",
+        f"standpipe-state: {fresh.state}\r\n",
+    ]
+    if fresh.offset_lag is not None:
+        lines.append(f"standpipe-offset-lag: {fresh.offset_lag}\r\n")
+    if fresh.replica_lag_ms is not None:
+        lines.append(f"standpipe-replica-lag-ms: {fresh.replica_lag_ms}\r\n")
+    if fresh.source_lag_ms is not None:
+        lines.append(f"standpipe-source-lag-ms: {fresh.source_lag_ms}\r\n")
+    if fresh.batch is not None:
+        lines.append(f"standpipe-batch: {fresh.batch}\r\n")
+    return "".join(lines).encode()
+
+
+def headers(fresh: Freshness) -> list[tuple[bytes, bytes]]:
+    """The same as pairs, for ASGI."""
+    lines = header_lines(fresh).split(b"\r\n")[:-1]
+    return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
+
+
+def parse_headers(found: Mapping[str, str]) -> Freshness:
+    """Freshness as a peer wrote it into its response. Malformed numbers count as unknown."""
+
+    def number(name: str) -> int | None:
+        text = found.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
+    return Freshness(
+        served_by=found.get("standpipe-served-by", ""),
+        role=found.get("standpipe-role", ""),
+        state=found.get("standpipe-state", ""),
+        offset_lag=number("standpipe-offset-lag"),
+        replica_lag_ms=number("standpipe-replica-lag-ms"),
+        source_lag_ms=number("standpipe-source-lag-ms"),
+        batch=number("standpipe-batch"),
+    )
+
+
+def oldest(parts: Iterable[Freshness]) -> Freshness:
+    """Freshness of an answer gathered from several: as stale as its stalest part.
+
+    A lag that one part does not know is unknown for the whole.
+    """
+    listed = list(parts)
+    if len(listed) == 1:
+        return listed[0]
+    served_by = ", ".join(dict.fromkeys(part.served_by for part in listed))
+    roles = {part.role for part in listed}
+    states = {part.state for part in listed}
+    batches = [part.batch for part in listed]
+    known = [batch for batch in batches if batch is not None]
+    return Freshness(
+        served_by=served_by,
+        role=roles.pop() if len(roles) == 1 else "mixed",
+        state="RUNNING" if states == {"RUNNING"} else min(states - {"RUNNING"}),
+        offset_lag=_largest([part.offset_lag for part in listed]),
+        replica_lag_ms=_largest([part.replica_lag_ms for part in listed]),
+        source_lag_ms=_largest([part.source_lag_ms for part in listed]),
+        batch=min(known) if len(known) == len(batches) else None,
+    )
+
+
+def _largest(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
+
+
+def describe(status: ReplicaStatus | None, *, boot_ms: int, unix_ms: int) -> dict[str, object]:
+    """A status page as JSON, at an instant on both clocks; what is unknown is null."""
+    if status is None:
+        return {"state": "ABSENT"}
+    confirmed, source_instant = status.confirmed_boot_ms, status.source_instant_ms
+    return {
+        "state": status.state.name,
+        "position": status.position,
+        "committedEnd": None if status.committed_end < 0 else status.committed_end,
+        "logEnd": None if status.log_end < 0 else status.log_end,
+        "offsetLag": status.offset_lag,
+        "replicaLagMs": max(0, boot_ms - confirmed) if confirmed else None,
+        "sourceLagMs": max(0, unix_ms - source_instant) if source_instant else None,
+        "batch": None if status.batch == NO_BATCH else status.batch,
+        "rows": status.rows,
+        "foreignRecords": status.foreign_records,
+        "watermarkMs": status.watermark_ms,
+    }

@@ -1,0 +1,342 @@
+"""The path of a pull query: text → plan → partitions → routes → rows → bytes.
+
+    plans.plan(text)            the shape cache; 3 us for a repeated shape
+    partition_of(key)           from the table's own partition count, never from live hosts
+    control.routing.route       verdicts, in order
+    here or over there          data.pull.lookup, or node.forward
+    render_rows                 one of three layouts
+
+`quickly` walks it without waiting, for a single key whose rows lie on this node; everything else
+takes `answer`, which says the same, may forward, gathers several partitions, and makes the errors.
+A query over several partitions is whole or an error, never short.
+
+Not here: HTTP (`adapters.http_server`, `node.rest_app`), what a forward does (`node.forward`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from standpipe import config
+from standpipe.adapters.metrics import Metrics
+from standpipe.control.routing import LAG_UNBOUNDED, Bounds, Verdict, no_replica, route
+from standpipe.data.pull import lookup, partition_of_key, partitions
+from standpipe.errors import NoReplica, NotReady, StandpipeError
+from standpipe.model import NodeId, ReplicaState, ReplicaStatus, Source
+from standpipe.node.forward import Forwarder, Part, Question, Refused
+from standpipe.node.rest_bodies import Form, Lookup, parse_lookup, render_rows
+from standpipe.node.rest_fresh import Freshness, freshness_of, header_lines, oldest
+from standpipe.node.rest_view import Map, Replica, Replicas, View
+from standpipe.sql.plans import PullPlan
+
+_log = logging.getLogger(__name__)
+
+_NOT_READY = (ReplicaState.ABSENT, ReplicaState.BOOTSTRAP)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a forwarding node says beside the query. Such a read is answered here or refused."""
+
+    partition: int | None = None
+    table: str = ""  # `<table id>-<generation>`; empty: not said
+    timeout_ms: int | None = None  # what is left of the client's patience
+
+
+@dataclass(frozen=True)
+class Ask:
+    """How the head of a request wants it: the layout, and the terms of a forward."""
+
+    form: Form
+    terms: Terms | None = None
+    #: response head up to the freshness headers
+    head: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        line = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n" % self.form.value
+        object.__setattr__(self, "head", line)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows of a whole query, laid out."""
+
+    body: bytes
+    fresh: Freshness
+
+
+@dataclass
+class Pulls:
+    """Pull queries at one worker."""
+
+    node_id: NodeId
+    map: Map
+    replicas: Replicas
+    forwarder: Forwarder
+    metrics: Metrics
+    bounds: Bounds
+    forward_timeout_ms: int
+
+    # ------------------------------------------------------------- at once
+
+    def quickly(self, ask: Ask, body: bytes) -> bytes | None:
+        """The whole HTTP response of a lookup that this node can answer by itself.
+
+        None: it cannot, or something is wrong; `answer` will say what.
+        """
+        started = time.perf_counter()
+        try:
+            asked = parse_lookup(body)
+            view = self.map.view
+            plan = view.plans.plan(asked.text, asked.properties)
+            if len(plan.keys) != 1:
+                return None
+            partition = partition_of_key(plan.source, plan.keys[0])
+            if partition < 0:
+                return None
+            if ask.terms is not None:
+                _check_terms(ask.terms, plan.source, (partition,))
+            replica = self._replica(plan.source, partition)
+            status = replica.status()
+            verdicts = self._route(view, plan.source, partition, status, self._bounds(asked))
+            here = _first_here(verdicts, only_here=ask.terms is not None)
+            if here is None or status is None:
+                return None
+            rows = lookup(plan, replica.store, partition)
+        except Exception:
+            return None  # the ordinary way meets the same fault, and reports it
+        fresh = self._fresh(status, here)
+        content = render_rows(ask.form, plan, rows, int(time.time() * 1000))
+        self.metrics.answered("local", time.perf_counter() - started)
+        return b"%bcontent-length: %d\r\n%b\r\n%b" % (
+            ask.head,
+            len(content),
+            header_lines(fresh),
+            content,
+        )
+
+    # ---------------------------------------------------------- with patience
+
+    async def answer(self, ask: Ask, body: bytes) -> Answer:
+        """Raises StandpipeError: the statement's own, NotReady, NoReplica."""
+        started = time.perf_counter()
+        asked = parse_lookup(body)
+        view = self.map.view
+        plan = view.plans.plan(asked.text, asked.properties)
+        reading = _Reading(asked, body, view, plan, self._bounds(asked))
+        wanted = partitions(plan)
+        if ask.terms is not None:
+            part = self._forwarded(reading, ask.terms, wanted)
+        elif len(wanted) == 1:
+            part = await self._part(reading, wanted[0])
+        else:
+            part = await self._gather(reading, wanted)
+        rows = part.rows if plan.limit is None else part.rows[: plan.limit]
+        route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
+        self.metrics.answered(route_taken, time.perf_counter() - started)
+        at_ms = int(time.time() * 1000)
+        return Answer(render_rows(ask.form, plan, rows, at_ms), part.fresh)
+
+    async def _gather(self, reading: _Reading, wanted: Sequence[int]) -> Part:
+        """Rows of several partitions, or of none where all keys are null."""
+        tasks = [asyncio.ensure_future(self._part(reading, partition)) for partition in wanted]
+        try:
+            parts = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        rows = [row for part in parts for row in part.rows]
+        none_read = Freshness(served_by=self.node_id, role="none", state="NONE")
+        fresh = oldest(part.fresh for part in parts) if parts else none_read
+        return Part(rows=rows, fresh=fresh)
+
+    async def _part(self, reading: _Reading, partition: int) -> Part:
+        """Rows of one partition from the first replica that gives them."""
+        source = reading.plan.source
+        status = self._replica(source, partition).status()
+        verdicts = self._route(reading.view, source, partition, status, reading.bounds)
+        refusals: list[Refused] = []
+        tried: list[Verdict] = []
+        for verdict in verdicts:
+            try:
+                return await self._try(reading, partition, verdict)
+            except Refused as refusal:
+                refusals.append(refusal)
+                tried.append(replace(verdict, ok=False, why=refusal.why))
+        raise _unanswered(reading.asked.text, source, partition, tried, refusals)
+
+    async def _try(self, reading: _Reading, partition: int, verdict: Verdict) -> Part:
+        if verdict.is_local:
+            return self._here(reading, partition, verdict)
+        if not verdict.ok or verdict.info is None:
+            raise Refused(verdict.why)
+        source = reading.plan.source
+        question = Question(
+            body=reading.body,
+            partition=partition,
+            table=_table(source),
+            timeout_ms=self.forward_timeout_ms,
+        )
+        try:
+            part = await self.forwarder.ask(verdict.info, question)
+        except Refused:
+            self.metrics.count("standpipe_pull_forwards", "refused")
+            raise
+        self.metrics.count("standpipe_pull_forwards", "answered")
+        return part
+
+    def _here(self, reading: _Reading, partition: int, verdict: Verdict) -> Part:
+        replica = self._replica(reading.plan.source, partition)
+        status = replica.status()
+        if not verdict.ok or status is None:
+            not_ready = status is None or status.state in _NOT_READY
+            raise Refused(verdict.why, is_not_ready=not_ready, progress=_progress(status))
+        try:
+            rows = lookup(reading.plan, replica.store, partition)
+        except NotReady as error:
+            raise Refused(error.message, is_not_ready=True) from error
+        except Exception as error:  # a damaged row or file: another replica may be sound
+            _log.error("replica cannot be read", exc_info=error)
+            raise Refused(f"Store cannot be read: {error}") from error
+        return Part(rows=rows, fresh=self._fresh(status, verdict))
+
+    def _forwarded(self, reading: _Reading, terms: Terms, held: Sequence[int]) -> Part:
+        """The part that another node asked for; `held`: partitions that hold keys of the query.
+
+        Raises NotReady or NoReplica with the reason.
+        """
+        try:
+            _check_terms(terms, reading.plan.source, held)
+            asked_for = held if terms.partition is None else (terms.partition,)
+            parts = [self._here_only(reading, partition) for partition in asked_for]
+        except Refused as refusal:
+            self.metrics.count("standpipe_pull_forwarded_in", "refused")
+            raise _refusal(refusal) from refusal
+        self.metrics.count("standpipe_pull_forwarded_in", "answered")
+        rows = [row for part in parts for row in part.rows]
+        return Part(rows=rows, fresh=oldest(part.fresh for part in parts))
+
+    def _here_only(self, reading: _Reading, partition: int) -> Part:
+        source = reading.plan.source
+        status = self._replica(source, partition).status()
+        verdicts = self._route(reading.view, source, partition, status, reading.bounds)
+        here = next((verdict for verdict in verdicts if verdict.is_local), None)
+        if here is None:
+            raise Refused("NOT_OWNER: no replica of this partition is assigned to this host.")
+        return self._here(reading, partition, here)
+
+    # ------------------------------------------------------------------ shared
+
+    def _bounds(self, asked: Lookup) -> Bounds:
+        if asked.offset_lag_max is None:
+            return self.bounds
+        return replace(self.bounds, lag_records_max=asked.offset_lag_max)
+
+    def _replica(self, source: Source, partition: int) -> Replica:
+        return self.replicas.get((source.table_id or "", source.generation, partition))
+
+    def _route(
+        self,
+        view: View,
+        source: Source,
+        partition: int,
+        status: ReplicaStatus | None,
+        bounds: Bounds,
+    ) -> list[Verdict]:
+        placement = view.placements.get((source.table_id or "", source.generation, partition))
+        if placement is None:
+            return []
+        return route(
+            placement,
+            view.nodes,
+            local=self.node_id,
+            local_status=status,
+            suspects=self.forwarder.suspects(view.nodes),
+            bounds=bounds,
+        )
+
+    def _fresh(self, status: ReplicaStatus, verdict: Verdict) -> Freshness:
+        return freshness_of(
+            status,
+            served_by=self.node_id,
+            role=verdict.role.lower(),
+            boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+            unix_ms=int(time.time() * 1000),
+        )
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """One query on its way, and the map that it began with."""
+
+    asked: Lookup
+    body: bytes
+    view: View
+    plan: PullPlan
+    bounds: Bounds
+
+
+def bounds_of(settings: config.Config) -> Bounds:
+    """The node's own bounds, which hold where a request names none."""
+    return Bounds(
+        lag_records_max=min(settings[config.LAG_MAX], LAG_UNBOUNDED),
+        standby_reads=settings[config.STANDBY_READS],
+    )
+
+
+def _table(source: Source) -> str:
+    return f"{source.table_id}-{source.generation}"
+
+
+def _check_terms(terms: Terms, source: Source, held: Sequence[int]) -> None:
+    """Raises Refused when the two nodes mean different tables or count partitions differently.
+
+    `held`: partitions that hold keys of the query, as this node counts.
+    """
+    if terms.partition is not None and terms.partition not in held:
+        raise Refused(f"NOT_OWNER: no key of the query is in partition {terms.partition}.")
+    if terms.table and terms.table != _table(source):
+        raise Refused(f"NOT_OWNER: {source.name} is {_table(source)} here, not {terms.table}.")
+
+
+def _first_here(verdicts: Sequence[Verdict], *, only_here: bool) -> Verdict | None:
+    """The verdict that lets this node answer now; None: another is first, or it may not."""
+    if only_here:
+        return next((v for v in verdicts if v.is_local and v.ok), None)
+    return verdicts[0] if verdicts and verdicts[0].is_local and verdicts[0].ok else None
+
+
+def _progress(status: ReplicaStatus | None) -> float | None:
+    """Share of the changelog that a replica has read, 0 to 1; None: its end is unknown."""
+    if status is None or status.log_end < 0:
+        return None
+    return min(1.0, status.position / status.log_end) if status.log_end else 1.0
+
+
+def _unanswered(
+    text: str,
+    source: Source,
+    partition: int,
+    verdicts: Sequence[Verdict],
+    refusals: Sequence[Refused],
+) -> StandpipeError:
+    if all(refusal.is_not_ready for refusal in refusals):
+        progress = max((r.progress for r in refusals if r.progress is not None), default=None)
+        percent = "unknown" if progress is None else f"{100 * progress:.0f} %"
+        return NotReady(
+            f"{source.name} is not ready: no replica of partition {partition} holds a whole batch "
+            f"yet. Progress: {percent}.",
+            progress=progress,
+            verdicts=[{"node": v.node_id, "role": v.role, "why": v.why} for v in verdicts],
+        )
+    return no_replica(text, partition, verdicts)
+
+
+def _refusal(refusal: Refused) -> StandpipeError:
+    if refusal.is_not_ready:
+        return NotReady(refusal.why, why=refusal.why, progress=refusal.progress)
+    return NoReplica(refusal.why, why=refusal.why)

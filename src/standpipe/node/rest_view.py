@@ -1,0 +1,156 @@
+"""What a worker knows without asking anybody: the map that control publishes, and the replicas
+of its own node.
+
+A `View` is one snapshot in the shape that reads want it; it is replaced whole, never changed, so a
+request that began with one ends with it. `Replicas` outlives views: it keeps stores and status
+pages open, the least used closed first.
+
+Not here: which replica answers (`control.routing`), the reads themselves (`node.rest_pull`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from standpipe.adapters.lmdb_store import StoreReader
+from standpipe.adapters.snapshot_file import SnapshotReader
+from standpipe.adapters.status_page import StatusReader
+from standpipe.control.routing import placements
+from standpipe.errors import NotReady
+from standpipe.model import NodeId, NodeInfo, Placement, ReplicaStatus, Snapshot, Source
+from standpipe.sql.shape import PlanCache
+
+#: Each open store costs a memory map and two file descriptors.
+OPEN_STORES_MAX = 512
+
+#: (table id, generation, partition): names a store, its status page and its placement
+ReplicaId = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class View:
+    """One snapshot, indexed for reads."""
+
+    snapshot: Snapshot
+    plans: PlanCache
+    sources: dict[str, Source]
+    nodes: dict[NodeId, NodeInfo]
+    placements: dict[ReplicaId, Placement]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, before: View | None = None) -> View:
+        """The view of a snapshot; plans are kept while the sources are the same."""
+        sources = {source.name: source for source in snapshot.sources}
+        is_same = before is not None and before.snapshot.sources == snapshot.sources
+        return cls(
+            snapshot=snapshot,
+            plans=before.plans if before is not None and is_same else PlanCache(sources),
+            sources=sources,
+            nodes={node.node_id: node for node in snapshot.nodes},
+            placements=placements(snapshot.assignment),
+        )
+
+
+@dataclass
+class Replica:
+    """The node's own copy of a table partition, if it has one; opened when it is first read."""
+
+    store_path: Path
+    status_path: Path
+    _store: StoreReader | None = None
+    _status: StatusReader | None = None
+
+    @property
+    def store(self) -> StoreReader:
+        if self._store is None:
+            self._store = StoreReader(self.store_path)
+        return self._store
+
+    def status(self) -> ReplicaStatus | None:
+        """What the tailer says of it now; None: there is no such replica here."""
+        if self._status is None:
+            self._status = StatusReader(self.status_path)
+        return self._status.read()
+
+    def drop_rebuilt(self) -> None:
+        """Let go of a store whose path leads to another file now."""
+        if self._store is not None and not self._store.is_current():
+            self._store.close()
+            self._store = None
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        if self._status is not None:
+            self._status.close()
+
+
+@dataclass
+class Replicas:
+    """Replicas of this node by id, at the most `open_max` of them open."""
+
+    state: Path
+    status: Path
+    open_max: int = OPEN_STORES_MAX
+    _open: OrderedDict[ReplicaId, Replica] = field(default_factory=OrderedDict[ReplicaId, Replica])
+
+    def get(self, replica_id: ReplicaId) -> Replica:
+        found = self._open.get(replica_id)
+        if found is None:
+            found = self._open[replica_id] = self._at(replica_id)
+            if len(self._open) > self.open_max:
+                self._open.popitem(last=False)[1].close()
+        else:
+            self._open.move_to_end(replica_id)
+        return found
+
+    def keep(self, wanted: set[tuple[str, int]]) -> None:
+        """Close what belongs to tables that are gone: (table id, generation) not in `wanted`."""
+        for replica_id in [r for r in self._open if r[:2] not in wanted]:
+            self._open.pop(replica_id).close()
+
+    def drop_rebuilt(self) -> None:
+        """Let go of stores that were rebuilt. Call it a few times a second."""
+        for replica in self._open.values():
+            replica.drop_rebuilt()
+
+    def close(self) -> None:
+        self.keep(set())
+
+    def _at(self, replica_id: ReplicaId) -> Replica:
+        table_id, generation, partition = replica_id
+        name = f"{table_id}-{generation}"
+        return Replica(self.state / name / str(partition), self.status / f"{name}-{partition}")
+
+
+class Map:
+    """The newest view. `refresh` is called every 20 ms and costs one `stat`."""
+
+    def __init__(self, path: Path, replicas: Replicas) -> None:
+        self._reader = SnapshotReader(path)
+        self._replicas = replicas
+        self._view: View | None = None
+        self._take()
+
+    @property
+    def view(self) -> View:
+        """Raises NotReady before control has published a first map."""
+        if self._view is None:
+            raise NotReady("this node has no map of the cluster yet")
+        return self._view
+
+    def refresh(self) -> bool:
+        """Take over a newer snapshot, if there is one."""
+        return self._reader.refresh() and self._take()
+
+    def _take(self) -> bool:
+        try:
+            snapshot = self._reader.current()
+        except NotReady:
+            return False
+        self._view = View.of(snapshot, self._view)
+        tables = {(s.table_id or "", s.generation) for s in snapshot.sources if s.is_materialized}
+        self._replicas.keep(tables)
+        return True

@@ -1,0 +1,205 @@
+"""An HTTP worker: `python -m standpipe.node.serve --node-file DATA/node.json --worker K`.
+
+    snapshot, every 20 ms ─► Map ─► Pulls (quick or patient) ─┬─► StoreReader
+                                    Statements ─► own control └─► Forwarder ─► peers
+    public listener ─► PublicLane          peer listener ─► PeerLane
+
+All workers of a node listen on the same two ports (SO_REUSEPORT), share nothing and lock nothing;
+the local read path asks no other process. SIGTERM: no new connections, what is in flight is
+finished within 2 s, exit status 0.
+
+Not here: any of the decisions; this file only wires.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import resource
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from standpipe.adapters.http_server import Listener, bind, serve
+from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.peer_client import SECRET_HEADER, PeerClient
+from standpipe.adapters.process import die_with_parent
+from standpipe.adapters.producer import RowProducer
+from standpipe.config import BODY_MAX, BREAKER_OPEN, FORWARD_TIMEOUT, Config
+from standpipe.errors import SetupError
+from standpipe.node import node_config
+from standpipe.node.forward import Forwarder
+from standpipe.node.node_config import NodeConfig
+from standpipe.node.rest_app import PeerLane, PublicLane, PullRoute, Rest
+from standpipe.node.rest_pull import Pulls, bounds_of
+from standpipe.node.rest_status import Status
+from standpipe.node.rest_view import Map, Replicas
+from standpipe.node.statements import Statements
+from standpipe.sql import parser
+
+REFRESH_SECONDS = 0.02
+CHECK_STORES_SECONDS = 0.2
+SAVE_METRICS_SECONDS = 1.0
+#: The parent kills what has not ended 2 s after SIGTERM.
+GRACE_SECONDS = 1.6
+OPEN_FILES_WANTED = 65_536
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass
+class Worker:
+    """One worker, wired."""
+
+    node: NodeConfig
+    settings: Config
+    number: int
+
+    def __post_init__(self) -> None:
+        paths, secret = self.node.paths, self.node.secret()
+        timeout_ms = self.settings[FORWARD_TIMEOUT]
+        self.replicas = Replicas(paths.state, paths.status)
+        self.map = Map(paths.snapshot, self.replicas)
+        self.metrics = Metrics(self.number, paths.run)
+        self.client = PeerClient({SECRET_HEADER: secret})
+        self.forwarder = Forwarder(self.client, self.settings[BREAKER_OPEN], timeout_ms)
+        self.producer = RowProducer(self.node.bootstrap_servers)
+        self.pulls = Pulls(
+            node_id=self.node.node_id,
+            map=self.map,
+            replicas=self.replicas,
+            forwarder=self.forwarder,
+            metrics=self.metrics,
+            bounds=bounds_of(self.settings),
+            forward_timeout_ms=timeout_ms,
+        )
+
+    def listeners(self) -> list[Listener]:
+        """The public and the peer listener, bound. Raises PortInUse."""
+        body_max = self.settings[BODY_MAX]
+        secret = self.node.secret().encode()
+        public = PullRoute(self.pulls, body_max)
+        peer = PullRoute(self.pulls, body_max, secret=secret)
+        return [
+            Listener(
+                socket=bind(*_host_port(self.node.public)),
+                application=PublicLane(public, self._rest().application()),
+                quick=public,
+            ),
+            Listener(
+                socket=bind(*_host_port(self.node.peer)), application=PeerLane(peer), quick=peer
+            ),
+        ]
+
+    def _rest(self) -> Rest:
+        statements = Statements(
+            map=self.map,
+            replicas=self.replicas,
+            control=self.client,
+            internal_address=_dialled(self.node.internal),
+            producer=self.producer,
+            settings=self.settings,
+            metrics=self.metrics,
+            bootstrap_servers=self.node.bootstrap_servers,
+        )
+        status = Status(self.node.node_id, self.map, self.replicas, self.forwarder)
+        return Rest(status, statements, self.metrics.exposition, self.settings[BODY_MAX])
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        listeners = self.listeners()
+        chores = [
+            asyncio.create_task(_every(REFRESH_SECONDS, self.map.refresh)),
+            asyncio.create_task(_every(CHECK_STORES_SECONDS, self.replicas.drop_rebuilt)),
+            asyncio.create_task(_every(SAVE_METRICS_SECONDS, self.metrics.save)),
+        ]
+        _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
+        await serve(listeners, stop, GRACE_SECONDS)
+        for chore in chores:
+            chore.cancel()
+        await self.forwarder.close()
+        await asyncio.to_thread(self.producer.close)
+        self.replicas.close()
+
+
+async def _every(seconds: float, chore: object) -> None:
+    assert callable(chore)
+    while True:  # ends by cancellation
+        await asyncio.sleep(seconds)
+        try:
+            chore()
+        except Exception:
+            _log.exception("a chore failed; it is tried again")
+
+
+def _host_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _dialled(address: str) -> str:
+    """An address that this host binds, as it is dialled from here."""
+    host, port = _host_port(address)
+    return f"127.0.0.1:{port}" if host in ("", "0.0.0.0", "::") else address  # noqa: S104
+
+
+def _raise_file_limit() -> None:
+    """Every open store and every connection is a descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(OPEN_FILES_WANTED, hard)
+    if soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _configure_log(number: int) -> None:
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+    )
+    structlog.contextvars.bind_contextvars(process=f"worker-{number}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--node-file", type=Path, required=True)
+    options.add_argument("--worker", type=int, required=True)
+    given = options.parse_args(arguments)
+    die_with_parent()
+    _configure_log(given.worker)
+    try:
+        node = node_config.load(given.node_file)
+        worker = Worker(node, node.settings(), given.worker)
+        (node.paths.run / f"worker-{given.worker}.pid").write_text(f"{os.getpid()}\n")
+        _raise_file_limit()
+        gc.disable()
+        parser.parse("SHOW STREAMS;")  # the grammar's tables take half a second: not a read's time
+        gc.freeze()  # what is there now stays: collections need not look at it again
+        gc.enable()
+        uvloop.run(worker.run())
+    except SetupError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

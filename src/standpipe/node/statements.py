@@ -1,0 +1,381 @@
+"""POST /ksql: all statements are judged before the first one is carried out, then one by one.
+
+    parse → judge each against a sandbox (the catalog of the local snapshot, every proposed command
+    applied to it) → per statement: SHOW and DESCRIBE from here, INSERT into Kafka, the rest to the
+    metadata log through the node's own control, and on when the local map has that log index
+
+So a request with one mistake changes nothing, and each statement sees those before it. If one fails
+when it is carried out (Kafka is gone, somebody was faster), its error names those already done.
+
+Statements never go through the event loop's thread while they are parsed and analysed: reads share
+it. Source: conformance surface, section (b), POST /ksql.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.peer_client import PathFailed, PeerClient, Response
+from standpipe.adapters.producer import RowProducer
+from standpipe.config import Config
+from standpipe.control import catalog as catalogs
+from standpipe.control.catalog import Catalog
+from standpipe.control.ddl import Answer, propose
+from standpipe.data.records import encode_key
+from standpipe.errors import (
+    BadRequest,
+    LogUnavailable,
+    QueryOnStatementEndpoint,
+    ServerError,
+    StandpipeError,
+    StatementError,
+)
+from standpipe.model import Column, LogIndex, NodeInfo, Snapshot, Source
+from standpipe.node import render
+from standpipe.node.render import Entity, Instant, Scene
+from standpipe.node.rest_bodies import parse_statements, property_text
+from standpipe.node.rest_view import Map, Replicas
+from standpipe.sql import ast, parser
+from standpipe.sql.analyzer import analyze
+from standpipe.sql.context import Context
+from standpipe.sql.plans import (
+    CreateSourcePlan,
+    CreateTableAsPlan,
+    DescribePlan,
+    DropPlan,
+    InsertValuesPlan,
+    Plan,
+    SetPropertyPlan,
+    ShowPlan,
+    TerminatePlan,
+    Value,
+)
+from standpipe.sql.statements import PrintTopic
+
+if TYPE_CHECKING:
+    from standpipe.adapters.kafka_admin import KafkaAdmin
+
+#: How long a statement may take at the log's holder: it may have to make a topic.
+EXECUTE_SECONDS_MAX = 20.0
+#: How long to wait for the local map to have what was just logged.
+CATCH_UP_SECONDS_MAX = 10.0
+
+_LOGGED = (CreateSourcePlan, CreateTableAsPlan, DropPlan, TerminatePlan)
+_QUERY_HINT = (
+    "The following statement types should be issued to the websocket endpoint '/query':\n"
+    "\t* PRINT\n\t* SELECT"
+)
+
+_value_encoder = msgspec.json.Encoder(decimal_format="number")
+
+
+class StatementFailed(Exception):
+    """A statement could not be carried out. `done`: entities of those before it."""
+
+    def __init__(self, cause: StandpipeError, statement: str, done: Sequence[Entity]) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
+        self.statement = statement
+        self.done = list(done)
+
+    def body(self) -> dict[str, object]:
+        """The cause's body, with the statement and the entities of those already done."""
+        return {
+            **self.cause.body(),
+            "@type": "statement_error",
+            "statementText": self.statement,
+            "entities": self.done,
+        }
+
+
+@dataclass
+class _Session:
+    """One request. SET changes `properties` for the statements after it."""
+
+    properties: dict[str, str]
+    topics: Mapping[str, int]
+
+    def analyzed(self, statement: ast.Statement, catalog: Catalog) -> Plan:
+        context = Context(
+            properties=self.properties,
+            topics=_Topics({s.topic: s.partitions for s in catalog.sources.values()}, self.topics),
+            next_index=catalog.index + 1,
+        )
+        return analyze(statement, catalog.sources, context)
+
+    def set(self, plan: SetPropertyPlan) -> None:
+        if plan.value is None:
+            self.properties.pop(plan.name, None)
+        else:
+            self.properties[plan.name] = plan.value
+
+
+class _Topics(Mapping[str, int]):
+    """Partitions of topics: those of known sources, then Kafka's, asked only where it must be."""
+
+    def __init__(self, known: Mapping[str, int], kafka: Mapping[str, int]) -> None:
+        self._known = known
+        self._kafka = kafka
+
+    def __getitem__(self, name: str) -> int:
+        return self._known[name] if name in self._known else self._kafka[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._kafka, **self._known})
+
+    def __len__(self) -> int:
+        return len({**self._kafka, **self._known})
+
+
+@dataclass
+class Statements:
+    """/ksql at one worker."""
+
+    map: Map
+    replicas: Replicas
+    control: PeerClient
+    internal_address: str
+    producer: RowProducer
+    settings: Config
+    metrics: Metrics
+    bootstrap_servers: str = ""
+    _admin: KafkaAdmin | None = None
+
+    async def carry_out(self, body: bytes) -> list[Entity]:
+        """Entities of all statements. Raises StandpipeError when nothing was done, else
+        StatementFailed."""
+        request = parse_statements(body)
+        properties = {n: property_text(v) for n, v in (request.streamsProperties or {}).items()}
+        try:
+            statements = await asyncio.to_thread(self._judge, request.ksql, properties)
+        except StandpipeError:
+            self.metrics.count("standpipe_statements", "refused")
+            raise
+        session = _Session(dict(properties), self._kafka_topics())
+        done: list[Entity] = []
+        for statement in statements:
+            try:
+                done += await self._one(statement, session)
+            except StandpipeError as error:
+                self.metrics.count("standpipe_statements", "failed")
+                raise StatementFailed(error, statement.text, done) from error
+        self.metrics.count("standpipe_statements", "done")
+        return done
+
+    # --------------------------------------------------------------- judging
+
+    def _judge(self, text: str, properties: dict[str, str]) -> tuple[ast.Statement, ...]:
+        """The statements, each of which would be accepted after those before it."""
+        statements = parser.parse(text)
+        if not statements:
+            raise BadRequest("the request holds no statement")
+        sandbox = _catalog(self.map.view.snapshot)
+        session = _Session(dict(properties), self._kafka_topics())
+        for statement in statements:
+            if isinstance(statement, (ast.Query, PrintTopic)):
+                raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)
+            plan = session.analyzed(statement, sandbox)
+            if isinstance(plan, SetPropertyPlan):
+                session.set(plan)
+            elif isinstance(plan, _LOGGED):
+                proposed = propose(plan, sandbox, statement=statement.text)
+                if not isinstance(proposed, Answer):
+                    sandbox = catalogs.apply(sandbox, LogIndex(sandbox.index + 1), proposed)
+            elif isinstance(plan, InsertValuesPlan):
+                _record(plan)
+        return statements
+
+    def _kafka_topics(self) -> Mapping[str, int]:
+        from standpipe.adapters.kafka_admin import KafkaAdmin, TopicPartitions  # a slow import
+
+        if self._admin is None and self.bootstrap_servers:
+            self._admin = KafkaAdmin(self.bootstrap_servers)
+        return TopicPartitions(self._admin)
+
+    # ---------------------------------------------------------- carrying out
+
+    async def _one(self, statement: ast.Statement, session: _Session) -> list[Entity]:
+        catalog = _catalog(self.map.view.snapshot)
+        plan = await asyncio.to_thread(session.analyzed, statement, catalog)
+        match plan:
+            case SetPropertyPlan():
+                session.set(plan)
+                return []
+            case InsertValuesPlan():
+                await self._insert(plan)
+                return []
+            case ShowPlan():
+                return [await self._show(plan, statement.text)]
+            case DescribePlan():
+                scene, text = self._scene(), statement.text
+                entity = render.source_description(scene, plan.source, text, extended=plan.extended)
+                return [entity]
+            case CreateSourcePlan() | CreateTableAsPlan() | DropPlan() | TerminatePlan():
+                return await self._execute(statement.text, session.properties)
+            case _:
+                raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)
+
+    async def _execute(self, text: str, properties: Mapping[str, str]) -> list[Entity]:
+        """One statement through the metadata log; returns when this node's map has it."""
+        reply = await self._ask_control(
+            {"ksql": text, "streamsProperties": properties, "request_id": uuid.uuid4().hex}
+        )
+        try:
+            answer: dict[str, object] = msgspec.json.decode(reply.body, type=dict[str, object])
+        except msgspec.MsgspecError as error:
+            raise LogUnavailable(f"control answered {reply.status} without JSON") from error
+        if reply.status != 200:
+            raise error_of(answer, text)
+        index = answer.get("log_index")
+        if isinstance(index, int):
+            await self._catch_up(index)
+        return cast("list[Entity]", answer.get("entities", []))
+
+    async def _ask_control(self, request: Mapping[str, object]) -> Response:
+        """Ask again once where no answer came: the request's id makes that harmless."""
+        body = msgspec.json.encode(request)
+        for is_last in (False, True):
+            try:
+                return await self.control.request(
+                    self.internal_address,
+                    "/execute",
+                    body=body,
+                    headers={"content-type": "application/json"},
+                    timeout_seconds=EXECUTE_SECONDS_MAX,
+                )
+            except PathFailed as error:
+                if is_last:
+                    raise LogUnavailable(
+                        f"the control process of this node does not answer: {error}"
+                    ) from error
+                await asyncio.sleep(0.2)
+        raise AssertionError("the loop returns or raises")
+
+    async def _catch_up(self, index: int) -> None:
+        """Wait until this node's map has a log index. Raises LogUnavailable after a while."""
+        until = time.monotonic() + CATCH_UP_SECONDS_MAX
+        while self.map.view.snapshot.log_index < index:
+            if time.monotonic() > until:
+                raise LogUnavailable(
+                    f"the statement is logged (index {index}), "
+                    "but this node has not learned of it yet"
+                )
+            await asyncio.sleep(0.005)
+            self.map.refresh()
+
+    async def _insert(self, plan: InsertValuesPlan) -> None:
+        key, value = _record(plan)
+        at_ms = int(time.time() * 1000) if plan.rowtime_ms is None else plan.rowtime_ms
+        await self.producer.send(plan.source.topic, key, value, at_ms)
+        self.metrics.count("standpipe_inserted_rows")
+
+    # ---------------------------------------------------------------- showing
+
+    async def _show(self, plan: ShowPlan, text: str) -> Entity:
+        scene = self._scene()
+        match plan.what:
+            case "STREAMS" | "TABLES" if plan.extended:
+                return render.source_descriptions(scene, text, plan.what.removesuffix("S"))
+            case "STREAMS":
+                return render.streams(scene, text)
+            case "TABLES":
+                return render.tables(scene, text)
+            case "QUERIES":
+                return render.queries(scene, text)
+            case "TOPICS":
+                return render.topics(await asyncio.to_thread(self.producer.replica_counts), text)
+            case "FUNCTIONS":
+                return render.function_names(text)
+            case "PROPERTIES":
+                return render.properties(self.settings, text)
+
+    def _scene(self) -> Scene:
+        view = self.map.view
+        own = view.snapshot.node_id
+        ids = [i for i, placement in view.placements.items() if own in placement.replicas]
+        instant = Instant(
+            boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+            unix_ms=int(time.time() * 1000),
+        )
+        return Scene(
+            snapshot=view.snapshot,
+            settings=self.settings,
+            instant=instant,
+            replicas={replica_id: self.replicas.get(replica_id).status() for replica_id in ids},
+        )
+
+
+# ------------------------------------------------------------------------------------ pure parts
+
+
+def error_of(body: Mapping[str, object], statement: str) -> StandpipeError:
+    """The error that control answered with, as one of ours."""
+    message = str(body.get("message", "control refused the statement"))
+    code = body.get("error_code")
+    if code == StatementError.code:
+        extras = body.get("standpipe")
+        place = cast("dict[str, object]", extras) if isinstance(extras, dict) else {}
+        line, column = place.get("line"), place.get("column")
+        return StatementError(
+            message,
+            statement=statement,
+            line=line if isinstance(line, int) else None,
+            column=column if isinstance(column, int) else None,
+            hint=str(place.get("hint") or ""),
+        )
+    for kind in _kinds(StandpipeError):
+        if kind.code == code and not issubclass(kind, StatementError):
+            return kind(message)
+    return ServerError(message)
+
+
+def _kinds(base: type[StandpipeError]) -> list[type[StandpipeError]]:
+    return [kind for below in base.__subclasses__() for kind in (below, *_kinds(below))]
+
+
+def _catalog(snapshot: Snapshot) -> Catalog:
+    """What the log said up to the snapshot, as far as statements need it."""
+    nodes: dict[str, NodeInfo] = {node.node_id: node for node in snapshot.nodes}
+    return Catalog(
+        index=snapshot.log_index,
+        cluster_id=snapshot.cluster_id,
+        nodes=nodes,  # pyright: ignore[reportArgumentType] NodeId is a str
+        sources={source.name: source for source in snapshot.sources},
+        queries={query.query_id: query for query in snapshot.queries},
+        assignment=snapshot.assignment,
+    )
+
+
+def _record(plan: InsertValuesPlan) -> tuple[bytes | None, bytes | None]:
+    """Key and value of an inserted row in Kafka. Raises BadRequest if a format cannot hold it."""
+    source = plan.source
+    keys = [v for c, v in zip(source.columns, plan.values, strict=True) if c.is_key]
+    values = [v for c, v in zip(source.columns, plan.values, strict=True) if not c.is_key]
+    key = encode_key(keys, source.key_columns, source.key_format) if keys else None
+    return key, encode_value(source, values, source.value_columns)
+
+
+def encode_value(
+    source: Source, values: Sequence[Value], columns: Sequence[Column]
+) -> bytes | None:
+    """The value of a record, all value columns in it. Raises BadRequest."""
+    if not columns or source.value_format == "NONE":
+        return None
+    if source.value_format == "JSON":
+        if len(columns) == 1 and not source.wrap_single_value:
+            return _value_encoder.encode(values[0])
+        names = (column.name for column in columns)
+        return _value_encoder.encode(dict(zip(names, values, strict=True)))
+    if source.value_format == "KAFKA" or source.value_delimiter == ",":
+        return encode_key(values, columns, source.value_format)
+    raise BadRequest(
+        f"INSERT into {source.name}: VALUE_DELIMITER {source.value_delimiter!r} is not written yet"
+    )
