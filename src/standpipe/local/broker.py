@@ -1,0 +1,393 @@
+"""The embedded Kafka broker: one real KRaft node as a supervised child, on loopback only.
+
+    with Broker(data_dir) as broker:        # start() and stop()
+        broker.bootstrap_servers            # "127.0.0.1:9092"
+
+Everything of it lies in its data directory: `log/` (Kafka's own), `server.properties`,
+`broker.log`, `broker.out` (what the JVM said on its own account) and `broker.pid`. A second start
+finds the topics of the first. The child dies with its parent, however that ends (PDEATHSIG).
+Not here: whether it is restarted (`local/supervisor`), and real clusters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import IO, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from standpipe.errors import BrokerDied, DataDirectoryRefused, PortInUse, SetupError
+from standpipe.local import jvm
+
+HOST = "127.0.0.1"
+PORT_DEFAULT = 9092
+PORTS_TRIED_MAX = 100
+START_S_MAX = 60.0
+STOP_S_MAX = 10.0
+LOG_CONFIG = Path(__file__).with_name("log4j2-broker.xml")
+
+#: Small heap for a laptop; a fixed cost of the demo, not a tuning for load.
+_JVM_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_PROPERTIES = """\
+# Written by Standpipe at each start (local/broker.py); changes here are lost.
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers={host}:{controller_port}
+log.dirs={log_directory}
+# a misspelt topic must be an error, not a new topic
+auto.create.topics.enable=false
+# one node: Kafka's own topics cannot have three replicas, and need few partitions
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+# nobody else will join: do not wait 3 s for them
+group.initial.rebalance.delay.ms=0
+# after a kill, the controller must forget the old incarnation before it takes the new one:
+# at Kafka's 9 s and 2 s a start after SIGKILL takes 12 s, like this 5 s
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+num.network.threads=2
+num.io.threads=4
+log.retention.hours=168
+# the default of 128 MB would take a quarter of the heap
+log.cleaner.dedupe.buffer.size=33554432
+"""
+
+
+class Broker:
+    """One embedded broker. `start` blocks until it answers; safe to call from any thread.
+
+    `port` None: 9092, or the next free one, which is said aloud; a number: that one or PortInUse.
+    """
+
+    def __init__(
+        self, data_dir: Path, port: int | None = None, *, say: jvm.Say = jvm.say_on_stderr
+    ) -> None:
+        self.data_dir = data_dir.resolve()
+        self._port_asked = port
+        self._say = say
+        self._port = 0
+        self._child: _Child | None = None
+        self._lock_file: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Address for clients, `host:port`; meaningful after `start`."""
+        return f"{HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the JVM; None: not started."""
+        return self._child.pid if self._child else None
+
+    def is_alive(self) -> bool:
+        return self._child is not None and self._child.is_alive()
+
+    def tail_of_log(self, lines: int = 20) -> str:
+        """The last lines of the broker's log, after what the JVM itself printed, if anything."""
+        out = _tail(self.data_dir / "broker.out", lines)
+        log = _tail(self.data_dir / "broker.log", lines)
+        return "\n".join(part for part in (out, log) if part)
+
+    def raise_if_dead(self) -> None:
+        """For supervisors: raises BrokerDied with the tail of the log if the child has ended."""
+        if self._child is not None and not self._child.is_alive():
+            raise self._died()
+
+    def start(self) -> None:
+        """Format the data directory if it is new, start the JVM, wait until it answers.
+
+        Raises PortInUse, BrokerDied, DataDirectoryRefused (another broker is at work on these
+        data), JavaMissing or JarsMissing.
+        """
+        class_path = _class_path(self._say)
+        java = jvm.find_java().executable
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        try:
+            self._port = self._choose_port()
+            properties = self._write_properties()
+            if not (self.data_dir / "log" / "meta.properties").exists():
+                self._format(java, class_path, properties)
+            self._spawn(java, class_path, properties)
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the child: SIGTERM, and SIGKILL after 10 s. Does nothing if it is not running."""
+        if self._child is not None:
+            self._child.end(STOP_S_MAX)
+            self._child = None
+            (self.data_dir / "broker.pid").unlink(missing_ok=True)
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
+
+    # ---------------------------------------------------------------------- steps of `start`
+
+    def _take_lock(self) -> None:
+        """One supervisor for one data directory; a JVM left by a dead one is waited for."""
+        file = (self.data_dir / "lock").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise self._refused() from error
+        self._lock_file = file
+        deadline = time.monotonic() + 5  # PDEATHSIG has been sent; the JVM is about to go
+        while self._left_over() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if self._left_over():
+            self.stop()
+            raise self._refused()
+
+    def _left_over(self) -> bool:
+        """Whether `broker.pid` names a process that lives and is a broker on these data."""
+        try:
+            pid = int((self.data_dir / "broker.pid").read_text())
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            return False
+        return str(self.data_dir / "server.properties").encode() in arguments
+
+    def _refused(self) -> DataDirectoryRefused:
+        return DataDirectoryRefused(
+            f"another Kafka broker is at work in {self.data_dir}",
+            next_step="stop it, or give another data directory",
+        )
+
+    def _choose_port(self) -> int:
+        if self._port_asked is not None:
+            if not _is_free(self._port_asked):
+                raise PortInUse(
+                    f"port {self._port_asked} for Kafka is taken",
+                    next_step="give another port, or none to take the next free one",
+                )
+            return self._port_asked
+        port = next(p for p in range(PORT_DEFAULT, PORT_DEFAULT + PORTS_TRIED_MAX) if _is_free(p))
+        if port != PORT_DEFAULT:
+            self._say(f"Port {PORT_DEFAULT} is taken; Kafka listens on {port}.")
+        return port
+
+    def _write_properties(self) -> Path:
+        path = self.data_dir / "server.properties"
+        path.write_text(
+            _PROPERTIES.format(
+                host=HOST,
+                port=self._port,
+                controller_port=_any_free_port(),
+                log_directory=self.data_dir / "log",
+            )
+        )
+        return path
+
+    def _format(self, java: Path, class_path: str, properties: Path) -> None:
+        """Kafka refuses an unformatted directory. Once per data directory, about 1 s."""
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = ("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster_id)
+        command = [str(java), "-cp", class_path, *tool, "-c", str(properties)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ran.returncode != 0:
+            raise BrokerDied(
+                f"Kafka could not format {self.data_dir}:\n{(ran.stdout + ran.stderr).strip()}",
+                next_step="remove the data directory if it holds nothing of value",
+            )
+
+    def _spawn(self, java: Path, class_path: str, properties: Path) -> None:
+        self._child = _Child(
+            [
+                str(java),
+                *_JVM_OPTIONS,
+                f"-Dlog4j2.configurationFile={LOG_CONFIG}",
+                f"-Dstandpipe.broker.log={self.data_dir / 'broker.log'}",
+                *("-cp", class_path, "kafka.Kafka", str(properties)),
+            ],
+            output=self.data_dir / "broker.out",
+        )
+        (self.data_dir / "broker.pid").write_text(str(self._child.pid))
+
+    def _wait_until_ready(self) -> None:
+        """Until the broker answers a metadata request: its port opens before it can."""
+        deadline = time.monotonic() + START_S_MAX
+        while time.monotonic() < deadline:
+            self.raise_if_dead()
+            if _accepts(self._port):
+                with contextlib.suppress(KafkaException):
+                    AdminClient({"bootstrap.servers": self.bootstrap_servers}).list_topics(
+                        timeout=5
+                    )
+                    return
+            time.sleep(0.05)
+        raise self._died(f"did not answer within {START_S_MAX:.0f} s")
+
+    def _died(self, how: str | None = None) -> BrokerDied:
+        code = self._child.exit_status if self._child else None
+        what = how or f"ended by itself (exit status {code})"
+        return BrokerDied(
+            f"the Kafka broker on {self.bootstrap_servers} {what}; its log ends with\n"
+            f"{self.tail_of_log()}",
+            next_step=f"read {self.data_dir / 'broker.log'}",
+        )
+
+
+class _Child:
+    """A process that dies with this one.
+
+    The kernel sends PDEATHSIG when the *thread* that forked ends, so a thread of its own forks
+    the child and then waits for it; whoever called `start` may end.
+    """
+
+    def __init__(self, command: list[str], *, output: Path) -> None:
+        self._command = command
+        self._output = output
+        self._started = threading.Event()
+        self._ended = threading.Event()
+        self._error: OSError | None = None
+        self.pid = 0
+        self.exit_status: int | None = None
+        threading.Thread(target=self._fork_and_wait, name="broker", daemon=True).start()
+        self._started.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _fork_and_wait(self) -> None:
+        try:
+            with self._output.open("wb") as output:
+                process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C is for the parent, which stops us in order
+                    preexec_fn=_die_with_parent,  # noqa: PLW1509 -- one system call, no lock
+                )
+        except OSError as error:
+            self._error = error
+            self._started.set()
+            return
+        self.pid = process.pid
+        self._started.set()
+        self.exit_status = process.wait()
+        self._ended.set()
+
+    def is_alive(self) -> bool:
+        return not self._ended.is_set()
+
+    def end(self, patience_s: float) -> None:
+        for signal_number in (signal.SIGTERM, signal.SIGKILL):
+            if self.is_alive():
+                os.kill(self.pid, signal_number)
+                self._ended.wait(patience_s)
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _class_path(say: jvm.Say) -> str:
+    """Kafka's closure has no binding from slf4j to log4j2; PySpark ships one, and its slf4j 2."""
+    spark = jvm.pyspark_jars()
+    binding = [*spark.glob("slf4j-api-*.jar"), *spark.glob("log4j-slf4j2-impl-*.jar")]
+    return ":".join(str(path) for path in (*binding, *jvm.jars("broker", say=say)))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _any_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _accepts(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _tail(path: Path, lines: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 16_384))
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""
+
+
+# ----------------------------------------------------------------- python -m standpipe.local.broker
+
+
+def _watch_until_signal(broker: Broker) -> None:
+    asked_to_stop = threading.Event()
+
+    def stop(_signal: int, _frame: object) -> None:
+        asked_to_stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    while not asked_to_stop.wait(0.2):
+        broker.raise_if_dead()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a broker until SIGINT or SIGTERM; exit status 1 if it dies by itself."""
+    parser = argparse.ArgumentParser(prog="python -m standpipe.local.broker", description=__doc__)
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--port", type=int, default=None, help="default: 9092 or the next free")
+    options = parser.parse_args(arguments)
+    began = time.monotonic()
+    try:
+        with Broker(options.data_dir, options.port) as broker:
+            took_s = time.monotonic() - began
+            print(f"Kafka is ready at {broker.bootstrap_servers} ({took_s:.1f} s)", flush=True)
+            _watch_until_signal(broker)
+    except SetupError as error:
+        jvm.say_on_stderr(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,153 @@
+"""The directory of a local cluster: where each part keeps its files, and who holds it.
+
+    .standpipe/ kafka/  node-1/ node-2/ …  checkpoints/  logs/  run/{cluster.json,lock,secret}
+
+`run/cluster.json` says what was really taken (addresses, pids); `sql` and `status` read it.
+Not here: starting or stopping anything (supervisor.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from standpipe.errors import DataDirectoryRefused, SetupError
+from standpipe.model import NodeId, Record
+
+DEFAULT_DIRECTORY = Path(".standpipe")
+
+
+class NodeEntry(Record, frozen=True, kw_only=True):
+    """A node of the local cluster. Addresses are `host:port`; `pid` leads a process group."""
+
+    node_id: NodeId
+    public: str
+    internal: str
+    peer: str
+    data_directory: str
+    #: None while it is down (killed on purpose, or not started yet)
+    pid: int | None = None
+
+
+class ClusterFile(Record, frozen=True, kw_only=True):
+    """`run/cluster.json`: the running cluster as other commands find it."""
+
+    directory: str
+    bootstrap_servers: str
+    service_id: str
+    secret_file: str
+    nodes: tuple[NodeEntry, ...]
+    supervisor_pid: int
+    #: None: Kafka was given, not started
+    broker_pid: int | None = None
+    pipeline_pid: int | None = None
+    started_at_ms: int = 0
+
+
+class ClusterDirectory:
+    """Paths below a cluster's directory, its lock and its secret."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self._lock: IO[str] | None = None
+
+    @property
+    def kafka(self) -> Path:
+        return self.root / "kafka"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run"
+
+    @property
+    def cluster_file(self) -> Path:
+        return self.run / "cluster.json"
+
+    @property
+    def secret_file(self) -> Path:
+        return self.run / "secret"
+
+    def node(self, node_id: NodeId) -> Path:
+        return self.root / node_id
+
+    def take(self) -> None:
+        """Make the folders, the secret, and hold the lock until the process ends.
+
+        Raises DataDirectoryRefused when another supervisor holds it.
+        """
+        for folder in (self.kafka, self.checkpoints, self.logs, self.run):
+            folder.mkdir(parents=True, exist_ok=True)
+        lock = (self.run / "lock").open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise DataDirectoryRefused(
+                f"{self.root} is in use by another standpipe (pid {self._holder()})",
+                next_step="stop that one with Ctrl-C, or give another directory: --directory DIR",
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        self._lock = lock
+        if not self.secret_file.exists():
+            descriptor = os.open(self.secret_file, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_urlsafe(32))
+
+    def release(self) -> None:
+        """Give the lock back and take `cluster.json` away: nothing is running any more."""
+        self.cluster_file.unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def write(self, cluster: ClusterFile) -> None:
+        """Replace `run/cluster.json` as a whole: a reader never sees half of it."""
+        temporary = self.cluster_file.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(cluster), indent=2))
+        temporary.replace(self.cluster_file)
+
+    def read(self) -> ClusterFile:
+        """The running cluster. Raises SetupError when none is running here."""
+        try:
+            return msgspec.json.decode(self.cluster_file.read_bytes(), type=ClusterFile)
+        except FileNotFoundError:
+            raise SetupError(
+                f"no cluster is running in {self.root}",
+                next_step="start one with `standpipe up`, or name a node with --server HOST:PORT",
+            ) from None
+        except msgspec.MsgspecError as error:
+            raise SetupError(
+                f"{self.cluster_file} cannot be read: {error}", next_step="start the cluster anew"
+            ) from error
+
+    def purge(self) -> int:
+        """Remove everything. Returns the bytes that went; raises when a cluster is running."""
+        if not self.root.exists():
+            return 0
+        self.take()
+        size = sum(path.lstat().st_size for path in self.root.rglob("*") if path.is_file())
+        self.release()
+        shutil.rmtree(self.root)
+        return size
+
+    def _holder(self) -> str:
+        try:
+            return (self.run / "lock").read_text() or "unknown"
+        except OSError:
+            return "unknown"

@@ -1,0 +1,89 @@
+"""Free ports on loopback. Asked for and taken → the next free one, and the caller says so.
+
+Node *i* (from 0) takes public 8088+10i, internal +1, HTTP/2 +2 (reserved), peer +3
+(docs/INTERFACES.md).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from standpipe.errors import PortInUse
+
+HOST = "127.0.0.1"
+BROKER_PORT = 9092
+NODE_PORT = 8088
+NODE_STEP = 10  # ports kept for one node; it uses four of them
+TRIES_MAX = 200
+
+
+@dataclass(frozen=True)
+class NodePorts:
+    """Ports of one node, all on loopback."""
+
+    public: int
+
+    @property
+    def internal(self) -> int:
+        return self.public + 1
+
+    @property
+    def peer(self) -> int:
+        return self.public + 3
+
+    @property
+    def all(self) -> range:
+        return range(self.public, self.public + 4)
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on the port (a socket in TIME_WAIT does not count)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def broker_port(wanted: int, say: Callable[[str], None]) -> int:
+    """The wanted port, or the first free one above it."""
+    return _first_free(wanted, 1, range(1), "Kafka", say)
+
+
+def node_ports(
+    wanted: int, count: int, say: Callable[[str], None], *, taken: frozenset[int] = frozenset()
+) -> tuple[NodePorts, ...]:
+    """Ports for `count` nodes from `wanted` up; `taken` are promised to somebody else."""
+    found: list[NodePorts] = []
+    port = wanted
+    for index in range(count):
+        name = f"node-{index + 1}"
+        port = _first_free(port, NODE_STEP, range(4), name, say, taken=taken)
+        found.append(NodePorts(port))
+        port += NODE_STEP
+    return tuple(found)
+
+
+def _first_free(
+    wanted: int,
+    step: int,
+    span: range,
+    who: str,
+    say: Callable[[str], None],
+    *,
+    taken: frozenset[int] = frozenset(),
+) -> int:
+    for start in range(wanted, wanted + TRIES_MAX * step, step):
+        busy = [start + k for k in span if start + k in taken or not is_free(start + k)]
+        if not busy:
+            if start != wanted:
+                say(f"port {wanted} is in use: {who} takes {start}")
+            return start
+    raise PortInUse(
+        f"no free port for {who} from {wanted} up",
+        next_step="give another one with --port or --broker-port",
+    )

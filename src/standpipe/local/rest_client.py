@@ -1,0 +1,142 @@
+"""Statements and pull queries over HTTP, for the commands of this package.
+
+Tries the nodes in order: one that refuses or hangs is passed over for the next. An answer that is
+an error becomes the exception that it names, so that the prompt can point at the position.
+
+Not here: rendering (sql_output.py), the open-loop reader of the demo (demo_reader.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import httpx2
+import msgspec
+
+from standpipe.errors import SetupError, StandpipeError, StatementError
+from standpipe.node.rest_fresh import Freshness, parse_headers
+
+LINES = "application/vnd.ksqlapi.delimited.v1"
+CONNECT_S_MAX = 2.0
+Entity = dict[str, Any]
+
+
+class Refused(StandpipeError):
+    """A node answered with an error that is not about the statement's text."""
+
+
+@dataclass(frozen=True)
+class PullAnswer:
+    """Rows of a pull query, who served them, and how fresh they are."""
+
+    column_names: tuple[str, ...]
+    column_types: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    fresh: Freshness
+
+
+class _Header(msgspec.Struct):
+    columnNames: list[str]  # noqa: N815 ksqlDB's name
+    columnTypes: list[str]  # noqa: N815 ksqlDB's name
+
+
+class NodesClient:
+    """Talks to the first node that answers. `addresses`: public `host:port`, best first."""
+
+    def __init__(self, addresses: Sequence[str], *, timeout_s: float = 30.0) -> None:
+        self.addresses = list(addresses)
+        timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S_MAX)
+        self._http = httpx2.Client(timeout=timeout, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def execute(self, text: str, properties: Mapping[str, str] | None = None) -> list[Entity]:
+        """Run statements through POST /ksql: one entity per statement that has an answer."""
+        response = self._post("/ksql", {"ksql": text, "streamsProperties": dict(properties or {})})
+        return cast(list[Entity], msgspec.json.decode(response.content))
+
+    def pull(self, text: str, properties: Mapping[str, str] | None = None) -> PullAnswer:
+        """Run one pull query. Raises StatementError or Refused, also for an error inside a 200."""
+        body = {"sql": text, "properties": dict(properties or {})}
+        response = self._post("/query-stream", body, accept=LINES)
+        first, *lines = response.content.splitlines()
+        header = msgspec.json.decode(first, type=_Header)
+        rows: list[tuple[Any, ...]] = []
+        for line in lines:
+            item = msgspec.json.decode(line)
+            if isinstance(item, dict):
+                raise error_of(cast(dict[str, Any], item), text)
+            rows.append(tuple(cast(list[Any], item)))
+        return PullAnswer(
+            tuple(header.columnNames),
+            tuple(header.columnTypes),
+            tuple(rows),
+            parse_headers(response.headers),
+        )
+
+    def get(self, path: str) -> Any:
+        """JSON of a GET on the first node that answers."""
+        return msgspec.json.decode(self._request("GET", path).content)
+
+    def _post(
+        self, path: str, body: Mapping[str, object], *, accept: str = "application/json"
+    ) -> httpx2.Response:
+        return self._request("POST", path, content=msgspec.json.encode(body), accept=accept)
+
+    def _request(
+        self, method: str, path: str, *, content: bytes | None = None, accept: str = "*/*"
+    ) -> httpx2.Response:
+        headers = {"accept": accept, "content-type": "application/json"}
+        tried: list[str] = []
+        for address in list(self.addresses):
+            try:
+                response = self._http.request(
+                    method, f"http://{address}{path}", content=content, headers=headers
+                )
+            except httpx2.TransportError as error:
+                tried.append(f"{address}: {str(error) or type(error).__name__}")
+                self._prefer_others(address)
+                continue
+            if response.status_code != 200:
+                raise _error_of_response(response)
+            return response
+        raise SetupError(
+            f"no node answers ({'; '.join(tried)})",
+            next_step="see `standpipe status`; start a cluster with `standpipe up`",
+        )
+
+    def _prefer_others(self, address: str) -> None:
+        self.addresses.remove(address)
+        self.addresses.append(address)
+
+
+def _error_of_response(response: httpx2.Response) -> StandpipeError:
+    try:
+        body = msgspec.json.decode(response.content, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return Refused(f"HTTP {response.status_code}: {response.text[:500]}")
+    return error_of(body, "")
+
+
+def error_of(body: Mapping[str, Any], statement: str) -> StandpipeError:
+    """The exception for an error body in ksqlDB's shape, with our extras under `standpipe`."""
+    inner = body.get("errorMessage", body)
+    if isinstance(inner, dict):
+        inner = cast(Entity, inner).get("message", cast(Entity, inner))
+    message = str(inner)
+    extras: Mapping[str, Any] = body.get("standpipe") or {}
+    if body.get("@type") == "statement_error":
+        return StatementError(
+            message,
+            statement=str(body.get("statementText") or statement),
+            line=extras.get("line"),
+            column=extras.get("column"),
+            hint=str(extras.get("hint") or ""),
+        )
+    return Refused(message, **dict(extras))

@@ -1,0 +1,189 @@
+"""`standpipe status`: nodes, tables, replicas with state and lag, queries; from HTTP alone.
+
+Everything is asked of the nodes themselves (`GET /info`, `GET /clusterStatus`, SHOW …): what is
+shown is what a client would meet. A node that does not answer is shown as down, never left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import httpx2
+import msgspec
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from standpipe.errors import StandpipeError
+from standpipe.local.rest_client import Entity, NodesClient
+from standpipe.model import Record
+
+ASK_S_MAX = 1.0
+
+
+class NodeView(Record, frozen=True, kw_only=True):
+    """A node as a client meets it."""
+
+    node_id: str
+    public: str
+    is_up: bool
+    version: str = ""
+
+
+class ReplicaView(Record, frozen=True, kw_only=True):
+    """A replica as some node reports it. Lag in records; None: unknown."""
+
+    query_id: str
+    partition: int
+    node: str
+    role: str
+    position: int | None = None
+    end: int | None = None
+    lag: int | None = None
+
+
+class Status(Record, frozen=True, kw_only=True):
+    """Everything that `standpipe status` shows."""
+
+    nodes: tuple[NodeView, ...]
+    tables: tuple[dict[str, Any], ...] = ()
+    queries: tuple[dict[str, Any], ...] = ()
+    replicas: tuple[ReplicaView, ...] = ()
+    problem: str = ""
+
+
+def gather(nodes: Sequence[tuple[str, str]]) -> Status:
+    """Ask every node; `nodes` are (node id, public address)."""
+    with httpx2.Client(timeout=ASK_S_MAX, trust_env=False) as http:
+        views = tuple(_ask_node(http, node_id, public) for node_id, public in nodes)
+        replicas = [found for view in views if view.is_up for found in ask_replicas(http, view)]
+    replicas.sort(key=lambda replica: (replica.query_id, replica.partition, replica.role))
+    up = [view.public for view in views if view.is_up]
+    if not up:
+        return Status(nodes=views, problem="no node answers")
+    try:
+        with NodesClient(up, timeout_s=5.0) as client:
+            return _ask_cluster(client, views, tuple(replicas))
+    except StandpipeError as error:
+        return Status(nodes=views, problem=str(error))
+
+
+def _ask_node(http: httpx2.Client, node_id: str, public: str) -> NodeView:
+    try:
+        info = msgspec.json.decode(http.get(f"http://{public}/info").content)
+    except (httpx2.TransportError, msgspec.MsgspecError):
+        return NodeView(node_id=node_id, public=public, is_up=False)
+    version = str(info.get("KsqlServerInfo", {}).get("version", ""))
+    return NodeView(node_id=node_id, public=public, is_up=True, version=version)
+
+
+def _ask_cluster(
+    client: NodesClient, views: tuple[NodeView, ...], replicas: tuple[ReplicaView, ...]
+) -> Status:
+    tables: list[Entity] = []
+    queries: list[Entity] = []
+    for entity in client.execute("SHOW TABLES; SHOW QUERIES;"):
+        tables += entity.get("tables", [])
+        queries += entity.get("queries", [])
+    return Status(nodes=views, tables=tuple(tables), queries=tuple(queries), replicas=replicas)
+
+
+def replicas_of(body: Entity, node: NodeView) -> list[ReplicaView]:
+    """The replicas that a node reports of itself in its `/clusterStatus` (KLIP-12)."""
+    own = cast(Entity, body.get("clusterStatus", {}).get(node.public) or {})
+    lags = _lags(cast(Entity, own.get("hostStoreLags") or {}))
+    found: list[ReplicaView] = []
+    for query_id, held in cast(dict[str, Entity], own.get("activeStandbyPerQuery") or {}).items():
+        for role, key in (("active", "activePartitions"), ("standby", "standByPartitions")):
+            for item in cast(list[Entity], held.get(key) or []):
+                partition = int(item["partition"])
+                lag = lags.get((query_id, partition), {})
+                found.append(
+                    ReplicaView(
+                        query_id=query_id,
+                        partition=partition,
+                        node=node.node_id,
+                        role=role,
+                        position=lag.get("currentOffsetPosition"),
+                        end=lag.get("endOffsetPosition"),
+                        lag=lag.get("offsetLag"),
+                    )
+                )
+    return found
+
+
+def ask_replicas(http: httpx2.Client, node: NodeView) -> list[ReplicaView]:
+    """What a node reports of itself; nothing if it does not answer."""
+    try:
+        body = msgspec.json.decode(http.get(f"http://{node.public}/clusterStatus").content)
+    except (httpx2.TransportError, msgspec.MsgspecError):
+        return []
+    return replicas_of(body, node)
+
+
+def _lags(body: Entity) -> dict[tuple[str, int], dict[str, int]]:
+    """Lags by (query id, partition). Store names are `<query id>#<store>`."""
+    found: dict[tuple[str, int], dict[str, int]] = {}
+    for store, lags in cast(dict[str, Entity], body.get("stateStoreLags") or {}).items():
+        by_partition = cast(dict[str, dict[str, int]], lags.get("lagByPartition") or {})
+        for partition, lag in by_partition.items():
+            found[store.partition("#")[0], int(partition)] = lag
+    return found
+
+
+def render(status: Status) -> RenderableType:
+    """The status as tables for a terminal."""
+    parts: list[RenderableType] = [_nodes(status)]
+    if status.problem:
+        parts.append(Text(status.problem, style="red"))
+    if status.queries:
+        parts.append(_listing("Queries", status.queries, drop=("queryString", "sinkKafkaTopics")))
+    if status.tables:
+        parts.append(_listing("Tables", status.tables))
+    if status.replicas:
+        parts.append(_replicas(status))
+    return Group(*parts)
+
+
+def _nodes(status: Status) -> Table:
+    table = Table("Node", "Address", "State", "Version", box=box.SIMPLE_HEAD, title_justify="left")
+    for node in status.nodes:
+        state = Text("up", style="green") if node.is_up else Text("down", style="red")
+        table.add_row(node.node_id, node.public, state, node.version)
+    return table
+
+
+def _replicas(status: Status) -> Table:
+    """One line per table partition: who is active, who stands by, and how far each trails."""
+    table = Table("Query", "Partition", "Active", "Standbys", box=box.SIMPLE_HEAD)
+    places = dict.fromkeys((r.query_id, r.partition) for r in status.replicas)
+    for query_id, partition in places:
+        held = [r for r in status.replicas if (r.query_id, r.partition) == (query_id, partition)]
+        cells = [
+            ", ".join(_replica_text(r) for r in held if r.role == role)
+            for role in ("active", "standby")
+        ]
+        table.add_row(query_id, str(partition), *cells)
+    return table
+
+
+def _replica_text(replica: ReplicaView) -> str:
+    lag = "lag unknown" if replica.lag is None else f"lag {replica.lag}"
+    return f"{replica.node} ({lag})"
+
+
+def _listing(title: str, rows: Sequence[dict[str, Any]], drop: Sequence[str] = ()) -> Table:
+    names = [n for n in dict.fromkeys(n for row in rows for n in row) if n not in drop]
+    names = [name for name in names if name != "@type"]
+    table = Table(*names, title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*(_text(row.get(name)) for name in names))
+    return table
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,48 @@
+"""What a person sees while things start: one line per step, with its time.
+
+On a terminal a spinner turns while a step runs; elsewhere plain lines, each flushed at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+
+class Steps:
+    """Prints steps to `console`. `quiet` leaves out all but warnings (tests)."""
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self.console = console
+        self.quiet = quiet
+        self.started = time.monotonic()
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """One line of its own."""
+        if not self.quiet or style:
+            self.console.print(text, style=style, highlight=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """One line that stands out: something differs from what was asked for."""
+        self.say(text, style="yellow")
+
+    @property
+    def seconds(self) -> float:
+        """Since these steps began."""
+        return time.monotonic() - self.started
+
+    @contextmanager
+    def step(self, what: str) -> Generator[list[str]]:
+        """Shows `what` while the body runs; the body may append words about the outcome."""
+        outcome: list[str] = []
+        began = time.monotonic()
+        if self.console.is_terminal and not self.quiet:
+            with self.console.status(f"{what} …"):
+                yield outcome
+        else:
+            yield outcome
+        words = f": {', '.join(outcome)}" if outcome else ""
+        self.say(f"✓ {what}{words} ({time.monotonic() - began:.1f} s)")

@@ -1,0 +1,105 @@
+"""One batch of a persistent query: the commit protocol (DESIGN section 3), step by step.
+
+`CommitBatch.__call__` is Spark's foreachBatch function, and it reads as the protocol does: what is
+written before `ProgressLog.append` is not visible to any reader, and afterwards all of it is.
+A crash anywhere leads to a replay of the same events under another attempt.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME, commit_header
+from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
+from standpipe.pipeline import failpoint
+from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, records_between
+from standpipe.pipeline.progress_log import ProgressLog
+
+
+@dataclass
+class BatchCounts:
+    """What a query has done since it started; read by the reporter, written by its batches."""
+
+    batch: BatchId = NO_BATCH
+    input_records: int = 0
+    bad_records: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitBatch:
+    """Writes and commits the batches of one query. `check_lease` raises Fenced."""
+
+    query_id: str
+    table: Source
+    lease_epoch: LeaseEpoch
+    bootstrap_servers: str
+    checkpoint: Checkpoint
+    log: ProgressLog
+    check_lease: Callable[[], None]
+    #: counts the batch's bad records and puts samples of them into the processing log
+    report_bad: Callable[[BatchOffsets, BatchOffsets], int]
+    counts: BatchCounts = field(default_factory=BatchCounts)
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Write `rows` (of `sink.records_of`) and commit them. Raises what stops the query."""
+        # 1. still ours? a fresh attempt; what the batch covers
+        self.check_lease()
+        attempt = secrets.randbits(64)
+        commit = Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
+        offsets = self.checkpoint.offsets(batch)
+        # 2. records, each with the commit's name
+        failpoint.reach("before-sink", batch)
+        self._write(rows, commit)
+        # 3. where they end
+        sinks = self.log.end_offsets(self.table.topic, self.table.partitions)
+        # bad records are on record before the batch is
+        before = self._offsets_before(batch)
+        bad_records = self.report_bad(before, offsets)
+        # 4. the commit itself
+        failpoint.reach("before-progress", batch)
+        self.log.append(
+            Progress(
+                query_id=self.query_id,
+                commit=commit,
+                sources=offsets.ends,
+                sinks=sinks,
+                watermark_ms=offsets.watermark_ms,
+                batch_started_ms=offsets.started_ms,
+                committed_at_ms=time.time_ns() // 1_000_000,
+            )
+        )
+        failpoint.reach("after-progress", batch)
+        self.counts.batch = commit.batch
+        self.counts.bad_records += bad_records
+        self.counts.input_records += records_between(before.ends, offsets.ends)
+
+    def _write(self, rows: DataFrame, commit: Commit) -> None:
+        """Spark's own Kafka sink: acks = all, and it fails the batch if one record fails."""
+        headers = f.array(
+            _header(HEADER_COMMIT, f.lit(bytearray(commit_header(commit)))),
+            _header(HEADER_ROWTIME, f.col("rowtime")),
+        )
+        columns = [name for name in rows.columns if name != "rowtime"]
+        (
+            rows.select(*columns, headers.alias("headers"))
+            .write.format("kafka")
+            .option("kafka.bootstrap.servers", self.bootstrap_servers)
+            .option("topic", self.table.topic)
+            .save()
+        )
+
+    def _offsets_before(self, batch: int) -> BatchOffsets:
+        if batch == 0:
+            return BatchOffsets(ends={}, watermark_ms=0, started_ms=0)
+        return self.checkpoint.offsets(batch - 1)
+
+
+def _header(name: str, value: Any) -> Any:
+    return f.struct(f.lit(name).alias("key"), value.alias("value"))

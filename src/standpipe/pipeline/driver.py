@@ -1,0 +1,229 @@
+"""The pipeline process: the catalog's persistent queries, as Spark streaming queries.
+
+    python -m standpipe.pipeline.driver --nodes HOST:PORT[,…] --bootstrap-servers …
+        --checkpoints DIR --secret-file F [--master local[*]] [--config k=v …]
+
+Start: Spark → lease → queries. Then, a few times a second: is the lease still ours, does the JVM
+live, do the queries equal the catalog's? Ends on SIGTERM or Ctrl-C (status 0, within 10 s), on
+failures (1), and when a newer pipeline has taken over (3).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from standpipe import config as settings
+from standpipe.errors import SetupError, StandpipeError
+from standpipe.model import LeaseEpoch, QueryStatus
+from standpipe.pipeline import session
+from standpipe.pipeline.failures import Fenced
+from standpipe.pipeline.follow import Follower, Lease
+from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.queries import Queries
+from standpipe.pipeline.query import Surroundings
+from standpipe.pipeline.reconcile import diff, wanted_queries
+from standpipe.pipeline.source import KafkaReads
+
+TICK_S = 0.1
+#: after this the JVM is killed and the process ends, whatever still hangs
+STOP_S_MAX = 9.0
+
+EXIT_OK, EXIT_FAILED, EXIT_FENCED = 0, 1, 3
+
+_log = structlog.get_logger("pipeline")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineOptions:
+    """What a pipeline is told. `jars` and `java_home` are found by `local/jvm.py`."""
+
+    nodes: tuple[str, ...]  # internal addresses
+    bootstrap_servers: str
+    checkpoints: Path
+    secret_file: Path
+    master: str = "local[*]"
+    config: settings.Config = field(default_factory=settings.Config)
+    jars: tuple[Path, ...] = ()
+    java_home: Path | None = None
+
+
+def run(options: PipelineOptions) -> int:
+    """Run until a signal, a fence or a failure; returns the exit status. For the main thread.
+
+    Raises SetupError when it cannot start.
+    """
+    asked_to_stop = _stop_on_signals()
+    secret = _read_secret(options.secret_file)
+    queries: Queries | None = None
+
+    def statuses() -> list[QueryStatus]:
+        return queries.statuses() if queries is not None else []
+
+    follower = Follower(options.nodes, secret, statuses)
+    follower.start()
+    spark = session.open_session(
+        options.config, master=options.master, jars=options.jars, java_home=options.java_home
+    )
+    try:
+        lease = follower.take_lease(_pipeline_id(), is_over=asked_to_stop.is_set)
+        if lease is None:
+            return EXIT_OK
+        _log.info("lease taken", lease_epoch=lease.lease_epoch, log_index=lease.log_index)
+        service_id = options.config[settings.SERVICE_ID]
+        queries = Queries(
+            Surroundings(
+                spark=spark,
+                reads=KafkaReads(
+                    bootstrap_servers=options.bootstrap_servers, config=options.config
+                ),
+                log=ProgressLog(options.bootstrap_servers, service_id),
+                service_id=service_id,
+                checkpoints=options.checkpoints.resolve(),
+                lease_epoch=lease.lease_epoch,
+                check_lease=lambda: _check_lease(follower, lease.lease_epoch),
+            )
+        )
+        return _keep_equal(queries, follower, lease, asked_to_stop)
+    finally:
+        _end(queries, follower)
+
+
+def _keep_equal(
+    queries: Queries, follower: Follower, lease: Lease, asked_to_stop: threading.Event
+) -> int:
+    """Make the queries equal the catalog's, until something ends it."""
+    while not asked_to_stop.wait(TICK_S):
+        try:
+            _check_lease(follower, lease.lease_epoch)
+        except Fenced as fenced:
+            _log.error("fenced", why=str(fenced))
+            return EXIT_FENCED
+        if not session.jvm_is_alive():
+            _log.error("the JVM of Spark has ended; this process ends with it")
+            return EXIT_FAILED
+        catalog = follower.catalog
+        if catalog.index >= lease.log_index:  # an older one says nothing about now
+            for order in diff(wanted_queries(catalog), queries.known()):
+                queries.carry_out(order)
+        queries.tend()
+    return EXIT_OK
+
+
+def _check_lease(follower: Follower, lease_epoch: LeaseEpoch) -> None:
+    """Raises Fenced when the log names a newer pipeline."""
+    newest = follower.catalog.pipeline_epoch
+    if newest > lease_epoch:
+        raise Fenced(f"a newer pipeline has lease epoch {newest}, this one {lease_epoch}")
+
+
+def _end(queries: Queries | None, follower: Follower) -> None:
+    """Stop the queries, say so to the nodes, end the JVM. Never takes longer than STOP_S_MAX."""
+    watchdog = threading.Timer(STOP_S_MAX, _give_up)
+    watchdog.daemon = True
+    watchdog.start()
+    if queries is not None and session.jvm_is_alive():
+        queries.stop_all()
+    follower.close()
+    session.kill_jvm()
+    watchdog.cancel()
+
+
+def _give_up() -> None:
+    session.kill_jvm()
+    os._exit(EXIT_FAILED)
+
+
+def _stop_on_signals() -> threading.Event:
+    asked = threading.Event()
+
+    def stop(_signal: int, _frame: object) -> None:
+        asked.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return asked
+
+
+def _pipeline_id() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise SetupError(
+            f"cannot read the cluster's secret {path}: {error.strerror}",
+            next_step="give --secret-file the file that `standpipe up` wrote",
+        ) from error
+
+
+# ------------------------------------------------------------ python -m standpipe.pipeline.driver
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run. Errors of the set-up are printed without a traceback."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        return run(_parse(arguments))
+    except StandpipeError as error:
+        print(error, file=sys.stderr, flush=True)
+        return EXIT_FAILED
+
+
+def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
+    parser = argparse.ArgumentParser(prog="python -m standpipe.pipeline.driver")
+    parser.add_argument("--nodes", required=True, help="internal addresses, comma-separated")
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--checkpoints", required=True, type=Path)
+    parser.add_argument("--secret-file", required=True, type=Path)
+    parser.add_argument("--master", default="local[*]")
+    parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE")
+    told = parser.parse_args(arguments)
+    given: dict[str, str] = dict(pair.split("=", 1) for pair in told.config)
+    found = _find_jvm()
+    return PipelineOptions(
+        nodes=tuple(told.nodes.split(",")),
+        bootstrap_servers=told.bootstrap_servers,
+        checkpoints=told.checkpoints,
+        secret_file=told.secret_file,
+        master=told.master,
+        config=settings.load(settings.environment_layer(os.environ), given),
+        jars=tuple(Path(path) for path in str(found["jars"]).split(",")),
+        java_home=Path(found["java_home"]),
+    )
+
+
+def _find_jvm() -> Mapping[str, str]:
+    """Ask `local/jvm.py`, as a process: imports go one way, and `local` stands above us."""
+    command = [sys.executable, "-m", "standpipe.local.jvm"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ran.returncode != 0:
+        raise SystemExit(ran.returncode)  # it has said why, on stderr
+    found: Mapping[str, str] = json.loads(ran.stdout)
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,165 @@
+"""The pipeline's tie to the nodes: it follows their log, takes its lease, and reports to them.
+
+One thread with an event loop of its own. Any node will do for the log, since each answers from its
+own copy; the next one is asked when one does not answer. Reports go to every node, because each
+shows them in its own snapshot. Routes: docs/INTERFACES.md, "Metadata log".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from standpipe.adapters.http_client import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
+from standpipe.control import catalog as catalogs
+from standpipe.errors import LogUnavailable, StandpipeError
+from standpipe.model import LeaseEpoch, LogIndex, LogPage, QueryStatus, Record
+
+POLL_WAIT_MS = 1000
+RETRY_S = 0.5
+REPORT_EVERY_S = 1.0
+CALL_MS_MAX = 3000
+
+_log = structlog.get_logger("follow")
+
+
+class Lease(Record, frozen=True, kw_only=True):
+    """Answer of `POST /pipeline/start`: our epoch, and where the log says so."""
+
+    lease_epoch: LeaseEpoch
+    log_index: LogIndex
+
+
+class Follower:
+    """The newest catalog that this process has heard of, and a voice to the nodes.
+
+    `statuses` is called once a second from the follower's thread.
+    """
+
+    def __init__(
+        self, nodes: Sequence[str], secret: str, statuses: Callable[[], list[QueryStatus]]
+    ) -> None:
+        self._nodes = tuple(nodes)
+        self._secret = secret
+        self._statuses = statuses
+        self._catalog = catalogs.EMPTY
+        self._failure: StandpipeError | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def catalog(self) -> catalogs.Catalog:
+        """A value, replaced as a whole. Raises what stopped the following (UnknownCommand)."""
+        if self._failure is not None:
+            raise self._failure
+        return self._catalog
+
+    def start(self) -> None:
+        """Begin to follow and to report."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Report once more, then end the thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._cancel)
+            self._thread.join(timeout=3)
+
+    def take_lease(self, pipeline_id: str, *, is_over: Callable[[], bool]) -> Lease | None:
+        """Become the writer of all queries; older pipelines are fenced from now on.
+
+        Asks until a node can log it; None when `is_over` came true first.
+        """
+        answer = asyncio.run_coroutine_threadsafe(self._take_lease(pipeline_id), self._loop)
+        while not is_over():
+            try:
+                return answer.result(timeout=0.2)
+            except TimeoutError:
+                continue
+        answer.cancel()
+        return None
+
+    # ------------------------------------------------------------------------- in the thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._client = HttpClient(self._secret, timeout_ms=CALL_MS_MAX)
+        chores: tuple[Coroutine[Any, Any, None], ...] = (self._follow(), self._report_for_ever())
+        self._tasks = [self._loop.create_task(chore) for chore in chores]
+        self._loop.run_forever()
+        self._loop.close()
+
+    def _cancel(self) -> None:
+        async def end() -> None:
+            for task in self._tasks:
+                task.cancel()
+            await self._report()
+            await self._client.close()
+            self._loop.stop()
+
+        self._tasks.append(self._loop.create_task(end()))
+
+    async def _follow(self) -> None:
+        """Read the log from wherever our catalog stands, for ever."""
+        while True:
+            for node in self._nodes:
+                try:
+                    while True:
+                        self._apply(await self._page(node))
+                except (PeerUnreachable, PeerSilent, LogUnavailable) as error:
+                    _log.info("node does not answer for the log", node=node, why=error.message)
+                except StandpipeError as error:
+                    self._failure = error
+                    return
+            await asyncio.sleep(RETRY_S)
+
+    async def _page(self, node: str) -> LogPage:
+        params = {"from": self._catalog.index + 1, "wait_ms": POLL_WAIT_MS}
+        reply = await self._client.get(
+            node, "/log", timeout_ms=CALL_MS_MAX + POLL_WAIT_MS, **params
+        )
+        if not reply.ok:
+            raise LogUnavailable(f"{node} answers {reply.status}: {reply.body[:200]!r}")
+        return reply.msgpack(LogPage)
+
+    def _apply(self, page: LogPage) -> None:
+        catalog = self._catalog
+        for entry in page.entries:
+            if entry.index > catalog.index:
+                command = catalogs.decode(bytes(entry.command))
+                catalog = catalogs.apply(catalog, entry.index, command)
+        self._catalog = catalog
+
+    async def _take_lease(self, pipeline_id: str) -> Lease:
+        while True:
+            for node in self._nodes:
+                try:
+                    reply = await self._client.post_json(
+                        node, "/pipeline/start", {"pipeline_id": pipeline_id}
+                    )
+                    if reply.ok:
+                        return msgspec.json.decode(reply.body, type=Lease)
+                    _log.info("no lease yet", node=node, status=reply.status, body=reply.body[:200])
+                except (PeerUnreachable, PeerSilent) as error:
+                    _log.info("no lease yet", node=node, why=error.message)
+            await asyncio.sleep(RETRY_S)
+
+    async def _report_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_EVERY_S)
+            await self._report()
+
+    async def _report(self) -> None:
+        """A node that does not listen is told again in a second."""
+        body = msgspec.msgpack.encode(self._statuses())
+        members = {node.internal for node in self._catalog.nodes.values()}
+        posts = [
+            self._client.post(node, "/query-status", body, content_type=MSGPACK, timeout_ms=800)
+            for node in members or set(self._nodes)
+        ]
+        await asyncio.gather(*posts, return_exceptions=True)

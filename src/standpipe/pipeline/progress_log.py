@@ -1,0 +1,151 @@
+"""The pipeline's own writing to Kafka: progress records, fences, samples of bad records.
+
+One producer and one admin client for all queries; both are safe to use from several threads.
+Every write is confirmed by all in-sync replicas before the call returns. Topics and formats:
+docs/INTERFACES.md, "Kafka topics".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import confluent_kafka
+import confluent_kafka.admin
+import msgspec
+
+from standpipe.errors import KafkaUnavailable
+from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress
+
+WRITE_S_MAX = 30.0
+REQUEST_S_MAX = 10.0
+
+#: hints of confluent_kafka are partial; what leaves this module is typed
+_kafka: Any = confluent_kafka
+_admin: Any = confluent_kafka.admin
+
+
+def progress_topic(service_id: str) -> str:
+    """Name of the topic that commits batches."""
+    return f"{service_id}_progress"
+
+
+def processing_log_topic(service_id: str) -> str:
+    """Name of the topic for samples of bad records."""
+    return f"{service_id}ksql_processing_log"
+
+
+def key_of(progress: Progress) -> bytes:
+    """Key of a progress record: [query, batch], or [query, -epoch] of a fence."""
+    commit = progress.commit
+    number = -commit.lease_epoch if commit.batch == NO_BATCH else commit.batch
+    return msgspec.json.encode([progress.query_id, number])
+
+
+def newest_valid(records: Iterable[Progress], query_id: str) -> BatchId:
+    """The newest batch of a query that readers may see; NO_BATCH: none.
+
+    `records` in the order of the topic. A record of an older lease epoch than one before it is
+    void: its writer had been fenced (INTERFACES: "Order in the progress topic is the judge").
+    """
+    floor, newest = LeaseEpoch(0), NO_BATCH
+    for record in records:
+        if record.query_id == query_id and record.commit.lease_epoch >= floor:
+            floor = record.commit.lease_epoch
+            newest = max(newest, record.commit.batch)
+    return newest
+
+
+class ProgressLog:
+    """Client of the two topics, and of the ends of table topics."""
+
+    def __init__(self, bootstrap_servers: str, service_id: str) -> None:
+        self.topic = progress_topic(service_id)
+        self._processing_log = processing_log_topic(service_id)
+        self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 3}
+        self._producer: Any = _kafka.Producer(
+            {**self._common, "acks": "all", "enable.idempotence": True, "linger.ms": 0}
+        )
+        self._client: Any = _admin.AdminClient(self._common)
+
+    def topics(self) -> set[str]:
+        """Names of all topics. Raises KafkaUnavailable."""
+        try:
+            found = self._client.list_topics(timeout=REQUEST_S_MAX).topics
+        except _kafka.KafkaException as error:
+            raise KafkaUnavailable(f"Kafka: {error}") from error
+        return set(cast("Iterable[str]", found))
+
+    def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        """End of each partition, whoever wrote it: one request. Raises KafkaUnavailable."""
+        latest = _admin.OffsetSpec.latest()
+        asked = {_kafka.TopicPartition(topic, p): latest for p in range(partitions)}
+        answers = self._client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
+        try:
+            return {place.partition: answer.result().offset for place, answer in answers.items()}
+        except _kafka.KafkaException as error:
+            raise KafkaUnavailable(f"Kafka: {error}") from error
+
+    def append(self, progress: Progress) -> int:
+        """Commit a batch. Returns the record's offset once all replicas have it.
+
+        Raises KafkaUnavailable; then nobody knows whether it was written, and the batch is
+        replayed under another attempt.
+        """
+        value = msgspec.json.encode(progress)
+        (offset,) = self._write(self.topic, [(key_of(progress), value)])
+        return offset
+
+    def fence(self, query_id: str, lease_epoch: LeaseEpoch) -> int:
+        """Take a query over: from the returned offset on, records of older epochs are void."""
+        commit = Commit(lease_epoch=lease_epoch, batch=NO_BATCH, attempt=0)
+        now_ms = time.time_ns() // 1_000_000
+        return self.append(Progress(query_id=query_id, commit=commit, committed_at_ms=now_ms))
+
+    def report(self, samples: Sequence[bytes]) -> None:
+        """Append JSON records to the processing log. Raises KafkaUnavailable."""
+        if samples:
+            self._write(self._processing_log, [(None, sample) for sample in samples])
+
+    def records_until(self, fence_offset: int) -> Iterator[Progress]:
+        """Progress records up to and with the one at `fence_offset`. Raises KafkaUnavailable."""
+        consumer: Any = _kafka.Consumer(
+            {**self._common, "group.id": "unused", "enable.auto.commit": False}
+        )
+        try:
+            consumer.assign([_kafka.TopicPartition(self.topic, 0, _kafka.OFFSET_BEGINNING)])
+            deadline = time.monotonic() + WRITE_S_MAX
+            while True:
+                for message in consumer.consume(num_messages=2000, timeout=0.2):
+                    if message.error() is not None:
+                        raise KafkaUnavailable(f"Kafka: {message.error()}")
+                    if message.value() is not None:
+                        yield msgspec.json.decode(message.value(), type=Progress)
+                    if message.offset() >= fence_offset:
+                        return
+                    deadline = time.monotonic() + WRITE_S_MAX
+                if time.monotonic() > deadline:
+                    raise KafkaUnavailable(f"Kafka: no answer while reading {self.topic}")
+        finally:
+            consumer.close()
+
+    def _write(self, topic: str, records: Sequence[tuple[bytes | None, bytes]]) -> list[int]:
+        """Offsets of the records, all acknowledged."""
+        offsets: list[int] = []
+        errors: list[str] = []
+
+        def acknowledged(error: object | None, message: Any) -> None:
+            if error is None:
+                offsets.append(message.offset())
+            else:
+                errors.append(str(error))
+
+        for key, value in records:
+            self._producer.produce(topic, value, key, partition=0, on_delivery=acknowledged)
+        deadline = time.monotonic() + WRITE_S_MAX
+        while len(offsets) + len(errors) < len(records) and time.monotonic() < deadline:
+            self._producer.poll(0.05)
+        if len(offsets) < len(records):
+            raise KafkaUnavailable(f"Kafka: {topic}: {errors[0] if errors else 'no answer'}")
+        return offsets

@@ -1,0 +1,190 @@
+"""All queries of this pipeline: started, watched, tried again, reported.
+
+States are those of `model.QueryStatus`:
+
+    STARTING ──► RUNNING ──► RETRYING ──► STARTING …     any failure that may pass by itself
+        └───────────┴──► FAILED                          a named one (`failures.py`): stays
+
+Starting blocks for a second or more (Spark plans, Kafka answers), so it happens in threads.
+`tend` is called a few times a second from the driver's loop and never waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal
+
+import structlog
+
+from standpipe.model import NO_BATCH, QueryStatus
+from standpipe.pipeline.failures import NotYet, QueryFailed, reason_of
+from standpipe.pipeline.query import QueryRun, Surroundings, start_query
+from standpipe.pipeline.reconcile import Order, StartQuery, WantedQuery
+
+RETRY_S_FIRST = 0.5
+RETRY_S_MAX = 30.0
+MESSAGE_LENGTH_MAX = 2000
+#: a query that ran this long begins its back-off anew
+STEADY_S = 60.0
+
+_logger = structlog.get_logger("queries")
+
+
+def retry_after_s(failures: int) -> float:
+    """Back-off before try number `failures` + 1, doubling."""
+    return min(RETRY_S_MAX, RETRY_S_FIRST * 2 ** max(0, failures - 1))
+
+
+@dataclass
+class _Entry:
+    wanted: WantedQuery
+    state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED"] = "STARTING"
+    starting: Future[QueryRun] | None = None
+    run: QueryRun | None = None
+    since: float = 0.0
+    failures: int = 0
+    retry_at: float = 0.0
+    reason: str = ""
+    message: str = ""
+    #: (input records, instant) at the report before, for the rate
+    rate_from: tuple[int, float] = (0, 0.0)
+
+
+@dataclass
+class Queries:
+    """The queries that the catalog wants, each in its state."""
+
+    around: Surroundings
+    start: Callable[[WantedQuery, Surroundings], QueryRun] = start_query
+    clock: Callable[[], float] = time.monotonic
+    _entries: dict[str, _Entry] = field(default_factory=dict[str, _Entry])
+    _starters: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="start")
+    )
+
+    def known(self) -> dict[str, WantedQuery]:
+        """What this pipeline holds, whatever its state."""
+        return {query_id: entry.wanted for query_id, entry in self._entries.items()}
+
+    def carry_out(self, order: Order) -> None:
+        """Obey an order of `reconcile.diff`."""
+        if isinstance(order, StartQuery):
+            self._entries[order.wanted.query_id] = _Entry(order.wanted)
+            _logger.info("query wanted", query_id=order.wanted.query_id)
+        else:
+            self._end(self._entries.pop(order.query_id))
+            _logger.info("query not wanted any more", query_id=order.query_id)
+
+    def tend(self) -> None:
+        """Start what is due, notice what has started and what has died."""
+        now = self.clock()
+        for entry in self._entries.values():
+            if entry.starting is not None:
+                if entry.starting.done():
+                    self._started(entry, entry.starting, now)
+            elif entry.run is not None:
+                self._watch(entry, entry.run, now)
+            elif entry.state in ("STARTING", "RETRYING") and now >= entry.retry_at:
+                entry.starting = self._starters.submit(self.start, entry.wanted, self.around)
+
+    def statuses(self) -> list[QueryStatus]:
+        """One for each query; called once a second."""
+        return [self._status(entry) for entry in list(self._entries.values())]
+
+    def stop_all(self) -> None:
+        """Stop all at once; each takes at most Spark's stopTimeout."""
+        self._starters.shutdown(wait=False, cancel_futures=True)
+        with ThreadPoolExecutor(8, thread_name_prefix="stop") as stoppers:
+            list(stoppers.map(self._end, self._entries.values()))
+
+    # --------------------------------------------------------------------------- transitions
+
+    def _started(self, entry: _Entry, starting: Future[QueryRun], now: float) -> None:
+        entry.starting = None
+        error = starting.exception()
+        if error is None:
+            entry.run, entry.state, entry.since = starting.result(), "RUNNING", now
+            entry.reason = entry.message = ""
+            entry.rate_from = (0, now)
+            _logger.info("query runs", query_id=entry.wanted.query_id)
+        elif isinstance(error, NotYet):
+            entry.retry_at = now + RETRY_S_FIRST
+            entry.reason, entry.message = error.reason, error.message
+        elif isinstance(error, QueryFailed):
+            self._fail(entry, error.reason, error.message)
+        else:
+            self._retry(entry, f"{type(error).__name__}: {error}", now)
+
+    def _watch(self, entry: _Entry, run: QueryRun, now: float) -> None:
+        message = run.failure()
+        if message is None:
+            if entry.failures and now - entry.since > STEADY_S:
+                entry.failures = 0
+            return
+        entry.run = None
+        reason = reason_of(message)
+        if reason is not None:
+            self._fail(entry, reason, message)
+        else:
+            self._retry(entry, message, now)
+
+    def _fail(self, entry: _Entry, reason: str, message: str) -> None:
+        entry.state, entry.reason, entry.message = "FAILED", reason, message[:MESSAGE_LENGTH_MAX]
+        _logger.error(
+            "query failed", query_id=entry.wanted.query_id, reason=reason, why=entry.message
+        )
+
+    def _retry(self, entry: _Entry, message: str, now: float) -> None:
+        entry.failures += 1
+        pause_s = retry_after_s(entry.failures)
+        entry.state, entry.retry_at = "RETRYING", now + pause_s
+        entry.reason, entry.message = "", message[:MESSAGE_LENGTH_MAX]
+        _logger.warning(
+            "query is tried again",
+            query_id=entry.wanted.query_id,
+            pause_s=pause_s,
+            why=entry.message,
+        )
+
+    def _end(self, entry: _Entry) -> None:
+        entry.state = "STOPPED"
+        if entry.starting is not None and not entry.starting.cancel():
+            entry.starting.add_done_callback(_stop_when_started)
+        if entry.run is not None:
+            _stop(entry.run)
+
+    def _status(self, entry: _Entry) -> QueryStatus:
+        run, now = entry.run, self.clock()
+        rate = 0.0
+        if run is not None:
+            records, since = entry.rate_from
+            rate = max(0.0, (run.counts.input_records - records) / max(now - since, 0.001))
+            entry.rate_from = (run.counts.input_records, now)
+        return QueryStatus(
+            query_id=entry.wanted.query_id,
+            state=entry.state,
+            reason=entry.reason,
+            message=entry.message,
+            lease_epoch=self.around.lease_epoch,
+            batch=run.counts.batch if run else NO_BATCH,
+            input_rows_per_second=round(rate, 1),
+            bad_records=run.counts.bad_records if run else 0,
+            late_records=run.count_late() if run else 0,
+            at_ms=time.time_ns() // 1_000_000,
+        )
+
+
+def _stop(run: QueryRun) -> None:
+    """A query that cannot be stopped in order is gone with the JVM at the latest."""
+    try:
+        run.stop()
+    except Exception as error:
+        _logger.warning("query did not stop in time", why=str(error)[:MESSAGE_LENGTH_MAX])
+
+
+def _stop_when_started(starting: Future[QueryRun]) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        _stop(starting.result())

@@ -1,0 +1,189 @@
+"""One run of one persistent query: from the catalog's record to a running Spark query.
+
+`start_query` reads as a take-over does: whose checkpoint, fence, take back what readers cannot
+see, and go on from there. The same steps serve the first start, a restart and a fail-over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import structlog
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from standpipe.model import LeaseEpoch, SparkInput
+from standpipe.pipeline import bad_records
+from standpipe.pipeline.batch import BatchCounts, CommitBatch
+from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
+from standpipe.pipeline.failures import NotYet, QueryFailed
+from standpipe.pipeline.progress_log import ProgressLog, newest_valid
+from standpipe.pipeline.reconcile import WantedQuery
+from standpipe.pipeline.sink import records_of
+from standpipe.pipeline.source import KafkaReads, metrics_name, open_view
+
+_logger = structlog.get_logger("query")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What all queries of a pipeline share."""
+
+    spark: SparkSession
+    reads: KafkaReads
+    log: ProgressLog
+    service_id: str
+    checkpoints: Path
+    lease_epoch: LeaseEpoch
+    check_lease: Callable[[], None]
+
+
+@dataclass(kw_only=True)
+class QueryRun:
+    """A query that Spark runs, or ran."""
+
+    streaming_query: StreamingQuery
+    counts: BatchCounts
+    late_records: int = 0
+    _seen_batch: int = field(default=-1)
+
+    def failure(self) -> str | None:
+        """None while it runs; else Spark's message, empty where it was simply stopped."""
+        if self.streaming_query.isActive:
+            return None
+        error = self.streaming_query.exception()
+        return "" if error is None else str(error)
+
+    def stop(self) -> None:
+        """Abort the batch at hand; it is replayed at the next start."""
+        self.streaming_query.stop()
+
+    def count_late(self) -> int:
+        """Records behind the watermark so far. They are Spark's to drop; we only count them."""
+        progresses = list(cast(Any, self.streaming_query)._jsq.recentProgress())
+        newest = self._seen_batch
+        for progress in reversed(progresses):
+            if progress.batchId() <= self._seen_batch:
+                break
+            newest = max(newest, progress.batchId())
+            for operator in progress.stateOperators():
+                self.late_records += operator.numRowsDroppedByWatermark()
+        self._seen_batch = newest
+        return self.late_records
+
+
+def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
+    """Take the query over and start it. Raises NotYet, QueryFailed or KafkaUnavailable."""
+    query, table = wanted.query, wanted.table
+    _need_topics(around.log, {table.topic, *(source.topic for source in query.plan.inputs)})
+    checkpoint = Checkpoint(around.checkpoints / f"{query.query_id}-{table.generation}")
+    checkpoint.claim(
+        Identity(
+            service_id=around.service_id,
+            query_id=query.query_id,
+            table_id=table.table_id or "",
+            generation=table.generation,
+            plan_sha256=plan_digest(query.plan),
+        )
+    )
+    fence = around.log.fence(query.query_id, around.lease_epoch)
+    valid = newest_valid(around.log.records_until(fence), query.query_id)
+    taken_back = checkpoint.take_back(valid)
+    if taken_back.commits or taken_back.offsets:
+        _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
+    session = around.spark.newSession()
+    # In update mode an empty batch only drops expired state, which the next batch does as well;
+    # running one after each batch would hold up the events behind it.
+    session.conf.set(
+        "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
+    )
+    inspector = _BadRecords(session, query.query_id, query.plan.inputs, around)
+    commit = CommitBatch(
+        query_id=query.query_id,
+        table=table,
+        lease_epoch=around.lease_epoch,
+        bootstrap_servers=around.reads.bootstrap_servers,
+        checkpoint=checkpoint,
+        log=around.log,
+        check_lease=around.check_lease,
+        report_bad=inspector.report,
+    )
+    # a pool of its own: with FIFO one query's large batch would hold up all others
+    around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
+    running = (
+        _planned(session, wanted, around)
+        .writeStream.outputMode(query.plan.output_mode)
+        .queryName(query.query_id)
+        .option("checkpointLocation", str(checkpoint.directory))
+        .foreachBatch(commit)
+        .start()
+    )
+    inspector.query_is(running)
+    return QueryRun(streaming_query=running, counts=commit.counts)
+
+
+def _planned(session: SparkSession, wanted: WantedQuery, around: Surroundings) -> DataFrame:
+    """The records of the table, as a streaming plan. Raises QueryFailed."""
+    plan = wanted.query.plan
+    try:
+        for source in plan.inputs:
+            open_view(session, source, around.reads)
+        result = cast(DataFrame, cast(Any, session).sql(plan.sql))
+        return records_of(result, wanted.table)
+    except (AnalysisException, ParseException, ValueError) as error:
+        raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error
+
+
+def _need_topics(log: ProgressLog, wanted: set[str]) -> None:
+    absent = (wanted | {log.topic}) - log.topics()
+    if absent:
+        raise NotYet("TOPIC_MISSING", f"waiting for topics: {', '.join(sorted(absent))}")
+
+
+class _BadRecords:
+    """Counts a batch's bad records, from the metrics that its plan observed, and samples them."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        query_id: str,
+        inputs: tuple[SparkInput, ...],
+        around: Surroundings,
+    ) -> None:
+        self._session = session
+        self._query_id = query_id
+        self._inputs = inputs
+        self._around = around
+        self._query: StreamingQuery | None = None
+        self._query_known = threading.Event()
+
+    def query_is(self, query: StreamingQuery) -> None:
+        """The first batch may begin before `start` has returned the query."""
+        self._query = query
+        self._query_known.set()
+
+    def report(self, before: BatchOffsets, offsets: BatchOffsets) -> int:
+        """How many there were; samples of them are in the processing log afterwards."""
+        self._query_known.wait()
+        total = 0
+        for source in self._inputs:
+            count = self._observed(source)
+            if count:
+                samples = bad_records.sample(
+                    self._session, source, self._around.reads, starts=before.ends, ends=offsets.ends
+                )
+                self._around.log.report(bad_records.to_log_records(self._query_id, samples))
+            total += count
+        return total
+
+    def _observed(self, source: SparkInput) -> int:
+        """Spark hands observed metrics out with the batch's progress, which is after the commit;
+        the execution has them as soon as the sink has run."""
+        execution = cast(Any, self._query)._jsq.streamingQuery().lastExecution()
+        row = execution.observedMetrics().get(metrics_name(source))
+        return int(row.get().getLong(0)) if row.isDefined() else 0

@@ -1,0 +1,94 @@
+"""The Spark session: every setting that is not Spark's default, and why.
+
+The four jars of `spark.jars` and the Java come from `local/jvm.py`, as paths in the options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from standpipe.config import SHUFFLE_PARTITIONS, Config
+
+LOG_CONFIG = Path(__file__).with_name("log4j2-spark.xml")
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+#: setting -> value; why, beside it
+_SETTINGS: dict[str, str] = {
+    # state larger than the heap, and no pause of the whole heap at each snapshot
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    # upload what a batch changed, not the whole state
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # state files get unique names, so that a straggling task cannot replace a newer run's
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    # a second copy of a task would write its records twice
+    "spark.speculation": "false",
+    # queries share the cores: each has a pool of its own (queries set spark.scheduler.pool)
+    "spark.scheduler.mode": "FAIR",
+    # with one executor there is nothing to wait for
+    "spark.locality.wait": "0",
+    # ksqlDB: 1/0 and a bad cast are null, not the end of the query; CAST(BIGINT AS BINARY)
+    "spark.sql.ansi.enabled": "false",
+    # identifiers are upper-cased by our parser; `a` and `A` are two columns
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # default: for ever; a query that does not stop must not keep the process alive
+    "spark.sql.streaming.stopTimeout": "5s",
+    # nobody looks at it, and it opens a port
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+#: for local masters: the machine's own name may not lead back to it, and nobody else need call
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def open_session(
+    config: Config, *, master: str, jars: Sequence[Path], java_home: Path | None
+) -> SparkSession:
+    """Start the JVM, about 4 s. `java_home` None: as the environment has it."""
+    # Python workers must be of the running interpreter, whatever PATH says
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if java_home is not None:
+        os.environ["JAVA_HOME"] = str(java_home)
+    builder = SparkSession.builder.appName("standpipe").master(master)
+    settings = {
+        **_SETTINGS,
+        "spark.jars": ",".join(map(str, jars)),
+        # state and files per batch grow with it; 200 would take a second per batch on 2 cores
+        "spark.sql.shuffle.partitions": str(config[SHUFFLE_PARTITIONS]),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIG}",
+    }
+    if master.startswith("local"):
+        settings |= _LOOPBACK
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _jvm_process() -> Any:
+    """The Popen of the JVM; None: not started, or somebody else's gateway."""
+    gateway: Any = cast(Any, SparkContext)._gateway
+    return getattr(gateway, "proc", None)
+
+
+def jvm_is_alive() -> bool:
+    """False once the JVM has ended: the driver must then end as well."""
+    process = _jvm_process()
+    return process is None or process.poll() is None
+
+
+def kill_jvm() -> None:
+    """End the JVM at once. It would also end by itself when our end of its stdin closes."""
+    process = _jvm_process()
+    if process is not None and process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)

@@ -1,0 +1,99 @@
+"""A query's result as records of its table topic: key, value, ROWTIME header, partition.
+
+Formats: docs/INTERFACES.md, "Kafka topics". `records_of` belongs to the streaming plan, so that
+`batch.py` has only the attempt left to add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from standpipe.model import Column, Source
+from standpipe.pipeline import partition_udf, wire
+from standpipe.sql.types import parse_type
+
+_KEEP_NULLS = {"ignoreNullFields": "false"}
+
+
+def records_of(result: DataFrame, table: Source) -> DataFrame:
+    """Columns `key`, `value`, `rowtime` (the header's 8 bytes), and `partition` if windowed.
+
+    A row whose key has a null is left out, as ksqlDB leaves it out. Raises ValueError when
+    the result's width or a format does not fit the table.
+    """
+    keys, values = table.key_columns, table.value_columns
+    bounds = ("WINDOWSTART", "WINDOWEND") if table.window else ()
+    names = [*(c.name for c in keys), *bounds, *(c.name for c in values), "__ROWTIME", "__LIVE"]
+    if len(result.columns) != len(names):
+        raise ValueError(
+            f"the result has {len(result.columns)} columns, {table.name} needs {names}"
+        )
+    rows = result.toDF(*names)
+    for column in keys:
+        rows = rows.filter(_col(column.name).isNotNull())
+    key = _key(keys, table.key_format)
+    value = _value(values, table)
+    columns = [
+        (f.concat(key, _long_bytes("WINDOWSTART")) if table.window else key).alias("key"),
+        f.when(f.col("__LIVE"), value).alias("value"),
+        _long_bytes("__ROWTIME").alias("rowtime"),
+    ]
+    if table.window:
+        columns.append(partition_udf.partition_column(key, table.partitions).alias("partition"))
+    return rows.select(*columns)
+
+
+def _col(name: str) -> SparkColumn:
+    return f.col("`" + name.replace("`", "``") + "`")
+
+
+def _long_bytes(name: str) -> SparkColumn:
+    """8 bytes, big-endian: what CAST AS BINARY makes of a BIGINT while ANSI mode is off."""
+    return _col(name).cast("bigint").cast("binary")
+
+
+def _on_wire(column: Column) -> SparkColumn:
+    return wire.to_wire(_col(column.name), parse_type(column.type)).alias(column.name)
+
+
+def _key(columns: Sequence[Column], key_format: str) -> SparkColumn:
+    """The key's bytes without its window. Raises ValueError for an unknown format."""
+    if key_format == "KAFKA" and len(columns) == 1:
+        return _kafka_bytes(columns[0])
+    if key_format == "JSON":
+        text = _bare_json(columns[0]) if len(columns) == 1 else _json_object(columns)
+        return text.cast("binary")
+    if key_format == "DELIMITED":
+        quoting = {"escape": '"', "ignoreLeadingWhiteSpace": "false"}
+        quoting["ignoreTrailingWhiteSpace"] = "false"
+        row = f.struct(*(_on_wire(column) for column in columns))
+        return f.to_csv(row, quoting).cast("binary")
+    raise ValueError(f"{len(columns)} key columns do not fit into format {key_format}")
+
+
+def _kafka_bytes(column: Column) -> SparkColumn:
+    if parse_type(column.type).base == "DOUBLE":
+        return partition_udf.double_bytes(_col(column.name))
+    return _on_wire(column).cast("binary")  # UTF-8, or 4 or 8 bytes big-endian
+
+
+def _value(columns: Sequence[Column], table: Source) -> SparkColumn:
+    if table.value_format != "JSON":
+        raise ValueError(f"tables are written as JSON, not as {table.value_format}")
+    if not table.wrap_single_value and len(columns) == 1:
+        return _bare_json(columns[0])
+    return _json_object(columns)
+
+
+def _json_object(columns: Sequence[Column]) -> SparkColumn:
+    return f.to_json(f.struct(*(_on_wire(column) for column in columns)), _KEEP_NULLS)
+
+
+def _bare_json(column: Column) -> SparkColumn:
+    """to_json takes no plain value, so the value travels in an array whose brackets are cut."""
+    text = f.to_json(f.array(_on_wire(column)), _KEEP_NULLS)
+    return f.substring(text, f.lit(2), f.length(text) - 2)

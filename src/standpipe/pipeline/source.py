@@ -1,0 +1,203 @@
+"""A source topic as the view that a query's SQL reads: parsed, counted, with a watermark.
+
+    Kafka records → key and value parsed → bad ones counted (`observe`) and left out → the view
+
+The view has the declared columns and ROWTIME (BIGINT, ms), ROWPARTITION, ROWOFFSET, `__TS`
+(TIMESTAMP of ROWTIME, with the watermark) and `__ORDER` (BIGINT, grows with the offset: what
+LATEST_BY_OFFSET goes by). A bad record is never dropped unseen: `observe` counts it inside the
+plan, and `bad_records.py` runs the same parser over the batch's offsets to sample it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from standpipe.config import BATCH_OFFSETS_MAX, KAFKA_FETCH_WAIT, Config
+from standpipe.model import Column, SparkInput
+from standpipe.pipeline import partition_udf, wire
+from standpipe.sql.types import parse_type
+
+#: column in which Spark's parsers put a text that they could not parse
+_CORRUPT = "__corrupt"
+#: `__ORDER` = offset * this + partition: unique in a topic, and in the order of offsets
+ORDER_PARTITIONS_MAX = 65_536
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaReads:
+    """How topics are read; the same for all queries of a pipeline."""
+
+    bootstrap_servers: str
+    config: Config
+
+    def options(self, topic: str) -> dict[str, str]:
+        """Options that streams and batches share."""
+        return {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "subscribe": topic,
+            # Kafka's default of 500 adds half a second to every batch (DESIGN section 3)
+            "kafka.fetch.max.wait.ms": str(self.config[KAFKA_FETCH_WAIT]),
+            "includeHeaders": "false",
+            # records that vanished before they were read are a named failure, never a gap
+            "failOnDataLoss": "true",
+        }
+
+    def stream(self, spark: SparkSession, topic: str) -> DataFrame:
+        """The records of a topic from its beginning, in batches of bounded size."""
+        return (
+            spark.readStream.format("kafka")
+            .options(**self.options(topic))
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", str(self.config[BATCH_OFFSETS_MAX]))
+            .load()
+        )
+
+
+def metrics_name(source: SparkInput) -> str:
+    """Under which the counts of `open_view` are found among a batch's observed metrics."""
+    return f"records:{source.view}"
+
+
+def open_view(spark: SparkSession, source: SparkInput, reads: KafkaReads) -> None:
+    """Register the temporary view `source.view` in this session."""
+    rows = parse(reads.stream(spark, source.topic), source)
+    rows = rows.observe(
+        metrics_name(source),
+        f.count_if(f.col("__bad").isNotNull()).alias("bad"),
+        f.count_if(f.col("__null_key")).alias("null_keys"),
+    )
+    # a null value is no event of a stream (ksqlDB leaves it out too)
+    rows = rows.filter("__bad IS NULL AND NOT __null_value")
+    rows = rows.select(*_visible_columns(source))
+    if source.watermark_delay_ms is not None:
+        rows = rows.withWatermark("__TS", f"{source.watermark_delay_ms} milliseconds")
+    rows.createOrReplaceTempView(source.view)
+
+
+def parse(records: DataFrame, source: SparkInput) -> DataFrame:
+    """Kafka records with `__key` and `__value` parsed, and the reason in `__bad`, else null.
+
+    Also works on a batch. Keeps `key`, `value`, `partition`, `offset`, `timestamp`.
+    """
+    keys = tuple(column for column in source.columns if column.is_key)
+    values = tuple(column for column in source.columns if not column.is_key)
+    has_key = bool(keys) and source.key_format != "NONE"
+    parsed = records.select(
+        "key",
+        "value",
+        "partition",
+        "offset",
+        "timestamp",
+        _parsed("key", keys, source.key_format, wrapped=len(keys) != 1, delimiter=",").alias(
+            "__key"
+        ),
+        _parsed(
+            "value",
+            values,
+            source.value_format,
+            wrapped=source.wrap_single_value or len(values) != 1,
+            delimiter=source.value_delimiter,
+        ).alias("__value"),
+        f.col("value").isNull().alias("__null_value"),
+        (f.col("key").isNull() if has_key else f.lit(False)).alias("__null_key"),
+    )
+    timed = parsed.withColumn("ROWTIME", _rowtime(source))
+    bad = (
+        f.when(_is_corrupt("__key", "key"), f.lit("KEY"))
+        .when(_is_corrupt("__value", "value"), f.lit("VALUE"))
+        .when(f.col("value").isNotNull() & f.col("ROWTIME").isNull(), f.lit("TIMESTAMP"))
+    )
+    return timed.withColumn("__bad", bad)
+
+
+def _parsed(
+    part: str, columns: tuple[Column, ...], format_: str, *, wrapped: bool, delimiter: str
+) -> SparkColumn:
+    """A struct of the wire types of `columns` and `__corrupt`; null if `part` is null.
+
+    Raises ValueError for a format that is not built.
+    """
+    text = f.decode(f.col(part), "UTF-8")
+    if format_ == "NONE" or not columns:
+        return f.struct(f.lit(None).cast("string").alias(_CORRUPT))
+    if format_ == "KAFKA":
+        return _parsed_kafka(f.col(part), columns)
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    if format_ == "JSON":
+        schema = wire.wire_schema(columns, any_case=True).add(_CORRUPT, t.StringType())
+        name = columns[0].name.replace("\\", "\\\\").replace('"', '\\"')
+        whole = text if wrapped else f.concat(f.lit(f'{{"{name}":'), text, f.lit("}"))
+        return f.from_json(whole, schema, options)
+    if format_ == "DELIMITED":
+        schema = wire.wire_schema(columns, any_case=False).add(_CORRUPT, t.StringType())
+        options |= {"sep": delimiter, "escape": '"'}
+        return f.from_csv(text, f.lit(schema.simpleString()), options)
+    raise ValueError(f"format {format_} is not supported")
+
+
+def _parsed_kafka(raw: SparkColumn, columns: tuple[Column, ...]) -> SparkColumn:
+    """One column of ksqlDB's KAFKA format: big-endian numbers, UTF-8 text, bytes."""
+    if len(columns) != 1:
+        raise ValueError("the KAFKA format holds one column")
+    column = columns[0]
+    base = parse_type(column.type).base
+    if base == "STRING":
+        value, width = f.decode(raw, "UTF-8"), None
+    elif base == "BYTES":
+        value, width = raw, None
+    elif base == "DOUBLE":
+        value, width = partition_udf.bytes_double(raw), 8
+    elif base in ("BIGINT", "TIMESTAMP"):
+        value, width = f.conv(f.hex(raw), 16, -10).cast("bigint"), 8
+    elif base in ("INTEGER", "DATE", "TIME"):
+        unsigned = f.conv(f.hex(raw), 16, 10).cast("bigint")
+        value = f.when(unsigned < 2**31, unsigned).otherwise(unsigned - 2**32).cast("int")
+        width = 4
+    else:
+        raise ValueError(f"the KAFKA format holds no {column.type}")
+    fits = f.lit(True) if width is None else f.octet_length(raw) == width
+    corrupt = f.when(~fits, f.hex(raw)).cast("string")
+    fields = f.struct(f.when(fits, value).alias(column.name), corrupt.alias(_CORRUPT))
+    return f.when(raw.isNotNull(), fields)
+
+
+def _is_corrupt(struct: str, raw: str) -> SparkColumn:
+    """Also a blank text counts: Spark's parsers give a null struct for it and say nothing."""
+    unparsed = f.col(struct).isNull() & f.col(raw).isNotNull()
+    return unparsed | f.col(struct).getField(_CORRUPT).isNotNull()
+
+
+def _value_column(source: SparkInput, name: str) -> SparkColumn:
+    column = next(column for column in source.columns if column.name == name)
+    part, format_ = ("__key", source.key_format) if column.is_key else ("__value", "")
+    any_case = (format_ or source.value_format) == "JSON"
+    return wire.field_of(f.col(part), column, any_case=any_case)
+
+
+def _rowtime(source: SparkInput) -> SparkColumn:
+    """ROWTIME in ms: the record's own timestamp, or the column that WITH (TIMESTAMP=…) names."""
+    if source.timestamp_column is None:
+        return f.unix_millis(f.col("timestamp"))
+    column = _value_column(source, source.timestamp_column)
+    if source.timestamp_format is not None:
+        return f.unix_millis(f.to_timestamp(column, source.timestamp_format))
+    declared = next(c for c in source.columns if c.name == source.timestamp_column)
+    if parse_type(declared.type).base == "TIMESTAMP":
+        return f.unix_millis(column)
+    return column.cast("bigint")
+
+
+def _visible_columns(source: SparkInput) -> list[SparkColumn]:
+    return [
+        *(_value_column(source, column.name).alias(column.name) for column in source.columns),
+        f.col("ROWTIME"),
+        f.col("partition").alias("ROWPARTITION"),
+        f.col("offset").alias("ROWOFFSET"),
+        f.timestamp_millis(f.col("ROWTIME")).alias("__TS"),
+        (f.col("offset") * ORDER_PARTITIONS_MAX + f.col("partition")).alias("__ORDER"),
+    ]
