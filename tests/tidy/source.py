@@ -1,0 +1,83 @@
+"""What the tidy tests look at: the package's modules and functions, read with `ast`."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "standpipe"
+PURE = ("sql", "control", "data")
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def modules() -> list[Path]:
+    """Every module of the package."""
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    """`control/raft.py`."""
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room_of(path: Path) -> str:
+    """Folder of a module below the package; empty at its top."""
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def pure_modules() -> list[Path]:
+    """Modules that must not know the world."""
+    top = [PACKAGE / "model.py", PACKAGE / "errors.py"]
+    return [path for path in modules() if room_of(path) in PURE] + top
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def imported_roots(path: Path) -> set[str]:
+    """First names of everything that is imported, anywhere in the module."""
+    found: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def functions() -> Iterator[tuple[str, FunctionNode]]:
+    """Every function and method as (`module:line name`, node)."""
+    for path in modules():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, FunctionNode):
+                yield f"{name_of(path)}:{node.lineno} {node.name}", node
+
+
+def length_of(node: FunctionNode) -> int:
+    """Lines of a function from its `def`, its docstring left out."""
+    body = node.body
+    doc = body[0]
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
+        lines -= (doc.end_lineno or doc.lineno) - doc.lineno + 1
+    return lines
+
+
+def tracked_files() -> list[Path]:
+    """Files that git tracks or would track."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]

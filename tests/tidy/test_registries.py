@@ -1,0 +1,44 @@
+"""Keys and errors: declared once, documented, and numbered by ksqlDB's rule (points 14 and 15)."""
+
+import pytest
+from tests.tidy.source import ROOT
+
+from standpipe import config
+from standpipe.local import config_doc, error_doc
+from standpipe.local.error_doc import ErrorEntry
+
+
+def test_config_page_is_up_to_date() -> None:
+    assert (ROOT / "docs/config.md").read_text() == config_doc.page(), "run `make docs`"
+
+
+def test_error_page_is_up_to_date() -> None:
+    assert (ROOT / "docs/errors.md").read_text() == error_doc.page(), "run `make docs`"
+
+
+@pytest.mark.parametrize("key", config.KEYS.values(), ids=lambda key: key.name)
+def test_default_is_within_the_bounds(key: config.Key[int]) -> None:
+    assert key.parse(key.default) == key.default
+
+
+@pytest.mark.parametrize("key", config.KEYS.values(), ids=lambda key: key.name)
+def test_key_says_what_it_is(key: config.Key[int]) -> None:
+    assert key.doc.endswith(".")
+    if key.name.endswith((".ms", ".bytes")):
+        assert key.unit in ("ms", "bytes", "count")
+
+
+@pytest.mark.parametrize("entry", error_doc.entries(), ids=lambda entry: entry.name)
+def test_code_fits_the_status(entry: ErrorEntry) -> None:
+    """`code // 100 == status`; an error of start-up has a name instead."""
+    assert entry.meaning, "an error without a docstring"
+    if entry.status is not None:
+        assert int(entry.code) // 100 == entry.status
+    else:
+        assert entry.code.startswith("E-")
+
+
+def test_names_of_start_up_errors_differ() -> None:
+    """One name, one class, so that a search for it finds one cause."""
+    names = [entry.code for entry in error_doc.entries() if entry.code.startswith("E-")]
+    assert len(names) == len(set(names))
