@@ -208,9 +208,13 @@ def check_end(world: World, event: str) -> None:
     if high > low + 1e-9:
         world.broken.append(f"{event}: actives are not balanced: {leads} on {able}")
     again = world.step()
-    if again.holdings != world.holdings or again.wants_followup:
-        changes = [(a, world.holdings[p]) for p, a in again.holdings.items()]
-        changes = [change for change in changes if change[0] != change[1]]
+    changes = [
+        (world.holdings[p], held)
+        for p, held in again.holdings.items()
+        if held.active != world.holdings[p].active
+        or set(held.nodes) != set(world.holdings[p].nodes)
+    ]
+    if changes or again.wants_followup:
         world.broken.append(f"{event}: no fixpoint: {changes[:3]}")
 
 

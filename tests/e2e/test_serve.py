@@ -275,10 +275,14 @@ class Cluster:
                 node.write_status(source, number, status())
 
     def start(self) -> None:
-        for node in self.nodes:
-            node.start()
-        for node in self.nodes:
-            node.wait_ready()
+        try:
+            for node in self.nodes:
+                node.start()
+            for node in self.nodes:
+                node.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         for node in self.nodes:

@@ -1,7 +1,7 @@
 """What must hold after every event, each as a class; a world holds one of each.
 
-`before` and `after` frame each event at one node; `applied`, `acknowledged`, `read` and `sent` are told
-when they happen.  A violation is an exception: the world adds its seed and its history.
+`before` and `after` frame each event at one node; the other hooks are called when what they name
+happens.  A violation is an exception: the world adds its seed and its history.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from standpipe.control import raft_events as ev
 from standpipe.control.quorum import ReplicaKey, VoterSet
 from standpipe.control.raft_log import Entry
-from standpipe.control.raft_messages import FetchRequest, FetchSnapshotRequest, VoteRequest, VoteResponse
+from standpipe.control.raft_messages import (
+    FetchRequest,
+    FetchSnapshotRequest,
+    VoteRequest,
+    VoteResponse,
+)
 from standpipe.control.raft_roles import Role
 
 if TYPE_CHECKING:
@@ -141,7 +146,7 @@ class HighWatermarksNeverGoBack(Invariant):
 
 
 class CommittedDataAgree(Invariant):
-    """All state machines apply the same entries in the same order; snapshots are prefixes of them."""
+    """All state machines apply the same entries in the same order, snapshots included."""
 
     def applied(self, node: SimNode, entry: Entry) -> None:
         world = self.world
@@ -248,7 +253,7 @@ class LogsMatch(Invariant):
 
 
 class NothingCommittedIsTruncated(Invariant):
-    """No log is cut below what its own node knew to be committed, or below the cluster's snapshots."""
+    """No log is cut below what its own node knew to be committed."""
 
     def after(self, node: SimNode, event: ev.Event, orders: list[ev.Order]) -> None:
         for order in orders:
@@ -270,7 +275,7 @@ class SnapshotAtLogStart(Invariant):
 
 
 class OneUncommittedVoterSet(Invariant):
-    """No leader's log holds two voter sets that nobody has committed (it may not know yet of one)."""
+    """No leader's log holds two voter sets that nobody has committed."""
 
     def after(self, node: SimNode, event: ev.Event, orders: list[ev.Order]) -> None:
         if not any(isinstance(order, ev.AppendLog) for order in orders):
@@ -288,8 +293,8 @@ class OneUncommittedVoterSet(Invariant):
 class PreVotesDisturbNobody(Invariant):
     """Neither asking nor answering a pre-vote moves an epoch, a vote or a healthy leader.
 
-    Learning a higher epoch that somebody campaigned for is no disturbance, so the check is twofold: a
-    pre-vote of our epoch changes nothing, and an epoch is new only at one who is a candidate.
+    Learning a higher epoch that somebody campaigned for is no disturbance, so the check is twofold:
+    a pre-vote of our epoch changes nothing, and an epoch is new only at one who is a candidate.
     """
 
     def __init__(self, world: World) -> None:
@@ -368,8 +373,8 @@ class AcknowledgedWritesSurvive(Invariant):
 class ReadsAreLinearizable(Invariant):
     """A read shows every write acknowledged, and every state read, before it began.
 
-    The log orders all writes, so a history is linearizable exactly if each read sees a prefix that is
-    no shorter than what was acknowledged, or shown to anyone, before it was asked for.
+    The log orders all writes, so a history is linearizable exactly if each read sees a prefix that
+    is no shorter than what was acknowledged, or shown to anyone, before it was asked for.
     """
 
     def __init__(self, world: World) -> None:

@@ -251,7 +251,10 @@ class Nemesis:
         leader = self._leading()
         if leader is None or leader.is_paused or len(leader.raft.log.voters) == 1:
             return False
-        if leader.raft.deadline_ms() <= leader.clock.now_ms() or leader.raft.role is not Role.LEADER:
+        if (
+            leader.raft.deadline_ms() <= leader.clock.now_ms()
+            or leader.raft.role is not Role.LEADER
+        ):
             return False
         leader.tell(ev.ResignRequested(0, leader.raft.epoch))
         return True

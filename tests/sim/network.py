@@ -1,4 +1,4 @@
-"""A network that may lose, delay, reorder and repeat messages, and cut links in either direction."""
+"""A network that may lose, delay, reorder and repeat messages, and cut links one way or both."""
 
 from collections import Counter
 from collections.abc import Callable

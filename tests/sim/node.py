@@ -1,8 +1,8 @@
 """One process of the simulation: the driver loop that `node/control_loop` is in production.
 
 It has no opinion on Raft: it carries orders out in their order, waits at the barrier of
-`PersistElection`, and tells the core what happened.  The state machine is a chain of digests, so that
-two replicas agree on a prefix if and only if they agree on one number.
+`PersistElection`, and tells the core what happened.  The state machine is a chain of digests, so
+that two replicas agree on a prefix if and only if they agree on one number.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class SimNode:
         self._wake_us = -1
         self.applied = 0
         self.digest = 0
-        self._partial: dict[SnapshotId, bytearray] = {}
+        #: downloads by end offset
+        self._partial: dict[int, bytearray] = {}
         self._snapshot_at = -1
 
     # -- life -------------------------------------------------------------------------------------
@@ -180,10 +181,10 @@ class SimNode:
                     self.world.wrote(self, order)
                 self.disk.submit(order, lambda: self.tell(ev.LogFlushed(0, order.write)))
             case ev.InstallSnapshot():
-                data = bytes(self._partial[order.snapshot.id])
+                data = bytes(self._partial[order.snapshot.end_offset])
                 self.disk.submit(order, lambda: self.tell(ev.LogFlushed(0, order.write)), data)
             case ev.WriteSnapshotChunk():
-                part = self._partial.setdefault(order.snapshot, bytearray())
+                part = self._partial.setdefault(order.snapshot.end_offset, bytearray())
                 del part[order.position :]
                 part += order.data
             case ev.SendSnapshotChunk():
@@ -231,7 +232,7 @@ class SimNode:
         self.disk.submit(SaveSnapshot(name, data), lambda: self.tell(taken))
 
     def _load(self, snapshot: Snapshot) -> None:
-        data = self._partial.get(snapshot.id) or self.disk.snapshots[snapshot.id]
+        data = self._partial.get(snapshot.end_offset) or self.disk.snapshots[snapshot.id]
         applied, digest, *_ = bytes(data).split(b" ")
         self.applied, self.digest = int(applied), int(digest)
         self.world.counts["snapshots loaded"] += 1

@@ -7,6 +7,9 @@ from standpipe.control.raft_events import RaftSettings
 
 from .network import NetworkFaults
 
+#: small answers and pieces, so that a short story has many of them
+SMALL = RaftSettings(entries_max=8, chunk_bytes_max=256, change_ms=3000)
+
 
 @dataclass(frozen=True)
 class Options:
@@ -28,7 +31,7 @@ class Options:
     """Election time-outs spread over this share of what they may: small makes candidates clash."""
     crash_after_vote: float
     """Chance of dying right after an epoch or a vote became durable."""
-    settings: RaftSettings = RaftSettings(entries_max=8, chunk_bytes_max=256, change_ms=3000)
+    settings: RaftSettings = SMALL
 
     @classmethod
     def of(cls, seed: int) -> "Options":

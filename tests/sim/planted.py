@@ -274,5 +274,3 @@ def run_planted(seeds: int, first: int) -> int:
         print(f"{plant.__name__:36} {tried:4} seeds {took:6.1f} s  {by[:110]}", flush=True)
     print(f"{len(PLANTS) - escaped} passed, {escaped} failed")
     return escaped
-
-

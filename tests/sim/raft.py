@@ -1,7 +1,7 @@
 """Run seeds and say what they did: `python -m tests.sim.raft --seeds N [--first K] [--planted]`.
 
-The last line is `N passed, N failed`.  A failing seed prints its options and its history; run it alone
-with `--first SEED --seeds 1`.
+The last line is `N passed, N failed`.  A failing seed prints its options and its history; run it
+alone with `--first SEED --seeds 1`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A whole control plane in one thread from one seed: nodes, network, clients, invariants, history.
 
-First the safety phase, in which everything goes wrong and nothing may be wrong; then the world heals
-and must converge: one leader, all logs applied everywhere, writes and linearizable reads answered.
+First the safety phase, in which everything goes wrong and nothing may be wrong; then the world
+heals and must converge: one leader, all logs applied everywhere, writes and linearizable reads answered.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class World:
         self.digests: list[int] = [0]
         self.dead: set[ReplicaKey] = set()
         names = [str(number) for number in range(1, self.options.voters + 1)]
-        self.bootstrap = tuple(NodeId(name) for name in names)
-        first = VoterSet.of(ReplicaKey(name, Incarnation("a")) for name in self.bootstrap)
+        first = VoterSet.of(ReplicaKey(NodeId(name), Incarnation("a")) for name in names)
+        count = self.options.voters + self.options.observers
+        self.bootstrap = tuple(NodeId(str(number)) for number in range(1, count + 1))
         self.nodes: dict[str, SimNode] = {}
-        for number in range(1, self.options.voters + self.options.observers + 1):
-            name = str(number)
+        for name in self.bootstrap:
             self.nodes[name] = SimNode(self, name, first, votes=name in names)
         self.invariants: list[Invariant] = [kind(self) for kind in ALL]
         self._before = _overriding(self.invariants, "before")
@@ -284,7 +284,8 @@ class World:
     def history(self) -> str:
         """The last events, oldest first: what a person needs to find the cause."""
         lines = [
-            f"{at_us / 1000:10.1f} {who:>2} {what} {detail}" for at_us, who, what, detail in self._history
+            f"{at_us / 1000:10.1f} {who:>2} {what} {detail}"
+            for at_us, who, what, detail in self._history
         ]
         return "\n".join([f"seed {self.seed}", repr(self.options), *lines])
 

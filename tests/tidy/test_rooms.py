@@ -31,6 +31,10 @@ def test_module_says_what_it_is(path: Path) -> None:
     assert not tree.body or ast.get_docstring(tree), "no docstring at the top"
 
 
+#: tests of several modules together, with the names they have in the issues
+STORIES = {"control/test_assignor_scenarios.py"}
+
+
 def test_every_unit_test_has_its_module() -> None:
     """tests/unit mirrors src: test_x.py, or test_x_<what>.py, stands where x.py stands."""
     unit = ROOT / "tests" / "unit"
@@ -39,6 +43,8 @@ def test_every_unit_test_has_its_module() -> None:
         folder = ROOT / "src" / "standpipe" / test.parent.relative_to(unit)
         stems = {path.stem for path in folder.glob("*.py")}
         name = test.stem.removeprefix("test_")
+        if test.relative_to(unit).as_posix() in STORIES:
+            continue
         if not any(name == stem or name.startswith(f"{stem}_") for stem in stems):
             lost.append(test.relative_to(ROOT).as_posix())
     assert lost == []

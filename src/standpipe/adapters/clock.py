@@ -28,6 +28,24 @@ class Clock:
         return _boot_id()
 
 
+class Every:
+    """Tells when something is due that a loop does once in so many ms."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due_ms: dict[object, int] = {}
+
+    def is_due(self, what: object, every_ms: int) -> bool:
+        """True at first, and then once in `every_ms`."""
+        if self._clock.monotonic_ms() < self._due_ms.get(what, 0):
+            return False
+        self.put_off(what, every_ms)
+        return True
+
+    def put_off(self, what: object, delay_ms: int) -> None:
+        self._due_ms[what] = self._clock.monotonic_ms() + delay_ms
+
+
 @cache
 def _boot_id() -> str:
     try:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -82,7 +83,8 @@ def bind(host: str, port: int) -> socket.socket:
     Raises PortInUse when somebody else has the port.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # the protocol by number: asyncio sets TCP_NODELAY only where it sees it
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -297,6 +299,7 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_second
 
     Requests that are not answered `grace_seconds` after the stop are cut off.
     """
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a client's bad bytes are no news
     state = ServerState()
     loop = asyncio.get_running_loop()
     servers: list[asyncio.Server] = []
@@ -320,6 +323,7 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_second
 def _factory(listener: Listener, state: ServerState) -> Callable[[], asyncio.Protocol]:
     config = UvicornConfig(
         listener.application,
+        interface="asgi3",
         http=LookupProtocol,
         ws="none",
         lifespan="off",

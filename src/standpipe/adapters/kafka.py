@@ -1,8 +1,9 @@
 """Kafka as the tailer reads it: partitions from an offset, without groups and without decisions.
 
 `PartitionReader` follows any number of partitions through one consumer; what it hears are facts
-(records, the end of a partition, an offset that is not there). `EndProbe` asks a broker for the end
-of one partition without blocking: an answer is how a node knows that it hears Kafka at all.
+(records, the end of a partition, an offset that is not there). `ProgressFollower` does so for the
+progress topic. `EndProbe` asks a broker for the end of one partition without blocking: an answer is
+how a node knows that it hears Kafka at all.
 
 Options that matter, measured (performance.md, section c): `fetch.queue.backoff.ms` 5 instead of
 1000, because a full local queue otherwise pauses the fetch for a second; batches of about 2,000.
@@ -22,6 +23,8 @@ import confluent_kafka.admin
 import structlog
 from confluent_kafka import KafkaError
 
+from standpipe.data.apply import ProgressCaughtUp
+from standpipe.data.progress import ProgressBook, ValidTarget, parse
 from standpipe.data.stage import Fetched
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
@@ -29,6 +32,7 @@ _admin: Any = confluent_kafka.admin
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 RECORDS_AT_ONCE: Final = 2000
+PROBE_MS: Final = 100  # between two questions for the end of the progress topic
 PROBE_TIMEOUT_S: Final = 2.0
 
 #: also a log that was truncated below what this reader has seen (KIP-320)
@@ -158,6 +162,60 @@ def _fact_of(error: Any, of: Partition, message: Any) -> Iterator[Heard]:
         yield OffsetGone(of)
     else:  # a topic that is not there yet, a broker that is down: the client tries again by itself
         _log.debug("kafka says", topic=of.topic, partition=of.partition, error=str(error))
+
+
+class ProgressFollower:
+    """The progress topic of a cluster, read from its beginning, judged by a ProgressBook."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._of = Partition(topic, 0)
+        self._reader = PartitionReader(bootstrap_servers)
+        self._probe = EndProbe(bootstrap_servers, self._of)
+        self._reader.start(self._of, 0)
+        self.book = ProgressBook()
+        self.position = 0
+        #: the end of the topic was reached since it was begun
+        self.knows_all = False
+
+    def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
+        """What is new, without waiting. A target may come again; its order never changes."""
+        return [news for heard in self._reader.poll(0) for news in self._news(heard)]
+
+    def confirmed_ms(self, now_ms: int) -> int | None:
+        """Instant at which Kafka was asked and had nothing that was not read here; else None."""
+        answer = self._probe.tick(now_ms, PROBE_MS)
+        if answer is None or not self.knows_all or answer[1] > self.position:
+            return None
+        return answer[0]
+
+    def read_anew(self) -> None:
+        """From the beginning: a replica needs targets that the book has forgotten."""
+        self._reader.stop(self._of)
+        self._reader.start(self._of, 0)
+        self.book, self.position, self.knows_all = ProgressBook(), 0, False
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _news(self, heard: Heard) -> Iterator[ValidTarget | ProgressCaughtUp]:
+        if isinstance(heard, OffsetGone):
+            self.read_anew()
+        elif isinstance(heard, EndHeard):
+            self.knows_all = True
+            self.position = max(self.position, heard.offset)
+            yield ProgressCaughtUp()
+        else:
+            for offset, _, value, _ in heard.records:
+                self.position = offset + 1
+                if value is not None:  # else the tombstone of a record that nobody needs any more
+                    yield from self._targets(offset, value)
+
+    def _targets(self, offset: int, value: bytes) -> list[ValidTarget]:
+        try:
+            return self.book.take(parse(value))
+        except ValueError as error:
+            _log.error("progress record cannot be read", offset=offset, error=str(error))
+            return []
 
 
 class EndProbe:

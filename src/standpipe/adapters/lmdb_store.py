@@ -349,14 +349,43 @@ def retire(path: Path, now_ms: int) -> None:
         path.rename(path.with_name(f"{path.name}{_RETIRED}{now_ms}"))
 
 
-def delete_retired(state: Path, *, now_ms: int, delay_ms: int) -> list[Path]:
-    """Delete stores that were moved aside at least `delay_ms` ago, by when no worker reads them."""
-    gone: list[Path] = []
-    for path in state.glob(f"*/*{_RETIRED}*"):
-        if now_ms - int(path.name.rpartition("-")[2]) >= delay_ms:
-            shutil.rmtree(path)
-            gone.append(path)
-    return gone
+class PinWatch:
+    """Finds processes that pin pages of a store for too long: the map would grow without end."""
+
+    def __init__(self) -> None:
+        #: (process id, transaction) -> when it was seen first
+        self._since_ms: dict[tuple[int, int], int] = {}
+
+    def look(self, stores: Iterable[StoreWriter], now_ms: int, pin_ms_max: int) -> set[int]:
+        """Ids of such processes. Slots of dead readers are freed by the way."""
+        pins: set[tuple[int, int]] = set()
+        for store in stores:
+            store.drop_dead_readers()
+            pins |= store.pinning_readers().items()
+        self._since_ms = {pin: self._since_ms.get(pin, now_ms) for pin in pins}
+        return {pin[0] for pin, since in self._since_ms.items() if now_ms - since > pin_ms_max}
+
+
+class Strays:
+    """Directories that no placement asks for: moved aside after a while, deleted after another."""
+
+    def __init__(self, state: Path, *, delay_ms: int) -> None:
+        self._state = state
+        self._delay_ms = delay_ms
+        self._since_ms: dict[Path, int] = {}
+
+    def clear(self, wanted: set[Path], now_ms: int) -> None:
+        """Does nothing while `wanted` is empty: an empty map may just be a young one."""
+        found = {path for path in self._state.glob("*/*") if path.is_dir()}
+        retired = {path for path in found if _RETIRED in path.name}
+        for path in retired:
+            if now_ms - int(path.name.rpartition("-")[2]) >= self._delay_ms:
+                shutil.rmtree(path)
+        strays = found - retired - wanted if wanted else set[Path]()
+        self._since_ms = {path: self._since_ms.get(path, now_ms) for path in strays}
+        for path, since in self._since_ms.items():
+            if now_ms - since > self._delay_ms:
+                retire(path, now_ms)
 
 
 def _decode_meta(data: bytes, path: Path) -> StoreMeta:

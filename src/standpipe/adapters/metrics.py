@@ -99,7 +99,7 @@ class Metrics:
                     continue  # of another version; its worker writes a new one within a second
 
 
-@dataclass
+@dataclass(eq=False)  # the registry keeps it as a key
 class _Collector:
     """prometheus_client's Collector, by shape."""
 

@@ -1,7 +1,7 @@
-"""What every process of a node does first: die with its parent, have files enough, note its pid.
+"""What every process of a node does first: die with its parent, note its pid.
 
 Crash-only: a child is killed, not asked, when its parent is gone; what it leaves is what the next
-start finds after a power cut. An orderly end is SIGTERM (`StopSignal`). Not here: logs (`node_config.log_json`).
+start finds after a power cut. An orderly end is SIGTERM (`StopSignal`). Not here: logs.
 """
 
 from __future__ import annotations

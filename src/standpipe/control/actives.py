@@ -75,7 +75,8 @@ class _Seats:
         self._table_size: dict[int, int] = {}
         for table in work.tables:
             self._table_size[table] = self._table_size.get(table, 0) + 1
-        self._capacity_sum = sum(work.capacities)
+        #: table size -> node -> fair bounds
+        self._bounds_of_size: dict[int, list[tuple[int, int]]] = {}
 
     # ------------------------------------------------------------------ small moves
 
@@ -110,10 +111,29 @@ class _Seats:
         return self._cell(table, node) >= self._fair_high(table, node)
 
     def _fair_low(self, table: int, node: int) -> int:
-        return self._table_size[table] * self._work.capacities[node] // self._capacity_sum
+        return self._bounds(self._table_size[table])[node][0]
 
     def _fair_high(self, table: int, node: int) -> int:
-        return -(-self._table_size[table] * self._work.capacities[node] // self._capacity_sum)
+        return self._bounds(self._table_size[table])[node][1]
+
+    def _bounds(self, size: int) -> list[tuple[int, int]]:
+        """node -> fewest and most actives of a table of this size that count as fair.
+
+        Both the proportional share, rounded, and the share by D'Hondt's rule are fair: rule 1
+        goes by the latter, and a node must not be made to give away what rule 1 gave it.
+        """
+        known = self._bounds_of_size.get(size)
+        if known is None:
+            capacities, total = self._work.capacities, sum(self._work.capacities)
+            shares = fair_shares(capacities, size, [0] * len(capacities))
+            known = self._bounds_of_size[size] = [
+                (
+                    min(sure, size * c // total),
+                    max(sure + (n in shares.maybe), -(-size * c // total)),
+                )
+                for n, (c, sure) in enumerate(zip(capacities, shares.sure, strict=True))
+            ]
+        return known
 
     # ------------------------------------------------------------------ the steps
 
@@ -248,7 +268,7 @@ class _Seats:
         under = [
             (table, node, False)
             for table, size in self._table_size.items()
-            if size * max(self._work.capacities) >= self._capacity_sum
+            if any(low for low, _ in self._bounds(size))
             for node in range(len(self._cells))
             if self._is_uneven(table, node, is_over=False)
         ]

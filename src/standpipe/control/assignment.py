@@ -12,9 +12,10 @@ Not here: that a copy must catch up before it may lead. The plan is the goal, mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -29,6 +30,9 @@ from standpipe.control.workload import DEFAULT_RULES, Node, Replicas, Rules, Tab
 from standpipe.model import NodeId
 
 __all__ = ["Node", "Plan", "Rules", "TablePartition", "Unmet", "Wish", "assign", "plan"]
+
+#: rounds of levelling and of spreading takeovers; small clusters need two
+ROUNDS_MAX: Final = 10
 
 
 class Wish(StrEnum):
@@ -75,10 +79,13 @@ def plan(
     rules: Rules = DEFAULT_RULES,
     lags: Lags | None = None,
     actives: Mapping[TablePartition, NodeId] | None = None,
+    begun: Replicas | None = None,
 ) -> Plan:
     """The placement to aim for. `lags` only tell whose data is ready, never who is best.
 
     `actives`: placement of actives that is settled already; those partitions only get standbys.
+    `begun`: warm-ups of an earlier plan, among `previous`. They are kept before other copies, else
+    equally good plans could take turns and none would be reached.
     Partitions without state (`TablePartition.stateful`) share what the others leave of each node.
     """
     everything = sorted(set(partitions))
@@ -86,10 +93,11 @@ def plan(
     stateful = _Problem(able, [p for p in everything if p.stateful], rules)
     stateless = _Problem(able, [p for p in everything if not p.stateful], rules)
 
-    holders = stateful.holders(previous, lags)
+    warming = stateful.rows(begun or {})
+    holders = stateful.holders(previous, lags, warming)
     found = stateful.with_leftovers(holders, lags)
     leaders = stateful.indices(actives) if actives else stateful.lead(previous, found)
-    copies = stateful.follow(leaders, holders, standby_count)
+    copies = stateful.follow(leaders, holders, standby_count, warming)
     replicas = stateful.named(copies.of)
 
     loads = [leaders.count(n) for n in range(len(able))] if stateless.partitions else []
@@ -151,13 +159,23 @@ class _Problem:
         ids = [node.node_id for node in self.nodes]
         return {p: tuple(ids[n] for n in row) for p, row in zip(self.partitions, rows, strict=True)}
 
-    def holders(self, previous: Replicas, lags: Lags | None) -> list[list[int]]:
-        """partition -> nodes that it is assigned to, caught-up ones first."""
+    def rows(self, named: Replicas) -> list[list[int]]:
+        """partition -> nodes, those that are able."""
+        return [
+            [self.index[n] for n in named.get(p, ()) if n in self.index] for p in self.partitions
+        ]
+
+    def holders(
+        self, previous: Replicas, lags: Lags | None, begun: Sequence[Collection[int]]
+    ) -> list[list[int]]:
+        """partition -> nodes that it is assigned to: begun warm-ups, then caught-up ones."""
         rows: list[list[int]] = []
-        for partition in self.partitions:
-            row = [self.index[n] for n in previous.get(partition, ()) if n in self.index]
+        for partition, row, first in zip(self.partitions, self.rows(previous), begun, strict=True):
             ready = self._ready(partition, lags)
-            rows.append(sorted(row, key=lambda n: n not in ready) if ready else row)
+            in_front = [n for n in row if n in first]
+            rest = [n for n in row if n not in first]
+            behind = [n for n in rest if n not in ready]
+            rows.append([*in_front, *(n for n in rest if n in ready), *behind])
         return rows
 
     def with_leftovers(
@@ -204,7 +222,11 @@ class _Problem:
         return choose_actives(work)
 
     def follow(
-        self, leaders: Sequence[int], holders: Sequence[Sequence[int]], standby_count: int
+        self,
+        leaders: Sequence[int],
+        holders: Sequence[Sequence[int]],
+        standby_count: int,
+        begun: Sequence[Collection[int]],
     ) -> Copies:
         copies_max = min(len(self.nodes), 1 + standby_count)
         grid = self.grid(copies_max)
@@ -215,10 +237,16 @@ class _Problem:
             actives=leaders,
             holders=holders,
             standby_count=standby_count,
+            begun=begun,
         )
         copies = place_standbys(work)
         level(copies)
-        spread_takeovers(copies)
+        for _ in range(ROUNDS_MAX):
+            # What one changed can make room for the other; both together never go in circles,
+            # since the sum of squared loads does not grow in one and falls in the other.
+            if not spread_takeovers(copies):
+                break
+            level(copies)
         return copies
 
     def grid(self, copies: int) -> _Grid:
@@ -227,7 +255,7 @@ class _Problem:
         rows = places([(node.tags, node.rack) for node in self.nodes], names)
         names = names or ("rack",) * (len(rows[0]) if rows else 0)
         kept = [d for d, name in enumerate(names) if not self._is_idle(name, [r[d] for r in rows])]
-        codes = [sorted({r[d] for r in rows if r[d] is not None}, key=str) for d in kept]
+        codes = [sorted({v for r in rows if (v := r[d]) is not None}) for d in kept]
         coded = [
             tuple(
                 UNKNOWN if (value := row[d]) is None else values.index(value)

@@ -23,12 +23,14 @@ LOOKS_MAX: Final = 300_000
 LOOKS_PER_PAIR_MAX: Final = 3_000
 
 
-def spread_takeovers(copies: Copies) -> None:
-    """Change the order, and where need be the place, of standbys."""
-    takeover = _Takeover(copies)
+def spread_takeovers(copies: Copies) -> bool:
+    """Change the order, and where need be the place, of standbys; whether a place changed."""
+    takeover, changed = _Takeover(copies), False
     takeover.reorder()
     while takeover.repair():
         takeover.reorder()
+        changed = True
+    return changed
 
 
 def crowded_heirs(copies: Copies) -> list[tuple[int, int, int]]:
@@ -176,7 +178,7 @@ class _Takeover:
                 if not copies.may_replace(partition, heir, node):
                     self._looks += 1
                     continue
-                if copies.height(node, 1) <= copies.height(heir):
+                if copies.keeps_level(heir, node):
                     yield _Change(partition, heir, node)
                 for other in sorted(copies.standing[node]):
                     yield _Change(partition, heir, node, other)

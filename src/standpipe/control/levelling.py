@@ -9,6 +9,7 @@ holds the data (a warm-up, say), then a copy that is new anyway.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,10 @@ from standpipe.control.standbys import Copies, Emptiest
 #: steps looked at in one run, about a second; 12 nodes need < 10,000. Beyond, nodes stay as they
 #: are and the plan says so
 LOOKS_MAX: Final = 1_000_000
+#: ... and for one step, once one to the emptiest node is found
+LOOKS_PER_STEP: Final = 500
+#: equally empty nodes of a corner that are compared
+TIED_MAX: Final = 12
 
 
 def level(copies: Copies) -> None:
@@ -48,11 +53,32 @@ class _Levelling:
     def run(self) -> None:
         progress = True
         while progress and not self._is_level() and self._looks < LOOKS_MAX:
-            progress = self._shift_chains() or self._place_one_anew()
+            progress = self._shift_directly() or self._shift_chains() or self._place_one_anew()
 
     def _is_level(self) -> bool:
         heights = [self._copies.height(n) for n in self._nodes]
         return not heights or max(heights) <= min(self._copies.height(n, 1) for n in self._nodes)
+
+    # ------------------------------------------------------------------ single shifts
+
+    def _shift_directly(self) -> bool:
+        """Always from the fullest node that can. A chain would move two copies where the next
+        fullest node can do it with one, so chains come after."""
+        copies, progress = self._copies, False
+        heap = [(-copies.height(n), n) for n in self._nodes]
+        heapq.heapify(heap)
+        while heap and self._looks < LOOKS_MAX:
+            height, node = heapq.heappop(heap)
+            if -height != copies.height(node):
+                heapq.heappush(heap, (-copies.height(node), node))
+                continue
+            lower = {n for n in self._nodes if copies.height(n, 1) < -height}
+            step = self._last_step(node, self._shiftable(node), lower) if lower else None
+            if step:
+                copies.replace(step.partition, step.giver, step.taker)
+                heapq.heappush(heap, (-copies.height(node), node))
+                progress = True
+        return progress
 
     # ------------------------------------------------------------------ chains of shifts
 
@@ -82,7 +108,7 @@ class _Levelling:
             path = self._walk_back(came_by, node)
             # A partition that moves twice in one chain would void the check of its spread.
             moved = {step.partition for step in path}
-            standing = sorted(copies.standing[node] - moved)
+            standing = [p for p in self._shiftable(node) if p not in moved]
             last = self._last_step(node, standing, lower)
             if last:
                 return [*path, last]
@@ -91,6 +117,10 @@ class _Levelling:
                 reached.add(step.taker)
                 queue.append(step.taker)
         return []
+
+    def _shiftable(self, node: int) -> list[int]:
+        begun = self._copies.work.begun
+        return sorted(p for p in self._copies.standing[node] if node not in begun[p])
 
     def _steps(
         self, giver: int, standing: list[int], unseen: dict[Corner, list[int]]
@@ -123,18 +153,22 @@ class _Levelling:
             for corner, nodes in self._members.items()
         }
         least = min((rows[0][0] for rows in emptiest.values() if rows), default=0)
-        best: tuple[int, int, int] | None = None
+        best: tuple[int, int, int, int] | None = None
+        enough = self._looks + LOOKS_PER_STEP
         for partition in partitions:
             holders = copies.of[partition]
             for corner in self._allowed(partition, giver):
                 self._looks += 1
                 rows = emptiest[corner]
-                found = next(((h, n, partition) for h, n in rows if n not in holders), None)
-                if found and (best is None or found < best):
-                    best = found
-            if best and best[0] == least:
+                for height, node in (row for row in rows[:TIED_MAX] if row[1] not in holders):
+                    if best and height > best[0]:
+                        break
+                    crowding = copies.crowding(partition, giver, node)
+                    found = (height, crowding, node, partition)
+                    best = found if best is None else min(best, found)
+            if best and best[0] == least and self._looks > enough:
                 break
-        return _Step(best[2], giver, best[1]) if best else None
+        return _Step(best[3], giver, best[2]) if best else None
 
     def _allowed(self, partition: int, node: int) -> tuple[Corner, ...]:
         """Corners to which this standby may shift without losing spread."""
@@ -174,7 +208,8 @@ class _Levelling:
                 self._looks += len(self._nodes)
                 if self._looks >= LOOKS_MAX:
                     return False
-                if len(copies.of[partition]) > 2 and self._improves_anew(partition):
+                tied = len(copies.of[partition]) > 2 and not copies.work.begun[partition]
+                if tied and self._improves_anew(partition):
                     return True
         return False
 

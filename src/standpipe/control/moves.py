@@ -110,6 +110,7 @@ def rebalance(
         standby_count,
         rules=rules,
         lags=cluster.lags,
+        begun={p: held.warmups for p, held in current.items()},
     )
     step = advance(cluster, current, goal.replicas, rules, throttle)
     alone = place_stateless(
@@ -119,6 +120,9 @@ def rebalance(
         [held.replicas[0] for held in step.holdings.values() if held.replicas],
     )
     holdings = {**step.holdings, **{p: Held(replicas=row) for p, row in alone.items()}}
+    if not step.moves and any(held.warmups for held in current.values()):
+        # The plan was bound by warm-ups that have just become copies like others: look again.
+        return rebalance(cluster, holdings, standby_count, rules, throttle)
     return Step(holdings, step.moves, goal.unmet)
 
 
@@ -229,7 +233,7 @@ class _Budget:
         return admitted
 
 
-def remaining(self, draft: Draft, warmups: tuple[NodeId, ...], size_bytes: int) -> list[Move]:
+def _remaining(draft: Draft, warmups: tuple[NodeId, ...], size_bytes: int) -> list[Move]:
     moves: list[Move] = []
     partition, goal = draft.partition, draft.goal
     if goal and draft.replicas[0] != goal[0] and goal[0] in draft.replicas:

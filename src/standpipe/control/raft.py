@@ -151,7 +151,7 @@ class Raft(Elections):
         if not self.votes:
             self.role = Role.OBSERVER
             self.leader = was.leader if was.leader != self.me.node else None
-            self._timer_ms = self.now_ms + self.settings.fetch_ms
+            self._timer_ms = self._fetch_due_ms()
         elif was.leader == self.me.node:
             # It may have appended what its disk has lost: never again in this epoch (KIP-595).
             self.role = Role.RESIGNED
@@ -163,7 +163,7 @@ class Raft(Elections):
         elif was.leader is not None:
             self.role = Role.FOLLOWER
             self.leader = was.leader
-            self._timer_ms = self.now_ms + self.settings.fetch_ms
+            self._timer_ms = self._fetch_due_ms()
         else:
             self._timer_ms = self._election_due_ms()
         if self.log.voters.keys == (self.me,) and self.role is not Role.LEADER:
@@ -351,7 +351,7 @@ class Raft(Elections):
             self._fetch_failed(sender)  # and the fetch timer runs on
             return
         self._orders += orders
-        self._timer_ms = self.now_ms + self.settings.fetch_ms
+        self._timer_ms = self._fetch_due_ms()
         self._settle_membership()
 
     def _ask_for_reads(self) -> None:

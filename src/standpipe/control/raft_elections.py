@@ -206,7 +206,7 @@ class Elections(Replica):
         self._move(Cause.LEADER_RESIGNED)
         self._following = Following(self.me, self.log, self.settings)
         if not self.votes:
-            self._timer_ms = self.now_ms + self.settings.fetch_ms
+            self._timer_ms = self._fetch_due_ms()
         elif asked.successors[:1] == (self.me,):
             # The leader's own word is worth more than pre-votes, which those who have not heard
             # it yet would refuse (KIP-595 EndQuorumEpoch; Raft dissertation 3.10).

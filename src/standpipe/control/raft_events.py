@@ -39,7 +39,8 @@ class RaftSettings:
     backoff_ms_max: int = 500
     """The bound that doubling does not pass."""
     fetch_ms: int = 600
-    """How long a follower does without a fetch that succeeds before it seeks an election."""
+    """How long a follower does without a fetch that succeeds before it seeks an election; up to a
+    quarter more is drawn on top."""
     wait_ms: int = 150
     """How long a leader keeps a fetch that has nothing to bring."""
     request_ms: int = 400
@@ -65,7 +66,7 @@ class RaftSettings:
         )
         assert self.backoff_ms_min <= self.backoff_ms_max
         # A leader gives up after its followers have: else it would depose itself on one late fetch.
-        assert self.check_ms > self.fetch_ms
+        assert self.check_ms > self.fetch_ms + self.fetch_ms // 4
 
     @property
     def check_ms(self) -> int:

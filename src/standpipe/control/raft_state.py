@@ -145,6 +145,12 @@ class Replica:
             self.now_ms + self.settings.election_ms + int(self._draw() * self.settings.election_ms)
         )
 
+    def _fetch_due_ms(self) -> int:
+        """A quarter of chance on top: followers whose parked fetches were answered together would
+        else give up together, ask together, and split the vote (Kafka has no jitter here).
+        """
+        return self.now_ms + self.settings.fetch_ms + int(self._draw() * self.settings.fetch_ms / 4)
+
     def _backoff_due_ms(self, doublings: int) -> int:
         """Random, exponential, bounded; at least half, so that ranks stay apart (KIP-595)."""
         settings = self.settings
@@ -190,7 +196,7 @@ class Replica:
         self.leader = leader
         self._move(Cause.LEADER_FOUND)
         self._following = Following(self.me, self.log, self.settings)
-        self._timer_ms = self.now_ms + self.settings.fetch_ms
+        self._timer_ms = self._fetch_due_ms()
         self._losses = 0
         self._settle_membership()
 
@@ -200,14 +206,14 @@ class Replica:
             self._move(Cause.JOINED)
         elif not self.votes and self.role in {Role.FOLLOWER, Role.UNATTACHED, Role.RESIGNED}:
             self._move(Cause.REMOVED)
-            self._timer_ms = self.now_ms + self.settings.fetch_ms
+            self._timer_ms = self._fetch_due_ms()
 
     def _look_for_leader(self) -> None:
         """An observer heard nothing: any voter may know more (KIP-595 discovery)."""
         self.leader = None
         self._move(Cause.TIMED_OUT)
         self._following = Following(self.me, self.log, self.settings)
-        self._timer_ms = self.now_ms + self.settings.fetch_ms
+        self._timer_ms = self._fetch_due_ms()
 
     def _hear(self, epoch: LeaderEpoch, leader: NodeId | None) -> bool:
         """Take in what any answer says of epoch and leader; whether the rest of it still counts.

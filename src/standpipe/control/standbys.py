@@ -13,7 +13,7 @@ Nodes and partitions are indices here; assignment.py translates.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +39,9 @@ class StandbyWork:
     #: partition -> nodes that hold its data, the readiest first
     holders: Sequence[Sequence[int]]
     standby_count: int
+    #: partition -> those of its holders that are warm-ups. They stay where they are: two equally
+    #: good plans would else undo each other's for ever
+    begun: Sequence[Collection[int]]
 
 
 class Copies:
@@ -90,13 +93,25 @@ class Copies:
 
     def may_replace(self, partition: int, old: int, new: int) -> bool:
         """Whether a standby can move without losing any spread."""
-        if new in self.of[partition]:
+        if new in self.of[partition] or old in self.work.begun[partition]:
             return False
         corners, spread = self.work.corners, self.work.spread
         if corners[old] == corners[new]:
             return True
         rest = self.chosen(partition, old)
         return 0 < spread.gain(rest, corners[old]) <= spread.gain(rest, corners[new])
+
+    def crowding(self, partition: int, old: int, new: int) -> int:
+        """What a move adds to the sum of squares of what each node backs up for this active's
+        node: the better of two equal moves is the one that leaves less for failover.py to undo."""
+        pairs, unit = self.pairs[self.of[partition][0]], self.levels.unit
+        added = unit[new] * (2 * pairs.get(new, 0) + 1)
+        return added - unit[old] * (2 * pairs.get(old, 0) - 1)
+
+    def keeps_level(self, old: int, new: int) -> bool:
+        """Whether one copy may move without a larger sum of squared loads."""
+        added = self.levels.unit[new] * (2 * self.count[new] + 1)
+        return added <= self.levels.unit[old] * (2 * self.count[old] - 1)
 
     def holds_data(self, partition: int, node: int) -> bool:
         return node in self.work.holders[partition]

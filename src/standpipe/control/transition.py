@@ -5,7 +5,10 @@ The rules of KIP-441 for a single partition, without the throttle that partition
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,6 +16,10 @@ from standpipe.control.racks import Place, places
 from standpipe.control.readiness import Lag, Lags, Report, catch_up_key, is_caught_up
 from standpipe.control.workload import Held, Node, Rules, TablePartition
 from standpipe.model import NodeId
+
+#: sets of standbys compared for one partition; with more than about five standbys readiness alone
+#: decides what serves on the way
+SETS_MAX: Final = 500
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -154,16 +161,38 @@ class Transition:
         pool = [n for n in dict.fromkeys((*goal, *held.nodes)) if n != active]
         if count >= len(pool) or set(goal[1:]) == set(pool):
             return tuple(pool[:count])
-        chosen = sorted(pool, key=lambda n: (*self._rank(partition, n), n not in goal))[:count]
-        are_cold = bool(chosen) and self._rank(partition, chosen[-1])[0] > 1
-        if are_cold or self._distinct((active, *chosen)) < self._floor(held, goal):
-            spread = self._most_spread(partition, pool, (active,), count)
-            waiting = [n for n in goal if n != active and n not in spread]
-            # Where no single copy can be exchanged without coming closer, going on counts more.
-            if are_cold or any(self._is_usable(n, active, spread, held, goal) for n in waiting):
-                chosen = spread
-        order = {node: place for place, node in enumerate(pool)}
-        return tuple(sorted(chosen, key=lambda n: order[n]))
+        free = self._best_set(partition, pool, active, goal, floor=0)
+        floor = self._floor(held, goal)
+        if self._distinct((active, *free)) >= floor:
+            return free
+        spread = self._best_set(partition, pool, active, goal, floor=floor)
+        waiting = [n for n in goal if n != active and n not in spread]
+        # Where no single copy can be exchanged without coming closer, going on counts more.
+        is_moving = any(self._is_usable(n, active, spread, held, goal) for n in waiting)
+        return spread if is_moving or not waiting else free
+
+    def _best_set(
+        self,
+        partition: TablePartition,
+        pool: Sequence[NodeId],
+        active: NodeId,
+        goal: tuple[NodeId, ...],
+        *,
+        floor: int,
+    ) -> tuple[NodeId, ...]:
+        """Readiest, then most of them planned, then most spread; in the order of the pool."""
+        count = len(goal) - 1
+        ranks = {n: self._rank(partition, n) for n in pool}
+        if math.comb(len(pool), count) > SETS_MAX:
+            best = sorted(pool, key=lambda n: (ranks[n], n not in goal))[:count]
+            return tuple(n for n in pool if n in best)
+
+        def key(nodes: tuple[NodeId, ...]) -> tuple[bool, list[tuple[int, int]], int, int]:
+            distinct = self._distinct((active, *nodes))
+            planned = sum(n in goal for n in nodes)
+            return (distinct < floor, sorted(ranks[n] for n in nodes), -planned, -distinct)
+
+        return min(itertools.combinations(pool, count), key=key)
 
     def _floor(self, held: Held, goal: tuple[NodeId, ...]) -> int:
         """Distinct values below which copies must not fall on the way."""
@@ -191,27 +220,6 @@ class Transition:
             return (0, 0)
         sort_class, records = catch_up_key(self._lag(partition, node))
         return (1 + sort_class, records)
-
-    def _most_spread(
-        self,
-        partition: TablePartition,
-        pool: Sequence[NodeId],
-        taken: tuple[NodeId, ...],
-        count: int,
-    ) -> list[NodeId]:
-        chosen: list[NodeId] = []
-        for _ in range(count):
-            rest = [n for n in pool if n not in chosen]
-            best = min(
-                rest,
-                key=lambda n: (
-                    -self._distinct((*taken, *chosen, n)),
-                    *self._rank(partition, n),
-                    pool.index(n),
-                ),
-            )
-            chosen.append(best)
-        return chosen
 
     def _distinct(self, nodes: Iterable[NodeId]) -> int:
         """Distinct known values over all dimensions; nodes that are gone do not count."""

@@ -213,6 +213,7 @@ class ApplyMachine:
             if next_offset > self.committed_end:
                 self._waiting_bytes += sum(map(bytes_of, records))
         self._fetched = max(self._fetched, next_offset)
+        self.log_end = max(self.log_end, next_offset)
 
     def _set_target(self, target: TargetSet) -> None:
         """Targets come in order, and again from the beginning when the topic is read anew."""

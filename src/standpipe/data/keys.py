@@ -77,11 +77,7 @@ def encode_key(values: Sequence[Value], columns: Sequence[Column], key_format: s
         if key_format == "JSON":
             return _encode_json(values, columns)
         if key_format == "DELIMITED":
-            fields = (
-                _delimited(value, key_kind(column.type))
-                for value, column in zip(values, columns, strict=True)
-            )
-            return ",".join(fields).encode()
+            return _encode_delimited(values, columns)
     except (struct.error, TypeError, ValueError, AttributeError) as error:
         raise UnfitKey(f"{values!r} is no key of format {key_format}: {error}") from error
     raise UnfitKey(f"keys of format {key_format} are not supported")
@@ -180,6 +176,16 @@ def _from_json(raw: msgspec.Raw, kind: str) -> Value:
     return msgspec.json.decode(raw, type=kinds.get(kind, int))
 
 
+def _encode_delimited(values: Sequence[Value], columns: Sequence[Column]) -> bytes:
+    fields = [
+        _delimited(value, key_kind(column.type))
+        for value, column in zip(values, columns, strict=True)
+    ]
+    if fields[0].startswith("#"):  # it would be a comment: Spark's to_csv quotes it
+        fields[0] = f'"{fields[0]}"'
+    return ",".join(fields).encode()
+
+
 def _decode_delimited(data: bytes, columns: Sequence[Column]) -> tuple[Value, ...]:
     (fields,) = csv.reader([data.decode()], strict=True)
     return tuple(
@@ -201,10 +207,17 @@ def _from_text(text: str, kind: str) -> Value:
 
 
 def java_double(value: float) -> str:
-    """A double as Java's Double.toString writes it, which is what Spark and ksqlDB put in keys."""
+    """A double as Java's Double.toString writes it, which is what Spark and ksqlDB put in keys.
+
+    Java before 19 writes some doubles with more digits than are needed (1E23 as
+    9.999999999999999E22, JDK-4511638); there, such keys are looked up in the wrong partition.
+    """
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    _, digits_tuple, exponent = Decimal(repr(value + 0.0)).normalize().as_tuple()
+    # two digits at least, the nearest ones: Double.MIN_VALUE is 4.9E-324, though 5E-324 would do
+    short = f"{value:.1e}"
+    text = short if float(short) == value else repr(value + 0.0)
+    _, digits_tuple, exponent = Decimal(text).normalize().as_tuple()
     sign = "-" if value < 0 else ""
     digits = "".join(map(str, digits_tuple))
     point = len(digits) + int(exponent)  # digits before the decimal point
@@ -237,9 +250,9 @@ def _json_text(value: Value, kind: str) -> str:
 
 def _delimited(value: Value, kind: str) -> str:
     text = "" if value is None else _plain_text(value, kind)
-    special = any(c in text for c in ',"\r\n') or text != text.strip()
     empty = value is not None and not text
-    return '"' + text.replace('"', '""') + '"' if special or empty else text
+    quoted = empty or any(c in text for c in ',"\r\n')
+    return '"' + text.replace('"', '""') + '"' if quoted else text
 
 
 def _plain_text(value: Value, kind: str) -> str:

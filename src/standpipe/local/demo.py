@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
 import msgspec
 from rich.console import Console
 
@@ -27,14 +26,14 @@ from standpipe.local.demo_progress import ProgressFollower
 from standpipe.local.demo_questions import ReaderPlan, questions_for
 from standpipe.local.demo_report import RunLog
 from standpipe.local.demo_screen import LiveScreen, LoadBar
+from standpipe.local.demo_wait import LOOK_EVERY_S, Arrival
 from standpipe.local.directory import ClusterDirectory
 from standpipe.local.rest_client import NodesClient
 from standpipe.local.steps import Steps
 from standpipe.local.supervisor import ClusterOptions, LocalCluster, until_interrupted
 from standpipe.model import NodeId
 
-STALL_S_MAX = 90.0  # without a new batch: something is broken
-LOOK_EVERY_S = 0.1
+RETURN_S_MAX = 20.0  # reading goes on for so long if the killed node has not answered again
 SEED = 2013
 
 
@@ -107,8 +106,13 @@ class Demo:
         self.nodes = [(plan.node_id, plan.public) for plan in cluster.plans]
         self.feed = demo_feed.Feed(cluster.bootstrap_servers)
         self.progress = ProgressFollower(cluster.bootstrap_servers, cluster.describe().service_id)
-        #: table -> id of the query that fills it
-        self.queries: dict[str, str] = {}
+        pipeline = cluster.pipeline
+        self.arrival = Arrival(
+            self.nodes,
+            self.progress,
+            self.topic,
+            pipeline.tail_of_log if pipeline is not None else str,
+        )
         live_max = int(options.seconds * options.events_per_second)
         self.live_count = min(live_max, len(flights.events) // 2)
         self.bulk_count = len(flights.events) - self.live_count
@@ -154,8 +158,10 @@ class Demo:
                 client.execute(demo_flights.STREAM)
                 for statement in demo_flights.TABLES.values():
                     client.execute(statement)
-                self.queries = _queries_by_table(client)
+                self.arrival.queries = _queries_by_table(client)
             outcome.append(", ".join(demo_flights.TABLES))
+        with self.steps.step("Spark runs the queries"):
+            self.arrival.wait_for_queries()
         self.log.ready = time.time()
 
     # ------------------------------------------------------------------------ the load
@@ -171,62 +177,13 @@ class Demo:
             LoadBar(self.steps.console, "events in all tables", self.bulk_count) as bar,
         ):
             sending = pool.submit(self.feed.send_all, self.topic, events)
-            self._wait_for_events(self.bulk_count, bar)
+            self.arrival.wait_for_events(self.bulk_count, bar.show)
             sending.result()
         log.bulk_done = time.time()
         seconds = log.bulk_done - log.bulk_started
         rate = self.bulk_count / seconds
         self.steps.say(f"✓ {self.bulk_count:,} events in {seconds:.1f} s ({rate:,.0f} events/s)")
-        self._wait_for_replicas()
-
-    def _wait_for_events(self, count: int, bar: LoadBar | None = None) -> None:
-        """Until every query has committed so many events. Raises ServerError if it stalls."""
-        done, moved = 0, time.monotonic()
-        while done < count:
-            time.sleep(LOOK_EVERY_S)
-            now = self._events_in_tables()
-            if now > done:
-                done, moved = now, time.monotonic()
-            elif time.monotonic() - moved > STALL_S_MAX:
-                raise self._stalled(f"{done:,} of {count:,} events are in the tables")
-            if bar is not None:
-                bar.show(done)
-
-    def _events_in_tables(self) -> int:
-        return min(self.progress.events(query, self.topic) for query in self.queries.values())
-
-    def _wait_for_replicas(self) -> None:
-        """Until every replica on every node that is up has applied what is committed now."""
-        moved, left = time.monotonic(), -1
-        with httpx2.Client(timeout=1.0, trust_env=False) as http:
-            while (now := self._replicas_behind(http)) != 0:
-                if now != left:
-                    moved, left = time.monotonic(), now
-                elif time.monotonic() - moved > STALL_S_MAX:
-                    raise self._stalled(f"{now} replicas do not get to the committed end")
-                time.sleep(LOOK_EVERY_S)
-
-    def _replicas_behind(self, http: httpx2.Client) -> int:
-        found: list[status.ReplicaView] = []
-        for node_id, public in self.nodes:
-            node = status.NodeView(node_id=node_id, public=public, is_up=True)
-            found += status.ask_replicas(http, node)
-        ends = {query: self.progress.sinks(query) for query in self.queries.values()}
-        held = [replica for replica in found if replica.query_id in ends]
-        behind = sum(
-            replica.position is None
-            or replica.position < ends[replica.query_id].get(replica.partition, 0)
-            for replica in held
-        )
-        copies = 2 if len(self.nodes) > 1 else 1
-        return behind + max(0, copies * sum(map(len, ends.values())) - len(held))
-
-    def _stalled(self, what: str) -> ServerError:
-        pipeline = self.cluster.pipeline
-        tail = pipeline.tail_of_log() if pipeline is not None else ""
-        return ServerError(
-            f"no progress for {STALL_S_MAX:.0f} s: {what}; the pipeline said\n{tail}"
-        )
+        self.arrival.wait_for_replicas()
 
     # ------------------------------------------------------------------ the live phase
 
@@ -276,7 +233,7 @@ class Demo:
 
     def _choose_victim(self) -> NodeId:
         """The active node of AIRCRAFT's first partition."""
-        query = self.queries["AIRCRAFT"]
+        query = self.arrival.queries["AIRCRAFT"]
         for node in status.gather(self.nodes).replicas:
             if (node.query_id, node.partition, node.role) == (query, 0, "active"):
                 return NodeId(node.node)
@@ -284,7 +241,9 @@ class Demo:
 
     def _watch_and_kill(self, victim: NodeId, reader: ReaderProcess, screen: LiveScreen) -> None:
         log, seconds = self.log, self.options.seconds
-        while (elapsed := time.time() - log.live_started) < seconds:
+        while (elapsed := time.time() - log.live_started) < seconds or (
+            elapsed < seconds + RETURN_S_MAX and not self._has_answered_again(reader)
+        ):
             if log.killed_at is None and elapsed >= seconds / 3:
                 log.killed_node, log.killed_names = victim, self._names_of(victim)
                 log.killed_at = time.time()
@@ -296,6 +255,13 @@ class Demo:
                 screen.event(f"{elapsed:4.0f} s  {victim} is started again")
             screen.show(self._status_lines(elapsed, reader))
             time.sleep(LOOK_EVERY_S)
+
+    def _has_answered_again(self, reader: ReaderProcess) -> bool:
+        """Whether the node that was killed has served a read since its restart."""
+        restarted, names = self.log.restarted_at, self.log.killed_names
+        return restarted is not None and any(
+            read.done > restarted and read.served_by in names for read in reader.reads[-500:]
+        )
 
     def _names_of(self, node_id: NodeId) -> tuple[str, ...]:
         return (node_id, dict(self.nodes)[node_id])
@@ -310,7 +276,7 @@ class Demo:
         return {
             "time": f"{elapsed:.0f} of {self.options.seconds:.0f} s",
             "nodes": ", ".join(nodes),
-            "events in": f"{self.feed.acked:,}, in all tables {self._events_in_tables():,}",
+            "events in": f"{self.feed.acked:,}, in all tables {self.arrival.events_in_tables():,}",
             "reads": f"{len(reads):,} ({len(recent) / 2:.0f}/s), failed {bad['failed']}, "
             f"wrong {bad['wrong']}",
             "latency": f"p50 {_ms(latencies, 0.5)}, p99 {_ms(latencies, 0.99)}",
@@ -322,9 +288,9 @@ class Demo:
     def settle(self) -> None:
         """Until every event is in every replica of every table, the killed node's included."""
         with self.steps.step("all events in all replicas"):
-            self._wait_for_events(len(self.flights.events))
-            self._wait_for_replicas()
-        self.log.events_in_tables = self._events_in_tables()
+            self.arrival.wait_for_events(len(self.flights.events))
+            self.arrival.wait_for_replicas()
+        self.log.events_in_tables = self.arrival.events_in_tables()
 
     def check(self) -> None:
         """Every key of every table, through every node, against pandas."""

@@ -61,7 +61,8 @@ class Feed:
                 "acks": "all",
                 "linger.ms": 5,
                 "queue.buffering.max.messages": 200_000,
-                "enable.idempotence": True,
+                "enable.idempotence": True,  # a retry must not count a flight twice
+                "log_level": 2,  # what a broker says while it starts or stops is no news
             }
         )
         self.acked = 0

@@ -151,14 +151,20 @@ def data_directory() -> Path:
 
 def load(events_max: int | None = None) -> Flights:
     """The first `events_max` flights in event order, encoded (about 3 s for all)."""
+    return in_order(rows(), events_max)
+
+
+def rows() -> Iterator[dict[str, str]]:
+    """Rows of the flights file, in file order."""
     with (
         zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive,
         archive.open("flights.csv") as raw,
     ):
-        return _in_order(csv.DictReader(io.TextIOWrapper(raw, "utf-8")), events_max)
+        yield from csv.DictReader(io.TextIOWrapper(raw, "utf-8"))
 
 
-def _in_order(rows: Iterable[dict[str, str]], events_max: int | None) -> Flights:
+def in_order(rows: Iterable[dict[str, str]], events_max: int | None = None) -> Flights:
+    """Flights of these rows by `time_hour`, ties as they came; the first `events_max` of them."""
     ordered = sorted(rows, key=lambda row: row["time_hour"])[:events_max]
     encode = msgspec.json.Encoder().encode
     instants: dict[str, int] = {}

@@ -73,14 +73,17 @@ def _draw_reads(axes: Any, log: RunLog) -> None:
 
 
 def _draw_latency(axes: Any, log: RunLog) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     good = _per_second([r for r in log.reads if r.outcome == "ok"], log)
     seconds = sorted(good)[:-1]  # the last one is not whole
     for share, colour, label in ((0.5, MEDIAN, "p50"), (0.99, TAIL, "p99")):
         values = [percentile([(r.done - r.due) * 1000 for r in good[s]], share) for s in seconds]
         axes.plot([s + 0.5 for s in seconds], values, color=colour, label=label)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_ylabel("read latency, ms\n(from the due instant)")
     axes.legend(loc="upper left", ncols=2, framealpha=0.9)
 
@@ -123,5 +126,6 @@ def _per_second(reads: Sequence[ReadSample], log: RunLog) -> dict[int, list[Read
     """Reads by the second of the live phase in which they were due."""
     found: dict[int, list[ReadSample]] = defaultdict(list)
     for read in reads:
-        found[int(read.due - log.live_started)].append(read)
+        if read.due >= log.live_started:
+            found[int(read.due - log.live_started)].append(read)
     return found

@@ -25,6 +25,7 @@ class ProgressFollower:
                 "group.id": "standpipe-demo",
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 50,
+                "log_level": 2,
             }
         )
         self._topic = f"{service_id}_progress"

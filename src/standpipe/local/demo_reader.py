@@ -4,9 +4,9 @@ Open loop: read number k is due at start + k / rate whether or not earlier ones 
 its latency counts from then. Entry points rotate over all nodes; a read that fails is tried once
 more on the next node. Nothing is remembered about dead nodes: a plain client would not.
 
-Probes come in on stdin, one JSON line each: the aircraft is asked every 20 ms until it shows the
-event. What happened goes out on stdout, a JSON line (ReaderReport) every 0.2 s. Ends when stdin is
-closed, after the reads under way.
+Probes come in on stdin, one JSON line each: the aircraft is asked every 20 ms (later every 5 % of
+the time waited) until it shows the event. What happened goes out on stdout, a JSON line
+(ReaderReport) every 0.2 s. Ends when stdin is closed, after the reads under way.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from standpipe.local.demo_questions import (
 
 REPORT_EVERY_S = 0.2
 PROBE_EVERY_S = 0.02
+PROBE_STEP_SHARE = 0.05  # later asks come rarer, or many late probes would be a load of their own
 TRY_S_MAX = 2.0
 PROBE_S_MAX = 30.0
 UNDER_WAY_MAX = 5_000  # reads; beyond it a read fails at once instead of piling up
@@ -145,7 +146,8 @@ class Reader:
             if rows and rows[0][1] >= probe.count:
                 self.probes.append(ProbeSample(acked=probe.acked, seen=time.time()))
                 return
-            await asyncio.sleep(PROBE_EVERY_S)
+            waited_s = time.time() - probe.acked
+            await asyncio.sleep(max(PROBE_EVERY_S, waited_s * PROBE_STEP_SHARE))
         self.probes.append(ProbeSample(acked=probe.acked, seen=0.0))
 
     def report(self) -> bytes:

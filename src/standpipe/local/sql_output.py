@@ -18,6 +18,8 @@ from standpipe.errors import SetupError, StandpipeError, StatementError
 from standpipe.local.rest_client import Entity, PullAnswer
 from standpipe.node.rest_fresh import Freshness
 
+#: fields of a listing that only programs want; `--json` has them
+HIDDEN = ("@type", "standpipe", "statusCount", "sinkKafkaTopics", "queryType")
 NUMERIC = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL")
 
 
@@ -110,7 +112,7 @@ def _print_listing(console: Console, entity: Entity) -> None:
 
 
 def _print_rows(console: Console, rows: Sequence[Entity]) -> None:
-    names = [name for name in dict.fromkeys(n for row in rows for n in row) if name != "@type"]
+    names = [n for n in dict.fromkeys(n for row in rows for n in row) if n not in HIDDEN]
     table = _table(*names)
     for row in rows:
         table.add_row(*(_cell(row.get(name)) for name in names))

@@ -21,6 +21,7 @@ from standpipe.local.rest_client import Entity, NodesClient
 from standpipe.model import Record
 
 ASK_S_MAX = 1.0
+_QUERY_FIGURES = ("batch", "inputRowsPerSecond", "badRecords", "lateRecords")
 
 
 class NodeView(Record, frozen=True, kw_only=True):
@@ -42,6 +43,8 @@ class ReplicaView(Record, frozen=True, kw_only=True):
     position: int | None = None
     end: int | None = None
     lag: int | None = None
+    #: RUNNING, CATCHING_UP, …; empty: unknown
+    state: str = ""
 
 
 class Status(Record, frozen=True, kw_only=True):
@@ -94,6 +97,7 @@ def replicas_of(body: Entity, node: NodeView) -> list[ReplicaView]:
     """The replicas that a node reports of itself in its `/clusterStatus` (KLIP-12)."""
     own = cast(Entity, body.get("clusterStatus", {}).get(node.public) or {})
     lags = _lags(cast(Entity, own.get("hostStoreLags") or {}))
+    states = _states(cast(Entity, own.get("standpipe") or {}))
     found: list[ReplicaView] = []
     for query_id, held in cast(dict[str, Entity], own.get("activeStandbyPerQuery") or {}).items():
         for role, key in (("active", "activePartitions"), ("standby", "standByPartitions")):
@@ -109,9 +113,24 @@ def replicas_of(body: Entity, node: NodeView) -> list[ReplicaView]:
                         position=lag.get("currentOffsetPosition"),
                         end=lag.get("endOffsetPosition"),
                         lag=lag.get("offsetLag"),
+                        state=_state_of(states, query_id, partition),
                     )
                 )
     return found
+
+
+def _states(extras: Entity) -> dict[tuple[str, int], str]:
+    """State by (table id, partition); the names are `<table id>-<generation>-<partition>`."""
+    found: dict[tuple[str, int], str] = {}
+    for name, described in cast(dict[str, Entity], extras.get("replicas") or {}).items():
+        table_id, _, partition = name.rsplit("-", 2)
+        found[table_id, int(partition)] = str(described.get("state") or "")
+    return found
+
+
+def _state_of(states: dict[tuple[str, int], str], query_id: str, partition: int) -> str:
+    """A table's id is its query's id without the kind in front: CTAS_T_7 fills T_7."""
+    return states.get((query_id.partition("_")[2], partition), "")
 
 
 def ask_replicas(http: httpx2.Client, node: NodeView) -> list[ReplicaView]:
@@ -139,9 +158,9 @@ def render(status: Status) -> RenderableType:
     if status.problem:
         parts.append(Text(status.problem, style="red"))
     if status.queries:
-        parts.append(_listing("Queries", status.queries, drop=("queryString", "sinkKafkaTopics")))
+        parts.append(_queries(status))
     if status.tables:
-        parts.append(_listing("Tables", status.tables))
+        parts.append(_tables(status))
     if status.replicas:
         parts.append(_replicas(status))
     return Group(*parts)
@@ -171,19 +190,35 @@ def _replicas(status: Status) -> Table:
 
 def _replica_text(replica: ReplicaView) -> str:
     lag = "lag unknown" if replica.lag is None else f"lag {replica.lag}"
-    return f"{replica.node} ({lag})"
+    state = f"{replica.state}, " if replica.state != "RUNNING" and replica.state else ""
+    return f"{replica.node} ({state}{lag})"
 
 
-def _listing(title: str, rows: Sequence[dict[str, Any]], drop: Sequence[str] = ()) -> Table:
-    names = [n for n in dict.fromkeys(n for row in rows for n in row) if n not in drop]
-    names = [name for name in names if name != "@type"]
-    table = Table(*names, title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*(_text(row.get(name)) for name in names))
+def _queries(status: Status) -> Table:
+    """One line per persistent query, with what its pipeline last said of it."""
+    table = Table("Query", "State", "Batch", "Rows/s", "Bad", "Late", box=box.SIMPLE_HEAD)
+    for query in status.queries:
+        said = cast(Entity, query.get("standpipe") or {})
+        state = str(said.get("state") or query.get("state") or "unknown")
+        reason = " ".join(str(said[key]) for key in ("reason", "message") if said.get(key))
+        table.add_row(
+            str(query.get("id")),
+            Text(f"{state} {reason}".strip(), style="green" if state == "RUNNING" else "red"),
+            *(_figure(said.get(key)) for key in _QUERY_FIGURES),
+        )
     return table
 
 
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return msgspec.json.encode(value).decode()
+def _tables(status: Status) -> Table:
+    table = Table("Table", "Topic", "Key", "Value", "Windowed", box=box.SIMPLE_HEAD)
+    for row in status.tables:
+        formats = (str(row.get("keyFormat")), str(row.get("valueFormat")))
+        windowed = "yes" if row.get("isWindowed") else "no"
+        table.add_row(str(row.get("name")), str(row.get("topic")), *formats, windowed)
+    return table
+
+
+def _figure(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)

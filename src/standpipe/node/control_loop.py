@@ -100,8 +100,8 @@ class Copy:
         for record in records:
             command = catalogs.decode(record.payload)
             self.catalog = catalogs.apply(self.catalog, LogIndex(record.index), command)
-        if self.catalog.cluster_id:
-            self.identity = node_config.join(self.config, self.identity, self.catalog.cluster_id)
+        if cluster_id := self.catalog.cluster_id:
+            self.identity = node_config.join(self.config, self.identity, cluster_id)
 
     def check(self, page: LogPage) -> None:
         """Raises DataDirectoryRefused if the page does not continue this copy."""
@@ -109,8 +109,7 @@ class Copy:
 
     async def append(self, records: Sequence[DiskRecord]) -> None:
         """Make records durable, apply them and publish, before anybody else is woken by them."""
-        for record in records:
-            catalogs.decode(record.payload)  # what cannot be applied must not be stored
+        _ = [catalogs.decode(one.payload) for one in records]  # else it must not be stored
         await self.journal.append(records)
         self.replay(records)
         self.publish()
@@ -138,7 +137,7 @@ class Copy:
         )
 
     async def keep_published(self) -> NoReturn:
-        """Show that control lives, so that readers can tell an old map from a quiet cluster."""
+        """Readers can tell an old map from a quiet cluster."""
         while True:
             self.publish()
             await asyncio.sleep(PUBLISH_S)
@@ -156,8 +155,8 @@ class Copy:
         records = self.journal.since(start, count_max=PAGE_ENTRIES_MAX, bytes_max=PAGE_BYTES_MAX)
         return LogPage(
             entries=tuple(
-                LogEntry(index=LogIndex(record.index), command=msgspec.Raw(record.payload))
-                for record in records
+                LogEntry(index=LogIndex(one.index), command=msgspec.Raw(one.payload))
+                for one in records
             ),
             last_index=LogIndex(self.journal.last_index),
             holder=self.config.holder,
@@ -258,9 +257,7 @@ class Follower:
     async def write(self, call: Call) -> Reply:
         """The holder's answer. Raises LogUnavailable; a retry with the same request id is safe."""
         try:
-            reply = await self._client.post(
-                self._holder, call.path, call.body, timeout_ms=FORWARD_MS
-            )
+            reply = await self._client.post(self._holder, call.path, call.body)
         except (PeerUnreachable, PeerSilent) as error:
             raise LogUnavailable(
                 f"the holder of the metadata log does not answer: {error.message}",
@@ -288,13 +285,8 @@ class Follower:
                 self._copy.show()
 
     async def _fetch(self) -> LogPage:
-        reply = await self._client.get(
-            self._holder,
-            "/log",
-            timeout_ms=POLL_MS + 2000,
-            wait_ms=POLL_MS,
-            **{"from": self._copy.journal.last_index + 1},
-        )
+        wanted = {"from": self._copy.journal.last_index + 1, "wait_ms": POLL_MS}
+        reply = await self._client.get(self._holder, "/log", timeout_ms=POLL_MS + 2000, **wanted)
         if not reply.ok:
             raise PeerSilent(f"{self._holder} answers {reply.status}: {reply.body[:200]!r}")
         return reply.msgpack(LogPage)
@@ -314,7 +306,7 @@ async def register(copy: Copy, writer: Writer) -> None:
             reply = await writer.write(Call("/register", {}, node))
             if reply.ok:
                 return
-            _log.error("the holder refuses this node", answer=reply.body.decode())
+            _log.error("the holder refuses this node", answer=str(reply.body))
         await asyncio.sleep(RETRY_S)
 
 
@@ -364,7 +356,7 @@ async def run(config: NodeConfig) -> None:
     copy.replay(opened.records)
     if opened.records:
         copy.show()
-    client = HttpClient(secret)
+    client = HttpClient(secret, timeout_ms=FORWARD_MS)
     writer: Writer = (
         Holder(copy, TopicKeeper(config.bootstrap_servers, config.service_id), standbys)
         if config.is_holder

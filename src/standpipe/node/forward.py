@@ -15,12 +15,12 @@ Not here: the choice of the replica (`control.routing`), connections (`adapters.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+import structlog
 
 from standpipe.adapters.peer_client import PathFailed, PeerClient, Response
 from standpipe.errors import NotReady
@@ -38,7 +38,7 @@ TABLE_HEADER: Final = "standpipe-table"
 PROBE_PATH: Final = "/probe"
 PROBE_WAIT_MS_MAX: Final = 10_000
 
-_log = logging.getLogger(__name__)
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Part(Record, frozen=True, kw_only=True):
@@ -144,7 +144,7 @@ class Forwarder:
             self._failed(peer.peer)
             raise Refused(f"Path failed: {failure}.") from failure
         self._succeeded(peer.peer)
-        return _part(response)
+        return read_part(response)
 
     async def close(self) -> None:
         for probe in self._probes.values():
@@ -154,7 +154,7 @@ class Forwarder:
     def _failed(self, address: str) -> None:
         breaker = self._breakers.setdefault(address, Breaker(self.open_ms))
         if not breaker.is_open:
-            _log.warning("path to %s failed, passed over until a probe succeeds", address)
+            _log.warning("path failed: passed over until a probe succeeds", peer=address)
         breaker.failed(_now_ms())
         if address not in self._probes:
             self._probes[address] = asyncio.create_task(self._probe(address))
@@ -162,7 +162,7 @@ class Forwarder:
     def _succeeded(self, address: str) -> None:
         if self._breakers and (breaker := self._breakers.pop(address, None)):
             breaker.succeeded()
-            _log.warning("path to %s works again", address)
+            _log.info("path works again", peer=address)
             probe = self._probes.pop(address, None)
             if probe is not None and probe is not asyncio.current_task():
                 probe.cancel()
@@ -191,7 +191,7 @@ class _ErrorBody(msgspec.Struct):
     standpipe: dict[str, object] = {}
 
 
-def _part(response: Response) -> Part:
+def read_part(response: Response) -> Part:
     if response.status == 200:
         return Part(rows=split_lines(response.body), fresh=parse_headers(response.headers))
     try:

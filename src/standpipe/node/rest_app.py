@@ -12,12 +12,12 @@ Source: conformance surface, section (b). Not here: what the answers say.
 from __future__ import annotations
 
 import hmac
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -53,7 +53,7 @@ from standpipe.node.rest_pull import Ask, Pulls, Terms
 from standpipe.node.rest_status import Status
 from standpipe.node.statements import StatementFailed, Statements
 
-_log = logging.getLogger(__name__)
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 _KSQL_JSON = Form.ARRAY.value.decode()
 _JSON = "application/json"

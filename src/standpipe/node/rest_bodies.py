@@ -30,7 +30,7 @@ PULL_PATHS = (b"/query", b"/query-stream")
 #: ksqlDB's per-request bound, and KLIP-12's name for the same thing.
 LAG_PROPERTIES = (config.LAG_MAX.name, "acceptable.offset.lag")
 
-#: Properties of ksqlDB, Kafka Streams and Kafka clients that a request may carry; they change
+#: Properties of ksqlDB, Kafka Streams and Kafka's clients that a request may carry and that change
 #: nothing here. Anything else is a typing mistake and is refused with the nearest name.
 _FOREIGN_PREFIXES = (
     "auto.",
@@ -38,8 +38,11 @@ _FOREIGN_PREFIXES = (
     "commit.",
     "consumer.",
     "default.",
+    "ksql.functions.",
     "ksql.persistence.",
-    "ksql.query.",
+    "ksql.query.persistent.",
+    "ksql.query.push.",
+    "ksql.query.transient.",
     "ksql.streams.",
     "max.",
     "num.",
@@ -47,6 +50,15 @@ _FOREIGN_PREFIXES = (
     "producer.",
     "request.ksql.",
     "state.",
+)
+#: Those of pull queries one by one: a bound that is misspelt must not be passed over in silence.
+_PULL_PROPERTIES = frozenset({"ksql.pull.queries.enable"}) | frozenset(
+    f"ksql.query.pull.{name}"
+    for name in (
+        *("interpreter.enabled", "limit.clause.enabled", "metrics.enabled", "stream.enabled"),
+        *("range.scan.enabled", "table.scan.enabled", "max.qps", "max.concurrent.requests"),
+        *("max.hourly.bandwidth.megabytes", "thread.pool.size", "router.thread.pool.size"),
+    )
 )
 
 
@@ -158,6 +170,7 @@ def is_known_property(name: str) -> bool:
     return (
         name in config.KEYS
         or name in LAG_PROPERTIES
+        or name in _PULL_PROPERTIES
         or name.startswith(_FOREIGN_PREFIXES)
         or name.startswith(tuple(config.IGNORED_PREFIXES))
     )

@@ -16,26 +16,33 @@ Not here: HTTP (`adapters.http_server`, `node.rest_app`), what a forward does (`
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import structlog
+
 from standpipe import config
 from standpipe.adapters.metrics import Metrics
-from standpipe.control.routing import LAG_UNBOUNDED, Bounds, Verdict, no_replica, route
+from standpipe.control.routing import LAG_UNBOUNDED, Bounds, Verdict, route
 from standpipe.data.pull import lookup, partition_of_key, partitions
-from standpipe.errors import NoReplica, NotReady, StandpipeError
-from standpipe.model import NodeId, ReplicaState, ReplicaStatus, Source
+from standpipe.errors import NotReady
+from standpipe.model import NodeId, ReplicaStatus, Source
 from standpipe.node.forward import Forwarder, Part, Question, Refused
 from standpipe.node.rest_bodies import Form, Lookup, parse_lookup, render_rows
 from standpipe.node.rest_fresh import Freshness, freshness_of, header_lines, oldest
-from standpipe.node.rest_view import Map, Replica, Replicas, View
+from standpipe.node.rest_refusals import is_not_ready, progress, refusal_to_peer, unanswered
+from standpipe.node.rest_view import (
+    OPEN_STORES_MAX,
+    Map,
+    Replica,
+    ReplicaId,
+    Replicas,
+    View,
+)
 from standpipe.sql.plans import PullPlan
 
-_log = logging.getLogger(__name__)
-
-_NOT_READY = (ReplicaState.ABSENT, ReplicaState.BOOTSTRAP)
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +76,20 @@ class Answer:
     fresh: Freshness
 
 
+@dataclass(slots=True)
+class _Decided:
+    """The routes to one partition, and all that they were decided on."""
+
+    view: View
+    status: ReplicaStatus | None
+    bounds: Bounds
+    suspects: frozenset[NodeId]
+    verdicts: list[Verdict]
+    #: freshness headers of this node's answer, true for the millisecond beside it
+    label: bytes = b""
+    labelled_ms: int = -1
+
+
 @dataclass
 class Pulls:
     """Pull queries at one worker."""
@@ -80,6 +101,8 @@ class Pulls:
     metrics: Metrics
     bounds: Bounds
     forward_timeout_ms: int
+    #: the newest decision on each partition that was asked for
+    _known: dict[ReplicaId, _Decided] = field(default_factory=dict[ReplicaId, _Decided])
 
     # ------------------------------------------------------------- at once
 
@@ -100,22 +123,27 @@ class Pulls:
                 return None
             if ask.terms is not None:
                 _check_terms(ask.terms, plan.source, (partition,))
-            replica = self._replica(plan.source, partition)
+            replica_id = _replica_id(plan.source, partition)
+            replica = self.replicas.get(replica_id)
             status = replica.status()
-            verdicts = self._route(view, plan.source, partition, status, self._bounds(asked))
-            here = _first_here(verdicts, only_here=ask.terms is not None)
+            decided = self._decided(view, replica_id, status, self._bounds(asked))
+            here = _first_here(decided.verdicts, only_here=ask.terms is not None)
             if here is None or status is None:
                 return None
             rows = lookup(plan, replica.store, partition)
         except Exception:
             return None  # the ordinary way meets the same fault, and reports it
-        fresh = self._fresh(status, here)
-        content = render_rows(ask.form, plan, rows, int(time.time() * 1000))
+        now_ms = int(time.time() * 1000)
+        if decided.labelled_ms != now_ms:
+            decided.label, decided.labelled_ms = header_lines(self._fresh(status, here)), now_ms
+        content = render_rows(ask.form, plan, rows, now_ms)
+        if ask.terms is not None:
+            self.metrics.count("standpipe_pull_forwarded_in", "answered")
         self.metrics.answered("local", time.perf_counter() - started)
         return b"%bcontent-length: %d\r\n%b\r\n%b" % (
             ask.head,
             len(content),
-            header_lines(fresh),
+            decided.label,
             content,
         )
 
@@ -167,7 +195,7 @@ class Pulls:
             except Refused as refusal:
                 refusals.append(refusal)
                 tried.append(replace(verdict, ok=False, why=refusal.why))
-        raise _unanswered(reading.asked.text, source, partition, tried, refusals)
+        raise unanswered(reading.asked.text, source, partition, tried, refusals)
 
     async def _try(self, reading: _Reading, partition: int, verdict: Verdict) -> Part:
         if verdict.is_local:
@@ -193,8 +221,7 @@ class Pulls:
         replica = self._replica(reading.plan.source, partition)
         status = replica.status()
         if not verdict.ok or status is None:
-            not_ready = status is None or status.state in _NOT_READY
-            raise Refused(verdict.why, is_not_ready=not_ready, progress=_progress(status))
+            raise Refused(verdict.why, is_not_ready=is_not_ready(status), progress=progress(status))
         try:
             rows = lookup(reading.plan, replica.store, partition)
         except NotReady as error:
@@ -215,7 +242,7 @@ class Pulls:
             parts = [self._here_only(reading, partition) for partition in asked_for]
         except Refused as refusal:
             self.metrics.count("standpipe_pull_forwarded_in", "refused")
-            raise _refusal(refusal) from refusal
+            raise refusal_to_peer(refusal) from refusal
         self.metrics.count("standpipe_pull_forwarded_in", "answered")
         rows = [row for part in parts for row in part.rows]
         return Part(rows=rows, fresh=oldest(part.fresh for part in parts))
@@ -237,7 +264,7 @@ class Pulls:
         return replace(self.bounds, lag_records_max=asked.offset_lag_max)
 
     def _replica(self, source: Source, partition: int) -> Replica:
-        return self.replicas.get((source.table_id or "", source.generation, partition))
+        return self.replicas.get(_replica_id(source, partition))
 
     def _route(
         self,
@@ -247,17 +274,38 @@ class Pulls:
         status: ReplicaStatus | None,
         bounds: Bounds,
     ) -> list[Verdict]:
-        placement = view.placements.get((source.table_id or "", source.generation, partition))
-        if placement is None:
-            return []
-        return route(
-            placement,
-            view.nodes,
-            local=self.node_id,
-            local_status=status,
-            suspects=self.forwarder.suspects(view.nodes),
-            bounds=bounds,
-        )
+        return self._decided(view, _replica_id(source, partition), status, bounds).verdicts
+
+    def _decided(
+        self, view: View, replica_id: ReplicaId, status: ReplicaStatus | None, bounds: Bounds
+    ) -> _Decided:
+        """The routes to one partition; decided again when something they came from has changed."""
+        known = self._known.get(replica_id)
+        suspects = self.forwarder.suspects(view.nodes)
+        if (
+            known is not None
+            and known.status is status
+            and known.view is view
+            and known.bounds is bounds
+            and known.suspects == suspects
+        ):
+            return known
+        placement = view.placements.get(replica_id)
+        verdicts: list[Verdict] = []
+        if placement is not None:
+            verdicts = route(
+                placement,
+                view.nodes,
+                local=self.node_id,
+                local_status=status,
+                suspects=suspects,
+                bounds=bounds,
+            )
+        if len(self._known) >= OPEN_STORES_MAX:
+            self._known.clear()
+        decided = _Decided(view, status, bounds, suspects, verdicts)
+        self._known[replica_id] = decided
+        return decided
 
     def _fresh(self, status: ReplicaStatus, verdict: Verdict) -> Freshness:
         return freshness_of(
@@ -288,6 +336,10 @@ def bounds_of(settings: config.Config) -> Bounds:
     )
 
 
+def _replica_id(source: Source, partition: int) -> ReplicaId:
+    return (source.table_id or "", source.generation, partition)
+
+
 def _table(source: Source) -> str:
     return f"{source.table_id}-{source.generation}"
 
@@ -297,6 +349,8 @@ def _check_terms(terms: Terms, source: Source, held: Sequence[int]) -> None:
 
     `held`: partitions that hold keys of the query, as this node counts.
     """
+    if terms.timeout_ms is not None and terms.timeout_ms <= 0:
+        raise Refused("The request came too late: its time was over.")
     if terms.partition is not None and terms.partition not in held:
         raise Refused(f"NOT_OWNER: no key of the query is in partition {terms.partition}.")
     if terms.table and terms.table != _table(source):
@@ -308,35 +362,3 @@ def _first_here(verdicts: Sequence[Verdict], *, only_here: bool) -> Verdict | No
     if only_here:
         return next((v for v in verdicts if v.is_local and v.ok), None)
     return verdicts[0] if verdicts and verdicts[0].is_local and verdicts[0].ok else None
-
-
-def _progress(status: ReplicaStatus | None) -> float | None:
-    """Share of the changelog that a replica has read, 0 to 1; None: its end is unknown."""
-    if status is None or status.log_end < 0:
-        return None
-    return min(1.0, status.position / status.log_end) if status.log_end else 1.0
-
-
-def _unanswered(
-    text: str,
-    source: Source,
-    partition: int,
-    verdicts: Sequence[Verdict],
-    refusals: Sequence[Refused],
-) -> StandpipeError:
-    if all(refusal.is_not_ready for refusal in refusals):
-        progress = max((r.progress for r in refusals if r.progress is not None), default=None)
-        percent = "unknown" if progress is None else f"{100 * progress:.0f} %"
-        return NotReady(
-            f"{source.name} is not ready: no replica of partition {partition} holds a whole batch "
-            f"yet. Progress: {percent}.",
-            progress=progress,
-            verdicts=[{"node": v.node_id, "role": v.role, "why": v.why} for v in verdicts],
-        )
-    return no_replica(text, partition, verdicts)
-
-
-def _refusal(refusal: Refused) -> StandpipeError:
-    if refusal.is_not_ready:
-        return NotReady(refusal.why, why=refusal.why, progress=refusal.progress)
-    return NoReplica(refusal.why, why=refusal.why)

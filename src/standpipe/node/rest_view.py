@@ -74,12 +74,6 @@ class Replica:
             self._status = StatusReader(self.status_path)
         return self._status.read()
 
-    def drop_rebuilt(self) -> None:
-        """Let go of a store whose path leads to another file now."""
-        if self._store is not None and not self._store.is_current():
-            self._store.close()
-            self._store = None
-
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
@@ -110,11 +104,6 @@ class Replicas:
         """Close what belongs to tables that are gone: (table id, generation) not in `wanted`."""
         for replica_id in [r for r in self._open if r[:2] not in wanted]:
             self._open.pop(replica_id).close()
-
-    def drop_rebuilt(self) -> None:
-        """Let go of stores that were rebuilt. Call it a few times a second."""
-        for replica in self._open.values():
-            replica.drop_rebuilt()
 
     def close(self) -> None:
         self.keep(set())

@@ -16,11 +16,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import os
-import resource
 import signal
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +27,11 @@ import uvloop
 from standpipe.adapters.http_server import Listener, bind, serve
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.peer_client import SECRET_HEADER, PeerClient
-from standpipe.adapters.process import die_with_parent
+from standpipe.adapters.process import (
+    die_with_parent,
+    raise_file_limit,
+    write_pid,
+)
 from standpipe.adapters.producer import RowProducer
 from standpipe.config import BODY_MAX, BREAKER_OPEN, FORWARD_TIMEOUT, Config
 from standpipe.errors import SetupError
@@ -45,13 +46,11 @@ from standpipe.node.statements import Statements
 from standpipe.sql import parser
 
 REFRESH_SECONDS = 0.02
-CHECK_STORES_SECONDS = 0.2
 SAVE_METRICS_SECONDS = 1.0
 #: The parent kills what has not ended 2 s after SIGTERM.
 GRACE_SECONDS = 1.6
-OPEN_FILES_WANTED = 65_536
 
-_log = structlog.get_logger(__name__)
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass
@@ -121,7 +120,6 @@ class Worker:
         listeners = self.listeners()
         chores = [
             asyncio.create_task(_every(REFRESH_SECONDS, self.map.refresh)),
-            asyncio.create_task(_every(CHECK_STORES_SECONDS, self.replicas.drop_rebuilt)),
             asyncio.create_task(_every(SAVE_METRICS_SECONDS, self.metrics.save)),
         ]
         _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
@@ -154,29 +152,6 @@ def _dialled(address: str) -> str:
     return f"127.0.0.1:{port}" if host in ("", "0.0.0.0", "::") else address  # noqa: S104
 
 
-def _raise_file_limit() -> None:
-    """Every open store and every connection is a descriptor."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(OPEN_FILES_WANTED, hard)
-    if soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _configure_log(number: int) -> None:
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-    )
-    structlog.contextvars.bind_contextvars(process=f"worker-{number}")
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -184,12 +159,12 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--worker", type=int, required=True)
     given = options.parse_args(arguments)
     die_with_parent()
-    _configure_log(given.worker)
+    node_config.log_json(f"worker-{given.worker}")
     try:
         node = node_config.load(given.node_file)
         worker = Worker(node, node.settings(), given.worker)
-        (node.paths.run / f"worker-{given.worker}.pid").write_text(f"{os.getpid()}\n")
-        _raise_file_limit()
+        write_pid(node.paths.run / f"worker-{given.worker}.pid")
+        raise_file_limit()
         gc.disable()
         parser.parse("SHOW STREAMS;")  # the grammar's tables take half a second: not a read's time
         gc.freeze()  # what is there now stays: collections need not look at it again

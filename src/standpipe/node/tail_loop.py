@@ -1,194 +1,374 @@
 """The tailer of a node: Kafka -> stores, `python -m standpipe.node.tail_loop --node-file FILE`.
 
-One process, one thread, one loop (`run`): the map of the cluster says which replicas this node
-holds, the progress topic says what of their topics is committed, `data.apply` decides, and
-`node/replicas.py` carries out. Crash-only: after SIGKILL it goes on from what the stores say.
+One process, one thread, one loop (`run`, at the end). The map of the cluster says which replicas
+this node holds, the progress topic says what of their topics is committed, `data.apply` decides
+what becomes visible, and a `Replica` carries that out. Crash-only: after SIGKILL it goes on from
+what the stores say.
 
 While Kafka is away the loop goes on: pages keep the last confirmed instant, and time that is not
-confirmed counts as stale.
+confirmed counts as stale. Not here: reads (`node/serve`), lags of other nodes (`control`).
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Sequence
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from standpipe import config
-from standpipe.adapters import process
-from standpipe.adapters.clock import Clock
+from standpipe.adapters import lmdb_store, process
+from standpipe.adapters.clock import Clock, Every
 from standpipe.adapters.kafka import (
     EndHeard,
-    EndProbe,
     Heard,
     OffsetGone,
     Partition,
     PartitionReader,
-    RecordsHeard,
+    ProgressFollower,
 )
+from standpipe.adapters.lmdb_store import PinWatch, StoreFailure, StoreWriter, Strays
 from standpipe.adapters.snapshot_file import SnapshotReader
-from standpipe.data import progress
-from standpipe.data.progress import ProgressBook
-from standpipe.errors import NotReady
-from standpipe.model import Snapshot
-from standpipe.node.node_config import NodeConfig
-from standpipe.node.replicas import Replica, Replicas
+from standpipe.adapters.status_page import StatusWriter, page_path
+from standpipe.data.apply import (
+    ApplyBatch,
+    ApplyMachine,
+    EndReached,
+    Event,
+    LogEndHeard,
+    PauseFetching,
+    ProgressCaughtUp,
+    RecordsFetched,
+    RecordsGone,
+    Report,
+    ReportDataLoss,
+    ResumeFetching,
+)
+from standpipe.data.holdings import Holding, holdings
+from standpipe.data.positions import StoreIdentity, StoreMeta, blank_status, must_rebuild
+from standpipe.data.stage import RowCodec
+from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
+from standpipe.model import Offset, ReplicaState, Snapshot
+from standpipe.node import node_config
+from standpipe.node.node_config import NodeConfig, NodePaths
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 POLL_S: Final = 0.005  # how long the loop waits for records, and so what it adds to freshness
-PROGRESS_AT_ONCE: Final = 5000
-PROBE_MS: Final = 100
 PAGES_MS: Final = 50
 METRICS_MS: Final = 1000
 HOUSEKEEPING_MS: Final = 2000
+REOPEN_MS: Final = 1000  # after a store that failed; also gives workers time to let go of it
+PIN_MS_MAX: Final = 2000  # a reader that pins pages for longer lets the map grow without end
+STRAY_MS_MAX: Final = 60_000  # a store that nobody asks for: moved aside, then deleted
+#: topics keep tombstones for 7 days (docs/INTERFACES.md); an hour less, for clocks
+TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
 
 
-def progress_topic(service_id: str) -> str:
-    return f"{service_id}_progress"
+@dataclass(frozen=True)
+class World:
+    """What all replicas of a node share."""
+
+    paths: NodePaths
+    clock: Clock
+    reader: PartitionReader  # of the table topics
+    map_bytes: int
+
+
+class Replica:
+    """One open store with its machine and its status page: carries out what the machine orders.
+
+    Raises StoreFailure, DataDirectoryRefused or StandpipeError when it cannot be opened, and
+    StoreFailure when a transaction fails; it must be closed then.
+    """
+
+    def __init__(self, holding: Holding, page: StatusWriter, world: World) -> None:
+        self.holding = holding
+        self.topic = Partition(holding.source.topic, holding.partition)
+        self._world, self._page = world, page
+        self._log = _log.bind(table=holding.source.name, partition=holding.partition)
+        codec = RowCodec.of(holding.source, holding.partition)
+        self.store = self._open_store()
+        self._stamp(self.store.meta())
+        self.machine = ApplyMachine(codec, self.store.meta())
+        self._rows = self.store.rows()
+        self._confirmed_boot_ms = 0
+        self._is_fetching = False
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            ApplyBatch: self._apply,
+            Report: self._report,
+            PauseFetching: lambda _: world.reader.pause(self.topic),
+            ResumeFetching: lambda _: world.reader.resume(self.topic),
+            ReportDataLoss: self._report_loss,
+        }
+        self._log.info("replica opened", position=self.position, rows=self._rows)
+
+    def _open_store(self) -> StoreWriter:
+        path = lmdb_store.store_path(self._world.paths.state, self.holding.identity)
+        store = StoreWriter(path, self.holding.identity, map_bytes=self._world.map_bytes)
+        why = must_rebuild(
+            store.meta(),
+            boot_id=self._world.clock.boot_id(),
+            closed_cleanly=store.was_closed_cleanly,
+            now_ms=self._world.clock.wall_ms(),
+            tombstones_ms=TOMBSTONES_MS,
+        )
+        if why is None:
+            return store
+        store.abandon()
+        lmdb_store.retire(path, self._world.clock.wall_ms())
+        raise NotReady(f"{path} is made anew: {why}")
+
+    @property
+    def position(self) -> Offset:
+        return self.machine.meta.position
+
+    def handle(self, event: Event) -> None:
+        for order in self.machine.handle(event):
+            self._carry_out[type(order)](order)
+        if isinstance(event, ProgressCaughtUp) and not self._is_fetching:
+            # not before: without all targets a gap in a range would be judged wrongly
+            self._is_fetching = True
+            self._world.reader.start(self.topic, self.position)
+
+    def confirm(self, boot_ms: int) -> None:
+        """Kafka was heard at `boot_ms`, and had no newer progress."""
+        if self.machine.is_caught_up:
+            self._confirmed_boot_ms = max(self._confirmed_boot_ms, boot_ms)
+
+    def write_page(self) -> None:
+        self.machine.handle(LogEndHeard(Offset(self._world.reader.log_end(self.topic))))
+        self._page.write(
+            self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        )
+
+    def describe(self) -> dict[str, object]:
+        """A line of `run/tailer.json`."""
+        status = self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        return {
+            "table": self.holding.source.name,
+            "partition": self.holding.partition,
+            **msgspec.structs.asdict(status),
+            "state": status.state.name,
+            "offset_lag": status.offset_lag,
+            "mismatched_records": self.machine.meta.mismatched_records,
+            "unreadable_records": self.machine.meta.unreadable_records,
+        }
+
+    def close(self, *, in_order: bool) -> None:
+        """`in_order` False: after a failure, without the promise that everything is on disk."""
+        if self._is_fetching:
+            self._world.reader.stop(self.topic)
+        if in_order:
+            self.store.close()
+        else:
+            self.store.abandon()
+
+    def _apply(self, order: ApplyBatch) -> None:
+        self.store.apply(order.puts, order.deletes, self._stamped(order.meta))
+        self._rows = self.store.rows()
+        self.write_page()
+
+    def _stamp(self, meta: StoreMeta) -> None:
+        """From here on the store belongs to this boot; also makes it readable for workers."""
+        boot_id = self._world.clock.boot_id()
+        self.store.apply([], [], msgspec.structs.replace(meta, boot_id=boot_id))
+
+    def _stamped(self, meta: StoreMeta) -> StoreMeta:
+        clock = self._world.clock
+        return msgspec.structs.replace(
+            meta, boot_id=clock.boot_id(), last_applied_ms=clock.wall_ms()
+        )
+
+    def _report(self, order: Report) -> None:
+        self._log.warning(
+            "records left out",
+            foreign=order.foreign,
+            mismatched=order.mismatched,
+            unreadable=order.unreadable,
+            example=order.example,
+        )
+
+    def _report_loss(self, order: ReportDataLoss) -> None:
+        self._log.error("DATA_LOSS", reason=order.reason)
+        self.write_page()
 
 
 class Tailer:
-    """Everything that the loop moves. One instance per process."""
+    """Everything that the loop moves. Its public methods are the lines of `run`."""
 
-    def __init__(self, node: NodeConfig, clock: Clock, settings: config.Config) -> None:
-        data = Path(node.data_dir)
-        self._clock = clock
-        self._snapshots = SnapshotReader(data / "run" / "snapshot")
-        self._metrics_file = data / "run" / "tailer.json"
-        self._topic = Partition(progress_topic(node.service_id), 0)
-        self._progress = PartitionReader(node.bootstrap_servers)
+    def __init__(self, node: NodeConfig, clock: Clock) -> None:
+        self._paths, self._clock = node.paths, clock
+        self._snapshots = SnapshotReader(node.paths.snapshot)
+        self._progress = ProgressFollower(node.bootstrap_servers, f"{node.service_id}_progress")
         self._tables = PartitionReader(node.bootstrap_servers)
-        self._probe = EndProbe(node.bootstrap_servers, self._topic)
-        self._book = ProgressBook()
-        self._progress_position = 0
-        self._knows_all_progress = False
-        self.replicas = Replicas(
-            data, self._tables, clock, map_bytes=settings[config.LMDB_MAP_START]
-        )
-        self._due: dict[str, int] = {}
+        map_bytes = node.settings()[config.LMDB_MAP_START]
+        self._world = World(node.paths, clock, self._tables, map_bytes)
+        self._pins = PinWatch()
+        self._strays = Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
+        #: what the map gives to this node, and what of it is open
+        self._holdings: dict[StoreIdentity, Holding] = {}
+        self._replicas: dict[StoreIdentity, Replica] = {}
+        #: a page outlives the store that is made anew behind it
+        self._pages: dict[StoreIdentity, StatusWriter] = {}
+        self._every = Every(clock)
         self._records = 0
-        self._progress.start(self._topic, 0)
-
-    # Each of these is one line of the loop.
 
     def follow_map(self) -> None:
         """Open replicas that the map gives to this node, close those that it takes away."""
-        self._snapshots.refresh()
-        try:
-            snapshot: Snapshot = self._snapshots.current()
-        except NotReady:
-            return
-        for replica in self.replicas.reconcile(snapshot):
-            self._brief(replica)
+        if self._snapshots.refresh() or not self._holdings:
+            self._holdings = self._read_map()
+        for identity in self._replicas.keys() - self._holdings.keys():
+            self._replicas.pop(identity).close(in_order=True)
+        for identity in self._pages.keys() - self._holdings.keys():
+            page = self._pages.pop(identity)
+            page.write(blank_status(ReplicaState.ABSENT))
+            page.close(unlink=True)
+        for identity, holding in self._holdings.items():
+            if identity not in self._replicas and self._every.is_due(identity, REOPEN_MS):
+                self._open(holding)
 
     def follow_progress(self) -> None:
         """Hand the targets of new progress records to the replicas."""
-        for heard in self._progress.poll(0, PROGRESS_AT_ONCE):
-            self._take_progress(heard)
+        for news in self._progress.poll():
+            if isinstance(news, ProgressCaughtUp):
+                self._hand([*self._replicas.values()], news)
+            else:
+                self._hand(self._replicas_of(news.query_id, news.partition), news.target)
 
     def follow_tables(self) -> None:
         """Hand records to their replicas, which apply what is whole."""
         for heard in self._tables.poll(POLL_S):
-            if isinstance(heard, RecordsHeard):
-                self._records += len(heard.records)
-            self.replicas.hear(heard)
+            event = _event_of(heard)
+            self._hand([r for r in self._replicas.values() if r.topic == heard.of], event)
+            self._records += len(event.records) if isinstance(event, RecordsFetched) else 0
 
     def confirm(self) -> None:
-        """Kafka was heard, and the progress topic holds nothing that was not read."""
-        answer = self._probe.tick(self._clock.boot_ms(), PROBE_MS)
-        if answer is not None and self._knows_all_progress and answer[1] <= self._progress_position:
-            self.replicas.confirm(answer[0])
+        """Kafka was heard, and its progress topic holds nothing that was not read."""
+        confirmed_ms = self._progress.confirmed_ms(self._clock.boot_ms())
+        if confirmed_ms is not None:
+            for replica in self._replicas.values():
+                replica.confirm(confirmed_ms)
 
     def publish(self) -> None:
-        """Status pages, metrics, and what has to be looked after now and then."""
-        if self._is_due("pages", PAGES_MS):
-            self.replicas.write_pages()
-        if self._is_due("metrics", METRICS_MS):
+        """Status pages and metrics; and what has to be looked after now and then."""
+        if self._every.is_due("pages", PAGES_MS):
+            for replica in self._replicas.values():
+                replica.write_page()
+        if self._every.is_due("metrics", METRICS_MS):
             self._write_metrics()
-        if self._is_due("housekeeping", HOUSEKEEPING_MS):
-            self.replicas.keep_house()
-            self._prune()
+        if self._every.is_due("housekeeping", HOUSEKEEPING_MS):
+            self._keep_house()
 
     def close(self) -> None:
-        self.replicas.close()
+        for replica in self._replicas.values():
+            replica.write_page()
+            replica.close(in_order=True)
         self._tables.close()
         self._progress.close()
 
-    # ------------------------------------------------------------------------------ progress
+    def _read_map(self) -> dict[StoreIdentity, Holding]:
+        try:
+            snapshot: Snapshot = self._snapshots.current()
+        except NotReady:
+            return {}
+        return holdings(snapshot)
+
+    def _open(self, holding: Holding) -> None:
+        identity = holding.identity
+        if identity not in self._pages:
+            name = (identity.table_id, identity.generation, identity.partition)
+            self._pages[identity] = StatusWriter(page_path(self._paths.run, *name))
+            self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
+        try:
+            replica = Replica(holding, self._pages[identity], self._world)
+        except NotReady as error:  # at the next try it is made anew
+            self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
+            _log.warning("store is made anew", why=error.message)
+        except (DataDirectoryRefused, StoreFailure, StandpipeError, ValueError) as error:
+            self._pages[identity].write(blank_status(ReplicaState.FAILED))
+            _log.error("replica cannot be opened", table=holding.source.name, error=str(error))
+        else:
+            self._replicas[identity] = replica
+            self._brief(replica)
 
     def _brief(self, replica: Replica) -> None:
         """Tell a new replica what is committed; read the topic anew if that was forgotten."""
-        query, partition = replica.source.query_id or "", replica.placement.partition
-        if not self._book.covers(query, partition, replica.position):
-            self._read_progress_anew()
+        query, partition = replica.holding.query_id, replica.holding.partition
+        if not self._progress.book.covers(query, partition, replica.position):
+            self._progress.read_anew()
             return
-        for target in self._book.targets(query, partition):
-            self.replicas.handle(replica, target)
-        if self._knows_all_progress:
-            self.replicas.progress_caught_up([replica])
+        for target in self._progress.book.targets(query, partition):
+            self._hand([replica], target)
+        if self._progress.knows_all:
+            self._hand([replica], ProgressCaughtUp())
 
-    def _read_progress_anew(self) -> None:
-        self._progress.stop(self._topic)
-        self._progress.start(self._topic, 0)
-        self._book, self._progress_position = ProgressBook(), 0
-        self._knows_all_progress = False
+    def _hand(self, replicas: Iterable[Replica], event: Event) -> None:
+        for replica in replicas:
+            try:
+                replica.handle(event)
+            except StoreFailure as error:
+                self._give_up(replica, error)
 
-    def _take_progress(self, heard: Heard) -> None:
-        if isinstance(heard, OffsetGone):
-            self._read_progress_anew()
-        elif isinstance(heard, EndHeard):
-            self._knows_all_progress = True
-            self._progress_position = max(self._progress_position, heard.offset)
-            self.replicas.progress_caught_up()
-        else:
-            for offset, _, value, _ in heard.records:
-                self._take_record(offset, value)
+    def _give_up(self, replica: Replica, error: StoreFailure) -> None:
+        """Close a store that failed, to open it again later. Its page stays as it is, and ages."""
+        _log.error("store failed", error=str(error), damaged=error.is_damaged)
+        identity = replica.holding.identity
+        replica.close(in_order=False)
+        self._replicas.pop(identity, None)
+        self._every.put_off(identity, REOPEN_MS)
+        if error.is_damaged:
+            self._pages[identity].write(blank_status(ReplicaState.FAILED))
+            lmdb_store.retire(replica.store.path, self._clock.wall_ms())
 
-    def _take_record(self, offset: int, value: bytes | None) -> None:
-        self._progress_position = offset + 1
-        if value is None:  # the tombstone of a record that nobody needs any more
-            return
-        try:
-            record = progress.parse(value)
-        except ValueError as error:
-            _log.error("progress record cannot be read", offset=offset, error=str(error))
-            return
-        for valid in self._book.take(record):
-            for replica in self.replicas.of(valid.query_id, valid.partition):
-                self.replicas.handle(replica, valid.target)
+    def _replicas_of(self, query_id: str, partition: int) -> list[Replica]:
+        return [
+            replica
+            for replica in self._replicas.values()
+            if replica.holding.query_id == query_id and replica.holding.partition == partition
+        ]
 
-    def _prune(self) -> None:
-        for query, partition in self._book.partitions():
-            held = self.replicas.of(query, partition)
-            self._book.prune(query, partition, [replica.position for replica in held])
-
-    # ------------------------------------------------------------------------------- metrics
-
-    def _is_due(self, what: str, every_ms: int) -> bool:
-        now = self._clock.monotonic_ms()
-        if now < self._due.get(what, 0):
-            return False
-        self._due[what] = now + every_ms
-        return True
+    def _keep_house(self) -> None:
+        for query, partition in self._progress.book.partitions():
+            positions = [held.position for held in self._replicas_of(query, partition)]
+            self._progress.book.prune(query, partition, positions)
+        stores = [replica.store for replica in self._replicas.values()]
+        late = self._pins.look(stores, self._clock.monotonic_ms(), PIN_MS_MAX)
+        workers = {process.read_pid(file) for file in self._paths.run.glob("worker-*.pid")}
+        for process_id in late & workers:
+            _log.error("worker pins pages of a store: killed", pid=process_id)
+            os.kill(process_id, signal.SIGKILL)
+        wanted = {lmdb_store.store_path(self._paths.state, each) for each in self._holdings}
+        self._strays.clear(wanted, self._clock.wall_ms())
 
     def _write_metrics(self) -> None:
         row = {
             "at_ms": self._clock.wall_ms(),
             "records_per_second": self._records * 1000 // METRICS_MS,
-            "progress_position": self._progress_position,
-            "knows_all_progress": self._knows_all_progress,
-            "replicas": self.replicas.describe(),
+            "progress_position": self._progress.position,
+            "knows_all_progress": self._progress.knows_all,
+            "replicas": [replica.describe() for replica in self._replicas.values()],
         }
         self._records = 0
-        temporary = self._metrics_file.with_suffix(".new")
+        temporary = self._paths.run / "tailer.new"
         temporary.write_bytes(msgspec.json.encode(row))
-        temporary.rename(self._metrics_file)
+        temporary.rename(self._paths.run / "tailer.json")
+
+
+def _event_of(heard: Heard) -> RecordsFetched | EndReached | RecordsGone:
+    if isinstance(heard, EndHeard):
+        return EndReached(Offset(heard.offset))
+    if isinstance(heard, OffsetGone):
+        return RecordsGone()
+    return RecordsFetched(heard.records, Offset(heard.records[-1][0] + 1))
 
 
 def run(tailer: Tailer, stop: process.StopSignal) -> None:
@@ -202,25 +382,29 @@ def run(tailer: Tailer, stop: process.StopSignal) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="standpipe tailer")
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--node-file", type=Path, required=True)
     options = parser.parse_args(arguments)
     process.die_with_parent()
-    node = msgspec.json.decode(options.node_file.read_bytes(), type=NodeConfig)
-    process.log_json_lines("tailer", node=node.node_id)
-    process.raise_file_limit()
-    process.write_pid(Path(node.data_dir) / "run" / "tailer.pid")
-    stop = process.StopSignal()
-    tailer = Tailer(node, Clock(), node.settings())
+    node_config.log_json("tailer")
+    try:
+        node = node_config.load(options.node_file)
+        node.paths.make()
+        process.raise_file_limit()
+        process.write_pid(node.paths.run / "tailer.pid")
+        stop = process.StopSignal()
+        tailer = Tailer(node, Clock())
+    except SetupError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     # Records are tuples by the million: the collector would walk them again and again for cycles
     # that are not there, and cost a quarter of the restore (performance.md, section c).
     gc.collect()
     gc.freeze()
     gc.disable()
-    try:
-        run(tailer, stop)
-    finally:
-        tailer.close()
+    run(tailer, stop)
+    tailer.close()
     return 0
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
@@ -51,7 +50,7 @@ class Follower:
         self._failure: StandpipeError | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._is_over = asyncio.Event()
 
     @property
     def catalog(self) -> catalogs.Catalog:
@@ -67,7 +66,7 @@ class Follower:
     def close(self) -> None:
         """Report once more, then end the thread."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._cancel)
+            self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join(timeout=3)
 
     def take_lease(self, pipeline_id: str, *, is_over: Callable[[], bool]) -> Lease | None:
@@ -87,22 +86,17 @@ class Follower:
     # ------------------------------------------------------------------------- in the thread
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._client = HttpClient(self._secret, timeout_ms=CALL_MS_MAX)
-        chores: tuple[Coroutine[Any, Any, None], ...] = (self._follow(), self._report_for_ever())
-        self._tasks = [self._loop.create_task(chore) for chore in chores]
-        self._loop.run_forever()
+        self._loop.run_until_complete(self._main())
         self._loop.close()
 
-    def _cancel(self) -> None:
-        async def end() -> None:
-            for task in self._tasks:
-                task.cancel()
-            await self._report()
-            await self._client.close()
-            self._loop.stop()
-
-        self._tasks.append(self._loop.create_task(end()))
+    async def _main(self) -> None:
+        self._client = HttpClient(self._secret, timeout_ms=CALL_MS_MAX)
+        chores = [asyncio.create_task(self._follow()), asyncio.create_task(self._keep_reporting())]
+        await self._is_over.wait()
+        for chore in chores:
+            chore.cancel()
+        await self._report()
+        await self._client.close()
 
     async def _follow(self) -> None:
         """Read the log from wherever our catalog stands, for ever."""
@@ -149,7 +143,7 @@ class Follower:
                     _log.info("no lease yet", node=node, why=error.message)
             await asyncio.sleep(RETRY_S)
 
-    async def _report_for_ever(self) -> None:
+    async def _keep_reporting(self) -> None:
         while True:
             await asyncio.sleep(REPORT_EVERY_S)
             await self._report()

@@ -280,14 +280,14 @@ class Query(Statement):
     limit: LiteralValue | None = None
 
 
-def walk(node: object) -> Iterator[tuple[Node, int]]:
-    """Every node below and including `node`, with its depth. Needs no stack of Python frames."""
+def walk(node: object) -> Iterator[tuple[Node | SqlType, int]]:
+    """Every node and type below and including `node`, with its depth, without recursion."""
     pending: list[tuple[object, int]] = [(node, 1)]
     while pending:
         current, depth = pending.pop()
         if isinstance(current, tuple) and not isinstance(current, Position):
             parts: tuple[object, ...] = current  # pyright: ignore[reportUnknownVariableType]
             pending.extend((part, depth) for part in parts)
-        elif isinstance(current, Node):
+        elif isinstance(current, (Node, SqlType)):
             yield current, depth
             pending.extend((getattr(current, each.name), depth + 1) for each in fields(current))

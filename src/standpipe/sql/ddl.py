@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from standpipe.model import Column, Source
 from standpipe.sql import formats
 from standpipe.sql.ast import Position
 from standpipe.sql.context import Context
-from standpipe.sql.expressions import check_known
+from standpipe.sql.conversion import check_known
 from standpipe.sql.plans import CreateSourcePlan, DropPlan
 from standpipe.sql.properties import Properties, default_format
 from standpipe.sql.refusals import nearest, place, refusal, unknown_name, unsupported
 from standpipe.sql.scope import RESERVED
 from standpipe.sql.statements import ColumnDefinition, CreateSource, Creation, DropSource
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def create_source(
@@ -30,7 +34,7 @@ def create_source(
         raise refusal(
             'Missing required property "KAFKA_TOPIC" which has no default value.', creation.at
         )
-    partitions, create_topic = _partitions(topic, properties, context)
+    partitions, create_topic = _partitions(topic, properties, context, creation.at)
     key_format, value_format = _formats(properties, context, columns, creation)
     keys = [column for column in columns if column.is_key]
     values = [column for column in columns if not column.is_key]
@@ -97,15 +101,24 @@ def check_own_name(name: str, at: Position) -> None:
         raise refusal(f"'{name}': names that begin with __ or hold ${{ are reserved.", at)
 
 
-def check_topic(topic: str, partitions: int, context: Context, properties: Properties) -> bool:
-    """Whether the topic exists already; raises StatementError where its partitions differ."""
+def check_topic(
+    topic: str, partitions: int, context: Context, properties: Properties, at: Position
+) -> bool:
+    """Whether the topic exists already. Raises StatementError where its partitions differ, or
+    where Kafka would not have the name."""
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise refusal(
+            f"Invalid topic name: '{topic}'. Kafka takes up to 249 letters, digits, '.', '_' and"
+            " '-'; name another with KAFKA_TOPIC.",
+            properties.at("KAFKA_TOPIC") or at,
+        )
     present = context.topics.get(topic)
     if present is not None and present != partitions:
         raise refusal(
             f"A Kafka topic with the name '{topic}' already exists, with different"
             f" partition/replica configuration than required. KSQL expects {partitions} partitions"
             f" (topic has {present}).",
-            properties.at("PARTITIONS"),
+            properties.at("PARTITIONS") or at,
         )
     return present is not None
 
@@ -123,7 +136,7 @@ def check_unique(columns: Sequence[Column], creation: Creation) -> None:
     both = [c for c in columns if not c.is_key and c.name in keys]
     if both:
         raise refusal(
-            f"Value columns clash with key columns in schema: {formats.schema_text(both)}",
+            f"Duplicate value columns found in schema: {formats.schema_text(both[:1])}",
             creation.at,
         )
 
@@ -140,8 +153,6 @@ def _columns(statement: CreateSource) -> list[Column]:
     check_unique(columns, creation)
     if creation.kind == "TABLE" and not any(column.is_key for column in columns):
         raise refusal("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", creation.at)
-    if all(column.is_key for column in columns):
-        raise refusal("The statement does not define any value columns.", creation.at)
     return columns
 
 
@@ -172,7 +183,9 @@ def _column(definition: ColumnDefinition, creation: Creation) -> Column:
     return Column(name=definition.name, type=str(definition.type), is_key=mark != "")
 
 
-def _partitions(topic: str, properties: Properties, context: Context) -> tuple[int, bool]:
+def _partitions(
+    topic: str, properties: Properties, context: Context, at: Position
+) -> tuple[int, bool]:
     """How many partitions the topic has, and whether it is to be made."""
     asked, present = properties.partitions, context.topics.get(topic)
     if asked is None:
@@ -185,22 +198,15 @@ def _partitions(topic: str, properties: Properties, context: Context) -> tuple[i
                 properties.at("KAFKA_TOPIC"),
             )
         return present, False
-    return asked, not check_topic(topic, asked, context, properties)
+    return asked, not check_topic(topic, asked, context, properties, at)
 
 
 def _formats(
     properties: Properties, context: Context, columns: Sequence[Column], creation: Creation
 ) -> tuple[str, str]:
-    given = properties.format("KEY_FORMAT")
     has_key = any(column.is_key for column in columns)
-    if given not in (None, "NONE") and not has_key and "KEY_FORMAT" in properties.values:
-        raise refusal(
-            f"Key format specified for {creation.kind.lower()} without key columns.",
-            properties.at("KEY_FORMAT"),
-        )
-    key_format = given or default_format(context.properties, "key") or "KAFKA"
-    if not has_key:
-        key_format = "NONE"
+    given = properties.format("KEY_FORMAT") or default_format(context.properties, "key")
+    key_format = (given or "KAFKA") if has_key else "NONE"
     value_format = properties.format("VALUE_FORMAT") or default_format(context.properties, "value")
     if value_format is None:
         raise refusal(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from standpipe.sql import ast, functions, types, values
+from standpipe.sql.conversion import castable, check_known, convert, spark_name
 from standpipe.sql.printer import COMPARISON_NAMES, expression_text
 from standpipe.sql.refusals import refusal, unknown_name, unsupported
 from standpipe.sql.typed import Aggregate, Constant, Operation, Typed
@@ -24,36 +25,7 @@ class Names(Protocol):
     ) -> Typed: ...
 
 
-#: What CAST can do, by base types; ARRAY, MAP and STRUCT to their own kind by their parts.
-_CASTABLE: Final = {
-    "BOOLEAN": {"BOOLEAN", "STRING"},
-    "INTEGER": {"INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING"},
-    "BIGINT": {"INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING"},
-    "DECIMAL": {"INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING"},
-    "DOUBLE": {"INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING"},
-    "STRING": {
-        "BOOLEAN", "INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING", "DATE", "TIME", "TIMESTAMP",
-    },
-    "BYTES": {"BYTES"},
-    "DATE": {"DATE", "TIMESTAMP", "STRING"},
-    "TIME": {"TIME", "STRING"},
-    "TIMESTAMP": {"DATE", "TIME", "TIMESTAMP", "STRING"},
-}  # fmt: skip
 _SAME_ONLY: Final = frozenset({"BOOLEAN", "ARRAY", "MAP", "STRUCT"})  # =, <> but no order
-
-
-def castable(source: SqlType, target: SqlType) -> bool:
-    if source == NULL:
-        return True
-    if source.is_nested and source.base == target.base:
-        if source.base == "STRUCT":
-            return all(
-                castable(part, of)
-                for name, part in zip(source.field_names, source.arguments, strict=True)
-                if (of := target.field(name)) is not None
-            )
-        return all(map(castable, source.arguments, target.arguments))
-    return target.base in _CASTABLE.get(source.base, ())
 
 
 class Typer:
@@ -123,7 +95,13 @@ class Typer:
         check_known(node.type, node.at)
         if not castable(operand.type, node.type):
             raise refusal(f"Cast of {operand.type} to {node.type} is not supported", node.at)
-        return convert(operand, node.type)
+        try:
+            return convert(operand, node.type)
+        except ValueError as error:
+            if not isinstance(operand, Constant):
+                raise refusal(str(error), node.at) from None
+            # text that is no number, say: null for every row, as for a column
+            return Constant(node.type, None)
 
     # -------------------------------------------------------------------------------- operations
 
@@ -281,7 +259,17 @@ class Typer:
             raise unknown_name(str(error), node.at, error.hint) from None
         except functions.NotAccepted as error:
             raise refusal(str(error), node.at) from None
-        converted = tuple(map(convert, arguments, found.parameters))
+        for place in found.function.literals:
+            if not isinstance(arguments[place], Constant):
+                raise refusal(
+                    f"Parameter {place + 1} passed to function {node.name} must be a literal"
+                    f" constant, but was expression: '{expression_text(node.arguments[place])}'",
+                    node.at,
+                )
+        converted = tuple(
+            self._as(argument, parameter, node)
+            for argument, parameter in zip(arguments, found.parameters, strict=True)
+        )
         kind = Aggregate if is_aggregate else Operation
         plain = kind(found.result, found.function.template, converted)
         if found.result.is_numeric:  # Spark's own result type may be wider or narrower
@@ -303,8 +291,8 @@ class Typer:
             )
         if not self.takes_aggregates:
             raise refusal(
-                f"{self.clause} does not support aggregate function [{text}] without a"
-                " GROUP BY clause.",
+                "CREATE TABLE AS SELECT statement does not support aggregate function"
+                f" [{text.replace('COUNT()', 'COUNT(ROWTIME)')}] without a GROUP BY clause.",
                 node.at,
             )
 
@@ -328,47 +316,11 @@ class Typer:
             raise refusal(f"Error in {self.clause} expression: {error}", node.at) from None
 
 
-def convert(typed: Typed, target: SqlType) -> Typed:
-    """The expression as `target`. Constants are converted now: ValueError where they do not fit."""
-    if target in (typed.type, NULL):
-        return typed
-    if isinstance(typed, Constant):
-        return Constant(target, values.cast_value(typed.value, typed.type, target))
-    return Operation(target, f"cast({{0}} AS {spark_name(target)})", (typed,))
-
-
 def _case(conditions: list[Typed], results: list[Typed], of: SqlType) -> Typed:
     count = len(conditions)
     whens = "".join(f" WHEN {{{index}}} THEN {{{count + index}}}" for index in range(count))
     otherwise = f" ELSE {{{2 * count}}}" if len(results) > count else ""
     return Operation(of, f"(CASE{whens}{otherwise} END)", (*conditions, *results))
-
-
-def check_known(of: SqlType, at: ast.Position) -> None:
-    """Refuses a type name that nobody declared, and a DECIMAL that Spark cannot hold."""
-    if of.base not in types.NAMES.values():
-        raise unknown_name(
-            f"Cannot resolve unknown type: {of.base}",
-            at,
-            functions.nearest(of.base, types.NAMES),
-        )
-    if of.base == "DECIMAL" and not (
-        1 <= of.precision <= types.PRECISION_MAX and 0 <= of.scale <= of.precision
-    ):
-        raise refusal(f"{of}: precision must be 1..{types.PRECISION_MAX}, scale 0..precision.", at)
-    for part in of.arguments:
-        check_known(part, at)
-
-
-def spark_name(of: SqlType) -> str:
-    """Spark's spelling of a type. TIME is the INT of its milliseconds."""
-    simple = {"INTEGER": "INT", "BYTES": "BINARY", "TIME": "INT"}
-    if of.base == "STRUCT":
-        pairs = zip(of.field_names, of.arguments, strict=True)
-        return f"STRUCT<{', '.join(f'{types.quoted(name)}: {spark_name(t)}' for name, t in pairs)}>"
-    if of.arguments:
-        return f"{of.base}<{', '.join(map(spark_name, of.arguments))}>"
-    return simple.get(of.base, str(of))
 
 
 _HANDLERS: Final[dict[type, Callable[[Typer, Any], Typed]]] = {

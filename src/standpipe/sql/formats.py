@@ -57,10 +57,11 @@ def _reason(columns: Sequence[Column], name: str) -> str:
         return f"The 'KAFKA' format only supports a single field. Got: [{schema_text(columns)}]"
     for column in columns:
         of = parse_type(column.type)
-        flat_only = name == "DELIMITED" and of.is_nested
-        if flat_only or (name == "KAFKA" and of.base not in _KAFKA_TYPES):
+        if name == "KAFKA" and of.base not in _KAFKA_TYPES:
+            return f"The 'KAFKA' format does not support type '{of.base}'"
+        if name == "DELIMITED" and of.is_nested:
             return (
-                f"The '{name}' format does not support type '{of.base}', column: "
+                f"The 'DELIMITED' format does not support type '{of.base}', column: "
                 f"{quoted(column.name)}"
             )
         if name == "JSON" and not _json_maps(of):

@@ -51,6 +51,8 @@ class Function:
     is_variadic: bool = False
     #: of an aggregate: may be computed over a table, whose rows are taken back (undo)
     on_tables: bool = True
+    #: places of arguments that must be literals
+    literals: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,11 @@ def _latest(order: str) -> tuple[Function, ...]:
     """
     name = "LATEST_BY_OFFSET" if order == "max_by" else "EARLIEST_BY_OFFSET"
     skipping = f"{order}({{0}}, if({{0}} IS NULL, NULL, `__ORDER`))"
-    return (Function(name, (T,), T, skipping, is_aggregate=True, on_tables=False),)
+    asked = f"{order}({{0}}, if({{1}} AND {{0}} IS NULL, NULL, `__ORDER`))"
+    return (
+        Function(name, (T,), T, skipping, is_aggregate=True, on_tables=False),
+        Function(name, (T, BOOLEAN), T, asked, is_aggregate=True, on_tables=False, literals=(1,)),
+    )
 
 
 _AGGREGATE: Final = (

@@ -136,7 +136,8 @@ def _check(statement: Statement) -> None:
     for node, depth in ast.walk(statement):
         if depth > DEPTH_MAX:
             text = f"The statement is nested deeper than {DEPTH_MAX} levels."
-            raise located(refusal(text, node.at), statement)
+            at = node.at if isinstance(node, ast.Node) else statement.at
+            raise located(refusal(text, at), statement)
         if isinstance(node, ast.LiteralValue):
             _check_range(node, statement)
 

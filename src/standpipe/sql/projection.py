@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from standpipe.sql import ast
 from standpipe.sql.ddl import check_own_name
 from standpipe.sql.expressions import Typer
-from standpipe.sql.printer import expression_text, name_text
+from standpipe.sql.printer import expression_text
 from standpipe.sql.refusals import refusal, unsupported
 from standpipe.sql.scope import RESERVED, Scope
 from standpipe.sql.typed import Aggregate, Column, Operation, Typed, aggregates_in
@@ -41,7 +41,7 @@ def project(query: ast.Query, scope: Scope, sink: str) -> Projection:
     if query.having is not None:
         having = Typer(scope, "HAVING", takes_aggregates=True).condition(query.having)
     _check_grouped(query, [item for _, item in items], typed, grouping)
-    keys = tuple(_key(key, index, typed, query, sink) for index, key in enumerate(grouping))
+    keys = tuple(_key(key, typed, query, sink) for key in grouping)
     values = tuple((name, each) for name, each in typed if each not in grouping)
     used = [each for _, each in values] + ([having] if having is not None else [])
     if not any(map(aggregates_in, used)):
@@ -148,7 +148,7 @@ def _check_grouped(
 
 
 def _key(
-    key: Typed, index: int, typed: list[tuple[str, Typed]], query: ast.Query, sink: str
+    key: Typed, typed: list[tuple[str, Typed]], query: ast.Query, sink: str
 ) -> tuple[str, Typed]:
     """The key column that a grouping expression makes, under its name in the list."""
     names = [name for name, each in typed if each == key]
@@ -163,11 +163,6 @@ def _key(
             query.at,
         )
     if len(names) > 1:
-        node = query.group_by[index]
-        own = node.name if isinstance(node, ast.ColumnName) else names[0]
-        raise refusal(
-            f"The projection contains a key column (`{own}`) more than once, aliased as:"
-            f" {' and '.join(map(name_text, sorted(names)))}.",
-            query.at,
-        )
+        listed = " and ".join(quoted(name) for name in sorted(names))
+        raise refusal(f"The projection contains a key column more than once: {listed}.", query.at)
     return names[0], key

@@ -40,7 +40,7 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
     names = PullNames.of(source, query.relation.alias)
     shown = shown_columns(query, names)
     limit = _limit(query, context)
-    predicate = Predicate(names, query.where)
+    predicate = Predicate(names, query.where, query.at)
     predicate.read()
     plan = PullPlan(
         source=source,

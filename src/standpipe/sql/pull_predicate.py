@@ -44,9 +44,10 @@ Operand = Slot | Fixed
 class Predicate:
     """`keys`, `bounds` and `slots` are there after `read`."""
 
-    def __init__(self, names: PullNames, where: ast.Expression | None) -> None:
+    def __init__(self, names: PullNames, where: ast.Expression | None, at: ast.Position) -> None:
         self.names = names
         self.where = where
+        self.at = at
         #: per key column, the lists of operands that it must be in
         self.keys: dict[str, list[tuple[Operand, ...]]] = {
             column.name: [] for column in names.source.key_columns
@@ -59,7 +60,7 @@ class Predicate:
         """Raises StatementError where the clause is no key lookup."""
         where = self.where
         if where is None:
-            raise refusal(f"Missing WHERE clause. {_SCAN}{HELP}")
+            raise refusal(f"Missing WHERE clause. {_SCAN}{HELP}", self.at)
         conditions: tuple[ast.Expression, ...] = (where,)
         if isinstance(where, ast.Logical) and where.operator == "AND":
             conditions = where.operands

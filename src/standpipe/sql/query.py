@@ -33,7 +33,7 @@ def create_table_as(
     scope = Scope.of(source, query.relation.alias, has_window=window is not None)
     where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
     projection = project(query, scope, creation.name)
-    table = _table(statement, source, projection, window, context)
+    table = _table(statement, sources, projection, window, context)
     aggregation = to_spark.Aggregation(
         source=source,
         view=f"{table.table_id}__IN0",
@@ -120,14 +120,26 @@ def _check_source(source: Source, query: ast.Query) -> None:
         )
 
 
+def _check_own_topic(
+    topic: str, statement: CreateAs, sources: Mapping[str, Source], properties: Properties
+) -> None:
+    """A table's topic has one writer, and is nobody's source: its records are only then ours."""
+    creation = statement.creation
+    for other in sources.values():
+        if other.topic == topic and other.name != creation.name:
+            at = properties.at("KAFKA_TOPIC") or creation.at
+            raise refusal(f"Topic '{topic}' already belongs to {other.kind} {other.name}.", at)
+
+
 def _table(
     statement: CreateAs,
-    source: Source,
+    sources: Mapping[str, Source],
     projection: Projection,
     window: Window | None,
     context: Context,
 ) -> Source:
     creation = statement.creation
+    source = sources[statement.query.relation.name]
     properties = Properties(statement.properties, "AS")
     if "TIMESTAMP" in properties.values:
         raise unsupported("TIMESTAMP of a table made by a query", properties.at("TIMESTAMP"))
@@ -143,7 +155,8 @@ def _table(
     wrap, wrap_at = properties.flag("WRAP_SINGLE_VALUE"), properties.at("WRAP_SINGLE_VALUE")
     topic = properties.text("KAFKA_TOPIC") or creation.name
     partitions = properties.partitions or source.partitions
-    check_topic(topic, partitions, context, properties)
+    check_topic(topic, partitions, context, properties, creation.at)
+    _check_own_topic(topic, statement, sources, properties)
     table_id = f"{sanitised(creation.name)}_{context.next_index}"
     return Source(
         name=creation.name,

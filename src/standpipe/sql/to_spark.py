@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Final
 
 from standpipe.model import Column, Source, SparkInput, SparkPlan, Window
-from standpipe.sql.expressions import spark_name
+from standpipe.sql.conversion import spark_name
 from standpipe.sql.refusals import refusal
 from standpipe.sql.typed import Column as TypedColumn
 from standpipe.sql.typed import Constant, Operation, Typed, WindowBound, rewrite
@@ -28,10 +28,7 @@ VERSION: Final = 1
 _ESCAPES: Final = str.maketrans(
     {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\n": "\\n", "\r": "\\r", "\0": "\\u0000"}
 )
-_BOUNDS: Final = {
-    "WINDOWSTART": "unix_millis(window.start)",
-    "WINDOWEND": "unix_millis(window.end)",
-}
+_BOUNDS: Final = {"WINDOWSTART": "start", "WINDOWEND": "end"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +73,22 @@ def emit(aggregation: Aggregation) -> SparkPlan:
 def aggregation_sql(aggregation: Aggregation) -> str:
     grouping = {typed: key_name(index) for index, (_, typed) in enumerate(aggregation.keys)}
 
+    window = None if aggregation.window is None else _window_sql(aggregation.window)
+
     def use_key(node: Typed) -> Typed | None:
+        if isinstance(node, WindowBound):
+            return Operation(node.type, _bound_sql(node.name, window or ""), ())
         return TypedColumn(node.type, grouping[node]) if node in grouping else None
 
     def outer(typed: Typed) -> str:
         return expression_sql(rewrite(typed, use_key))
 
-    window = aggregation.window
     selected = [
         f"{quoted(key_name(index))} AS {quoted(name)}"
         for index, (name, _) in enumerate(aggregation.keys)
     ]
     if window is not None:
-        selected += [f"{sql} AS {quoted(name)}" for name, sql in _BOUNDS.items()]
+        selected += [f"{_bound_sql(name, window)} AS {quoted(name)}" for name in _BOUNDS]
     selected += [f"{outer(typed)} AS {quoted(name)}" for name, typed in aggregation.values]
     selected.append("max(`ROWTIME`) AS `__ROWTIME`")
     having = aggregation.having
@@ -101,7 +101,7 @@ def aggregation_sql(aggregation: Aggregation) -> str:
     inner = f"SELECT *, {', '.join(computed)} FROM {quoted(aggregation.view)}{filtered}"  # noqa: S608 - escaped
     names = [quoted(name) for name in grouping.values()]
     present = " AND ".join(f"{name} IS NOT NULL" for name in names)
-    groups = names if window is None else [_window_sql(window), *names]
+    groups = names if window is None else [window, *names]
     return (
         f"SELECT {', '.join(selected)} FROM ({inner})"  # noqa: S608 - see the module's first lines
         f" WHERE {present} GROUP BY {', '.join(groups)}"
@@ -120,6 +120,11 @@ def _window_sql(window: Window) -> str:
     return f"window(`__TS`, {size})"
 
 
+def _bound_sql(name: str, window: str) -> str:
+    """Spelled out, not as `window.start`: the source may have a column of that name."""
+    return f"unix_millis({window}.{_BOUNDS[name]})"
+
+
 def expression_sql(typed: Typed) -> str:
     """Spark SQL of one expression."""
     if isinstance(typed, Operation):
@@ -127,8 +132,6 @@ def expression_sql(typed: Typed) -> str:
         return typed.template.format(*parts, all=", ".join(parts))
     if isinstance(typed, TypedColumn):
         return identifier_sql(typed.name)
-    if isinstance(typed, WindowBound):
-        return _BOUNDS[typed.name]
     assert isinstance(typed, Constant), typed
     return constant_sql(typed.value, typed.type)
 

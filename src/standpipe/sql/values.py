@@ -10,7 +10,7 @@ import binascii
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -41,8 +41,11 @@ def parse_timestamp(text: str) -> int:
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
     millis = int((match[7] or "0").ljust(3, "0")[:3])
     zone = _zone(match[8])
+    extra = timedelta(0)
+    if hour == 24 and not (minute or second or millis):  # midnight, at the end of its day
+        hour, extra = 0, timedelta(days=1)
     when = datetime(year, month or 1, day or 1, hour, minute, second, tzinfo=zone)
-    return (when - EPOCH) // timedelta(milliseconds=1) + millis
+    return (when + extra - EPOCH) // timedelta(milliseconds=1) + millis
 
 
 def _zone(text: str | None) -> timezone:
@@ -173,7 +176,8 @@ def _cast_scalar(value: object, source: SqlType, target: SqlType) -> object:
     try:
         number = Decimal(str(value).strip() if isinstance(value, (str, float)) else value)
         if target.base == "DECIMAL":
-            return as_decimal(round(number, target.scale), target)
+            rounded = number.quantize(Decimal(1).scaleb(-target.scale), ROUND_HALF_UP)
+            return as_decimal(rounded, target)
         whole = int(number)
     except (InvalidOperation, OverflowError) as error:
         raise ValueError(f"Cannot convert {value!r} to {target}") from error

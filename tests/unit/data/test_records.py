@@ -1,4 +1,4 @@
-"""Bytes of changelog and store: murmur2 against Kafka's class, keys as tables, orders checked."""
+"""Bytes of changelog and store: murmur2 against Kafka's own class, orders, rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from hypothesis import strategies as st
 
 from standpipe.data import records
 from standpipe.data.records import DamagedRow, UnfitKey
-from standpipe.model import BatchId, Column, Commit, LeaseEpoch
+from standpipe.model import BatchId, Commit, LeaseEpoch
+
+from .rows import key_columns
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_murmur2.json").read_text())["values"]
-
-
-def key_columns(*types: str) -> tuple[Column, ...]:
-    return tuple(
-        Column(name=name, type=type_, is_key=True)
-        for name, type_ in zip("ABCDEF", types, strict=False)
-    )
 
 
 def test_murmur2_is_kafkas() -> None:
@@ -51,113 +46,6 @@ def test_a_header_of_another_length_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize("rowtime_ms", [0, 1, -1, 1_357_000_000_000])
 def test_rowtime_header(rowtime_ms: int) -> None:
     assert records.parse_rowtime_header(records.rowtime_header(rowtime_ms)) == rowtime_ms
-
-
-@pytest.mark.parametrize(
-    ("types", "values", "key_format", "data", "why"),
-    [
-        (("STRING",), ("Zü",), "KAFKA", b"Z\xc3\xbc", "UTF-8, bare"),
-        (("VARCHAR",), ("",), "KAFKA", b"", "an empty key is a key"),
-        (("INTEGER",), (-2,), "KAFKA", b"\xff\xff\xff\xfe", "4 bytes, big-endian"),
-        (("INT",), (5,), "KAFKA", b"\0\0\0\5", "INT is INTEGER"),
-        (("BIGINT",), (5,), "KAFKA", b"\0" * 7 + b"\5", "8 bytes"),
-        (("DOUBLE",), (1.0,), "KAFKA", b"\x3f\xf0" + b"\0" * 6, "IEEE, big-endian"),
-        (("BYTES",), (b"\0\1",), "KAFKA", b"\0\1", "as they are"),
-        (("STRING",), ('a"\x01ü',), "JSON", b'"a\\"\\u0001\xc3\xbc"', "one column is not wrapped"),
-        (("STRING",), ("\x1f\n",), "JSON", b'"\\u001F\\n"', "Jackson's hex is in upper case"),
-        (("BIGINT",), (12,), "JSON", b"12", "a bare number"),
-        (("DOUBLE",), (1e7,), "JSON", b"1.0E7", "as Double.toString writes it"),
-        (("BOOLEAN",), (True,), "JSON", b"true", ""),
-        (("BYTES",), (b"hi",), "JSON", b'"aGk="', "base64"),
-        (("DECIMAL(4, 2)",), (Decimal("2.50"),), "JSON", b"2.50", "the scale stays"),
-        (("STRING", "INTEGER"), ("x", 1), "JSON", b'{"A":"x","B":1}', "several are an object"),
-        (("STRING", "INTEGER"), ('x,"y', 1), "DELIMITED", b'"x,""y",1', "quoted where needed"),
-        (("STRING", "BOOLEAN"), ("", False), "DELIMITED", b'"",false', "empty is not null"),
-    ],
-)
-def test_keys(
-    types: tuple[str, ...], values: tuple[object, ...], key_format: str, data: bytes, why: str
-) -> None:
-    columns = key_columns(*types)
-    assert records.encode_key(values, columns, key_format) == data, why
-    assert records.decode_key(data, columns, key_format) == values, why
-
-
-@pytest.mark.parametrize(
-    ("types", "values", "key_format", "why"),
-    [
-        (("STRING", "STRING"), ("a", "b"), "KAFKA", "one column only"),
-        (("BOOLEAN",), (True,), "KAFKA", "ksqlDB has no such serializer"),
-        (("INTEGER",), (2**31,), "KAFKA", "more than 32 bits"),
-        (("INTEGER",), ("5",), "KAFKA", "a string is no number"),
-        (("ARRAY<STRING>",), (["a"],), "JSON", "not ordered"),
-        (("STRING",), (5,), "JSON", "a number is no string"),
-        (("STRING",), ("a",), "AVRO", "no registry"),
-    ],
-)
-def test_keys_that_do_not_fit(
-    types: tuple[str, ...], values: tuple[object, ...], key_format: str, why: str
-) -> None:
-    assert why
-    with pytest.raises(UnfitKey):
-        records.encode_key(values, key_columns(*types), key_format)
-
-
-@pytest.mark.parametrize(
-    ("types", "data", "key_format"),
-    [
-        (("INTEGER",), b"\0", "KAFKA"),
-        (("STRING",), b"\xff", "KAFKA"),
-        (("STRING",), b"5", "JSON"),
-        (("STRING", "INTEGER"), b'{"A":"x"}', "JSON"),
-        (("STRING", "INTEGER"), b"x", "DELIMITED"),
-        (("BYTES",), b'"?"', "JSON"),
-        (("DECIMAL(4, 2)",), b"x", "DELIMITED"),
-        (("STRING",), b"x", "PROTOBUF"),
-    ],
-)
-def test_bytes_that_are_no_key(types: tuple[str, ...], data: bytes, key_format: str) -> None:
-    with pytest.raises(UnfitKey):
-        records.decode_key(data, key_columns(*types), key_format)
-
-
-def test_null_keys_and_no_format_have_no_bytes() -> None:
-    assert records.encode_key((None,), key_columns("STRING"), "KAFKA") is None
-    assert records.encode_key(("a",), key_columns("STRING"), "NONE") is None
-
-
-def test_json_keys_match_names_without_case_if_they_must() -> None:
-    columns = key_columns("STRING", "INTEGER")
-    assert records.decode_key(b'{"b":1,"a":"x"}', columns, "JSON") == ("x", 1)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0.0"),
-        (-0.0, "0.0"),
-        (100.0, "100.0"),
-        (-12.25, "-12.25"),
-        (0.001, "0.001"),
-        (0.00099, "9.9E-4"),
-        (9999999.0, "9999999.0"),
-        (1e7, "1.0E7"),
-        (1.5e300, "1.5E300"),
-        (5e-324, "5.0E-324"),
-        (float("nan"), '"NaN"'),
-        (float("-inf"), '"-Infinity"'),
-    ],
-)
-def test_doubles_are_written_as_java_writes_them(value: float, text: str) -> None:
-    assert records.encode_key((value,), key_columns("DOUBLE"), "JSON") == text.encode()
-
-
-def test_windowed_keys() -> None:
-    data = records.windowed_key(b"k", 258)
-    assert data == b"k" + b"\0" * 6 + b"\1\2"
-    assert records.split_windowed_key(data) == (b"k", 258)
-    with pytest.raises(UnfitKey):
-        records.split_windowed_key(b"1234567")
 
 
 TYPES = ("STRING", "BIGINT", "DOUBLE", "BOOLEAN", "BYTES", "DECIMAL(9, 3)")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from standpipe.errors import PortInUse
 from standpipe.local import ports
 
 
@@ -28,12 +29,17 @@ def test_broker_takes_the_next_free_port_and_says_so(listener: socket.socket) ->
     assert said == [f"port {wanted} is in use: Kafka takes {found}"]
 
 
-def test_nodes_are_ten_ports_apart_and_use_four(listener: socket.socket) -> None:
+def test_nodes_are_ten_ports_apart_and_use_four(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of the first node's four ports is taken: it moves as a whole."""
+    monkeypatch.setattr(ports, "is_free", lambda port: port != 8091)
     said: list[str] = []
-    wanted = listener.getsockname()[1] - 3
-    found = ports.node_ports(wanted, 2, said.append)
-    assert found[0].public == wanted + 10
-    assert found[1].public >= found[0].public + 10
-    assert (found[0].internal, found[0].peer) == (wanted + 11, wanted + 13)
-    assert len(said) >= 1
+    found = ports.node_ports(8088, 2, said.append)
+    assert [node.public for node in found] == [8098, 8108]
+    assert (found[0].internal, found[0].peer) == (8099, 8101)
+    assert said == ["port 8088 is in use: node-1 takes 8098"]
+
+
+def test_no_free_port_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "is_free", lambda port: False)
+    with pytest.raises(PortInUse, match="no free port for Kafka from 9092 up"):
+        ports.broker_port(9092, print)

@@ -1,0 +1,79 @@
+"""From one type to another: what a CAST may do, how Spark does it, how Spark spells a type."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.sql import types, values
+from standpipe.sql.ast import Position
+from standpipe.sql.refusals import nearest, refusal, unknown_name
+from standpipe.sql.typed import Constant, Operation, Typed
+from standpipe.sql.types import NULL, SqlType
+
+#: What CAST can do, by base types; ARRAY, MAP and STRUCT to their own kind by their parts.
+_CASTABLE: Final = {
+    "BOOLEAN": {"BOOLEAN", "STRING"},
+    "INTEGER": {"INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING"},
+    "BIGINT": {"INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING"},
+    "DECIMAL": {"INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING"},
+    "DOUBLE": {"INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING"},
+    "STRING": {
+        "BOOLEAN", "INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING", "DATE", "TIME", "TIMESTAMP",
+    },
+    "BYTES": {"BYTES"},
+    "DATE": {"DATE", "TIMESTAMP", "STRING"},
+    "TIME": {"TIME", "STRING"},
+    "TIMESTAMP": {"DATE", "TIME", "TIMESTAMP", "STRING"},
+}  # fmt: skip
+
+
+def castable(source: SqlType, target: SqlType) -> bool:
+    if source == NULL:
+        return True
+    if source.is_nested and source.base == target.base:
+        if source.base == "STRUCT":
+            return all(
+                castable(part, of)
+                for name, part in zip(source.field_names, source.arguments, strict=True)
+                if (of := target.field(name)) is not None
+            )
+        return all(map(castable, source.arguments, target.arguments))
+    return target.base in _CASTABLE.get(source.base, ())
+
+
+def convert(typed: Typed, target: SqlType) -> Typed:
+    """The expression as `target`. Constants are converted now: ValueError where they do not fit."""
+    if target in (typed.type, NULL):
+        return typed
+    if isinstance(typed, Constant):
+        return Constant(target, values.cast_value(typed.value, typed.type, target))
+    if "TIME" in (typed.type.base, target.base):  # Spark sees the INT of its milliseconds
+        raise ValueError(f"A cast of {typed.type} to {target} is not supported yet.")
+    return Operation(target, f"cast({{0}} AS {spark_name(target)})", (typed,))
+
+
+def check_known(of: SqlType, at: Position) -> None:
+    """Refuses a type name that nobody declared, and a DECIMAL that Spark cannot hold."""
+    if of.base not in types.NAMES.values():
+        raise unknown_name(
+            f"Cannot resolve unknown type: {of.base}",
+            at,
+            nearest(of.base, types.NAMES),
+        )
+    if of.base == "DECIMAL" and not (
+        1 <= of.precision <= types.PRECISION_MAX and 0 <= of.scale <= of.precision
+    ):
+        raise refusal(f"{of}: precision must be 1..{types.PRECISION_MAX}, scale 0..precision.", at)
+    for part in of.arguments:
+        check_known(part, at)
+
+
+def spark_name(of: SqlType) -> str:
+    """Spark's spelling of a type. TIME is the INT of its milliseconds."""
+    simple = {"INTEGER": "INT", "BYTES": "BINARY", "TIME": "INT"}
+    if of.base == "STRUCT":
+        pairs = zip(of.field_names, of.arguments, strict=True)
+        return f"STRUCT<{', '.join(f'{types.quoted(name)}: {spark_name(t)}' for name, t in pairs)}>"
+    if of.arguments:
+        return f"{of.base}<{', '.join(map(spark_name, of.arguments))}>"
+    return simple.get(of.base, str(of))

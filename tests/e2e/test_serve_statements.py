@@ -1,0 +1,139 @@
+"""POST /ksql with a real control process and a real Kafka: what is logged, written and shown."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import msgspec
+import pytest
+from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes
+
+from standpipe.data.records import partition_of
+from standpipe.local.broker import Broker
+from standpipe.node import node_config
+
+pytestmark = pytest.mark.e2e
+
+CREATE = (
+    "CREATE STREAM S1 (ID STRING KEY, N BIGINT, PRICE DECIMAL(6, 2)) "
+    "WITH (KAFKA_TOPIC='s1', VALUE_FORMAT='JSON', PARTITIONS=4);"
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("kafka")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[Node]:
+    """A node of control and one worker."""
+    cluster = Cluster.make(tmp_path_factory.mktemp("statements"), 1)
+    made = cluster.nodes[0]
+    made.config = msgspec.structs.replace(made.config, bootstrap_servers=broker.bootstrap_servers)
+    node_file = Path(made.config.data_dir) / "node.json"
+    node_config.save(node_file, made.config)
+    with (made.config.paths.logs / "control.log").open("ab") as log:
+        command = [sys.executable, "-m", "standpipe.node.control_loop", f"--node-file={node_file}"]
+        control = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        made.start()
+        made.wait_ready()
+        until = time.monotonic() + 20
+        while ask(made.port(), "/info").status != 200:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        yield made
+    finally:
+        made.stop()
+        control.terminate()
+        control.wait(5)
+
+
+def ksql(node: Node, text: str) -> Reply:
+    return ask(node.port(), "/ksql", json_bytes({"ksql": text}))
+
+
+def consume(broker: Broker, topic: str, count: int) -> list[Any]:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "t", "log_level": 2}
+    )
+    partitions = consumer.list_topics(timeout=5).topics[topic].partitions
+    consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in partitions])
+    found: list[Any] = []
+    until = time.monotonic() + 10
+    while len(found) < count and time.monotonic() < until:
+        found += consumer.consume(count, timeout=0.2)
+    consumer.close()
+    return found
+
+
+def test_statements(node: Node, broker: Broker) -> None:
+    """One request creates, fills and shows: every statement sees those before it."""
+    inserts = "".join(
+        f"INSERT INTO S1 (ROWTIME, ID, N, PRICE) VALUES (1000, 'k{i}', {i}, 1.50);"
+        for i in range(8)
+    )
+    reply = ksql(node, f"{CREATE} {inserts} SHOW STREAMS; DESCRIBE S1 EXTENDED;")
+    assert reply.status == 200, reply.body
+    entities = json.loads(reply.body)
+    assert [entity["@type"] for entity in entities] == [
+        "currentStatus",
+        "streams",
+        "sourceDescription",
+    ]
+    assert entities[0]["commandId"] == "stream/S1/create"
+    assert entities[0]["commandStatus"]["status"] == "SUCCESS"
+    assert [stream["name"] for stream in entities[1]["streams"]] == ["S1"]
+    assert ask(node.port(), "/status/stream/S1/create").json["status"] == "SUCCESS"
+
+    records = consume(broker, "s1", 8)
+    assert {record.key(): json.loads(record.value()) for record in records} == {
+        b"k%d" % i: {"N": i, "PRICE": 1.5} for i in range(8)
+    }
+    assert all(b'"PRICE":1.50' in record.value() for record in records), "scale is kept"
+    for record in records:
+        assert record.partition() == partition_of(record.key(), 4)
+        assert record.timestamp()[1] == 1000
+
+
+def test_same_name_again(node: Node) -> None:
+    reply = ksql(node, CREATE)
+    assert (reply.status, reply.json["error_code"]) == (400, 40001)
+    assert "already exists" in str(reply.json["message"])
+
+
+def test_all_or_nothing(node: Node) -> None:
+    other = CREATE.replace("S1", "S2").replace("s1", "s2")
+    reply = ksql(node, f"{other} {other}")
+    assert reply.status == 400
+    assert reply.json["entities"] == []
+    names = [s["name"] for s in json.loads(ksql(node, "SHOW STREAMS;").body)[0]["streams"]]
+    assert "S2" not in names
+
+
+def test_table_over_a_stream_of_the_same_request(node: Node) -> None:
+    other = CREATE.replace("S1", "S3").replace("s1", "s3")
+    table = "CREATE TABLE T3 AS SELECT ID, COUNT(*) AS C FROM S3 GROUP BY ID EMIT CHANGES;"
+    reply = ksql(node, f"{other} {table} SHOW TABLES; SHOW QUERIES; SHOW TOPICS;")
+    assert reply.status == 200, reply.body
+    entities = json.loads(reply.body)
+    assert entities[2]["tables"][0]["name"] == "T3"
+    (query,) = entities[3]["queries"]
+    assert query["state"] == "UNRESPONSIVE", "no pipeline runs here"
+    assert {"name": "s3", "replicaInfo": [1, 1, 1, 1]} in entities[4]["topics"]
+    dropped = ksql(node, f"TERMINATE {query['id']}; DROP TABLE T3 DELETE TOPIC; DROP STREAM S3;")
+    assert dropped.status == 200, dropped.body
+
+
+def test_pull_on_a_stream_is_refused_in_words(node: Node) -> None:
+    reply = ask(node.port(), "/query", json_bytes({"ksql": "SELECT * FROM S1 WHERE ID = 'a';"}))
+    assert (reply.status, reply.json["error_code"]) == (400, 40001)

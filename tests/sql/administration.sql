@@ -1,0 +1,107 @@
+SHOW STREAMS;
+----
+ShowPlan(what='STREAMS', extended=False)
+
+LIST TABLES EXTENDED;
+----
+ShowPlan(what='TABLES', extended=True)
+
+SHOW ALL TOPICS;
+----
+ShowPlan(what='TOPICS', extended=False)
+
+SHOW FUNCTIONS;
+----
+ShowPlan(what='FUNCTIONS', extended=False)
+
+SHOW TYPES;
+----
+! 40001 1:1 SHOW TYPES is not supported yet.
+
+DESCRIBE by_tail EXTENDED;
+----
+describe BY_TAIL extended=True
+
+DESCRIBE by_tial;
+----
+! 40001 1:1 Could not find STREAM/TABLE 'BY_TIAL' in the Metastore
+!   Did you mean BY_TAIL?
+
+DROP TABLE by_tail;
+----
+DropPlan(name='BY_TAIL', kind='TABLE', exists=True, delete_topic=False)
+
+DROP STREAM IF EXISTS nothing DELETE TOPIC;
+----
+DropPlan(name='NOTHING', kind='STREAM', exists=False, delete_topic=True)
+
+DROP STREAM flight;
+----
+! 40001 1:1 Stream FLIGHT does not exist.
+!   Did you mean FLIGHTS?
+
+DROP STREAM by_tail;
+----
+! 40001 1:1 Incompatible data source type is TABLE, but statement was DROP STREAM
+
+TERMINATE ctas_by_tail_1;
+----
+TerminatePlan(query_id='CTAS_BY_TAIL_1')
+
+TERMINATE ALL;
+----
+TerminatePlan(query_id=None)
+
+PAUSE ctas_by_tail_1;
+----
+! 40001 1:1 PAUSE is not supported yet.
+
+SET 'auto.offset.reset' = 'earliest';
+----
+SetPropertyPlan(name='auto.offset.reset', value='earliest')
+
+UNSET 'auto.offset.reset';
+----
+SetPropertyPlan(name='auto.offset.reset', value=None)
+
+EXPLAIN ctas_by_tail_1;
+----
+! 40001 1:1 EXPLAIN is not supported yet.
+
+DEFINE a = 'b';
+----
+! 40001 1:1 DEFINE or UNDEFINE is not supported yet.
+
+CREATE TYPE address AS STRUCT<street STRING>;
+----
+! 40001 1:1 CREATE TYPE is not supported yet.
+
+ALTER STREAM flights ADD COLUMN a INT;
+----
+! 40001 1:1 ALTER STREAM or TABLE is not supported yet.
+
+ALTER SYSTEM 'a' = 'b';
+----
+! 40001 1:1 ALTER SYSTEM is not supported yet.
+
+PRINT 'flights' FROM BEGINNING LIMIT 3;
+----
+! 40001 1:1 PRINT is not supported yet.
+
+ASSERT TOPIC flights;
+----
+! 40001 1:1 ASSERT TOPIC is not supported yet.
+
+INSERT INTO flights SELECT * FROM flights;
+----
+! 40001 1:1 INSERT INTO … SELECT is not supported yet.
+
+DESCRIBE FUNCTION len;
+----
+! 40001 1:1 DESCRIBE FUNCTION is not supported yet.
+
+SHOW TABLE;
+----
+! 40001 1:6 line 1:6: Syntax Error
+!   Statement: SHOW TABLE;
+!   Syntax error at or near 'TABLE' at line 1:6

@@ -1,0 +1,191 @@
+# A name is upper-cased unless it is quoted; the default key format is KAFKA.
+CREATE STREAM s (id INT KEY, `Value` STRING) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+STREAM S: `ID` INTEGER KEY, `Value` STRING
+topic here x 2, KAFKA → JSON
+
+# PARTITIONS makes the topic where it is absent.
+CREATE TABLE t (id INT PRIMARY KEY, v STRING) WITH (KAFKA_TOPIC='new', FORMAT='JSON', PARTITIONS=3, REPLICAS=1);
+----
+TABLE T: `ID` INTEGER KEY, `V` STRING
+topic new x 3 (to be made), JSON → JSON
+
+# … and must agree with it where it is not.
+CREATE TABLE t (id INT PRIMARY KEY, v STRING) WITH (KAFKA_TOPIC='here', FORMAT='JSON', PARTITIONS=3);
+----
+! 40001 1:88 A Kafka topic with the name 'here' already exists, with different partition/replica configuration than required. KSQL expects 3 partitions (topic has 2).
+
+CREATE STREAM s (id INT KEY, v STRING) WITH (KAFKA_TOPIC='absent', VALUE_FORMAT='JSON');
+----
+! 40001 1:46 Topic 'absent' does not exist. If you want to create a new topic for the stream/table please re-run the statement providing the required 'PARTITIONS' configuration in the WITH clause (and optionally 'REPLICAS'). For example: ... WITH (KAFKA_TOPIC='absent', PARTITIONS=4, ...)
+
+# Key columns come first, wherever they were written.
+CREATE STREAM s (v STRING, id INT KEY) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+STREAM S: `ID` INTEGER KEY, `V` STRING
+topic here x 2, KAFKA → JSON
+
+# A stream needs no key; its key format is NONE then.
+CREATE STREAM s (v STRING) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+STREAM S: `V` STRING
+topic here x 2, NONE → JSON
+
+CREATE TABLE t (v STRING) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:14 Tables require a PRIMARY KEY. Please define the PRIMARY KEY.
+
+CREATE TABLE t (id INT KEY, v STRING) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:17 Line: 1, Col: 17: Column `ID` is a 'KEY' column: please use 'PRIMARY KEY' for tables.
+
+CREATE STREAM s (id INT PRIMARY KEY, v STRING) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:18 Line: 1, Col: 18: Column `ID` is a 'PRIMARY KEY' column: please use 'KEY' for streams.
+
+CREATE STREAM s (id INT KEY, at BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', TIMESTAMP='at');
+----
+STREAM S: `ID` INTEGER KEY, `AT` BIGINT
+topic here x 2, KAFKA → JSON
+time from AT
+
+CREATE STREAM s (id INT KEY, at STRING) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', TIMESTAMP='at', TIMESTAMP_FORMAT='yyyy-MM-dd');
+----
+STREAM S: `ID` INTEGER KEY, `AT` STRING
+topic here x 2, KAFKA → JSON
+time from AT yyyy-MM-dd
+
+CREATE STREAM s (id INT KEY, at STRING) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', TIMESTAMP='at');
+----
+! 40001 1:88 Timestamp column, `AT`, should be LONG(INT64), TIMESTAMP, or a String with a timestamp_format specified.
+
+CREATE STREAM s (id INT KEY, at BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', TIMESTAMP='ta');
+----
+! 40001 1:88 The TIMESTAMP column set in the WITH clause does not exist in the schema: 'TA'
+
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', WRAP_SINGLE_VALUE=false);
+----
+STREAM S: `ID` INTEGER KEY, `V` INTEGER
+topic here x 2, KAFKA → JSON
+single value not wrapped
+
+CREATE STREAM s (id INT KEY, v INT, w INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', WRAP_SINGLE_VALUE=false);
+----
+! 40001 1:91 'WRAP_SINGLE_VALUE' is only valid for single-field value schemas
+
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='DELIMITED', WRAP_SINGLE_VALUE=true);
+----
+! 40001 1:89 Format 'DELIMITED' does not support 'WRAP_SINGLE_VALUE' set to 'true'.
+
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', KAFKA_TOPIK='x');
+----
+! 40001 1:84 Invalid config variable(s) in the WITH clause: KAFKA_TOPIK
+!   Did you mean KAFKA_TOPIC?
+
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here');
+----
+! 40001 1:15 Statement is missing the 'VALUE_FORMAT' property from the WITH clause. Either provide one or set a default via the 'ksql.persistence.default.format.value' config.
+
+CREATE STREAM s (id INT KEY, v INT) WITH (VALUE_FORMAT='JSON');
+----
+! 40001 1:15 Missing required property "KAFKA_TOPIC" which has no default value.
+
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='AVRO');
+----
+! 40001 1:63 Format AVRO is not supported: Standpipe has no schema registry. It reads and writes JSON, DELIMITED, KAFKA, NONE.
+
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSNO');
+----
+! 40001 1:63 Unknown format: JSNO
+!   Did you mean JSON?
+
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', FORMAT='JSON', KEY_FORMAT='KAFKA');
+----
+! 40001 1:78 Cannot supply both 'KEY_FORMAT' and 'FORMAT' properties, as 'FORMAT' sets both key and value formats.
+
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', PARTITIONS='many');
+----
+! 40001 1:95 Invalid config variable in the WITH clause: PARTITIONS must be of type INTEGER, got 'many'
+
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', PARTITIONS=0);
+----
+! 40001 1:84 Invalid number of partitions in WITH clause: 0
+
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='DELIMITED', VALUE_DELIMITER='ab');
+----
+! 40001 1:89 Invalid delimiter value: 'ab'. Delimiter must be a single character or TAB,SPACE.
+
+CREATE STREAM s (a INT KEY, b INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:15 Key format does not support schema.
+!   format: KAFKA
+!   schema: Persistence{columns=[`A` INTEGER KEY, `B` INTEGER KEY], features=[]}
+!   reason: The 'KAFKA' format only supports a single field. Got: [`A` INTEGER KEY, `B` INTEGER KEY]
+
+CREATE STREAM s (a BOOLEAN KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:15 Key format does not support schema.
+!   format: KAFKA
+!   schema: Persistence{columns=[`A` BOOLEAN KEY], features=[]}
+!   reason: The 'KAFKA' format does not support type 'BOOLEAN'
+
+CREATE STREAM s (a INT KEY, v ARRAY<INT>) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='DELIMITED');
+----
+! 40001 1:15 Value format does not support schema.
+!   format: DELIMITED
+!   schema: Persistence{columns=[`V` ARRAY<INTEGER>], features=[]}
+!   reason: The 'DELIMITED' format does not support type 'ARRAY', column: `V`
+
+CREATE STREAM s (a INT KEY, v MAP<INT, INT>) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:15 Value format does not support schema.
+!   format: JSON
+!   schema: Persistence{columns=[`V` MAP<INTEGER, INTEGER>], features=[]}
+!   reason: JSON only supports MAP types with STRING keys
+
+CREATE STREAM s (a MAP<STRING, INT> KEY, v INT) WITH (KAFKA_TOPIC='here', FORMAT='JSON');
+----
+! 40001 1:15 Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior due to inconsistent serialization. Key column name: `A`. Column type: MAP<STRING, INTEGER>. See https://github.com/confluentinc/ksql/issues/6621 for more.
+
+CREATE STREAM s (a INT KEY, v INT, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:15 Duplicate value columns found in schema: `V` INTEGER
+
+CREATE STREAM s (a INT KEY, rowtime BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:29 'ROWTIME' is a reserved column name. You cannot use it as a name for a column.
+
+# Our own columns in Spark begin so.
+CREATE STREAM s (a INT KEY, __order BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:29 '__ORDER': names that begin with __ or hold ${ are reserved.
+
+CREATE STREAM s (a INT KEY, v STRNG) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:29 Cannot resolve unknown type: STRNG
+!   Did you mean STRING?
+
+CREATE STREAM s (a INT KEY, v DECIMAL(39, 1)) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:29 DECIMAL(39, 1): precision must be 1..38, scale 0..precision.
+
+CREATE STREAM flights (a INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:15 Cannot add stream 'FLIGHTS': A stream with the same name already exists
+
+CREATE OR REPLACE STREAM flights (a INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:26 CREATE OR REPLACE of an existing stream is not supported yet.
+
+CREATE STREAM IF NOT EXISTS flights (a INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+STREAM FLIGHTS: `A` INTEGER KEY, `V` INTEGER
+topic here x 2, KAFKA → JSON
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:21 CREATE SOURCE TABLE is not supported yet.
+
+CREATE STREAM s (a INT KEY, h BYTES HEADER('k')) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:29 A HEADERS column is not supported yet.

@@ -1,0 +1,291 @@
+SELECT * FROM by_tail WHERE tail = 'N1';
+----
+BY_TAIL [('N1',)] → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+
+SELECT * FROM by_tail WHERE 'N1' = tail;
+----
+BY_TAIL [('N1',)] → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+
+# The article asks for ROWKEY, which names the single key column.
+SELECT * FROM by_tail WHERE rowkey = 'N1';
+----
+BY_TAIL [('N1',)] → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+
+SELECT n, rowkey, rowtime, tail AS t FROM by_tail x WHERE x.tail = 'it''s';
+----
+BY_TAIL [("it's",)] → (1, 0, 3, 0)
+`N` BIGINT, `ROWKEY` STRING KEY, `ROWTIME` BIGINT, `T` STRING KEY
+
+SELECT tail, n, worst FROM by_tail WHERE tail IN ('a', 'b', 'a') LIMIT 10;
+----
+BY_TAIL [('a',), ('b',)] → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+limit 10
+
+SELECT n, worst, tail FROM by_tail WHERE tail IN ('a', 'b', 'c') AND tail IN ('c', 'a');
+----
+BY_TAIL [('a',), ('c',)] → (1, 2, 0)
+`N` BIGINT, `WORST` DOUBLE, `TAIL` STRING KEY
+
+# A key takes what widens to its type, nothing else.
+SELECT * FROM by_seats WHERE seats = 12;
+----
+BY_SEATS [(12,)] → *
+`SEATS` INTEGER KEY, `N` BIGINT
+
+SELECT * FROM by_seats WHERE seats = -12;
+----
+BY_SEATS [(-12,)] → *
+`SEATS` INTEGER KEY, `N` BIGINT
+
+SELECT * FROM by_seats WHERE seats = '12';
+----
+! 40001 1:30 Error in WHERE expression: Cannot compare SEATS (INTEGER) to '12' (STRING) with EQUAL.
+!   Statement: (SEATS = '12')
+
+SELECT * FROM by_seats WHERE seats IN (1, '12');
+----
+! 40001 1:43 '12' can not be converted to the type of the key column: SEATS INTEGER KEY See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_seats WHERE seats = 3000000000;
+----
+! 40001 1:38 '3000000000' can not be converted to the type of the key column: SEATS INTEGER KEY See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_seats WHERE seats = NULL;
+----
+! 40001 1:30 Comparison with NULL not supported: INTEGER = NULL
+
+SELECT * FROM by_seats WHERE seats IN (1, NULL);
+----
+! 40001 1:43 Primary key columns can not be NULL: null See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_fare WHERE fare IN (5, 5.1);
+----
+BY_FARE [(Decimal('5.00'),), (Decimal('5.10'),)] → *
+`FARE` DECIMAL(6, 2) KEY, `N` BIGINT
+
+SELECT * FROM by_fare WHERE fare = 5.123;
+----
+! 40001 1:36 '5.123' can not be converted to the type of the key column: FARE DECIMAL(6, 2) KEY See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_fare WHERE fare = CAST('7.5' AS DECIMAL(6, 2));
+----
+BY_FARE [(Decimal('7.50'),)] → *
+`FARE` DECIMAL(6, 2) KEY, `N` BIGINT
+
+# Every column of the key must be given.
+SELECT * FROM by_two WHERE carrier = 'UA' AND seats IN (1, 2);
+----
+BY_TWO [('UA', 1), ('UA', 2)] → *
+`CARRIER` STRING KEY, `SEATS` INTEGER KEY, `N` BIGINT
+
+SELECT * FROM by_two WHERE seats = 1;
+----
+! 40001 1:28 Multi-column sources must specify every key in the WHERE clause. Specified: [`SEATS`] Expected: [`CARRIER`, `SEATS`] See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_two WHERE rowkey = 1;
+----
+! 40001 1:28 Line: 1, Col: 28: WHERE column 'ROWKEY' cannot be resolved.
+
+# Window bounds: numbers or text, inclusive in the plan.
+SELECT * FROM by_day WHERE carrier = 'UA';
+----
+BY_DAY [('UA',)] → *
+`CARRIER` STRING KEY, `WINDOWSTART` BIGINT KEY, `WINDOWEND` BIGINT KEY, `N` BIGINT
+
+SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART = 1000;
+----
+BY_DAY [('UA',)] → *
+`CARRIER` STRING KEY, `WINDOWSTART` BIGINT KEY, `WINDOWEND` BIGINT KEY, `N` BIGINT
+window_start_low=1000 window_start_high=1000
+
+SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART >= '2013-01-01' AND WINDOWEND < '2013-02-01T00:00:00.000';
+----
+BY_DAY [('UA',)] → *
+`CARRIER` STRING KEY, `WINDOWSTART` BIGINT KEY, `WINDOWEND` BIGINT KEY, `N` BIGINT
+window_start_low=1356998400000 window_end_high=1359676799999
+
+SELECT * FROM by_day WHERE carrier = 'UA' AND 10 < WINDOWSTART AND 20 >= WINDOWSTART;
+----
+BY_DAY [('UA',)] → *
+`CARRIER` STRING KEY, `WINDOWSTART` BIGINT KEY, `WINDOWEND` BIGINT KEY, `N` BIGINT
+window_start_low=11 window_start_high=20
+
+SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART BETWEEN 10 AND 20;
+----
+BY_DAY [('UA',)] → *
+`CARRIER` STRING KEY, `WINDOWSTART` BIGINT KEY, `WINDOWEND` BIGINT KEY, `N` BIGINT
+window_start_low=10 window_start_high=20
+
+SELECT WINDOWSTART AS ws, n FROM by_day WHERE carrier = 'UA';
+----
+BY_DAY [('UA',)] → (1, 3)
+`WS` BIGINT KEY, `N` BIGINT
+
+SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART > 1 AND WINDOWSTART >= 2;
+----
+! 40001 1:67 Duplicate WINDOWSTART bounds on: > and >=. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART <> 1;
+----
+! 40001 1:47 Unsupported WINDOWSTART bounds: (WINDOWSTART <> 1). WINDOWSTART takes =, <, <=, > and >=. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART > 'yesterday';
+----
+! 40001 1:61 Failed to parse datetime: yesterday See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART > 1.5;
+----
+! 40001 1:61 Window bounds must resolve to an INT, BIGINT, or STRING containing a datetime. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_day WHERE WINDOWSTART > 1;
+----
+! 40001 1:28 WHERE clause missing key column for disjunct: (WINDOWSTART > 1). Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_tail WHERE tail = 'N1' AND WINDOWSTART = 1;
+----
+! 40001 1:45 Line: 1, Col: 45: WHERE column 'WINDOWSTART' cannot be resolved.
+
+# What ksqlDB would answer by a scan is refused in its words.
+SELECT * FROM by_tail;
+----
+! 40001 1:1 Missing WHERE clause. Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_tail WHERE n = 5;
+----
+! 40001 1:29 WHERE clause missing key column for disjunct: (N = 5). Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_tail WHERE tail > 'a';
+----
+! 40001 1:29 Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_tail WHERE tail >= 'a' AND tail <= 'b';
+----
+! 40001 1:29 A comparison condition on the key column cannot be combined with other comparisons such as an IN predicate. Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_tail WHERE tail <> 'a';
+----
+! 40001 1:29 Bound on key columns '[`TAIL` STRING KEY]' must currently be '='.  See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_seats WHERE seats + 10 = 20;
+----
+! 40001 1:30 A comparison must directly reference a key column. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_seats WHERE seats = n - 1;
+----
+! 40001 1:38 A comparison must be between a key column and a resolvable expression. Got: (N - 1) See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_seats WHERE seats IN (1, n + 1);
+----
+! 40001 1:43 A comparison must be between a key column and a resolvable expression. Got: (N + 1) See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_seats WHERE seats = 1 OR seats = 2;
+----
+! 40001 1:30 OR in a pull query is not supported yet.
+
+SELECT * FROM by_seats WHERE seats = 1 AND n > 2;
+----
+! 40001 1:44 The condition (N > 2), which is on neither key columns nor window bounds, is not supported yet.
+
+SELECT * FROM by_tail WHERE tail LIKE 'a%';
+----
+! 40001 1:29 WHERE clause missing key column for disjunct: (TAIL LIKE 'a%'). Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+# Names.
+SELECT * FROM by_tale WHERE tail = 'a';
+----
+! 40001 1:15 Line: 1, Col: 15: Source `BY_TALE` does not exist.
+!   Did you mean BY_TAIL?
+
+SELECT * FROM by_tail WHERE tial = 'a';
+----
+! 40001 1:29 Line: 1, Col: 29: WHERE column 'TIAL' cannot be resolved.
+!   Did you mean TAIL?
+
+SELECT m FROM by_tail WHERE tail = 'a';
+----
+! 40001 1:8 Line: 1, Col: 8: SELECT column 'M' cannot be resolved.
+
+SELECT n, n FROM by_tail WHERE tail = 'a';
+----
+! 40001 1:1 Duplicate value columns found in schema: `N` BIGINT
+
+SELECT rowoffset FROM by_tail WHERE tail = 'a';
+----
+! 40001 1:8 Pull queries don't support the following columns in SELECT clauses: `ROWOFFSET`. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_tail WHERE tail = 'a' AND rowpartition = 1;
+----
+! 40001 1:44 Pull queries don't support the following columns in WHERE clauses: `ROWPARTITION`. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT x.* FROM by_tail WHERE tail = 'a';
+----
+! 40001 1:8 'X' is not a valid stream/table name or alias.
+
+SELECT n + 1 FROM by_tail WHERE tail = 'a';
+----
+! 40001 1:8 The expression (N + 1) in a pull query is not supported yet.
+
+# Clauses.
+SELECT * FROM by_tail WHERE tail = 'a' LIMIT 0;
+----
+BY_TAIL [('a',)] → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+limit 0
+
+SELECT * FROM by_tail WHERE tail = 'a' LIMIT -1;
+----
+! 40001 1:47 Pull queries don't support negative integers in the LIMIT clause. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_tail WHERE tail = 'a' LIMIT 2.5;
+----
+! 40001 1:46 Failed to prepare statement: Value must be integer for command: LIMIT
+
+SELECT * FROM by_tail WHERE tail = 'a' GROUP BY tail;
+----
+! 40001 1:1 Pull queries don't support GROUP BY clauses. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_tail a JOIN planes p ON a.tail = p.tail WHERE a.tail = 'a';
+----
+! 40001 1:1 Pull queries don't support JOIN clauses. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_tail WHERE tail = 'a' EMIT CHANGES;
+----
+! 40001 1:1 A push query (EMIT CHANGES) is not supported yet.
+
+# A table without a query keeps no replicas.
+SELECT * FROM planes WHERE tail = 'a';
+----
+! 40001 1:15 The `PLANES` table isn't queryable. To derive a queryable table, you can do 'CREATE TABLE QUERYABLE_PLANES AS SELECT * FROM PLANES'. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM flights;
+----
+! 40001 1:15 A pull query on a stream is not supported yet.

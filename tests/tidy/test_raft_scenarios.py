@@ -1,0 +1,62 @@
+"""Every behaviour of raft_scenarios.json is named by a test, or is not adopted for a reason."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SHARED = Path(os.environ.get("STANDPIPE_SHARED", ROOT.parent / "shared"))
+NOT_ADOPTED = ROOT / "docs" / "quorum-not-adopted.md"
+NOT_ADOPTED_MAX = 45
+ID = r"\b[A-Z]{2}-\d\d\b"
+
+
+def known() -> list[str]:
+    path = SHARED / "quorum" / "raft_scenarios.json"
+    if not SHARED.is_dir():
+        pytest.skip(f"no shared directory at {SHARED}")
+    return [scenario["id"] for scenario in json.loads(path.read_text())["scenarios"]]
+
+
+def covered() -> dict[str, set[str]]:
+    """Which files name each id, by `@covers(…)` or by a transcript's `# covers` line."""
+    named: dict[str, set[str]] = {}
+    for folder in ("tests/unit", "tests/sim", "tests/contract", "tests/chaos"):
+        for path in (ROOT / folder).rglob("test_*.py"):
+            for call in re.findall(r"@covers\((.*?)\)\n", path.read_text(), re.DOTALL):
+                for one in re.findall(ID, call):
+                    named.setdefault(one, set()).add(path.name)
+    for path in (ROOT / "tests/transcripts").glob("*.txt"):
+        for line in re.findall(r"^# covers (.*)$", path.read_text(), re.MULTILINE):
+            for one in re.findall(ID, line):
+                named.setdefault(one, set()).add(path.name)
+    return named
+
+
+def not_adopted() -> dict[str, str]:
+    """id → reason, from the lines `| id | what | reason |`."""
+    rows = re.findall(rf"^\| ({ID}) \|[^|]*\| ([^|]+) \|$", NOT_ADOPTED.read_text(), re.MULTILINE)
+    return dict(rows)
+
+
+def test_every_scenario_has_a_test_or_a_reason() -> None:
+    accounted = {*covered(), *not_adopted()}
+    assert [one for one in known() if one not in accounted] == []
+
+
+def test_nothing_is_both_covered_and_not_adopted() -> None:
+    assert sorted(set(covered()) & set(not_adopted())) == []
+
+
+def test_names_are_real() -> None:
+    names = set(known())
+    assert sorted((set(covered()) | set(not_adopted())) - names) == []
+
+
+def test_few_are_not_adopted_and_each_says_why() -> None:
+    reasons = not_adopted()
+    assert len(reasons) <= NOT_ADOPTED_MAX
+    assert [one for one, why in reasons.items() if len(why.split()) < 5] == []

@@ -1,0 +1,228 @@
+"""Both ways through the protocol, in one process: order, pieces, and bytes that nobody meant."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from standpipe.adapters.http_server import (
+    HEAD_BYTES_MAX,
+    REMEMBERED_HEADS_MAX,
+    Headers,
+    Listener,
+    bind,
+    read_body,
+    serve,
+)
+from standpipe.errors import BodyTooLarge, PortInUse, StandpipeError
+
+
+class Echo:
+    """Answers with its body and the way that it took; bodies of `slow` refuse the quick way."""
+
+    def __init__(self) -> None:
+        self.classified = 0
+
+    def classify(self, path: bytes, headers: Headers) -> object | None:
+        self.classified += 1
+        return path if path.startswith(b"/quick") else None
+
+    def answer(self, token: Any, body: bytes) -> bytes | None:
+        if body.startswith(b"slow"):
+            return None
+        return b"HTTP/1.1 200 OK\r\nway: quick\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+
+    async def application(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            body, status = await read_body(scope["headers"], receive, 100_000), 200
+        except StandpipeError as error:
+            body, status = error.message.encode(), error.status
+        if body.startswith(b"slow"):
+            await asyncio.sleep(0.002)
+        headers = [(b"way", b"ordinary"), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def message(body: bytes, path: str = "/quick", extra: str = "") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\n{extra}content-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def reply(reader: asyncio.StreamReader) -> tuple[str, bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    length = re.search(r"content-length: (\d+)", head)
+    assert length is not None
+    way = re.search(r"way: (\w+)", head)
+    return way[1] if way else head.split()[1], await reader.readexactly(int(length[1]))
+
+
+Connect = Callable[[], Awaitable[Client]]
+
+
+def with_server(story: Callable[[Connect, Listener], Awaitable[None]]) -> None:
+    async def run() -> None:
+        echo, stop = Echo(), asyncio.Event()
+        listener = Listener(socket=bind("127.0.0.1", 0), application=echo.application, quick=echo)
+        host, port = listener.socket.getsockname()
+        server = asyncio.create_task(serve([listener], stop, 1.0))
+        clients: list[Client] = []
+
+        async def connect() -> Client:
+            clients.append(await asyncio.open_connection(host, port))
+            return clients[-1]
+
+        try:
+            async with asyncio.timeout(20):
+                await story(connect, listener)
+        finally:
+            for _, writer in clients:
+                writer.close()
+            stop.set()
+            await server
+
+    asyncio.run(run())
+
+
+def test_a_head_is_remembered_and_shared() -> None:
+    async def story(connect: Connect, listener: Listener) -> None:
+        ways: list[str] = []
+        for _ in range(2):
+            reader, writer = await connect()
+            for _ in range(2):
+                writer.write(message(b"abc"))
+                ways.append((await reply(reader))[0])
+        assert ways == ["ordinary", "quick", "quick", "quick"]
+        assert len(listener.heads) == 1
+
+    with_server(story)
+
+
+@pytest.mark.parametrize(
+    ("extra", "path", "remembered", "why"),
+    [
+        ("", "/quick", True, "plain"),
+        ("connection: keep-alive\r\n", "/quick", True, "says what holds anyway"),
+        ("Connection: Keep-Alive\r\n", "/quick", True, "in any case"),
+        ("connection: close\r\n", "/quick", False, "reaches beyond the message"),
+        ("expect: 100-continue\r\n", "/quick", False, "wants an answer in between"),
+        ("content-length: 3\r\n", "/quick", False, "two lengths"),
+        ("transfer-encoding: identity\r\n", "/quick", False, "another framing"),
+        ("", "/other", False, "not for the quick way"),
+    ],
+)
+def test_which_heads_are_remembered(extra: str, path: str, remembered: bool, why: str) -> None:
+    async def story(connect: Connect, listener: Listener) -> None:
+        reader, writer = await connect()
+        writer.write(message(b"abc", path, extra))
+        await reader.read(1)
+        assert bool(listener.heads) is remembered, why
+
+    with_server(story)
+
+
+def test_memory_of_heads_is_bounded() -> None:
+    async def story(connect: Connect, listener: Listener) -> None:
+        reader, writer = await connect()
+        for number in range(REMEMBERED_HEADS_MAX + 5):
+            writer.write(message(b"abc", extra=f"x: {number}\r\n"))
+            await reply(reader)
+        assert len(listener.heads) == 5
+
+    with_server(story)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_order_holds_for_any_mix_in_any_pieces(seed: int) -> None:
+    """Quick, slow and ordinary messages, pipelined over one connection, cut anywhere."""
+    draw = random.Random(seed)
+    bodies = [
+        (draw.choice([b"", b"slow", b"q"]) + b"%d" % number, draw.choice(["/quick", "/other"]))
+        for number in range(draw.randrange(1, 25))
+    ]
+    data = b"".join(message(body, path) for body, path in bodies)
+
+    async def story(connect: Connect, listener: Listener) -> None:
+        reader, writer = await connect()
+        writer.write(message(b"0"))  # the head of one-byte bodies is known from here on
+        await reply(reader)
+        at = 0
+        while at < len(data):
+            end = at + draw.choice([1, 30, 200, 5000])
+            writer.write(data[at:end])
+            await asyncio.sleep(0)
+            at = end
+        for body, _ in bodies:
+            assert (await reply(reader))[1] == body
+
+    with_server(story)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.binary(max_size=80), max_size=6))
+def test_any_bytes_end_in_an_answer_or_a_closed_connection(pieces: list[bytes]) -> None:
+    async def story(connect: Connect, listener: Listener) -> None:
+        _, writer = await connect()
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0)
+        other_reader, other = await connect()
+        other.write(message(b"still here"))
+        assert (await reply(other_reader))[1] == b"still here"
+
+    with_server(story)
+
+
+def test_endless_head() -> None:
+    async def story(connect: Connect, listener: Listener) -> None:
+        reader, writer = await connect()
+        writer.write(b"POST /quick HTTP/1.1\r\nx: ")
+        for _ in range(HEAD_BYTES_MAX // 1000 + 2):
+            writer.write(b"y" * 1000)
+            await asyncio.sleep(0.001)
+        assert (await reply(reader))[0] == "431"
+
+    with_server(story)
+
+
+def test_large_body() -> None:
+    async def story(connect: Connect, listener: Listener) -> None:
+        reader, writer = await connect()
+        writer.write(message(b"x" * 100_001))
+        assert b"exceeds 100000 bytes" in (await reply(reader))[1]
+
+    with_server(story)
+
+
+def test_body_limit_is_exact() -> None:
+    async def at(size: int) -> int:
+        async def receive() -> dict[str, object]:
+            return {"type": "http.request", "body": b"x" * size, "more_body": False}
+
+        return len(await read_body([], receive, 10))
+
+    assert asyncio.run(at(10)) == 10
+    with pytest.raises(BodyTooLarge):
+        asyncio.run(at(11))
+
+
+def test_port_in_use() -> None:
+    taken = bind("127.0.0.1", 0)
+    try:
+        shared = bind("127.0.0.1", taken.getsockname()[1])  # workers share a port
+        shared.close()
+    finally:
+        taken.close()
+    with pytest.raises(PortInUse):
+        bind("192.0.2.1", 1)  # an address that is not ours

@@ -1,0 +1,256 @@
+"""The storage rules, with real processes: kill -9, a growing map under readers, strangers."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import lmdb
+import msgspec
+import pytest
+
+from standpipe.adapters import lmdb_store
+from standpipe.adapters.lmdb_store import (
+    PinWatch,
+    StoreFailure,
+    StoreReader,
+    StoreWriter,
+    Strays,
+    store_path,
+)
+from standpipe.data.positions import StoreIdentity, StoreMeta
+from standpipe.errors import DataDirectoryRefused, NotReady
+from standpipe.model import Offset
+
+IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
+KILLS = int(os.environ.get("STANDPIPE_STORE_KILLS", "20"))
+
+#: Writes transaction n: keys 0..n mod 50 all get the value n, and the position is n. Says which.
+WRITER = """
+import sys
+from pathlib import Path
+from standpipe.adapters.lmdb_store import StoreWriter
+from standpipe.data.positions import StoreIdentity, StoreMeta
+from standpipe.model import Offset
+identity = StoreIdentity(table_id="t", generation=1, partition=0)
+store = StoreWriter(Path(sys.argv[1]), identity, map_bytes=64 * 1024)
+position = store.meta().position
+while True:
+    position += 1
+    rows = [(b"%08d" % n, b"%012d" % position * 20) for n in range(50)]
+    store.apply(rows, [], StoreMeta(identity=identity, position=Offset(position)))
+    if position % 20 == 0:
+        print(position, flush=True)
+"""
+
+#: Reads for ever what WRITER writes, in one view; ends with 1 if rows and meta ever differ.
+READER = """
+import sys
+from pathlib import Path
+from standpipe.adapters.lmdb_store import StoreReader
+reader, seen = StoreReader(Path(sys.argv[1])), 0
+while seen < int(sys.argv[2]):
+    with reader.view() as view:
+        values = {value for _, value in view.scan(b"", b"\\xff", 1000)}
+    assert len(values) == 1, values
+    assert len(reader.get(b"%08d" % 7)) >= 240
+    seen = reader.meta().position
+"""
+
+
+def meta(position: int = 0) -> StoreMeta:
+    return StoreMeta(identity=IDENTITY, position=Offset(position))
+
+
+def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.timeout(300)
+def test_kill_9_at_random_moments(tmp_path: Path) -> None:
+    """The store opens every time, its position equals its rows, and nothing goes back."""
+    chance, before = random.Random(9), 0
+    for _ in range(KILLS):
+        writer = start(WRITER, tmp_path / "s")
+        assert writer.stdout is not None
+        said = int(writer.stdout.readline())
+        time.sleep(chance.random() / 20)
+        kill(writer)
+        store = StoreWriter(tmp_path / "s", IDENTITY)
+        assert not store.was_closed_cleanly
+        assert store.rows() == 50
+        position = store.meta().position
+        store.abandon()
+        reader = StoreReader(tmp_path / "s")
+        values = {value for _, value in reader.scan(b"", b"\xff", 100)}
+        reader.close()
+        assert values == {b"%012d" % position * 20}
+        assert position >= said > before
+        before = position
+
+
+@pytest.mark.timeout(60)
+def test_the_map_grows_under_readers(tmp_path: Path) -> None:
+    """From 64 KiB to over 1 MiB while two processes read: no error, no mixture of batches."""
+    path = tmp_path / "s"
+    store = StoreWriter(path, IDENTITY, map_bytes=64 * 1024)
+    small = [(b"%08d" % n, b"%012d" % 0 * 20) for n in range(50)]
+    store.apply(small, [], meta(0))
+    last = 60
+    readers = [start(READER, path, last) for _ in range(2)]
+    for position in range(1, last + 1):
+        rows = [(b"%08d" % n, b"%012d" % position * (20 + 5 * position)) for n in range(50)]
+        store.apply(rows, [], meta(position))
+        time.sleep(0.01)
+    assert [reader.wait(timeout=30) for reader in readers] == [0, 0]
+    assert (path / "data.mdb").stat().st_size > 1024 * 1024
+    store.close()
+
+
+def test_a_store_closed_in_order_says_so_once(tmp_path: Path) -> None:
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    assert not store.was_closed_cleanly
+    store.close()
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    assert store.was_closed_cleanly
+    store.abandon()
+    assert not StoreWriter(tmp_path / "s", IDENTITY).was_closed_cleanly
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        StoreIdentity(table_id="u", generation=1, partition=0),
+        StoreIdentity(table_id="t", generation=2, partition=0),
+        StoreIdentity(table_id="t", generation=1, partition=1),
+    ],
+)
+def test_a_store_of_somebody_else_is_refused(tmp_path: Path, other: StoreIdentity) -> None:
+    store = StoreWriter(tmp_path / "s", other)
+    store.apply([], [], StoreMeta(identity=other))
+    store.close()
+    with pytest.raises(DataDirectoryRefused, match="holds"):
+        StoreWriter(tmp_path / "s", IDENTITY)
+    StoreWriter(tmp_path / "s", other).close()
+
+
+def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
+    newer = msgspec.structs.replace(IDENTITY, format=99)
+    store = StoreWriter(tmp_path / "s", newer)
+    store.apply([], [], StoreMeta(identity=newer))
+    store.close()
+    with pytest.raises(DataDirectoryRefused, match="format 99"):
+        StoreWriter(tmp_path / "s", IDENTITY)
+
+
+def test_directories_are_private(tmp_path: Path) -> None:
+    path = store_path(tmp_path, IDENTITY)
+    assert path == tmp_path / "t-1" / "0"
+    path.mkdir(parents=True, mode=0o777)
+    StoreWriter(path, IDENTITY).close()
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert (path / "data.mdb").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("damage", [b"not lmdb" * 2048, b""])
+def test_a_file_that_is_no_store_is_a_failure_not_a_crash(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "data.mdb").write_bytes(damage)
+    if damage:
+        with pytest.raises(StoreFailure) as caught:
+            StoreWriter(tmp_path, IDENTITY)
+        assert caught.value.is_damaged
+    with pytest.raises(NotReady):
+        StoreReader(tmp_path).get(b"a")
+
+
+def test_a_failed_transaction_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    store.apply([(b"a", b"1")], [], meta(1))
+    with pytest.raises(StoreFailure) as caught:
+        store.apply([(b"a", b"2"), (b"x" * 600, b"too long a key")], [], meta(2))
+    assert not caught.value.is_damaged
+    assert (store.meta().position, store.rows()) == (1, 1)
+    store.close()
+    assert StoreReader(tmp_path / "s").get(b"a") == b"1"
+
+
+def test_a_store_that_was_made_anew_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "t-1" / "0"
+    old = StoreWriter(path, IDENTITY)
+    old.apply([(b"a", b"old")], [], meta(1))
+    old.close()
+    reader = StoreReader(path)
+    assert reader.get(b"a") == b"old"
+    lmdb_store.retire(path, now_ms=1000)
+    script = WRITER.replace("while True", "for _ in range(1)")
+    assert start(script, path).wait(timeout=30) == 0
+    time.sleep(StoreReader.CHECK_SECONDS)
+    assert reader.get(b"a") is None
+    assert reader.meta().position == 1
+
+
+def test_readers_that_died_are_forgotten_and_those_that_pin_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    store = StoreWriter(path, IDENTITY)
+    store.apply([(b"a", b"1")], [], meta(1))
+    pinning = f"""
+from pathlib import Path
+from standpipe.adapters.lmdb_store import StoreReader
+import time
+with StoreReader(Path({str(path)!r})).view():
+    print("reading", flush=True)
+    time.sleep(60)
+"""
+    reader = start(pinning)
+    assert reader.stdout is not None
+    reader.stdout.readline()
+    watch = PinWatch()
+    assert watch.look([store], 0, 2000) == set(), "it reads the newest transaction"
+    store.apply([(b"a", b"2")], [], meta(2))
+    assert watch.look([store], 1000, 2000) == set()
+    assert watch.look([store], 3000, 2000) == set(), "2 s: the boundary"
+    assert watch.look([store], 3001, 2000) == {reader.pid}
+    kill(reader)
+    assert watch.look([store], 9000, 2000) == set()
+    store.close()
+
+
+def test_strays_are_moved_aside_and_then_deleted(tmp_path: Path) -> None:
+    wanted, stray = tmp_path / "t-1" / "0", tmp_path / "t-1" / "1"
+    for path in (wanted, stray):
+        path.mkdir(parents=True)
+    strays = Strays(tmp_path, delay_ms=100)
+    strays.clear(set(), 0)
+    strays.clear(set(), 1000)
+    assert stray.exists(), "an empty map takes nothing away"
+    strays.clear({wanted}, 1000)
+    strays.clear({wanted}, 1100)
+    assert stray.exists(), "100 ms: the boundary"
+    strays.clear({wanted}, 1101)
+    assert [path.name for path in (tmp_path / "t-1").iterdir() if path != wanted] == [
+        "1.retired-1101"
+    ]
+    strays.clear({wanted}, 1201)
+    assert [*(tmp_path / "t-1").iterdir()] == [wanted]
+
+
+def test_an_lmdb_that_copies_what_it_answers(tmp_path: Path) -> None:
+    """`get` must never hand out memory of the map: it is only valid inside a transaction."""
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    store.apply([(b"a", b"1" * 100)], [], meta(1))
+    store.close()
+    reader = StoreReader(tmp_path / "s")
+    assert type(reader.get(b"a")) is bytes
+    assert [type(value) for _, value in reader.scan(b"", b"b", 1)] == [bytes]
+    assert lmdb.version() >= (0, 9)

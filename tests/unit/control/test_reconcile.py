@@ -1,0 +1,220 @@
+"""Orders that bring Kafka and the assignment to what the catalog wants."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from standpipe.control.catalog import EMPTY, Catalog, TopicWish, apply
+from standpipe.control.reconcile import (
+    TABLE_CONFIG,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    ForgetTopic,
+    ObservedTopic,
+    Order,
+    ReportTopic,
+    assignment_due,
+    concerned_topics,
+    topic_orders,
+    wanted_topics,
+)
+from standpipe.model import Column, LogIndex, NodeId, NodeInfo, Source
+
+ID = "default_"
+TABLE = TopicWish(name="T", partitions=4, kind="TABLE")
+SOURCE = TopicWish(name="s", partitions=2, kind="SOURCE")
+KEPT = TopicWish(name="k", partitions=2, kind="SOURCE", retention_ms=60_000)
+
+
+def wanting(*wishes: TopicWish, doomed: tuple[str, ...] = ()) -> Catalog:
+    topics = {wish.name: wish for wish in wishes}
+    return msgspec.structs.replace(EMPTY, topics=topics, doomed_topics=doomed)
+
+
+def there(catalog: Catalog, **more: ObservedTopic) -> dict[str, ObservedTopic]:
+    """Kafka as the catalog wants it."""
+    wanted = wanted_topics(catalog, ID)
+    return {t.name: ObservedTopic(t.partitions, t.config) for t in wanted} | more
+
+
+def table_topic(key: str, value: str) -> ObservedTopic:
+    """T as it is wanted, but for one key."""
+    return ObservedTopic(4, {**TABLE_CONFIG, key: value})
+
+
+OWN = there(EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "observed", "orders", "why"),
+    [
+        (EMPTY, OWN, [], "all is there"),
+        (
+            EMPTY,
+            {},
+            [
+                CreateTopic("default__progress", 1, {"cleanup.policy": "compact"}),
+                CreateTopic(
+                    "default_ksql_processing_log",
+                    1,
+                    {"cleanup.policy": "delete", "retention.ms": "604800000"},
+                ),
+            ],
+            "a new cluster has its own two topics",
+        ),
+        (
+            wanting(TABLE),
+            OWN,
+            [
+                CreateTopic(
+                    "T",
+                    4,
+                    {
+                        "cleanup.policy": "compact",
+                        "min.compaction.lag.ms": "3600000",
+                        "delete.retention.ms": "604800000",
+                    },
+                )
+            ],
+            "a table topic is compacted, late, and keeps its tombstones for a week",
+        ),
+        (wanting(SOURCE), OWN, [CreateTopic("s", 2, {})], "the broker's default retention"),
+        (
+            wanting(KEPT),
+            OWN,
+            [CreateTopic("k", 2, {"retention.ms": "60000"})],
+            "the statement said RETENTION_MS",
+        ),
+        (
+            wanting(TABLE),
+            OWN | {"T": table_topic("cleanup.policy", "delete")},
+            [ConfigureTopic("T", {"cleanup.policy": "compact"})],
+            "somebody made it before, without compaction",
+        ),
+        (
+            wanting(TABLE),
+            OWN | {"T": table_topic("delete.retention.ms", "1209600000")},
+            [],
+            "two weeks are more than enough",
+        ),
+        (
+            wanting(TABLE),
+            OWN | {"T": table_topic("delete.retention.ms", "604799999")},
+            [ConfigureTopic("T", {"delete.retention.ms": "604800000"})],
+            "one millisecond is missing",
+        ),
+        (
+            wanting(TABLE),
+            OWN | {"T": ObservedTopic(3, TABLE_CONFIG)},
+            [ReportTopic("T", "it has 3 partitions, the statement says 4")],
+            "partitions are never changed: keys would move",
+        ),
+        (EMPTY, OWN | {"other": ObservedTopic(1, {})}, [], "somebody else's topic is left alone"),
+        (
+            wanting(doomed=("T",)),
+            OWN | {"T": ObservedTopic(4, TABLE_CONFIG)},
+            [DeleteTopic("T")],
+            "a statement said DELETE TOPIC",
+        ),
+        (wanting(doomed=("T",)), OWN, [ForgetTopic("T")], "it is gone: a namesake is safe"),
+        (
+            wanting(TABLE, doomed=("T",)),
+            OWN | {"T": ObservedTopic(4, TABLE_CONFIG)},
+            [DeleteTopic("T")],
+            "the old one goes before the new one comes",
+        ),
+        (wanting(TABLE, doomed=("T",)), OWN, [ForgetTopic("T")], "the new one comes next"),
+    ],
+)
+def test_topic_orders(
+    catalog: Catalog, observed: dict[str, ObservedTopic], orders: list[Order], why: str
+) -> None:
+    assert topic_orders(catalog, observed, ID) == orders, why
+
+
+def test_carried_out_orders_are_not_ordered_again() -> None:
+    catalog = wanting(TABLE, SOURCE, KEPT)
+    created = topic_orders(catalog, {}, ID)
+    observed = {
+        order.name: ObservedTopic(order.partitions, order.config)
+        for order in created
+        if isinstance(order, CreateTopic)
+    }
+    assert len(observed) == 5
+    assert topic_orders(catalog, observed, ID) == []
+
+
+def test_observed_are_wanted_and_doomed() -> None:
+    assert concerned_topics(wanting(SOURCE, doomed=("T",)), ID) == [
+        "T",
+        "default__progress",
+        "default_ksql_processing_log",
+        "s",
+    ]
+
+
+def table(partitions: int) -> Source:
+    return Source(
+        name="T",
+        kind="TABLE",
+        columns=(Column(name="ID", type="STRING", is_key=True),),
+        topic="T",
+        partitions=partitions,
+        key_format="KAFKA",
+        value_format="JSON",
+        statement="",
+        table_id="T_1",
+        is_materialized=True,
+    )
+
+
+def cluster(nodes: str, partitions: int = 2) -> Catalog:
+    infos = {
+        NodeId(name): NodeInfo(
+            node_id=NodeId(name), public="", internal="", peer="", incarnation=""
+        )
+        for name in nodes
+    }
+    sources = {"T": table(partitions)} if partitions else {}
+    return msgspec.structs.replace(EMPTY, nodes=infos, sources=sources)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "standbys", "copies", "why"),
+    [
+        ("abc", 1, 2, "one active, one standby"),
+        ("abc", 0, 1, "no standby asked for"),
+        ("a", 1, 1, "as far as the nodes go"),
+        ("ab", 5, 2, "a node holds a partition once"),
+    ],
+)
+def test_assignment_due(nodes: str, standbys: int, copies: int, why: str) -> None:
+    due = assignment_due(cluster(nodes), standbys)
+    assert due is not None
+    assert due.assignment.epoch == 1
+    assert [placement.partition for placement in due.assignment.placements] == [0, 1]
+    for placement in due.assignment.placements:
+        assert len(placement.replicas) == len(set(placement.replicas)) == copies, why
+
+
+def test_assignment_is_not_due_twice() -> None:
+    catalog = cluster("abc")
+    due = assignment_due(catalog, 1)
+    assert due is not None
+    assert assignment_due(apply(catalog, LogIndex(1), due), 1) is None
+
+
+def test_an_empty_cluster_needs_no_assignment() -> None:
+    assert assignment_due(cluster("abc", partitions=0), 1) is None
+
+
+def test_a_table_that_goes_leaves_the_assignment() -> None:
+    catalog = cluster("abc")
+    due = assignment_due(catalog, 1)
+    assert due is not None
+    dropped = msgspec.structs.replace(apply(catalog, LogIndex(1), due), sources={})
+    gone = assignment_due(dropped, 1)
+    assert gone is not None
+    assert (gone.assignment.epoch, gone.assignment.placements) == (2, ())

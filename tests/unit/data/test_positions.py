@@ -1,0 +1,139 @@
+"""States, lags and status pages."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from standpipe.data import positions
+from standpipe.data.positions import NEXT, ReplicaEvent, StoreMeta, next_state
+from standpipe.model import BatchId, Offset, ReplicaState, ReplicaStatus
+
+from .rows import EMPTY
+
+LIVE = (ReplicaState.BOOTSTRAP, ReplicaState.CATCHING_UP, ReplicaState.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "end", "why"),
+    [
+        ("ABSENT", "OPENED_EMPTY", "BOOTSTRAP", ""),
+        ("ABSENT", "OPENED_TORN", "BOOTSTRAP", "between two batches: it must not answer"),
+        ("ABSENT", "OPENED_WHOLE", "CATCHING_UP", "whole at an older batch"),
+        ("BOOTSTRAP", "GAP_APPLIED", "BOOTSTRAP", "still no whole batch"),
+        ("BOOTSTRAP", "BATCH_APPLIED", "CATCHING_UP", ""),
+        ("BOOTSTRAP", "END_REACHED", "RUNNING", ""),
+        ("CATCHING_UP", "END_REACHED", "RUNNING", ""),
+        ("RUNNING", "BATCH_APPLIED", "RUNNING", "a batch behind is a lag, not a state"),
+        ("RUNNING", "GAP_APPLIED", "CATCHING_UP", ""),
+        ("DATA_LOSS", "END_REACHED", "DATA_LOSS", "stays until it is rebuilt"),
+        ("DATA_LOSS", "REBUILT", "BOOTSTRAP", ""),
+        ("FAILED", "CLOSED", "ABSENT", ""),
+    ],
+)
+def test_transitions(state: str, event: str, end: str, why: str) -> None:
+    assert next_state(ReplicaState[state], ReplicaEvent[event]).name == end, why
+
+
+def test_every_live_state_can_be_lost_fail_be_rebuilt_and_close() -> None:
+    for state in LIVE:
+        assert next_state(state, ReplicaEvent.DATA_LOST) is ReplicaState.DATA_LOSS
+        assert next_state(state, ReplicaEvent.STORE_FAILED) is ReplicaState.FAILED
+        assert next_state(state, ReplicaEvent.REBUILT) is ReplicaState.BOOTSTRAP
+    assert all(next_state(s, ReplicaEvent.CLOSED) is ReplicaState.ABSENT for s in ReplicaState)
+
+
+def test_nothing_but_a_whole_batch_makes_a_replica_answer() -> None:
+    whole = {ReplicaEvent.OPENED_WHOLE, ReplicaEvent.BATCH_APPLIED, ReplicaEvent.END_REACHED}
+    gained = {event for (state, event), end in NEXT.items() if end.answers and not state.answers}
+    assert gained == whole
+
+
+def test_a_pair_that_cannot_happen_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        next_state(ReplicaState.RUNNING, ReplicaEvent.OPENED_EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("meta", "event", "why"),
+    [
+        ({}, "OPENED_EMPTY", ""),
+        ({"batch": 3, "position": 9}, "OPENED_WHOLE", ""),
+        ({"batch": 0, "position": 0}, "OPENED_WHOLE", "an empty table is whole, too"),
+        ({"batch": -1, "position": 9, "whole_at": 12}, "OPENED_TORN", ""),
+        ({"batch": 3, "position": 12, "whole_at": 12}, "OPENED_WHOLE", "the boundary"),
+    ],
+)
+def test_opened(meta: dict[str, int], event: str, why: str) -> None:
+    assert positions.opened(msgspec.structs.replace(EMPTY, **meta)).name == event, why
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "clean", "age_ms", "rebuild", "why"),
+    [
+        ("now", False, 1, False, "only the process died: the page cache has everything"),
+        ("before", True, 1, False, "synced before the machine went down"),
+        ("before", False, 1, True, "nobody knows what reached the disk"),
+        ("", False, 1, False, "nothing was ever written"),
+        ("now", True, 1000, False, "as old as the tombstones: the boundary"),
+        ("now", True, 1001, True, "it may have missed a tombstone"),
+    ],
+)
+def test_must_rebuild(boot_id: str, clean: bool, age_ms: int, rebuild: bool, why: str) -> None:
+    meta = msgspec.structs.replace(EMPTY, boot_id=boot_id, last_applied_ms=10_000)
+    found = positions.must_rebuild(
+        meta, boot_id="now", closed_cleanly=clean, now_ms=10_000 + age_ms, tombstones_ms=1000
+    )
+    assert (found is not None) == rebuild, why
+
+
+def status(**fields: int) -> ReplicaStatus:
+    return msgspec.structs.replace(positions.blank_status(ReplicaState.RUNNING), **fields)
+
+
+@pytest.mark.parametrize(
+    ("confirmed_boot_ms", "lag_ms", "why"),
+    [(0, None, "never confirmed is unknown, not fresh"), (900, 100, ""), (1200, 0, "never < 0")],
+)
+def test_replica_lag(confirmed_boot_ms: int, lag_ms: int | None, why: str) -> None:
+    found = positions.replica_lag_ms(status(confirmed_boot_ms=confirmed_boot_ms), 1000)
+    assert found == lag_ms, why
+
+
+@pytest.mark.parametrize(
+    ("source_instant_ms", "confirmed_boot_ms", "lag_ms"), [(0, 1, None), (5, 0, None), (5, 1, 95)]
+)
+def test_source_lag(source_instant_ms: int, confirmed_boot_ms: int, lag_ms: int | None) -> None:
+    page = status(source_instant_ms=source_instant_ms, confirmed_boot_ms=confirmed_boot_ms)
+    assert positions.source_lag_ms(page, now_ms=100, now_boot_ms=50) == lag_ms
+
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=10, max_size=10))
+def test_status_pages_round_trip(state: ReplicaState, numbers: list[int]) -> None:
+    names = [name for name in ReplicaStatus.__struct_fields__ if name != "state"]
+    page = ReplicaStatus(state=state, **dict(zip(names, numbers, strict=True)))  # type: ignore[arg-type]
+    data = positions.pack_status(page)
+    assert len(data) == positions.STATUS_BYTES
+    assert positions.unpack_status(data) == page
+
+
+def test_a_torn_page_is_unknown() -> None:
+    old = positions.pack_status(status(position=1, rows=2))
+    new = positions.pack_status(status(position=7, rows=9))
+    for cut in range(1, len(old)):
+        torn = new[:cut] + old[cut:]
+        if torn not in (old, new):
+            assert positions.unpack_status(torn) is None
+    assert positions.unpack_status(b"") is None
+    assert positions.unpack_status(bytes(positions.STATUS_BYTES)) is None, "never written"
+
+
+def test_meta_keeps_unknown_fields_out_of_the_way() -> None:
+    newer = msgspec.msgpack.encode({**msgspec.structs.asdict(EMPTY), "novelty": 1})
+    assert msgspec.msgpack.decode(newer, type=StoreMeta) == EMPTY
+    assert (Offset(0), BatchId(-1)) == (EMPTY.position, EMPTY.batch)

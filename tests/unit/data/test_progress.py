@@ -1,0 +1,112 @@
+"""Which progress records count: order in the topic is the judge."""
+
+from __future__ import annotations
+
+import pytest
+
+from standpipe.data.progress import ProgressBook, fence, is_fence, parse, progress_key, serialise
+from standpipe.model import NO_BATCH, LeaseEpoch, Offset, Progress
+
+from .rows import commit
+
+
+def progress(lease_epoch: int, batch: int, sinks: dict[int, int], attempt: int = 7) -> Progress:
+    return Progress(
+        query_id="Q", commit=commit(lease_epoch, batch, attempt), sinks=sinks, batch_started_ms=5
+    )
+
+
+def test_records_survive_the_wire() -> None:
+    record = Progress(
+        query_id='a"b',
+        commit=commit(3, 4, 2**64 - 1),
+        sources={"events": {0: 10, 1: 20}},
+        sinks={0: 7},
+        clean_through={0: 1},
+        watermark_ms=-1,
+        batch_started_ms=2,
+        committed_at_ms=3,
+    )
+    key, value = serialise(record)
+    assert key == b'["a\\"b",4]'
+    assert parse(value) == record
+
+
+def test_a_fence_has_a_key_of_its_own() -> None:
+    record = fence("Q", LeaseEpoch(3))
+    assert is_fence(record)
+    assert progress_key(record) == b'["Q",-3]'
+    assert parse(serialise(record)[1]).sinks == {}
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"query_id":"Q"}', b"\xff"])
+def test_what_is_no_progress_record_is_refused(value: bytes) -> None:
+    with pytest.raises(ValueError, match="no progress record"):
+        parse(value)
+
+
+@pytest.mark.parametrize(
+    ("records", "ends", "batches", "why"),
+    [
+        ([progress(1, 0, {0: 5}), progress(1, 1, {0: 9})], [5, 9], [0, 1], "in order"),
+        ([progress(1, 0, {0: 5}), progress(1, 1, {0: 5})], [5, 5], [0, 1], "an empty batch"),
+        ([progress(1, 0, {0: 5}), progress(1, 1, {})], [5, 5], [0, 1], "a sink that is not named"),
+        ([progress(1, 0, {0: 9}), progress(1, 1, {0: 5})], [9, 9], [0, 1], "never back"),
+        ([progress(2, 0, {0: 5}), progress(1, 1, {0: 9})], [5], [0], "older epoch: ignored"),
+        ([progress(1, 0, {0: 5}), fence("Q", LeaseEpoch(2)), progress(1, 1, {0: 9})], [5], [0],
+         "a fence ends older writers"),
+        ([progress(1, 0, {0: 5}), progress(2, 0, {0: 9})], [5, 9], [0, 0], "a replay by a newer"),
+        ([progress(1, 0, {0: 5}), progress(1, 0, {0: 9}, 8)], [5, 9], [0, 0], "a retry"),
+        ([fence("Q", LeaseEpoch(2))], [], [], "a fence commits nothing"),
+    ],
+)  # fmt: skip
+def test_targets(records: list[Progress], ends: list[int], batches: list[int], why: str) -> None:
+    book = ProgressBook()
+    taken = [valid.target for record in records for valid in book.take(record)]
+    assert [target.end for target in taken] == ends, why
+    assert [target.commit.batch for target in taken] == batches, why
+    assert list(book.targets("Q", 0)) == taken, why
+    assert book.committed_end("Q", 0) == (ends[-1] if ends else -1), why
+    assert book.newest_batch("Q") == (batches[-1] if batches else NO_BATCH), why
+
+
+def test_every_known_partition_moves_with_a_batch() -> None:
+    book = ProgressBook()
+    book.take(progress(1, 0, {0: 5, 1: 6}))
+    taken = book.take(progress(1, 1, {1: 8, 2: 1}))
+    assert [(valid.partition, valid.target.end) for valid in taken] == [(0, 5), (1, 8), (2, 1)]
+    assert {valid.target.source_instant_ms for valid in taken} == {5}
+
+
+def test_queries_do_not_meet() -> None:
+    book = ProgressBook()
+    book.take(progress(5, 0, {0: 5}))
+    other = Progress(query_id="R", commit=commit(1, 0), sinks={0: 3})
+    assert [valid.query_id for valid in book.take(other)] == ["R"]
+    assert book.committed_end("Q", 0) == 5
+    assert book.partitions() == [("Q", 0), ("R", 0)]
+    assert book.newest("R") == other
+    assert (book.lease_epoch("Q"), book.lease_epoch("R"), book.lease_epoch("S")) == (5, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("applied", "left", "covered", "why"),
+    [
+        ([5], [5, 7, 9], 3, "the target at the position stays: its label may be wanted"),
+        ([6], [7, 9], 5, "between two"),
+        ([9, 7], [7, 9], 5, "the slowest replica decides"),
+        ([9], [9], 7, ""),
+        ([99], [9], 7, "the last one always stays"),
+        ([], [9], 7, "no replica here: only the committed end is kept"),
+        ([0], [3, 5, 7, 9], 0, "a new replica needs all"),
+    ],
+)
+def test_pruning(applied: list[int], left: list[int], covered: int, why: str) -> None:
+    book = ProgressBook()
+    for batch, end in enumerate((3, 5, 7, 9)):
+        book.take(progress(1, batch, {0: end}))
+    book.prune("Q", 0, [Offset(position) for position in applied])
+    assert [target.end for target in book.targets("Q", 0)] == left, why
+    assert book.covers("Q", 0, Offset(covered)), why
+    assert covered == 0 or not book.covers("Q", 0, Offset(covered - 1)), why
+    book.prune("unknown", 0)

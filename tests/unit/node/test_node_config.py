@@ -1,0 +1,140 @@
+"""`node.json` and the identity of a data directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from standpipe.errors import ConfigError, DataDirectoryRefused
+from standpipe.model import LogIndex, LogPage, NodeId
+from standpipe.node import node_config
+from standpipe.node.node_config import FORMAT_VERSION, NodeConfig
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> NodeConfig:
+    secret = tmp_path / "secret"
+    secret.write_text("swordfish\n")
+    return NodeConfig(
+        node_id=NodeId("node-1"),
+        data_dir=str(tmp_path / "data"),
+        bootstrap_servers="",
+        public="0.0.0.0:8088",
+        internal="0.0.0.0:8089",
+        peer="0.0.0.0:8091",
+        peer_advertised="one:8091",
+        holder=NodeId("node-1"),
+        secret_file=str(secret),
+        tags={"rack": "r1"},
+    )
+
+
+def test_a_node_file_is_read_as_it_was_written(config: NodeConfig, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "node.json"
+    node_config.save(path, config)
+    assert node_config.load(path) == config
+
+
+@pytest.mark.parametrize("text", [None, "", "{", '{"node_id": 3}', "[]"])
+def test_a_node_file_that_cannot_be_read_is_named(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "node.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=str(path)):
+        node_config.load(path)
+
+
+@pytest.mark.parametrize("text", [None, "", " \n"])
+def test_a_secret_that_cannot_be_read_is_named(config: NodeConfig, text: str | None) -> None:
+    assert config.secret() == "swordfish"
+    path = Path(config.secret_file)
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=str(path)):
+        config.secret()
+
+
+def test_a_directory_keeps_its_identity(config: NodeConfig) -> None:
+    first = node_config.claim(config)
+    assert first.node_id == "node-1"
+    assert len(first.incarnation) == 32
+    assert node_config.claim(config) == first
+    for path in (config.paths.log, config.paths.status, config.paths.state, config.paths.logs):
+        assert path.is_dir()
+
+
+def test_two_directories_are_two_incarnations(config: NodeConfig, tmp_path: Path) -> None:
+    other = msgspec.structs.replace(config, data_dir=str(tmp_path / "other"))
+    assert node_config.claim(config).incarnation != node_config.claim(other).incarnation
+
+
+@pytest.mark.parametrize(
+    ("meta", "refusal"),
+    [
+        ({"node_id": "node-2", "incarnation": "x"}, "belongs to node node-2, not to node-1"),
+        (
+            {"node_id": "node-1", "incarnation": "x", "format_version": FORMAT_VERSION + 1},
+            "has format version 2",
+        ),
+        ({"node_id": "node-1"}, "cannot read"),
+        (None, "holds a log but no meta.json"),
+    ],
+)
+def test_a_directory_of_somebody_else_is_refused(
+    config: NodeConfig, meta: dict[str, object] | None, refusal: str
+) -> None:
+    config.paths.log.mkdir(parents=True)
+    (config.paths.log / "commands.log").touch()
+    if meta is not None:
+        config.paths.meta.write_bytes(msgspec.json.encode(meta))
+    with pytest.raises(DataDirectoryRefused, match=refusal):
+        node_config.claim(config)
+
+
+def test_a_directory_joins_one_cluster_for_ever(config: NodeConfig) -> None:
+    identity = node_config.join(config, node_config.claim(config), "c1")
+    assert node_config.claim(config) == identity
+    assert node_config.join(config, identity, "c1") == identity
+    with pytest.raises(DataDirectoryRefused, match="belongs to cluster c1"):
+        node_config.join(config, identity, "c2")
+
+
+def test_a_holder_that_lost_its_log_founds_no_second_cluster(config: NodeConfig) -> None:
+    identity = node_config.claim(config)
+    node_config.check_new(config, identity)
+    with pytest.raises(DataDirectoryRefused, match="held the log of cluster c1"):
+        node_config.check_new(config, node_config.join(config, identity, "c1"))
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "last_index", "refusal"),
+    [
+        ("c1", 5, None),
+        ("c1", 9, None),
+        ("", 5, None),
+        ("c1", 4, "ends at 4, the copy of node-1 at 5"),
+        ("c2", 9, "is of cluster c2"),
+    ],
+)
+def test_a_copy_continues_the_same_log(
+    config: NodeConfig, cluster_id: str, last_index: int, refusal: str | None
+) -> None:
+    identity = node_config.join(config, node_config.claim(config), "c1")
+    page = LogPage(
+        entries=(), last_index=LogIndex(last_index), holder=NodeId("h"), cluster_id=cluster_id
+    )
+    if refusal is None:
+        node_config.check_same_log(config, identity, page, 5)
+    else:
+        with pytest.raises(DataDirectoryRefused, match=refusal):
+            node_config.check_same_log(config, identity, page, 5)
+
+
+def test_others_dial_what_is_advertised(config: NodeConfig) -> None:
+    identity = node_config.claim(config)
+    info = node_config.member(config, identity)
+    assert (info.public, info.peer) == ("0.0.0.0:8088", "one:8091")
+    assert (info.incarnation, info.tags) == (identity.incarnation, {"rack": "r1"})

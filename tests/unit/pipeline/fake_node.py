@@ -1,0 +1,119 @@
+"""Stands for a node's internal listener: the log, leases and reports of docs/INTERFACES.md."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from standpipe.control import catalog as catalogs
+from standpipe.model import LogEntry, LogIndex, LogPage, NodeId, QueryStatus
+
+SECRET = "s3cret"
+
+
+class FakeNode:
+    """A node that holds a log in memory and remembers what pipelines reported."""
+
+    def __init__(self) -> None:
+        self.commands: list[catalogs.Command] = [catalogs.FoundCluster(cluster_id="c")]
+        self.reports: list[QueryStatus] = []
+        #: answer of `GET /log` is an error from now on
+        self.is_mute = False
+        self._changed = threading.Condition()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    def log(self, command: catalogs.Command) -> int:
+        """Append a command; returns its index."""
+        with self._changed:
+            self.commands.append(command)
+            self._changed.notify_all()
+            return len(self.commands)
+
+    def catalog(self) -> catalogs.Catalog:
+        catalog = catalogs.EMPTY
+        for index, command in enumerate(self.commands, 1):
+            catalog = catalogs.apply(catalog, LogIndex(index), command)
+        return catalog
+
+    def status(self, query_id: str) -> QueryStatus | None:
+        """The newest report of a query."""
+        return next((one for one in reversed(self.reports) if one.query_id == query_id), None)
+
+    # ------------------------------------------------------------------------------- routes
+
+    def page(self, start: int, wait_ms: int) -> bytes:
+        deadline = time.monotonic() + wait_ms / 1000
+        with self._changed:
+            while len(self.commands) < start and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+            entries = [
+                LogEntry(index=LogIndex(index), command=msgspec.Raw(catalogs.encode(command)))
+                for index, command in enumerate(self.commands, 1)
+                if index >= start
+            ]
+            page = LogPage(
+                entries=tuple(entries),
+                last_index=LogIndex(len(self.commands)),
+                holder=NodeId("node-1"),
+                cluster_id="c",
+            )
+        return msgspec.msgpack.encode(page)
+
+    def start_pipeline(self, body: bytes) -> bytes:
+        pipeline_id = msgspec.json.decode(body)["pipeline_id"]
+        index = self.log(catalogs.StartPipeline(pipeline_id=pipeline_id))
+        epoch = self.catalog().pipeline_epoch
+        return msgspec.json.encode({"lease_epoch": epoch, "log_index": index})
+
+    def take(self, body: bytes) -> bytes:
+        self.reports += msgspec.msgpack.decode(body, type=list[QueryStatus])
+        return b'{"ok": true}'
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        node = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                query = parse_qs(urlsplit(self.path).query)
+                wanted = (int(query["from"][0]), int(query["wait_ms"][0]))
+                self._answer(lambda: node.page(*wanted))
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                take = {"/pipeline/start": node.start_pipeline, "/query-status": node.take}
+                self._answer(lambda: take[self.path](body))
+
+            def _answer(self, make: Any) -> None:
+                allowed = self.headers["standpipe-secret"] == SECRET and not node.is_mute
+                body = make() if allowed else b'{"error_code": 40100}'
+                with contextlib.suppress(ConnectionError):  # a client need not wait for us
+                    self.send_response(200 if allowed else 401)
+                    self.send_header("content-length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler

@@ -1,0 +1,43 @@
+"""Persistent queries as control would log them, from SQL."""
+
+from __future__ import annotations
+
+from standpipe.control import catalog as catalogs
+from standpipe.model import Source
+from standpipe.pipeline.reconcile import WantedQuery
+from standpipe.sql.analyzer import Context, analyze
+from standpipe.sql.parser import parse
+from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
+
+
+def commands_of(text: str) -> list[catalogs.Command]:
+    """CREATE STREAM and CREATE TABLE … AS statements as commands of the log."""
+    sources: dict[str, Source] = {}
+    commands: list[catalogs.Command] = []
+    for index, statement in enumerate(parse(text), 1):
+        plan = analyze(statement, sources, Context(next_index=index))
+        if isinstance(plan, CreateSourcePlan):
+            commands.append(catalogs.CreateSource(source=plan.source))
+        elif isinstance(plan, CreateTableAsPlan):
+            commands.append(
+                catalogs.CreateTableAs(
+                    source=plan.source,
+                    query=plan.query,
+                    topic=catalogs.TopicWish(
+                        name=plan.source.topic, partitions=plan.source.partitions, kind="TABLE"
+                    ),
+                )
+            )
+        else:
+            raise AssertionError(f"not for a pipeline: {plan}")
+        sources[plan.source.name] = plan.source
+    return commands
+
+
+def wanted_of(text: str) -> list[WantedQuery]:
+    """The queries of these statements."""
+    return [
+        WantedQuery(query=command.query, table=command.source)
+        for command in commands_of(text)
+        if isinstance(command, catalogs.CreateTableAs)
+    ]

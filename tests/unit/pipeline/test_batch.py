@@ -1,0 +1,96 @@
+"""The order of the commit protocol's steps, with everything around it faked."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.unit.pipeline.queries_of import wanted_of
+
+from standpipe.model import Commit, LeaseEpoch, Progress
+from standpipe.pipeline.batch import CommitBatch
+from standpipe.pipeline.checkpoint import Checkpoint
+from standpipe.pipeline.failures import Fenced
+from standpipe.pipeline.progress_log import ProgressLog
+
+(WANTED,) = wanted_of(
+    "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
+    "VALUE_FORMAT='JSON'); CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;"
+)
+
+
+class Steps(CommitBatch):
+    """Notes each step instead of doing it."""
+
+    def _write(self, rows: object, commit: Commit) -> None:
+        DONE.append(("write", commit))
+
+
+class Log:
+    def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        DONE.append(("ends", topic))
+        return dict.fromkeys(range(partitions), 9)
+
+    def append(self, progress: Progress) -> int:
+        DONE.append(("progress", progress))
+        return 0
+
+
+DONE: list[tuple[str, Any]] = []
+
+
+def commit_of(directory: Path, *, lease: list[str]) -> Steps:
+    DONE.clear()
+    (directory / "offsets").mkdir()
+    for batch in (0, 1):
+        lines = ["v1", '{"batchWatermarkMs":5,"batchTimestampMs":6}', f'{{"s":{{"0":{batch + 1}1}}}}']
+        (directory / "offsets" / str(batch)).write_text("\n".join(lines))
+
+    def check_lease() -> None:
+        DONE.append(("lease", None))
+        if lease:
+            raise Fenced(lease[0])
+
+    def report_bad(before: object, offsets: object) -> int:
+        DONE.append(("bad", None))
+        return 2
+
+    return Steps(
+        query_id="Q",
+        table=WANTED.table,
+        lease_epoch=LeaseEpoch(4),
+        bootstrap_servers="",
+        checkpoint=Checkpoint(directory),
+        log=cast(ProgressLog, Log()),
+        check_lease=check_lease,
+        report_bad=report_bad,
+    )
+
+
+def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
+    commit_batch = commit_of(tmp_path, lease=[])
+    commit_batch(cast(Any, None), 1)
+    assert [name for name, _ in DONE] == ["lease", "write", "ends", "bad", "progress"]
+    written, progress = DONE[1][1], DONE[4][1]
+    assert progress.commit == written, "the progress record names what was written"
+    assert (written.lease_epoch, written.batch) == (4, 1)
+    assert progress.sources == {"s": {0: 21}}
+    assert progress.sinks == dict.fromkeys(range(WANTED.table.partitions), 9)
+    assert (progress.watermark_ms, progress.batch_started_ms) == (5, 6)
+    assert (commit_batch.counts.batch, commit_batch.counts.input_records) == (1, 10)
+    assert commit_batch.counts.bad_records == 2
+
+
+def test_each_call_is_another_attempt(tmp_path: Path) -> None:
+    commit_batch = commit_of(tmp_path, lease=[])
+    commit_batch(cast(Any, None), 0)
+    commit_batch(cast(Any, None), 0)
+    first, second = [what for name, what in DONE if name == "write"]
+    assert first.batch == second.batch
+    assert first.attempt != second.attempt
+
+
+def test_without_the_lease_nothing_is_written(tmp_path: Path) -> None:
+    commit_batch = commit_of(tmp_path, lease=["a newer pipeline"])
+    with pytest.raises(Fenced):
+        commit_batch(cast(Any, None), 0)
+    assert [name for name, _ in DONE] == ["lease"]

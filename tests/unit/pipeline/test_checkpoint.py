@@ -1,0 +1,162 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.pipeline.queries_of import wanted_of
+
+from standpipe.model import BatchId
+from standpipe.pipeline.checkpoint import (
+    BatchOffsets,
+    Checkpoint,
+    Identity,
+    Surplus,
+    parse_offset_log,
+    plan_digest,
+    records_between,
+    surplus,
+)
+from standpipe.pipeline.failures import QueryFailed
+
+#: as Spark 4.2 writes it
+OFFSET_LOG = """v1
+{"batchWatermarkMs":1357016400000,"batchTimestampMs":1795259147216,"conf":{"spark.sql.shuffle.partitions":"2"}}
+{"flights":{"0":83471,"1":83512}}"""
+MINE = Identity(
+    service_id="default_", query_id="CTAS_A_1", table_id="t1", generation=1, plan_sha256="ab"
+)
+
+
+def test_parse_offset_log() -> None:
+    assert parse_offset_log(OFFSET_LOG) == BatchOffsets(
+        ends={"flights": {0: 83471, 1: 83512}},
+        watermark_ms=1357016400000,
+        started_ms=1795259147216,
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "ends", "why"),
+    [
+        (['{"a":{"0":5}}', '{"b":{"0":7}}'], {"a": {0: 5}, "b": {0: 7}}, "two inputs"),
+        (['{"a":{"0":5}}', '{"a":{"0":4}}'], {"a": {0: 4}}, "read twice: what both have read"),
+        (["-", '{"b":{"0":7}}'], {"b": {0: 7}}, "an input without data yet"),
+    ],
+)
+def test_parse_offset_log_with_several_sources(lines: list[str], ends: object, why: str) -> None:
+    assert parse_offset_log("\n".join(["v1", "{}", *lines])).ends == ends, why
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n{}", "v2\n{}\n{}", "v1\n{}\n{torn"])
+def test_an_unreadable_offset_log_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_offset_log(text)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "records", "why"),
+    [
+        ({}, {"a": {0: 5, 1: 6}}, 11, "the first batch"),
+        ({"a": {0: 5, 1: 6}}, {"a": {0: 5, 1: 6}}, 0, "an empty one"),
+        ({"a": {0: 5}}, {"a": {0: 6, 1: 2}}, 3, "a partition was added"),
+    ],
+)
+def test_records_between(starts: dict, ends: dict, records: int, why: str) -> None:
+    assert records_between(starts, ends) == records, why
+
+
+@pytest.mark.parametrize(
+    ("commits", "offsets", "valid", "gone", "why"),
+    [
+        ([], [], -1, Surplus(commits=(), offsets=()), "new"),
+        ([0, 1], [0, 1], 1, Surplus(commits=(), offsets=()), "in step"),
+        ([0, 1], [0, 1, 2], 2, Surplus(commits=(), offsets=()), "killed before the commit log"),
+        ([0, 1], [0, 1, 2], 1, Surplus(commits=(), offsets=()), "killed before the progress"),
+        ([0, 1, 2], [0, 1, 2], 1, Surplus(commits=(2,), offsets=()), "2 is void: run it again"),
+        (
+            [0, 1, 2, 3],
+            [0, 1, 2, 3, 4],
+            1,
+            Surplus(commits=(2, 3), offsets=(3, 4)),
+            "2 is run again; 3 would make Spark skip it",
+        ),
+        ([0], [0, 1], -1, Surplus(commits=(0,), offsets=(1,)), "nothing was ever valid"),
+    ],
+)
+def test_surplus(
+    commits: list[int], offsets: list[int], valid: int, gone: Surplus, why: str
+) -> None:
+    assert surplus(commits, offsets, BatchId(valid)) == gone, why
+
+
+def logs(directory: Path, commits: list[int], offsets: list[int]) -> Checkpoint:
+    for log, batches in (("commits", commits), ("offsets", offsets)):
+        (directory / log).mkdir(parents=True)
+        for batch in batches:
+            (directory / log / str(batch)).write_text(OFFSET_LOG)
+            (directory / log / f".{batch}.crc").write_bytes(b"crc")
+    return Checkpoint(directory)
+
+
+def test_take_back_removes_the_files_and_their_checksums(tmp_path: Path) -> None:
+    checkpoint = logs(tmp_path, commits=[0, 1, 2], offsets=[0, 1, 2, 3])
+    assert checkpoint.take_back(BatchId(1)) == Surplus(commits=(2,), offsets=(3,))
+    left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert left == [".0.crc", ".0.crc", ".1.crc", ".1.crc", ".2.crc", "0", "0", "1", "1", "2"]
+
+
+def test_a_checkpoint_behind_what_readers_have_seen_is_lost(tmp_path: Path) -> None:
+    checkpoint = logs(tmp_path, commits=[0], offsets=[0, 1])
+    assert checkpoint.take_back(BatchId(1)) == Surplus(commits=(), offsets=())
+    with pytest.raises(QueryFailed, match=r"CHECKPOINT_LOST.*batch 2.*batch 0"):
+        checkpoint.take_back(BatchId(2))
+
+
+def test_offsets_of_a_batch(tmp_path: Path) -> None:
+    checkpoint = logs(tmp_path, commits=[], offsets=[0])
+    assert checkpoint.offsets(0).watermark_ms == 1357016400000
+    with pytest.raises(QueryFailed, match="CHECKPOINT_DAMAGED"):
+        checkpoint.offsets(1)
+
+
+def test_claim_marks_a_new_directory_and_knows_it_again(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "q")
+    checkpoint.claim(MINE)
+    checkpoint.claim(MINE)
+    assert sorted(path.name for path in (tmp_path / "q").iterdir()) == ["standpipe.json"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"query_id": "CTAS_B_2"}, {"generation": 2}, {"plan_sha256": "cd"}, {"service_id": "x"}],
+    ids=str,
+)
+def test_claim_refuses_another_querys_checkpoint(tmp_path: Path, change: dict) -> None:
+    Checkpoint(tmp_path).claim(MINE)
+    (name,) = change
+    with pytest.raises(QueryFailed, match=f"CHECKPOINT_MISMATCH.*{name} ") as caught:
+        Checkpoint(tmp_path).claim(msgspec.structs.replace(MINE, **change))
+    assert "DROP" in caught.value.message
+
+
+def test_claim_refuses_sparks_files_without_a_name(tmp_path: Path) -> None:
+    checkpoint = logs(tmp_path, commits=[0], offsets=[0])
+    with pytest.raises(QueryFailed, match="CHECKPOINT_MISMATCH"):
+        checkpoint.claim(MINE)
+
+
+def test_claim_refuses_a_damaged_identity(tmp_path: Path) -> None:
+    (tmp_path / "standpipe.json").write_text("{")
+    with pytest.raises(QueryFailed, match="CHECKPOINT_MISMATCH"):
+        Checkpoint(tmp_path).claim(MINE)
+
+
+def test_plan_digest_depends_on_what_is_said_and_not_on_what_is_unset() -> None:
+    (wanted,) = wanted_of(
+        "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
+        "VALUE_FORMAT='JSON'); CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;"
+    )
+    plan = wanted.query.plan
+    assert plan_digest(plan) == plan_digest(msgspec.structs.replace(plan))
+    assert plan_digest(plan) != plan_digest(msgspec.structs.replace(plan, sql=plan.sql + " "))
+    stamped = msgspec.structs.replace(plan.inputs[0], timestamp_column="N")
+    assert plan_digest(plan) != plan_digest(msgspec.structs.replace(plan, inputs=(stamped,)))

@@ -1,0 +1,17 @@
+import pytest
+
+from standpipe.pipeline.failures import reason_of
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] …", "DATA_LOSS"),
+        ("Some data may have been lost because they are not available in Kafka", "DATA_LOSS"),
+        ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema", "PLAN_CHANGED"),
+        ("Connection to node -1 could not be established", None),
+        ("", None),
+    ],
+)
+def test_reason_of(message: str, reason: str | None) -> None:
+    assert reason_of(message) == reason

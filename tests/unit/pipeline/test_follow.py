@@ -1,0 +1,76 @@
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.unit.pipeline.fake_node import SECRET, FakeNode
+
+from standpipe.control import catalog as catalogs
+from standpipe.model import BatchId, LeaseEpoch, QueryStatus
+from standpipe.pipeline.follow import Follower
+
+STATUS = QueryStatus(query_id="Q", state="RUNNING", lease_epoch=LeaseEpoch(1), batch=BatchId(7))
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_catalog_follows_the_log() -> None:
+    with FakeNode() as node:
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+        eventually(lambda: follower.catalog.index == 1)
+        assert follower.catalog.cluster_id == "c"
+        node.log(catalogs.StartPipeline(pipeline_id="p"))
+        eventually(lambda: follower.catalog.pipeline_epoch == 1)
+        follower.close()
+
+
+def test_another_node_is_asked_when_one_is_mute() -> None:
+    with FakeNode() as mute, FakeNode() as node:
+        mute.is_mute = True
+        follower = Follower([mute.address, node.address], SECRET, list)
+        follower.start()
+        eventually(lambda: follower.catalog.index == 1)
+        follower.close()
+
+
+def test_lease_and_reports() -> None:
+    with FakeNode() as node:
+        follower = Follower([node.address], SECRET, lambda: [STATUS])
+        follower.start()
+        lease = follower.take_lease("p", is_over=lambda: False)
+        assert lease is not None
+        assert (lease.lease_epoch, lease.log_index) == (1, 2)
+        follower.close()  # reports once more
+        assert node.reports[-1] == STATUS
+
+
+def test_no_lease_when_it_is_over() -> None:
+    with FakeNode() as node:
+        node.is_mute = True
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+        assert follower.take_lease("p", is_over=lambda: True) is None
+        follower.close()
+
+
+def test_a_command_from_the_future_stops_it_by_name() -> None:
+    with FakeNode() as node:
+        node.log(catalogs.StartPipeline(pipeline_id="p", version=99))
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+
+        def has_failed() -> bool:
+            try:
+                return follower.catalog is None
+            except catalogs.UnknownCommand:
+                return True
+
+        eventually(has_failed)
+        with pytest.raises(catalogs.UnknownCommand, match="version 99"):
+            _ = follower.catalog
+        follower.close()

@@ -1,0 +1,88 @@
+"""The command line: errors without traceback, with the next step, and the exit status."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from standpipe.cli import app
+
+COMMANDS = (
+    "up demo node pipeline broker sql status config purge version".split()  # noqa: SIM905
+)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CliRunner:
+    """A runner in an empty directory, with no setting from outside."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STANDPIPE_DEBUG", raising=False)
+    return CliRunner()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(run: CliRunner, command: str) -> None:
+    result = run.invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: standpipe {command}" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["sql", "-e", "SHOW TABLES;"], 1, "E-SETUP-001 no cluster is running"),
+        (["status"], 1, "Next: start one with `standpipe up`"),
+        (["config", "ksql.servic.id"], 1, "did you mean ksql.service.id?"),
+        (["config", "--set", "standpipe.http.workers=many"], 1, "is no int"),
+        (["config", "--set", "standpipe.http.workers"], 1, "has no ="),
+        (["config", "--config", "absent.toml"], 1, "cannot read absent.toml"),
+        (["sql", "-f", "absent.sql", "--server", "127.0.0.1:1"], 1, "cannot read absent.sql"),
+        (["sql", "-e", "SHOW TABLES;", "--server", "127.0.0.1:1"], 1, "no node answers"),
+        (["versio"], 2, "Did you mean 'version'?"),
+        (["up", "--nodes", "0"], 2, "Invalid value for '--nodes'"),
+    ],
+)
+def test_mistakes(run: CliRunner, arguments: list[str], status: int, words: str) -> None:
+    result = run.invoke(app, arguments)
+    assert result.exit_code == status
+    assert words in result.output
+    assert "Traceback" not in result.output
+
+
+def test_debug_lets_the_exception_through(run: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STANDPIPE_DEBUG", "1")
+    result = run.invoke(app, ["status"])
+    assert type(result.exception).__name__ == "SetupError"
+
+
+def test_config_layers_command_line_over_environment_over_file(
+    run: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("s.toml").write_text('"ksql.service.id" = "file_"\n"standpipe.http.workers" = 3\n')
+    monkeypatch.setenv("KSQL_SERVICE_ID", "environment_")
+    arguments = ["config", "--json", "--config", "s.toml"]
+    shown = json.loads(run.invoke(app, arguments).output)
+    assert shown["ksql.service.id"] == {"value": "environment_", "default": "default_"}
+    assert shown["standpipe.http.workers"]["value"] == 3
+    arguments += ["--set", "ksql.service.id=line_"]
+    shown = json.loads(run.invoke(app, arguments).output)
+    assert shown["ksql.service.id"]["value"] == "line_"
+
+
+def test_version_as_json(run: CliRunner) -> None:
+    assert json.loads(run.invoke(app, ["version", "--json"]).output).keys() == {
+        "standpipe",
+        "python",
+        "java",
+    }
+
+
+def test_purge_asks_and_removes(run: CliRunner) -> None:
+    assert "nothing to remove" in run.invoke(app, ["purge"]).output
+    Path(".standpipe/kafka").mkdir(parents=True)
+    Path(".standpipe/kafka/log").write_text("x" * 100)
+    assert run.invoke(app, ["purge"], input="n\n").exit_code == 1
+    assert Path(".standpipe").exists()
+    assert run.invoke(app, ["purge"], input="y\n").exit_code == 0
+    assert not Path(".standpipe").exists()

@@ -1,0 +1,79 @@
+"""Keys, layers, bounds and relations."""
+
+from pathlib import Path
+
+import pytest
+
+from standpipe import config
+from standpipe.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("num.standby.replicas", "2", 2),
+        ("num.standby.replicas", 2, 2),
+        ("ksql.query.pull.enable.standby.reads", "FALSE", False),
+        ("ksql.query.pull.enable.standby.reads", True, True),
+        ("ksql.service.id", "x_", "x_"),
+    ],
+)
+def test_value(name: str, text: object, value: object) -> None:
+    assert config.load({name: text}).values[name] == value
+
+
+@pytest.mark.parametrize(
+    ("layer", "message", "next_step"),
+    [
+        ({"num.standby.replica": 1}, "unknown key", "did you mean num.standby.replicas?"),
+        ({"x": 1}, "unknown key x", "see docs/config.md"),
+        ({"num.standby.replicas": 9}, "out of bounds", "from 0 to 8"),
+        ({"num.standby.replicas": -1}, "out of bounds", "from 0 to 8"),
+        ({"num.standby.replicas": "two"}, "is no int", "give a int"),
+        ({"ksql.query.pull.enable.standby.reads": "yes"}, "is no bool", "give a bool"),
+    ],
+)
+def test_refused(layer: dict[str, object], message: str, next_step: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        config.load(layer)
+    assert next_step in caught.value.next_step
+
+
+def test_later_layers_win() -> None:
+    loaded = config.load({config.STANDBYS.name: 0}, {config.STANDBYS.name: "3"})
+    assert loaded[config.STANDBYS] == 3
+    assert config.load()[config.STANDBYS] == config.STANDBYS.default
+
+
+def test_foreign_keys_are_accepted_with_the_reason() -> None:
+    loaded = config.load({"ksql.streams.num.stream.threads": 4})
+    assert loaded.warnings == (
+        "ksql.streams.num.stream.threads is ignored: Spark runs the queries, not Kafka Streams",
+    )
+
+
+def test_both_spellings_of_a_toml_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('"ksql.service.id" = "a_"\n[num.standby]\nreplicas = 2\n')
+    assert config.file_layer(path) == {"ksql.service.id": "a_", "num.standby.replicas": 2}
+    path.write_text("= 1")
+    with pytest.raises(ConfigError, match="cannot read"):
+        config.file_layer(path)
+
+
+def test_environment_names() -> None:
+    assert config.environment_layer({"KSQL_SERVICE_ID": "e_", "PATH": "x"}) == {
+        "ksql.service.id": "e_"
+    }
+
+
+def test_relations_are_checked_on_every_load() -> None:
+    """Any relation that is declared holds for the defaults, and breaks loudly."""
+    config.load()
+    broken = config.Relation(lambda _: False, "one excludes the other")
+    config.RELATIONS.append(broken)
+    try:
+        with pytest.raises(ConfigError, match="one excludes the other"):
+            config.load()
+    finally:
+        config.RELATIONS.remove(broken)
