@@ -36,6 +36,7 @@ RULES = Rules(rack_aware_tags=("zone", "rack"))
 RESULTS = Path(__file__).parent / "results" / "assignor.json"
 #: nodes, partitions: the curve, and the two sizes that have a budget
 CURVE = [(10, 100), (30, 300), (100, 1_000), (300, 3_000), (1_000, 10_000)]
+SIZES = {"even": CURVE, "skewed": CURVE[:3]}
 BUDGETS_S = {
     ("even", 100, "from scratch"): 1.0,
     ("even", 1_000, "from scratch"): 10.0,
@@ -151,7 +152,7 @@ def main() -> int:
         "commit": commit(),
         "machine": machine(),
     }
-    rows = [row for shape in ("even", "skewed") for size in CURVE for row in measure(shape, *size)]
+    rows = [row for shape, sizes in SIZES.items() for s in sizes for row in measure(shape, *s)]
     report["results"] = rows
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(report, indent=1) + "\n")

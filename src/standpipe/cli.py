@@ -153,14 +153,55 @@ def demo(
     raise typer.Exit(status)
 
 
-@app.command(epilog="Example: standpipe node --node-file /var/lib/standpipe/node.json")
+@app.command(
+    epilog="Example: standpipe node --node-id node-2 --data-dir /var/lib/standpipe "
+    "--bootstrap-servers kafka:9092 --listen 0.0.0.0:8088 --advertise node2:8088 "
+    "--holder node-1 --other node-1=node1:8089 --other node-3=node3:8089 --secret-file secret"
+)
 def node(
-    node_file: Annotated[Path, typer.Option(help="node.json of the node.", exists=True)],
+    *,
+    node_file: Annotated[
+        Path | None, typer.Option(help="A node.json that is there, instead of all below.")
+    ] = None,
+    node_id: Annotated[str, typer.Option(help="Unique in the cluster.")] = "node-1",
+    data_dir: Annotated[Path, typer.Option(help="State, log, node.json.")] = Path("standpipe-data"),
+    bootstrap_servers: Annotated[str, typer.Option(help="Kafka.")] = "127.0.0.1:9092",
+    listen: Annotated[
+        str, typer.Option(help="Public address; internal is the port + 1, peer + 3.")
+    ] = "127.0.0.1:8088",
+    advertise: Annotated[
+        str | None, typer.Option(help="The same as others should dial it.")
+    ] = None,
+    holder: Annotated[str, typer.Option(help="Node that holds the metadata log.")] = "node-1",
+    other: Annotated[
+        list[str] | None, typer.Option(help="Another node.", metavar="ID=INTERNAL_ADDRESS")
+    ] = None,
+    secret_file: Annotated[Path, typer.Option(help="The secret that all share.")] = Path("secret"),
+    workers: Annotated[int, typer.Option(min=0, help="HTTP workers; 0: one per core.")] = 0,
+    tag: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
+    config: ConfigFile = None,
+    set_: Settings = None,
 ) -> None:
     """Run one node, until SIGTERM."""
+    from standpipe.local.node_files import StandaloneNode, write_standalone
     from standpipe.node.parent import run_node
 
-    raise typer.Exit(run_node(node_file))
+    written = node_file or write_standalone(
+        StandaloneNode(
+            node_id=node_id,
+            data_directory=data_dir.absolute(),
+            bootstrap_servers=bootstrap_servers,
+            listen=listen,
+            advertise=advertise or listen,
+            holder=holder,
+            others=_pairs("--other", other),
+            secret_file=secret_file.absolute(),
+            workers=workers,
+            tags=_pairs("--tag", tag),
+            config=_config_layers(config, set_),
+        )
+    )
+    raise typer.Exit(run_node(written))
 
 
 @app.command(
@@ -296,17 +337,24 @@ def _config_layers(file: Path | None, pairs: list[str] | None) -> dict[str, str]
     """Keys from file, environment and command line, weakest first, as text. Checked by `load`."""
     merged: dict[str, object] = settings.file_layer(file) if file is not None else {}
     merged |= settings.environment_layer(os.environ)
-    for pair in pairs or []:
-        name, sign, value = pair.partition("=")
-        if not sign:
-            raise ConfigError(f"--set {pair} has no =", next_step="write --set KEY=VALUE")
-        merged[name] = value
+    merged |= _pairs("--set", pairs)
     for warning in settings.load(merged).warnings:
         Console(stderr=True).print(warning, style="yellow", markup=False)
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in merged.items()
     }
+
+
+def _pairs(option: str, pairs: list[str] | None) -> dict[str, str]:
+    """KEY=VALUE as often as it was given."""
+    found: dict[str, str] = {}
+    for pair in pairs or []:
+        name, sign, value = pair.partition("=")
+        if not sign:
+            raise ConfigError(f"{option} {pair} has no =", next_step=f"write {option} KEY=VALUE")
+        found[name] = value
+    return found
 
 
 def _running(directory: Path) -> ClusterFile:

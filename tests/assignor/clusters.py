@@ -28,6 +28,7 @@ LIMIT = 10_000
 ROUNDS_MAX = 400
 #: over all clusters: issue 6, "moves ≤ the fewest possible + 10 %"
 MOVES_SHARE_MAX = 1.10
+PROGRESS_EVERY = 500
 
 Disks = dict[NodeId, dict[TablePartition, int]]
 #: able nodes whose copy has caught up
@@ -340,12 +341,15 @@ def main() -> int:
         if options.history:
             print(*world.history, sep="\n")
         for reason in world.broken[:3]:
-            print(f"FAIL seed {seed}: {reason}")
+            print(f"FAIL seed {seed}: {reason}", flush=True)
+        done = seed - options.first + 1
+        if done % PROGRESS_EVERY == 0:
+            print(f"{done} clusters, {failed} failed", file=sys.stderr, flush=True)
     for name in ("actives", "copies"):
-        done = totals[f"{name} moved"] + totals[f"{name} made"]
+        moves = totals[f"{name} moved"] + totals[f"{name} made"]
         fewest = totals[f"{name} fewest"]
-        share = done / fewest if fewest else 1.0
-        print(f"{name}: {done} moves, fewest possible {fewest} ({share:.3f})")
+        share = moves / fewest if fewest else 1.0
+        print(f"{name}: {moves} moves, fewest possible {fewest} ({share:.3f})")
         if name == "actives" and share > MOVES_SHARE_MAX:
             print(f"FAIL: more than {MOVES_SHARE_MAX} times the fewest")
             failed += 1

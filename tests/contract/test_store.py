@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from standpipe.adapters.lmdb_store import StoreReader, StoreWriter
@@ -155,9 +155,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, deadline=None)
 @given(operations=OPERATIONS)
 def test_the_fake_is_like_the_real_one(
     operations: list[tuple[dict[bytes, bytes], set[bytes]]],

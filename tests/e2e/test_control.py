@@ -138,9 +138,8 @@ class ControlCluster:
         return f"http://{self.configs[name].internal}{path}"
 
 
-@pytest.fixture
-def control(tmp_path: Path) -> Iterator[ControlCluster]:
-    cluster = ControlCluster(tmp_path)
+def running(directory: Path) -> Iterator[ControlCluster]:
+    cluster = ControlCluster(directory)
     try:
         cluster.start(*NAMES)
         cluster.until_members(3, *NAMES)
@@ -149,25 +148,38 @@ def control(tmp_path: Path) -> Iterator[ControlCluster]:
         cluster.close()
 
 
-def test_a_statement_at_a_follower_is_everywhere(control: ControlCluster) -> None:
-    answer = control.execute("node-2", STREAM.format("S", "s"), "r1")
+@pytest.fixture
+def control(tmp_path: Path) -> Iterator[ControlCluster]:
+    """A cluster for tests that kill."""
+    yield from running(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlCluster]:
+    """A cluster for tests that leave all its processes running."""
+    yield from running(tmp_path_factory.mktemp("control"))
+
+
+def test_a_statement_at_a_follower_is_everywhere(shared: ControlCluster) -> None:
+    answer = shared.execute("node-2", STREAM.format("S", "s"), "r1")
     assert answer.status_code == 200
     index = answer.json()["log_index"]
-    assert control.snapshot("node-2").log_index >= index, "answered when node 2 shows it"
-    assert control.snapshot("node-1").log_index >= index
-    until("node 3", lambda: control.snapshot("node-3").log_index >= index)
-    made = control.execute("node-3", TABLE, "r2").json()
+    assert shared.snapshot("node-2").log_index >= index, "answered when node 2 shows it"
+    assert shared.snapshot("node-1").log_index >= index
+    until("node 3", lambda: shared.snapshot("node-3").log_index >= index)
+    made = shared.execute("node-3", TABLE, "r2").json()
     assert made["entities"][0]["commandStatus"]["status"] == "SUCCESS"
-    placements = control.snapshot("node-3").assignment.placements
+    placements = shared.snapshot("node-3").assignment.placements
     assert [len(placement.replicas) for placement in placements] == [2, 2], "one standby each"
-    assert control.page("node-1", 1).entries == control.page("node-3", 1).entries
+    assert shared.page("node-1", 1).entries == shared.page("node-3", 1).entries
 
 
-def test_the_same_request_through_two_nodes_is_applied_once(control: ControlCluster) -> None:
-    first = control.execute("node-2", STREAM.format("S", "s"), "same")
-    again = control.execute("node-3", STREAM.format("S", "s"), "same")
+def test_the_same_request_through_two_nodes_is_applied_once(shared: ControlCluster) -> None:
+    once = STREAM.format("ONCE", "once")
+    first = shared.execute("node-2", once, "same")
+    again = shared.execute("node-3", once, "same")
     assert first.json() == again.json()
-    assert control.execute("node-3", STREAM.format("S", "s"), "other").status_code == 400
+    assert shared.execute("node-3", once, "other").status_code == 400
 
 
 def test_the_holder_is_killed_and_comes_back(control: ControlCluster) -> None:
@@ -245,29 +257,34 @@ def test_a_flipped_bit_is_refused_by_name(control: ControlCluster) -> None:
     assert control.describe("node-2") is not None
 
 
-def test_a_pipeline_gets_a_new_epoch_from_any_node(control: ControlCluster) -> None:
+def test_a_pipeline_gets_a_new_epoch_from_any_node(shared: ControlCluster) -> None:
     epochs = [
-        control.post(name, "/pipeline/start", {"pipeline_id": "p"}).json()["lease_epoch"]
+        shared.post(name, "/pipeline/start", {"pipeline_id": "p"}).json()["lease_epoch"]
         for name in NAMES
     ]
     assert epochs == [1, 2, 3]
-    page = control.page("node-2", 1, wait_ms=0)
+    page = shared.page("node-2", 1, wait_ms=0)
     assert len(page.entries) == page.last_index
 
 
-def test_what_a_pipeline_says_is_in_the_snapshot(control: ControlCluster) -> None:
-    control.execute("node-1", STREAM.format("S", "s"), "r1")
-    made = control.execute("node-1", TABLE, "r2").json()
+def queries_of(cluster: ControlCluster, name: str) -> list[str]:
+    return [query.query_id for query in cluster.snapshot(name).queries]
+
+
+def test_what_a_pipeline_says_is_in_the_snapshot(shared: ControlCluster) -> None:
+    shared.execute("node-1", STREAM.format("SAID", "said"), "said-1")
+    table = TABLE.replace("TABLE T", "TABLE SAYS").replace("FROM S", "FROM SAID")
+    made = shared.execute("node-1", table, "said-2").json()
     query_id = made["entities"][0]["commandStatus"]["queryId"]
     status = QueryStatus(
         query_id=query_id, state="RUNNING", lease_epoch=LeaseEpoch(1), batch=BatchId(3)
     )
-    until("the table", lambda: len(control.snapshot("node-2").queries) == 1)
-    answer = control.client.post(
-        control._url("node-2", "/query-status"), content=msgspec.msgpack.encode([status])
+    until("the table", lambda: query_id in queries_of(shared, "node-2"))
+    answer = shared.client.post(
+        shared._url("node-2", "/query-status"), content=msgspec.msgpack.encode([status])
     )
     assert answer.json() == {"ok": True}
-    assert control.snapshot("node-2").query_statuses == (status,)
+    assert shared.snapshot("node-2").query_statuses == (status,)
 
 
 def test_sigterm_ends_each_process_in_time(control: ControlCluster) -> None:
@@ -278,9 +295,9 @@ def test_sigterm_ends_each_process_in_time(control: ControlCluster) -> None:
     assert time.monotonic() - started < 5
 
 
-def test_internal_routes_want_the_secret(control: ControlCluster) -> None:
+def test_internal_routes_want_the_secret(shared: ControlCluster) -> None:
     for headers in ({}, {SECRET_HEADER: "wrong"}):
-        url = control._url("node-1", "/describe")
+        url = shared._url("node-1", "/describe")
         assert httpx2.get(url, headers=headers).status_code == 401
 
 

@@ -261,7 +261,7 @@ class Cluster:
                 nodes=tuple(node.info for node in self.nodes),
                 sources=self.sources,
                 queries=tuple(query_of(table) for table in tables),
-                assignment=Assignment(epoch=AssignmentEpoch(1), placements=placements),
+                assignment=Assignment(epoch=AssignmentEpoch(stamp), placements=placements),
                 published_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
             )
             snapshot_file.write(node.config.paths.snapshot, snapshot)
@@ -668,7 +668,6 @@ def test_get_routes(node: Node) -> None:
     info = ask(port, "/info").json["KsqlServerInfo"]
     assert isinstance(info, dict)
     assert (info["ksqlServiceId"], info["serverStatus"]) == ("default_", "RUNNING")
-    assert ask(port, "/healthcheck").json["isHealthy"] is True
     assert ask(port, "/is_valid_property/ksql.heartbeat.enable").status in (200, 400)
     assert ask(port, "/is_valid_property/ksql.query.pull.max.allowed.offset.lag").body == b"true"
     assert ask(port, "/v1/metadata/id").json["scope"]
@@ -768,6 +767,11 @@ def test_before_the_first_map(tmp_path: Path) -> None:
         assert pull(port, select("k1")).status == 503
         assert ask(port, "/info").status == 503
         assert ask(port, "/healthcheck").json["isHealthy"] is False
+        cluster.publish()
+        until = time.monotonic() + 4
+        while ask(port, "/healthcheck").json["isHealthy"] is not True:
+            assert time.monotonic() < until
+            time.sleep(0.02)
     finally:
         cluster.stop()
 

@@ -31,6 +31,9 @@ EXPECTED = (
     "slow disks",
     "unsynced writes lost",
     "writes torn",
+    "connections refused",
+    "zombie leaders",
+    "crashes after a vote",
     "bits flipped",
     "disks wiped",
     "voters added",
@@ -69,6 +72,8 @@ def run_seeds(first: int, seeds: int, processes: int) -> int:
             total += counts
             simulated_ms += ms
             events += count
+            if (seed - first) % 50 == 49:
+                print(f"  {seed - first + 1} of {seeds}, {len(failed)} failed", file=sys.stderr)
             if failure is not None:
                 failed.append(seed)
                 print(failure, flush=True)

@@ -1,7 +1,8 @@
 """A whole control plane in one thread from one seed: nodes, network, clients, invariants, history.
 
 First the safety phase, in which everything goes wrong and nothing may be wrong; then the world
-heals and must converge: one leader, all logs applied everywhere, writes and linearizable reads answered.
+heals and must converge: one leader, all logs applied everywhere, writes and linearizable reads
+answered.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from standpipe.control import raft_events as ev
 from standpipe.control.quorum import Incarnation, ReplicaKey, VoterSet
 from standpipe.control.raft_log import Entry, Snapshot
-from standpipe.control.raft_messages import Error
+from standpipe.control.raft_messages import Error, Request
 from standpipe.control.raft_roles import Role
 from standpipe.model import NodeId
 
@@ -163,6 +164,12 @@ class World:
         self.counts["messages"] += 1
         message, sender, target = order.message, node.name, self.nodes.get(order.to)
         if target is None:
+            return
+        if not target.is_up and isinstance(message, Request) and self.random.random() < 0.5:
+            # Nobody listens there: the connection is refused, which the sender hears at once.
+            self.counts["connections refused"] += 1
+            refused = ev.RequestFailed(0, order.to, message.request)
+            self.scheduler.after(300, lambda: node.tell(refused))
             return
         self.network.send(
             sender,

@@ -158,7 +158,7 @@ def _fact_of(error: Any, of: Partition, message: Any) -> Iterator[Heard]:
     code = error.code()
     if code == KafkaError._PARTITION_EOF:
         yield EndHeard(of, message.offset())
-    elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+    elif code in _GONE:
         yield OffsetGone(of)
     else:  # a topic that is not there yet, a broker that is down: the client tries again by itself
         _log.debug("kafka says", topic=of.topic, partition=of.partition, error=str(error))

@@ -100,8 +100,10 @@ class _Takeover:
                     self._promote_first(partition, promoted)
 
     def _first_order_path(self, lost: int) -> list[tuple[int, int]]:
-        paths = (self._order_path(lost, heir) for heir in self.crowded(lost))
-        return next(filter(None, paths), [])
+        for heir in self.crowded(lost):
+            if path := self._order_path(lost, heir):
+                return path
+        return []
 
     def _promote_first(self, partition: int, node: int) -> None:
         self._count(partition, -1)

@@ -16,8 +16,9 @@ ReadOffset in flight serves all reads that arrived before it was sent.
 Not here: who leads, and the fetches (`raft_leader`).
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from standpipe.control.quorum import LogOffset, Round
 from standpipe.control.raft_events import AnswerRead
@@ -82,33 +83,35 @@ class ReadRounds:
         return waiting + self._early
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    read: int
-    due_ms: int
-
-
 class ReadQueue:
     """The reader's half: reads of this node's clients, until the state machine is far enough."""
 
     def __init__(self, read_ms: int) -> None:
         """`read_ms`: how long a read may take in all."""
         self._read_ms = read_ms
+        #: {read: when it fails}, ascending, since all get the same time; exactly the open reads
+        self._due_ms: OrderedDict[int, int] = OrderedDict()
         #: arrived after the ReadOffset in flight was sent: it does not cover them
-        self._unasked: list[_Read] = []
+        self._unasked: list[int] = []
         #: covered by the ReadOffset in flight
-        self._asked: list[_Read] = []
+        self._asked: list[int] = []
         self._request: int | None = None
-        #: know their offset, wait for the state machine
-        self._waiting: list[tuple[LogOffset, _Read]] = []
+        #: heap of (offset, order of arrival, read): know their offset, wait for the state machine
+        self._waiting: list[tuple[LogOffset, int, int]] = []
+        self._arrived = 0
 
     def add(self, read: int, offset: LogOffset | None, now_ms: int) -> None:
         """Take a read in; with an offset it needs no leader, only the state machine."""
-        entry = _Read(read, now_ms + self._read_ms)
+        assert read not in self._due_ms, f"read {read} is open already"
+        self._due_ms[read] = now_ms + self._read_ms
         if offset is None:
-            self._unasked.append(entry)
+            self._unasked.append(read)
         else:
-            self._waiting.append((offset, entry))
+            self._wait_for(offset, read)
+
+    def _wait_for(self, offset: LogOffset, read: int) -> None:
+        self._arrived += 1
+        heappush(self._waiting, (offset, self._arrived, read))
 
     @property
     def must_ask(self) -> bool:
@@ -124,7 +127,8 @@ class ReadQueue:
         """The leader answered; an answer to another request releases nothing."""
         if request != self._request:
             return
-        self._waiting.extend((offset, read) for read in self._asked)
+        for read in self._asked:
+            self._wait_for(offset, read)
         self._asked, self._request = [], None
 
     def ask_again(self) -> None:
@@ -134,27 +138,26 @@ class ReadQueue:
 
     def released(self, applied: LogOffset) -> list[AnswerRead]:
         """The reads that the state machine now satisfies, lowest offset first."""
-        if not self._waiting:
-            return []
-        ready = sorted(
-            (known for known in self._waiting if known[0] <= applied), key=lambda known: known[0]
-        )
-        self._waiting = [known for known in self._waiting if known[0] > applied]
-        return [AnswerRead(read.read, Error.NONE, offset) for offset, read in ready]
+        ready: list[AnswerRead] = []
+        while self._waiting and self._waiting[0][0] <= applied:
+            offset, _, read = heappop(self._waiting)
+            if self._due_ms.pop(read, None) is not None:  # else it failed while it waited
+                ready.append(AnswerRead(read, Error.NONE, offset))
+        return ready
 
     def expired(self, now_ms: int) -> list[AnswerRead]:
         """The reads whose time is up; they fail, since answering could be stale (KIP-650)."""
-        if (due_ms := self.deadline_ms()) is None or due_ms > now_ms:
-            return []
-        late = [read for read in self._all() if read.due_ms <= now_ms]
-        self._unasked = [read for read in self._unasked if read.due_ms > now_ms]
-        self._asked = [read for read in self._asked if read.due_ms > now_ms]
-        self._waiting = [known for known in self._waiting if known[1].due_ms > now_ms]
-        return [AnswerRead(read.read, Error.REQUEST_TIMED_OUT) for read in late]
+        late: list[AnswerRead] = []
+        while (due_ms := self.deadline_ms()) is not None and due_ms <= now_ms:
+            read, _ = self._due_ms.popitem(last=False)
+            late.append(AnswerRead(read, Error.REQUEST_TIMED_OUT))
+        if late:
+            self._unasked = [read for read in self._unasked if read in self._due_ms]
+            self._asked = [read for read in self._asked if read in self._due_ms]
+            self._waiting = [entry for entry in self._waiting if entry[2] in self._due_ms]
+            heapify(self._waiting)
+        return late
 
     def deadline_ms(self) -> int | None:
         """When the next read fails."""
-        return min((read.due_ms for read in self._all()), default=None)
-
-    def _all(self) -> list[_Read]:
-        return [*self._unasked, *self._asked, *(read for _, read in self._waiting)]
+        return next(iter(self._due_ms.values()), None)

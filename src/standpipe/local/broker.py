@@ -216,7 +216,8 @@ class Broker:
     def _format(self, java: Path, class_path: str, properties: Path) -> None:
         """Kafka refuses an unformatted directory. Once per data directory, about 1 s."""
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = ("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster_id)
+        # `=`, because one id in 64 begins with a dash
+        tool = ("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={cluster_id}")
         command = [str(java), "-cp", class_path, *tool, "-c", str(properties)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:

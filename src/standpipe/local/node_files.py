@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from standpipe import config as settings
+from standpipe.errors import ConfigError
 from standpipe.local.ports import HOST, NodePorts
 from standpipe.model import NodeId
 from standpipe.node import node_config
@@ -71,3 +72,64 @@ def write_node_file(plan: NodePlan, plans: Sequence[NodePlan], shared: SharedSet
         ),
     )
     return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandaloneNode:
+    """One node on a machine of its own, as `standpipe node` is told.
+
+    `listen` and `advertise` are the public `host:port`; internal is the port + 1, peer + 3.
+    `others`: node id -> internal address of every other node.
+    """
+
+    node_id: str
+    data_directory: Path
+    bootstrap_servers: str
+    listen: str
+    advertise: str
+    holder: str
+    others: Mapping[str, str]
+    secret_file: Path
+    workers: int = 0
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    config: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def write_standalone(node: StandaloneNode) -> Path:
+    """Write `DATA/node.json` of such a node. Returns its path; raises ConfigError."""
+    if node.holder != node.node_id and node.holder not in node.others:
+        raise ConfigError(
+            f"the log's holder {node.holder} is not among the nodes",
+            next_step=f"add --other {node.holder}=HOST:PORT, its internal address",
+        )
+    values = settings.load(node.config).values
+    path = node.data_directory / "node.json"
+    node_config.save(
+        path,
+        node_config.NodeConfig(
+            node_id=NodeId(node.node_id),
+            data_dir=str(node.data_directory),
+            bootstrap_servers=node.bootstrap_servers,
+            public=node.listen,
+            internal=_shifted(node.listen, 1),
+            peer=_shifted(node.listen, 3),
+            public_advertised=node.advertise,
+            internal_advertised=_shifted(node.advertise, 1),
+            peer_advertised=_shifted(node.advertise, 3),
+            holder=NodeId(node.holder),
+            nodes={NodeId(name): address for name, address in node.others.items()},
+            secret_file=str(node.secret_file),
+            service_id=str(values.get(settings.SERVICE_ID.name, settings.SERVICE_ID.default)),
+            workers=node.workers,
+            tags=dict(node.tags),
+            config=dict(values),
+        ),
+    )
+    return path
+
+
+def _shifted(address: str, by: int) -> str:
+    host, sign, port = address.rpartition(":")
+    if not sign or not port.isdigit():
+        raise ConfigError(f"{address} is no HOST:PORT", next_step="write e.g. 10.0.0.1:8088")
+    return f"{host}:{int(port) + by}"

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from standpipe.errors import StandpipeError
 from standpipe.local.rest_client import Entity, NodesClient
-from standpipe.model import Record
+from standpipe.model import NO_BATCH, Record
 
 ASK_S_MAX = 1.0
 _QUERY_FIGURES = ("batch", "inputRowsPerSecond", "badRecords", "lateRecords")
@@ -219,6 +219,6 @@ def _tables(status: Status) -> Table:
 
 
 def _figure(value: object) -> str:
-    if value is None:
+    if value is None or value == NO_BATCH:
         return "–"
     return f"{value:,.0f}" if isinstance(value, int | float) else str(value)

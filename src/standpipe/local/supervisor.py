@@ -28,7 +28,8 @@ from typing import Self
 
 import httpx2
 
-from standpipe.errors import BrokerDied, SetupError
+from standpipe.adapters.kafka_admin import KafkaAdmin
+from standpipe.errors import BrokerDied, BrokerUnreachable, KafkaUnavailable, SetupError
 from standpipe.local import ports
 from standpipe.local.broker import Broker
 from standpipe.local.directory import ClusterDirectory, ClusterFile, NodeEntry
@@ -167,6 +168,9 @@ class LocalCluster:
 
     def _start_kafka(self) -> None:
         if self.options.bootstrap_servers:
+            with self.steps.step("Kafka") as outcome:
+                _check_kafka(self.options.bootstrap_servers)
+                outcome.append(self.options.bootstrap_servers)
             return
         port = ports.broker_port(self.options.broker_port, self.steps.warn)
         with self.steps.step("Kafka") as outcome:
@@ -358,6 +362,18 @@ def _broker_died(broker: Broker) -> BrokerDied:
         f"the embedded Kafka ended by itself:\n{broker.tail_of_log()}",
         next_step="reads go on; stop with Ctrl-C and start again, the data is kept",
     )
+
+
+def _check_kafka(bootstrap_servers: str) -> None:
+    """Raises BrokerUnreachable where no broker answers."""
+    try:
+        KafkaAdmin(bootstrap_servers).partition_counts()
+    except KafkaUnavailable as error:
+        raise BrokerUnreachable(
+            f"no Kafka broker answers at {bootstrap_servers}: {error.message}",
+            next_step="check host and port; a broker behind NAT or in a container must advertise "
+            "an address that this machine can reach (advertised.listeners)",
+        ) from error
 
 
 def until_interrupted(say: Callable[[str], None]) -> None:

@@ -195,6 +195,7 @@ class Holder:
             node_config.check_new(self._copy.config, self._copy.identity)
             await self._log(catalogs.FoundCluster(cluster_id=uuid.uuid4().hex))
         self._copy.show()
+        await asyncio.to_thread(ddl.warm_up)
         while True:
             catalog = self._copy.catalog
             outcome = await self._topics.look_after(catalog)
@@ -395,6 +396,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stderr.flush()
-    os._exit(status)  # a thread that waits for Kafka must not delay the end
+    os._exit(main())  # a thread that waits for Kafka must not delay the end

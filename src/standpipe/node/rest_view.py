@@ -41,15 +41,20 @@ class View:
 
     @classmethod
     def of(cls, snapshot: Snapshot, before: View | None = None) -> View:
-        """The view of a snapshot; plans are kept while the sources are the same."""
+        """The view of a snapshot. Plans are kept while the sources are the same, placements while
+        the assignment epoch is: control publishes once a second, and mostly nothing changed."""
         sources = {source.name: source for source in snapshot.sources}
-        is_same = before is not None and before.snapshot.sources == snapshot.sources
+        plans = placed = None
+        if before is not None and before.snapshot.sources == snapshot.sources:
+            plans = before.plans
+        if before is not None and before.snapshot.assignment.epoch == snapshot.assignment.epoch:
+            placed = before.placements
         return cls(
             snapshot=snapshot,
-            plans=before.plans if before is not None and is_same else PlanCache(sources),
+            plans=PlanCache(sources) if plans is None else plans,
             sources=sources,
             nodes={node.node_id: node for node in snapshot.nodes},
-            placements=placements(snapshot.assignment),
+            placements=placements(snapshot.assignment) if placed is None else placed,
         )
 
 

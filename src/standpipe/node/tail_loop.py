@@ -12,6 +12,8 @@ confirmed counts as stale. Not here: reads (`node/serve`), lags of other nodes (
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import gc
 import os
 import signal
@@ -56,7 +58,7 @@ from standpipe.data.holdings import Holding, holdings
 from standpipe.data.positions import StoreIdentity, StoreMeta, blank_status, must_rebuild
 from standpipe.data.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
-from standpipe.model import Offset, ReplicaState, Snapshot
+from standpipe.model import Offset, ReplicaState
 from standpipe.node import node_config
 from standpipe.node.node_config import NodeConfig, NodePaths
 
@@ -167,10 +169,7 @@ class Replica:
         """`in_order` False: after a failure, without the promise that everything is on disk."""
         if self._is_fetching:
             self._world.reader.stop(self.topic)
-        if in_order:
-            self.store.close()
-        else:
-            self.store.abandon()
+        (self.store.close if in_order else self.store.abandon)()
 
     def _apply(self, order: ApplyBatch) -> None:
         self.store.apply(order.puts, order.deletes, self._stamped(order.meta))
@@ -189,13 +188,7 @@ class Replica:
         )
 
     def _report(self, order: Report) -> None:
-        self._log.warning(
-            "records left out",
-            foreign=order.foreign,
-            mismatched=order.mismatched,
-            unreadable=order.unreadable,
-            example=order.example,
-        )
+        self._log.warning("records left out", **dataclasses.asdict(order))
 
     def _report_loss(self, order: ReportDataLoss) -> None:
         self._log.error("DATA_LOSS", reason=order.reason)
@@ -225,7 +218,8 @@ class Tailer:
     def follow_map(self) -> None:
         """Open replicas that the map gives to this node, close those that it takes away."""
         if self._snapshots.refresh() or not self._holdings:
-            self._holdings = self._read_map()
+            with contextlib.suppress(NotReady):
+                self._holdings = holdings(self._snapshots.current())
         for identity in self._replicas.keys() - self._holdings.keys():
             self._replicas.pop(identity).close(in_order=True)
         for identity in self._pages.keys() - self._holdings.keys():
@@ -274,13 +268,6 @@ class Tailer:
             replica.close(in_order=True)
         self._tables.close()
         self._progress.close()
-
-    def _read_map(self) -> dict[StoreIdentity, Holding]:
-        try:
-            snapshot: Snapshot = self._snapshots.current()
-        except NotReady:
-            return {}
-        return holdings(snapshot)
 
     def _open(self, holding: Holding) -> None:
         identity = holding.identity

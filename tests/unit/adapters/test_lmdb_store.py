@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import lmdb
@@ -28,53 +27,77 @@ from standpipe.errors import DataDirectoryRefused, NotReady
 from standpipe.model import Offset
 
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
+Say = Callable[[int], object]
 KILLS = int(os.environ.get("STANDPIPE_STORE_KILLS", "20"))
-
-#: Writes transaction n: keys 0..n mod 50 all get the value n, and the position is n. Says which.
-WRITER = """
-import sys
-from pathlib import Path
-from standpipe.adapters.lmdb_store import StoreWriter
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.model import Offset
-identity = StoreIdentity(table_id="t", generation=1, partition=0)
-store = StoreWriter(Path(sys.argv[1]), identity, map_bytes=64 * 1024)
-position = store.meta().position
-while True:
-    position += 1
-    rows = [(b"%08d" % n, b"%012d" % position * 20) for n in range(50)]
-    store.apply(rows, [], StoreMeta(identity=identity, position=Offset(position)))
-    if position % 20 == 0:
-        print(position, flush=True)
-"""
-
-#: Reads for ever what WRITER writes, in one view; ends with 1 if rows and meta ever differ.
-READER = """
-import sys
-from pathlib import Path
-from standpipe.adapters.lmdb_store import StoreReader
-reader, seen = StoreReader(Path(sys.argv[1])), 0
-while seen < int(sys.argv[2]):
-    with reader.view() as view:
-        values = {value for _, value in view.scan(b"", b"\\xff", 1000)}
-    assert len(values) == 1, values
-    assert len(reader.get(b"%08d" % 7)) >= 240
-    seen = reader.meta().position
-"""
 
 
 def meta(position: int = 0) -> StoreMeta:
     return StoreMeta(identity=IDENTITY, position=Offset(position))
 
 
-def start(script: str, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+def value_at(position: int, length: int = 20) -> bytes:
+    return b"%012d" % position * length
 
 
-def kill(process: subprocess.Popen[str]) -> None:
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+def write_for_ever(path: Path, say: Say, transactions: int = 10**9) -> None:
+    """Transaction n gives 50 keys the value n, and the position is n. Says which, now and then."""
+    store = StoreWriter(path, IDENTITY, map_bytes=64 * 1024)
+    first = store.meta().position + 1
+    for position in range(first, first + transactions):
+        rows = [(b"%08d" % n, value_at(position)) for n in range(50)]
+        store.apply(rows, [], meta(position))
+        if position % 20 == 0:
+            say(position)
+
+
+def read_until(path: Path, say: Say, last: int) -> None:
+    """Reads what a writer writes until position `last`; fails if one view ever mixes two."""
+    reader, seen = StoreReader(path), 0
+    while seen < last:
+        with reader.view() as view:
+            values = {value for _, value in view.scan(b"", b"\xff", 1000)}
+        assert len(values) == 1, values
+        seen = reader.meta().position
+    say(seen)
+
+
+def pin(path: Path, say: Say) -> None:
+    with StoreReader(path).view():
+        say(0)
+        time.sleep(60)
+
+
+class Child:
+    """A function of this file in a process of its own; forked, for it starts in a millisecond.
+
+    No environment may be open in the parent: locks of LMDB do not survive a fork.
+    """
+
+    def __init__(self, function: Callable[..., None], path: Path, *arguments: int) -> None:
+        read, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                function(path, lambda number: os.write(write, b"%d\n" % number), *arguments)
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(write)
+        self._said = os.fdopen(read)
+
+    def said(self) -> int:
+        """The next number that it says; 0 when it has ended."""
+        return int(self._said.readline() or 0)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        self.end()
+
+    def end(self) -> int:
+        """Wait for it. Its exit status, negative after a signal."""
+        self._said.close()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 @pytest.mark.timeout(300)
@@ -82,11 +105,10 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
     """The store opens every time, its position equals its rows, and nothing goes back."""
     chance, before = random.Random(9), 0
     for _ in range(KILLS):
-        writer = start(WRITER, tmp_path / "s")
-        assert writer.stdout is not None
-        said = int(writer.stdout.readline())
+        writer = Child(write_for_ever, tmp_path / "s")
+        known = writer.said()
         time.sleep(chance.random() / 20)
-        kill(writer)
+        writer.kill()
         store = StoreWriter(tmp_path / "s", IDENTITY)
         assert not store.was_closed_cleanly
         assert store.rows() == 50
@@ -95,25 +117,24 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
         reader = StoreReader(tmp_path / "s")
         values = {value for _, value in reader.scan(b"", b"\xff", 100)}
         reader.close()
-        assert values == {b"%012d" % position * 20}
-        assert position >= said > before
+        assert values == {value_at(position)}
+        assert position >= known > before
         before = position
 
 
 @pytest.mark.timeout(60)
 def test_the_map_grows_under_readers(tmp_path: Path) -> None:
     """From 64 KiB to over 1 MiB while two processes read: no error, no mixture of batches."""
-    path = tmp_path / "s"
+    path, last = tmp_path / "s", 60
+    assert Child(write_for_ever, path, 1).end() == 0
+    readers = [Child(read_until, path, last) for _ in range(2)]
     store = StoreWriter(path, IDENTITY, map_bytes=64 * 1024)
-    small = [(b"%08d" % n, b"%012d" % 0 * 20) for n in range(50)]
-    store.apply(small, [], meta(0))
-    last = 60
-    readers = [start(READER, path, last) for _ in range(2)]
-    for position in range(1, last + 1):
-        rows = [(b"%08d" % n, b"%012d" % position * (20 + 5 * position)) for n in range(50)]
+    for position in range(2, last + 1):
+        rows = [(b"%08d" % n, value_at(position, 20 + 5 * position)) for n in range(50)]
         store.apply(rows, [], meta(position))
-        time.sleep(0.01)
-    assert [reader.wait(timeout=30) for reader in readers] == [0, 0]
+        time.sleep(0.005)
+    assert [reader.said() for reader in readers] == [last, last]
+    assert [reader.end() for reader in readers] == [0, 0]
     assert (path / "data.mdb").stat().st_size > 1024 * 1024
     store.close()
 
@@ -193,8 +214,7 @@ def test_a_store_that_was_made_anew_is_noticed(tmp_path: Path) -> None:
     reader = StoreReader(path)
     assert reader.get(b"a") == b"old"
     lmdb_store.retire(path, now_ms=1000)
-    script = WRITER.replace("while True", "for _ in range(1)")
-    assert start(script, path).wait(timeout=30) == 0
+    assert Child(write_for_ever, path, 1).end() == 0
     time.sleep(StoreReader.CHECK_SECONDS)
     assert reader.get(b"a") is None
     assert reader.meta().position == 1
@@ -204,24 +224,17 @@ def test_readers_that_died_are_forgotten_and_those_that_pin_are_found(tmp_path: 
     path = tmp_path / "s"
     store = StoreWriter(path, IDENTITY)
     store.apply([(b"a", b"1")], [], meta(1))
-    pinning = f"""
-from pathlib import Path
-from standpipe.adapters.lmdb_store import StoreReader
-import time
-with StoreReader(Path({str(path)!r})).view():
-    print("reading", flush=True)
-    time.sleep(60)
-"""
-    reader = start(pinning)
-    assert reader.stdout is not None
-    reader.stdout.readline()
+    store.close()
+    reader = Child(pin, path)
+    reader.said()
+    store = StoreWriter(path, IDENTITY)
     watch = PinWatch()
     assert watch.look([store], 0, 2000) == set(), "it reads the newest transaction"
     store.apply([(b"a", b"2")], [], meta(2))
     assert watch.look([store], 1000, 2000) == set()
     assert watch.look([store], 3000, 2000) == set(), "2 s: the boundary"
     assert watch.look([store], 3001, 2000) == {reader.pid}
-    kill(reader)
+    reader.kill()
     assert watch.look([store], 9000, 2000) == set()
     store.close()
 

@@ -686,6 +686,16 @@ def test_election_time_out(jitter: float, due: int) -> None:
     assert Bench(jitter=jitter).raft.deadline_ms() == due
 
 
+@covers("TO-01")
+@pytest.mark.parametrize(("jitter", "due"), [(0.0, 2000), (0.5, 2250), (0.999, 2499)])
+def test_followers_that_were_answered_together_do_not_give_up_together(
+    jitter: float, due: int
+) -> None:
+    """Found by a transcript: equal time-outs made both followers of a dead leader candidates."""
+    assert Bench(jitter=jitter).following(2, 1).raft._timer_ms == due
+    assert due < SETTINGS.check_ms
+
+
 @covers("TO-04")
 def test_back_off_doubles_up_to_its_bound() -> None:
     bench = Bench(among=(1, 2), jitter=0.999)

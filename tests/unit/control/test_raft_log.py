@@ -1,6 +1,8 @@
 """The log's four rules: comparing, cutting, voter sets, what is durable."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.control.raft_bench import key, log, voters
 from tests.unit.control.scenarios import covers
 
@@ -72,6 +74,35 @@ def test_check_fetch_above_a_snapshot(offset: int, last: int, expected, why: str
         assert verdict == NeedsSnapshot(view.snapshot), why
     else:
         assert verdict == (None if expected is None else Diverges(EpochEnd(*expected))), why
+
+
+EPOCHS = st.lists(st.integers(1, 5), max_size=8).map(sorted)
+
+
+@given(EPOCHS, st.integers(0, 6))
+def test_end_of_epoch_agrees_with_counting(epochs: list[int], asked: int) -> None:
+    below = [epoch for epoch in epochs if epoch <= asked]
+    expected = (below[-1] if below else 0, len(below))
+    assert a_log(*epochs).end_of_epoch(asked) == expected
+
+
+def tails(*epochs: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.sampled_from(epochs), max_size=5).map(sorted)
+
+
+@given(tails(1, 2), tails(4, 6), tails(3, 5))
+def test_divergence_ends_in_the_common_prefix(
+    both: list[int], leaders: list[int], mine: list[int]
+) -> None:
+    """Fetch, truncate, fetch: what the two wrote alone is cut, what they share is kept."""
+    leader, follower = a_log(*both, *leaders), a_log(*both, *mine)
+    for _ in range(4):
+        verdict = leader.check_fetch(follower.end, follower.last_epoch)
+        if verdict is None:
+            break
+        follower.truncate(follower.truncation_for(verdict.end))
+    assert verdict is None
+    assert follower.end == len(both)
 
 
 def test_the_bootstrap_snapshot_is_never_shipped() -> None:

@@ -189,6 +189,19 @@ def test_reads_are_released_by_offset() -> None:
     assert [answered.read for answered in queue.released(9)] == [2, 3, 1]
 
 
+@covers("RO-04")
+def test_a_read_that_failed_is_not_answered_later() -> None:
+    queue = ReadQueue(100)
+    queue.add(1, None, 0)
+    queue.add(2, 5, 10)
+    queue.add(3, 5, 50)
+    queue.asked(7)
+    assert [failed.read for failed in queue.expired(110)] == [1, 2]
+    queue.answered(7, 4)
+    assert [answered.read for answered in queue.released(9)] == [3]
+    assert queue.deadline_ms() is None
+
+
 @covers("RO-20")
 def test_a_position_token_needs_no_leader_and_is_never_undercut() -> None:
     bench = a_reader()

@@ -42,7 +42,11 @@ def commit_of(directory: Path, *, lease: list[str]) -> Steps:
     DONE.clear()
     (directory / "offsets").mkdir()
     for batch in (0, 1):
-        lines = ["v1", '{"batchWatermarkMs":5,"batchTimestampMs":6}', f'{{"s":{{"0":{batch + 1}1}}}}']
+        lines = [
+            "v1",
+            '{"batchWatermarkMs":5,"batchTimestampMs":6}',
+            f'{{"s":{{"0":{batch + 1}1}}}}',
+        ]
         (directory / "offsets" / str(batch)).write_text("\n".join(lines))
 
     def check_lease() -> None:

@@ -1,0 +1,125 @@
+"""A whole node under its parent: children come back, end in time and never outlive it. No Kafka."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+from tests.e2e.test_control import SECRET, free_port, until
+
+from standpipe.model import NodeId
+from standpipe.node import node_config
+from standpipe.node.node_config import NodeConfig
+
+CHILDREN = ("control", "tailer", "worker-0")
+
+
+@dataclass
+class Node:
+    """One node and the process that runs it."""
+
+    config: NodeConfig
+    node_file: Path
+    parent: subprocess.Popen[bytes]
+
+    def pid(self, child: str) -> int:
+        return int((self.config.paths.run / f"{child}.pid").read_text())
+
+    def pids(self) -> list[int]:
+        return [self.pid(child) for child in CHILDREN]
+
+    def answers(self) -> bool:
+        try:
+            return httpx2.get(f"http://{self.config.public}/info").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+
+def start(node_file: Path) -> subprocess.Popen[bytes]:
+    code = (
+        "import sys; from pathlib import Path; from standpipe.node.parent import run_node; "
+        "sys.exit(run_node(Path(sys.argv[1])))"
+    )
+    return subprocess.Popen([sys.executable, "-c", code, str(node_file)])
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    (tmp_path / "secret").write_text(SECRET)
+    config = NodeConfig(
+        node_id=NodeId("node-1"),
+        data_dir=str(tmp_path / "data"),
+        bootstrap_servers="",
+        public=f"127.0.0.1:{free_port()}",
+        internal=f"127.0.0.1:{free_port()}",
+        peer=f"127.0.0.1:{free_port()}",
+        holder=NodeId("node-1"),
+        secret_file=str(tmp_path / "secret"),
+        workers=1,
+    )
+    node_file = tmp_path / "data" / "node.json"
+    node_config.save(node_file, config)
+    running = Node(config, node_file, start(node_file))
+    try:
+        until("the worker", running.answers)
+        yield running
+    finally:
+        running.parent.kill()
+        running.parent.wait()
+
+
+def lives(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_each_child_comes_back(node: Node) -> None:
+    for child in CHILDREN:
+        before = node.pid(child)
+        os.kill(before, signal.SIGKILL)
+        if child != "worker-0":
+            assert node.answers(), "reads need neither control nor tailer"
+        until(f"{child} again", lambda c=child, b=before: node.pid(c) != b and lives(node.pid(c)))
+    until("the worker", node.answers)
+    assert node.parent.poll() is None
+    line = (node.config.paths.logs / "control.log").read_text().splitlines()[0]
+    assert msgspec.json.decode(line)["event"] == "control serves"
+
+
+def test_one_node_per_directory_and_a_timely_end(node: Node) -> None:
+    second = start(node.node_file)
+    assert second.wait(60) != 0
+    assert node.answers()
+    pids = node.pids()
+    started = time.monotonic()
+    node.parent.terminate()
+    assert node.parent.wait(10) == 0
+    assert time.monotonic() - started < 5.5
+    assert not [pid for pid in pids if lives(pid)]
+
+
+def test_nothing_outlives_the_parent(node: Node) -> None:
+    pids = node.pids()
+    node.parent.kill()
+    node.parent.wait()
+    until("the end of all", lambda: not [pid for pid in pids if lives(pid)])
+    node.parent = start(node.node_file)
+    until("the worker", node.answers)
+
+
+def test_the_node_is_one_process_group(node: Node) -> None:
+    groups = {os.getpgid(pid) for pid in node.pids()}
+    assert groups == {node.parent.pid}
+    os.killpg(node.parent.pid, signal.SIGKILL)
+    until("the end of all", lambda: not [pid for pid in node.pids() if lives(pid)])

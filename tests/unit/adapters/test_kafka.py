@@ -1,0 +1,213 @@
+"""What the Kafka client says becomes facts; a scripted client stands for the real one.
+
+The real one is met in tests/e2e.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from standpipe.adapters import kafka
+from standpipe.adapters.kafka import (
+    EndHeard,
+    EndProbe,
+    Heard,
+    OffsetGone,
+    Partition,
+    PartitionReader,
+    ProgressFollower,
+    RecordsHeard,
+)
+from standpipe.data.apply import ProgressCaughtUp
+from standpipe.data.progress import serialise
+from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
+
+
+@dataclass
+class Message:
+    """One that `consume` hands out."""
+
+    at: int
+    on: str = "T"
+    part: int = 0
+    payload: bytes | None = b"v"
+    code: int | None = None
+
+    def topic(self) -> str:
+        return self.on
+
+    def partition(self) -> int:
+        return self.part
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes | None:
+        return self.payload
+
+    def headers(self) -> None:
+        return None
+
+    def error(self) -> KafkaError | None:
+        return None if self.code is None else KafkaError(self.code)
+
+
+@dataclass
+class Client:
+    """Consumer and admin client in one; notes what it is told."""
+
+    script: list[list[Message]] = field(default_factory=list[list[Message]])
+    told: list[tuple[str, str, int, int]] = field(default_factory=list[tuple[str, str, int, int]])
+    asked: list[Future[Any]] = field(default_factory=list[Future[Any]])
+
+    def consume(self, _count: int, _wait_s: float) -> list[Message]:
+        return self.script.pop(0) if self.script else []
+
+    def __getattr__(self, name: str) -> Any:
+        def note(partitions: list[Any]) -> None:
+            self.told += [(name, p.topic, p.partition, p.offset) for p in partitions]
+
+        return note
+
+    def get_watermark_offsets(self, _of: object, *, cached: bool) -> tuple[int, int]:
+        assert cached
+        return (0, -1001 if self.asked else 7)
+
+    def list_offsets(self, asked: dict[Any, object], *, request_timeout: float) -> dict[Any, Any]:
+        assert request_timeout > 0
+        self.asked.append(Future())
+        return dict.fromkeys(asked, self.asked[-1])
+
+    def poll(self, _wait_s: float) -> None:
+        return None
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    one = Client()
+    monkeypatch.setattr(kafka._kafka, "Consumer", lambda _options: one)
+    monkeypatch.setattr(kafka._admin, "AdminClient", lambda _options: one)
+    return one
+
+
+END, GONE = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET
+T0, T1, U0 = Partition("T", 0), Partition("T", 1), Partition("U", 0)
+
+
+def records(of: Partition, *offsets: int) -> RecordsHeard:
+    return RecordsHeard(of, [(offset, b"k", b"v", None) for offset in offsets])
+
+
+@pytest.mark.parametrize(
+    ("messages", "facts", "why"),
+    [
+        ([], [], ""),
+        ([Message(0), Message(1)], [records(T0, 0, 1)], "one run, one fact"),
+        (
+            [Message(0), Message(5, part=1), Message(1), Message(0, on="U")],
+            [records(T0, 0), records(T1, 5), records(T0, 1), records(U0, 0)],
+            "each partition in its order",
+        ),
+        (
+            [Message(0), Message(1, code=END), Message(1)],
+            [records(T0, 0), EndHeard(T0, 1), records(T0, 1)],
+            "an end between records stays between them",
+        ),
+        ([Message(9, code=GONE)], [OffsetGone(T0)], ""),
+        ([Message(9, code=KafkaError.OFFSET_OUT_OF_RANGE)], [OffsetGone(T0)], ""),
+        ([Message(9, code=KafkaError._LOG_TRUNCATION)], [OffsetGone(T0)], "KIP-320"),
+        ([Message(9, code=KafkaError.UNKNOWN_TOPIC_OR_PART)], [], "it may appear later"),
+        ([Message(9, code=KafkaError._ALL_BROKERS_DOWN), Message(0)], [records(T0, 0)], ""),
+    ],
+)
+def test_facts(client: Client, messages: list[Message], facts: list[Heard], why: str) -> None:
+    client.script = [messages]
+    assert PartitionReader("b").poll(0) == facts, why
+
+
+def test_partitions_are_read_from_their_offsets(client: Client) -> None:
+    reader = PartitionReader("b")
+    reader.start(T0, 0)
+    reader.start(T1, 5)
+    reader.pause(T0)
+    reader.resume(T0)
+    reader.stop(T1)
+    assert [(name, part) for name, _, part, _ in client.told] == [
+        ("incremental_assign", 0),
+        ("incremental_assign", 1),
+        ("pause", 0),
+        ("resume", 0),
+        ("incremental_unassign", 1),
+    ]
+    assert [offset for *_, offset in client.told[:2]] == [kafka._kafka.OFFSET_BEGINNING, 5]
+    assert reader.log_end(T0) == 7
+
+
+def test_a_probe_asks_one_question_at_a_time_and_never_waits(client: Client) -> None:
+    probe = EndProbe("b", T0)
+    assert probe.tick(1000, 100) is None
+    assert probe.tick(1200, 100) is None
+    assert len(client.asked) == 1, "no answer yet, no second question"
+    client.asked[0].set_result(SimpleNamespace(offset=7))
+    assert probe.tick(1300, 100) == (1000, 7), "the instant of the question, not of the answer"
+    assert probe.tick(1301, 100) is None
+    client.asked[1].set_exception(RuntimeError("no broker"))
+    assert probe.tick(1500, 100) is None
+    assert len(client.asked) == 3, "asked again"
+
+
+def progress(at: int, lease_epoch: int, batch: int, end: int) -> Message:
+    commit = Commit(lease_epoch=LeaseEpoch(lease_epoch), batch=BatchId(batch), attempt=1)
+    record = Progress(query_id="Q", commit=commit, sinks={0: Offset(end)})
+    return Message(at, on="p", payload=serialise(record)[1])
+
+
+def test_the_progress_topic_is_followed(client: Client) -> None:
+    follower = ProgressFollower("b", "p")
+    tombstone, rubbish = Message(1, on="p", payload=None), Message(2, on="p", payload=b"{")
+    end = Message(4, on="p", code=END)
+    client.script = [[progress(0, 2, 0, 5), tombstone, rubbish, progress(3, 1, 9, 9), end]]
+    news = follower.poll()
+    assert [type(each).__name__ for each in news] == ["ValidTarget", "ProgressCaughtUp"]
+    assert news[-1] == ProgressCaughtUp()
+    assert (follower.position, follower.knows_all) == (4, True)
+    assert follower.book.committed_end("Q", 0) == 5, "a zombie's record is not valid"
+
+
+@pytest.mark.parametrize(
+    ("end", "confirmed", "why"),
+    [(1, 1000, "nothing that was not read"), (2, None, "something newer is there")],
+)
+def test_kafka_is_confirmed_by_an_end_that_was_read(
+    client: Client, end: int, confirmed: int | None, why: str
+) -> None:
+    follower = ProgressFollower("b", "p")
+    client.script = [[progress(0, 1, 0, 5), Message(1, on="p", code=END)]]
+    follower.poll()
+    assert follower.confirmed_ms(1000) is None
+    client.asked[0].set_result(SimpleNamespace(offset=end))
+    assert follower.confirmed_ms(1050) == confirmed, why
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_a_topic_that_was_cut_is_read_anew(client: Client, by_itself: bool) -> None:
+    follower = ProgressFollower("b", "p")
+    client.script = [[progress(0, 1, 0, 5), Message(1, on="p", code=END)]]
+    follower.poll()
+    if by_itself:
+        client.script = [[Message(1, on="p", code=GONE)]]
+        assert follower.poll() == []
+    else:
+        follower.read_anew()
+    assert (follower.position, follower.knows_all) == (0, False)
+    assert follower.book.committed_end("Q", 0) == -1
+    assert [name for name, *_ in client.told][-2:] == ["incremental_unassign", "incremental_assign"]

@@ -1,0 +1,415 @@
+"""The tailer with a scripted Kafka: real stores, real pages, the map of a cluster in a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from standpipe.adapters import snapshot_file
+from standpipe.adapters.kafka import EndHeard, Heard, OffsetGone, Partition, RecordsHeard
+from standpipe.adapters.lmdb_store import StoreFailure, StoreReader, StoreWriter
+from standpipe.adapters.status_page import StatusReader, page_path
+from standpipe.data.apply import ProgressCaughtUp
+from standpipe.data.positions import StoreIdentity
+from standpipe.data.progress import ProgressBook, ValidTarget
+from standpipe.data.records import (
+    HEADER_COMMIT,
+    HEADER_ROWTIME,
+    commit_header,
+    rowtime_header,
+    store_key,
+    unpack_row,
+)
+from standpipe.data.stage import Fetched
+from standpipe.model import (
+    Assignment,
+    AssignmentEpoch,
+    BatchId,
+    Column,
+    Commit,
+    LeaseEpoch,
+    LogIndex,
+    NodeId,
+    Offset,
+    Placement,
+    Progress,
+    ReplicaState,
+    ReplicaStatus,
+    Snapshot,
+    Source,
+)
+from standpipe.node import tail_loop
+from standpipe.node.node_config import NodeConfig
+from standpipe.node.tail_loop import Tailer
+
+NODE = NodeId("node-1")
+TABLE = Source(
+    name="T",
+    kind="TABLE",
+    columns=(Column(name="K", type="STRING", is_key=True), Column(name="N", type="BIGINT")),
+    topic="T",
+    partitions=1,
+    key_format="KAFKA",
+    value_format="JSON",
+    statement="",
+    query_id="Q",
+    table_id="t",
+    is_materialized=True,
+)
+PLACE = Placement(table_id="t", generation=1, partition=0, replicas=(NODE,))
+T0 = Partition("T", 0)
+
+
+class FakeClock:
+    """Stands still until it is told; every clock shows the same."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.boot = "boot-1"
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    boot_ms = monotonic_ms = wall_ms
+
+    def boot_id(self) -> str:
+        return self.boot
+
+
+class FakeReader:
+    """Table topics: hands out what the test puts in, notes where reading began."""
+
+    def __init__(self, _servers: str) -> None:
+        self.heard: list[Heard] = []
+        self.reading: dict[Partition, int] = {}
+
+    def start(self, of: Partition, offset: int) -> None:
+        self.reading[of] = offset
+
+    def stop(self, of: Partition) -> None:
+        del self.reading[of]
+
+    def poll(self, _wait_s: float) -> list[Heard]:
+        heard, self.heard = self.heard, []
+        return heard
+
+    def log_end(self, _of: Partition) -> int:
+        return -1
+
+    def close(self) -> None:
+        self.reading.clear()
+
+
+class FakeFollower:
+    """The progress topic: a list, read from its beginning."""
+
+    def __init__(self, _servers: str, topic: str) -> None:
+        assert topic == "svc_progress"
+        self.topic: list[Progress] = []
+        self.read_anew()
+        self.confirmed: int | None = None
+
+    def read_anew(self) -> None:
+        self.book, self.position, self.knows_all = ProgressBook(), 0, False
+
+    def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
+        news = [valid for record in self.topic[self.position :] for valid in self.book.take(record)]
+        self.position, self.knows_all = len(self.topic), True
+        return [*news, ProgressCaughtUp()]
+
+    def confirmed_ms(self, _now_ms: int) -> int | None:
+        return self.confirmed
+
+    def close(self) -> None:
+        return None
+
+
+class Node:
+    """A tailer, and what surrounds it in a node's data directory."""
+
+    def __init__(self, data: Path) -> None:
+        self.clock = FakeClock()
+        self.config = NodeConfig(
+            node_id=NODE,
+            data_dir=str(data),
+            bootstrap_servers="b",
+            public="h:1",
+            internal="h:2",
+            peer="h:3",
+            holder=NODE,
+            secret_file="s",
+            service_id="svc",
+        )
+        self.paths = self.config.paths
+        self.paths.make()
+        self.page = StatusReader(page_path(self.paths.run, "t", 1, 0))
+        self.stamp = 0
+        self.start()
+
+    def stop(self) -> None:
+        if not self.is_stopped:
+            self.tailer.close()
+        self.is_stopped = True
+
+    def start(self) -> None:
+        self.is_stopped = False
+        self.tailer = Tailer(self.config, self.clock)  # type: ignore[arg-type]
+        self.tables: Any = self.tailer._tables
+        self.progress: Any = self.tailer._progress
+
+    def place(self, *placements: Placement) -> None:
+        self.stamp += 1
+        snapshot = Snapshot(
+            stamp=self.stamp,
+            node_id=NODE,
+            service_id="svc",
+            cluster_id="c",
+            log_index=LogIndex(1),
+            log_holder=NODE,
+            nodes=(),
+            sources=(TABLE,),
+            queries=(),
+            assignment=Assignment(epoch=AssignmentEpoch(1), placements=placements),
+        )
+        snapshot_file.write(self.paths.snapshot, snapshot)
+
+    def turn(self, times: int = 1, *, ms: int = 100) -> None:
+        """The body of the loop."""
+        for _ in range(times):
+            self.tailer.follow_map()
+            self.tailer.follow_progress()
+            self.tailer.follow_tables()
+            self.tailer.confirm()
+            self.tailer.publish()
+            self.clock.now_ms += ms
+
+    def status(self) -> ReplicaStatus:
+        found = self.page.read()
+        assert found is not None
+        return found
+
+    def commit(self, batch: int, end: int, lease_epoch: int = 1) -> None:
+        by = Commit(lease_epoch=LeaseEpoch(lease_epoch), batch=BatchId(batch), attempt=7)
+        self.progress.topic.append(
+            Progress(query_id="Q", commit=by, sinks={0: Offset(end)}, batch_started_ms=77)
+        )
+
+    def deliver(self, *rows: tuple[int, str, int]) -> None:
+        """(batch, key, number), offsets from where reading stands."""
+        first = self.tables.reading[T0]
+        records = [record(first + n, *row) for n, row in enumerate(rows)]
+        self.tables.reading[T0] += len(rows)
+        self.tables.heard.append(RecordsHeard(T0, records))
+
+    def rows(self) -> dict[str, bytes]:
+        """What a worker would read; the tailer is stopped for it."""
+        self.stop()
+        reader = StoreReader(self.paths.state / "t-1" / "0")
+        found = reader.scan(b"", b"\xff", 100)
+        reader.close()
+        return {key[:-2].decode(): unpack_row(value).value_json for key, value in found}
+
+
+def record(offset: int, batch: int, key: str, number: int) -> Fetched:
+    by = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(batch), attempt=7)
+    headers = [(HEADER_COMMIT, commit_header(by)), (HEADER_ROWTIME, rowtime_header(5))]
+    return (offset, key.encode(), b'{"N":%d}' % number, headers)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.setattr(tail_loop, "PartitionReader", FakeReader)
+    monkeypatch.setattr(tail_loop, "ProgressFollower", FakeFollower)
+    one = Node(tmp_path)
+    yield one
+    one.stop()
+
+
+def running(node: Node) -> Node:
+    """With one batch of two rows."""
+    node.place(PLACE)
+    node.commit(0, 2)
+    node.turn()
+    node.deliver((0, "a", 1), (0, "b", 2))
+    node.turn()
+    return node
+
+
+def test_without_a_map_there_is_nothing_to_do(node: Node) -> None:
+    node.turn(3)
+    assert node.page.read() is None
+
+
+def test_from_kafka_to_a_store_and_a_page(node: Node) -> None:
+    node.place(PLACE)
+    node.turn()
+    assert node.status().state is ReplicaState.BOOTSTRAP
+    running(node)
+    page = node.status()
+    assert (page.state, page.position, page.committed_end) == (ReplicaState.RUNNING, 2, 2)
+    assert (page.batch, page.rows, page.source_instant_ms) == (0, 2, 77)
+    assert node.rows() == {"a": b"[1]", "b": b"[2]"}
+
+
+def test_records_are_wanted_only_when_all_progress_is_known(node: Node) -> None:
+    node.place(PLACE)
+    node.tailer.follow_map()
+    assert node.tables.reading == {}
+    node.tailer.follow_progress()
+    assert node.tables.reading == {T0: 0}
+
+
+def test_a_confirmation_needs_a_replica_at_its_end(node: Node) -> None:
+    node.place(PLACE)
+    node.commit(0, 1)
+    node.progress.confirmed = 900_000
+    node.turn(2)
+    assert node.status().confirmed_boot_ms == 0, "A < C: not confirmed"
+    node.deliver((0, "a", 1))
+    node.turn(2)
+    assert node.status().confirmed_boot_ms == 900_000
+    node.progress.confirmed = None  # Kafka is away
+    node.turn(5)
+    assert node.status().confirmed_boot_ms == 900_000, "what is not confirmed ages"
+
+
+def test_a_restart_goes_on_where_the_store_is(node: Node) -> None:
+    running(node).stop()
+    topic = node.progress.topic
+    node.start()
+    node.progress.topic = topic
+    node.turn()
+    assert node.tables.reading == {T0: 2}
+    node.commit(1, 3)
+    node.deliver((1, "a", 9))
+    node.turn()
+    assert node.status().batch == 1
+    assert node.rows() == {"a": b"[9]", "b": b"[2]"}
+
+
+@pytest.mark.parametrize(
+    ("in_order", "boot", "position", "why"),
+    [
+        (True, "boot-2", 2, "everything was synced before the machine went down"),
+        (False, "boot-1", 2, "only the process died"),
+        (False, "boot-2", 0, "nobody knows what reached the disk: from the beginning"),
+    ],
+)
+def test_a_store_after_a_crash(
+    node: Node, in_order: bool, boot: str, position: int, why: str
+) -> None:
+    running(node)
+    topic = node.progress.topic
+    if in_order:
+        node.stop()
+    else:
+        for replica in node.tailer._replicas.values():
+            replica.close(in_order=False)
+    node.clock.boot = boot
+    node.start()
+    node.progress.topic = topic
+    node.turn(1)
+    node.turn(2, ms=tail_loop.REOPEN_MS)
+    assert node.tables.reading == {T0: position}, why
+
+
+def test_a_replica_that_is_taken_away_is_absent_and_its_page_gone(node: Node) -> None:
+    assert running(node).status().state is ReplicaState.RUNNING
+    node.place()
+    node.turn()
+    assert node.status().state is ReplicaState.ABSENT
+    assert node.page.read() is None
+    assert node.tables.reading == {}
+
+
+def test_a_replica_that_comes_back_finds_its_store_and_its_targets(node: Node) -> None:
+    running(node)
+    other = msgspec.structs.replace(PLACE, replicas=(NodeId("node-2"),))
+    node.place(other)
+    node.commit(1, 3)
+    node.turn(2)
+    node.turn(1, ms=tail_loop.HOUSEKEEPING_MS)
+    node.turn(1)  # the book has forgotten what nobody here needs
+    node.place(PLACE)
+    node.turn(2)
+    assert node.tables.reading == {T0: 2}
+    node.deliver((1, "c", 3))
+    node.turn()
+    assert (node.status().batch, node.status().rows) == (1, 3)
+
+
+def test_a_topic_that_was_made_anew_is_data_loss(node: Node) -> None:
+    running(node)
+    node.tables.heard.append(OffsetGone(T0))
+    node.turn()
+    assert node.status().state is ReplicaState.DATA_LOSS
+
+
+def test_a_partition_end_is_not_the_end_of_the_loop(node: Node) -> None:
+    running(node)
+    node.tables.heard.append(EndHeard(T0, 2))
+    node.turn()
+    assert (node.status().state, node.status().log_end) == (ReplicaState.RUNNING, 2)
+
+
+def test_a_store_of_somebody_else_is_failed_not_overwritten(node: Node) -> None:
+    stranger = StoreIdentity(table_id="other", generation=1, partition=0)
+    path = node.paths.state / "t-1" / "0"
+    store = StoreWriter(path, stranger)
+    store.apply([], [], msgspec.structs.replace(store.meta(), position=Offset(5)))
+    store.close()
+    node.place(PLACE)
+    node.turn(3)
+    assert node.status().state is ReplicaState.FAILED
+    store = StoreWriter(path, stranger)
+    assert store.meta().position == 5
+    store.close()
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_store_that_fails_is_opened_again(
+    node: Node, is_damaged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(node)
+    whole: Callable[..., None] = StoreWriter.apply
+
+    def fail(store: StoreWriter, *_: object) -> None:
+        failure = StoreFailure(store.path, tail_loop.lmdb_store.lmdb.Error("disk full"))
+        failure.is_damaged = is_damaged
+        raise failure
+
+    monkeypatch.setattr(StoreWriter, "apply", fail)
+    node.commit(1, 3)
+    node.deliver((1, "a", 9))
+    node.turn()
+    monkeypatch.setattr(StoreWriter, "apply", whole)
+    if is_damaged:
+        assert node.status().state is ReplicaState.FAILED
+    else:
+        assert (node.status().state, node.status().batch) == (ReplicaState.RUNNING, 0)
+    node.turn(2, ms=tail_loop.REOPEN_MS)
+    assert node.tables.reading == {T0: 0 if is_damaged else 2}
+    rows = ((0, "a", 1), (0, "b", 2), (1, "a", 9)) if is_damaged else ((1, "a", 9),)
+    node.deliver(*rows)
+    node.turn()
+    assert node.rows() == {"a": b"[9]", "b": b"[2]"}
+
+
+def test_metrics_say_how_it_goes(node: Node) -> None:
+    running(node)
+    node.turn(2, ms=tail_loop.METRICS_MS)
+    row = json.loads((node.paths.run / "tailer.json").read_text())
+    assert row["knows_all_progress"]
+    (replica,) = row["replicas"]
+    expected = {"table": "T", "partition": 0, "state": "RUNNING", "offset_lag": 0, "rows": 2}
+    assert replica.items() >= expected.items()
+
+
+def test_keys_are_what_workers_look_up(node: Node) -> None:
+    assert "a" in running(node).rows()
+    assert store_key(("a",), ("STRING",)) == b"a\0\1"
