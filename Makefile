@@ -5,8 +5,10 @@ PYTHON_IN := .venv/bin/python
 DONE := .venv/.done
 STEP := scripts/step
 PYTEST := $(PYTHON_IN) -m pytest
-#: what `make demo DEMO="--seconds 120"` and `make test PYTEST_ARGS="-k crash"` hand on
+#: handed on: make demo DEMO="--seconds 120", make bench-pull BENCH="--rounds 3",
+#: make test PYTEST_ARGS="-k crash"
 DEMO ?=
+BENCH ?=
 PYTEST_ARGS ?=
 #: seeds of `make sim`: the first, and how many
 FIRST ?= 0
@@ -17,9 +19,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .PHONY: help
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@for file in bench/bench_*.py; do [ -e "$$file" ] || continue; name=$${file#bench/bench_}; \
-		printf 'make %-14s bench: %s\n' "bench-$$(echo $${name%.py} | tr _ -)" \
-		"$$(sed -n '1s/^"""\([^"]*\).*/\1/p' $$file)"; done
+	@for file in bench/*.py; do name=$${file#bench/}; \
+		printf 'make %-14s %s\n' "bench-$$(echo $${name%.py} | tr _ -)" \
+		"$$(sed -n '1s/^"""\([^?]*?\).*/\1/p' $$file)"; done
 
 # ------------------------------------------------------------------------------ set-up
 
@@ -80,16 +82,16 @@ demo: setup ## real flights through Kafka and Spark into three nodes; one is kil
 	.venv/bin/standpipe demo $(DEMO)
 
 bench: setup ## every benchmark, one after the other; results in bench/results
-	@set -e; for file in bench/bench_*.py; do echo "== $$file"; $(PYTHON_IN) $$file; done
+	@set -e; for file in bench/*.py; do echo "== $$file"; $(PYTHON_IN) $$file; done
 
 bench-%: setup
-	$(PYTHON_IN) bench/bench_$(subst -,_,$*).py
+	$(PYTHON_IN) bench/$(subst -,_,$*).py $(BENCH)
 
 sim: $(DONE)/standpipe ## the quorum in simulation: make sim FIRST=0 SEEDS=200
-	$(PYTHON_IN) -m tests.sim.run --first $(FIRST) --seeds $(SEEDS)
+	$(PYTHON_IN) -m tests.sim.raft --first $(FIRST) --seeds $(SEEDS)
 
 sim-planted: $(DONE)/standpipe ## the simulation must find faults that were planted
-	$(PYTHON_IN) -m tests.sim.planted
+	$(PYTHON_IN) -m tests.sim.raft --planted
 
 docs: $(DONE)/standpipe ## docs/config.md and docs/errors.md from their registries
 	$(PYTHON_IN) -m standpipe.local.config_doc > docs/config.md

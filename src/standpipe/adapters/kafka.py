@@ -12,7 +12,9 @@ A topic that does not exist yet is waited for. Not here: producing, admin (`kafk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
@@ -34,13 +36,30 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 RECORDS_AT_ONCE: Final = 2000
 PROBE_MS: Final = 100  # between two questions for the end of the progress topic
 PROBE_TIMEOUT_S: Final = 2.0
+REFRESH_TIMEOUT_S: Final = 0.2
+SAY_EVERY_S: Final = 30.0
 
 #: also a log that was truncated below what this reader has seen (KIP-320)
 _GONE: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 )
 
+_LEADER_MOVED: Final = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+
+_CLIENT_OPTIONS: Final[dict[str, object]] = {
+    "log_level": 0,  # what matters comes through error_cb, once and as JSON
+    "reconnect.backoff.ms": 100,
+    "reconnect.backoff.max.ms": 1000,
+    "socket.keepalive.enable": True,
+}
 _READER_OPTIONS: Final[dict[str, object]] = {
+    **_CLIENT_OPTIONS,
     "group.id": "standpipe-tailer",  # the client wants one; nothing is ever committed to it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -53,8 +72,6 @@ _READER_OPTIONS: Final[dict[str, object]] = {
     "fetch.message.max.bytes": 4 * 1024 * 1024,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 32 * 1024,
-    "reconnect.backoff.max.ms": 1000,
-    "socket.keepalive.enable": True,
 }
 
 
@@ -97,7 +114,7 @@ class PartitionReader:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._consumer = _kafka.Consumer(
-            {**_READER_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": _say_once()}
+            {**_READER_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": _say_rarely()}
         )
 
     def start(self, of: Partition, offset: int) -> None:
@@ -118,7 +135,7 @@ class PartitionReader:
     def poll(self, wait_s: float, count: int = RECORDS_AT_ONCE) -> list[Heard]:
         """What arrived within `wait_s`, at most `count` records, in the order of each partition."""
         messages: list[Any] = self._consumer.consume(count, wait_s)
-        return list(_facts(messages))
+        return list(facts(messages))
 
     def log_end(self, of: Partition) -> int:
         """End of the partition as the last fetch had it, without asking; -1: not known."""
@@ -131,7 +148,8 @@ class PartitionReader:
         self._consumer.close()
 
 
-def _facts(messages: list[Any]) -> Iterator[Heard]:
+def facts(messages: Sequence[Any]) -> Iterator[Heard]:
+    """What the client's messages say, in their order; runs of one partition become one fact."""
     for (topic, partition), run in groupby(messages, _place):
         of = Partition(topic, partition)
         records: list[Fetched] = []
@@ -219,15 +237,11 @@ class ProgressFollower:
 
 
 class EndProbe:
-    """Asks for the end of a partition, one question at a time, and never blocks."""
+    """Asks for the end of a partition, one question at a time, and never waits for an answer."""
 
     def __init__(self, bootstrap_servers: str, of: Partition) -> None:
         self._admin = _admin.AdminClient(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "reconnect.backoff.max.ms": 1000,
-                "error_cb": _say_once(),
-            }
+            {**_CLIENT_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": _say_rarely()}
         )
         self._partition = _kafka.TopicPartition(of.topic, of.partition)
         self._answer: Future[Any] | None = None
@@ -237,8 +251,10 @@ class EndProbe:
         """(instant of the question, end) when an answer has come since the last call."""
         if self._answer is not None and self._answer.done():
             answer, self._answer = self._answer, None
-            if answer.exception() is None:
+            error = answer.exception()
+            if error is None:
                 return self._asked_ms, int(answer.result().offset)
+            self._refresh_after(error)
         if self._answer is None and now_ms - self._asked_ms >= every_ms:
             self._asked_ms = now_ms
             answers = self._admin.list_offsets(
@@ -248,14 +264,22 @@ class EndProbe:
             self._admin.poll(0)  # serves error_cb
         return None
 
+    def _refresh_after(self, error: BaseException) -> None:
+        """A broker that came back leads under a new epoch, and librdkafka's admin client goes on
+        asking with the old one until its metadata are five minutes old. Tried: this mends it."""
+        if error.args and error.args[0].code() in _LEADER_MOVED:
+            with contextlib.suppress(_kafka.KafkaException):
+                self._admin.list_topics(self._partition.topic, timeout=REFRESH_TIMEOUT_S)
 
-def _say_once() -> Callable[[Any], None]:
-    """An error callback that logs what is new: a broker that is away repeats itself."""
-    last: list[str] = []
+
+def _say_rarely() -> Callable[[Any], None]:
+    """An error callback: each kind of error once in SAY_EVERY_S, for a client repeats itself."""
+    said: dict[str, float] = {}
 
     def say(error: Any) -> None:
-        if last != [error.name()]:
-            last[:] = [error.name()]
+        now = time.monotonic()
+        if now - said.get(error.name(), -SAY_EVERY_S) >= SAY_EVERY_S:
+            said[error.name()] = now
             _log.warning("kafka", error=str(error))
 
     return say

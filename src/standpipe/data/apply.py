@@ -230,6 +230,8 @@ class ApplyMachine:
         position = self.meta.position
         if isinstance(event, RecordsGone):
             return f"the topic has no offset {self._fetched} any more"
+        if isinstance(event, TargetSet) and event.went_back:
+            return f"batch {event.commit.batch} ends before {event.end}, which was committed"
         if self._knows_all_progress and position > max(0, self.committed_end):
             return f"position {position} is beyond the committed end {self.committed_end}"
         return ""

@@ -34,6 +34,8 @@ class TargetSet(Record, frozen=True, kw_only=True):
     clean_through: Offset = Offset(0)
     watermark_ms: int = 0
     source_instant_ms: int = 0
+    #: the writer found the partition to end before an older target: it is not the log it was
+    went_back: bool = False
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -108,13 +110,15 @@ class ProgressBook:
         return [self._set(progress, partition) for partition in sorted(known)]
 
     def _set(self, progress: Progress, partition: int) -> ValidTarget:
-        before = self.committed_end(progress.query_id, partition)
+        before = max(0, self.committed_end(progress.query_id, partition))
+        end = progress.sinks.get(partition, before)
         target = TargetSet(
             commit=progress.commit,
-            end=Offset(max(0, before, progress.sinks.get(partition, 0))),
+            end=Offset(max(before, end)),
             clean_through=Offset(progress.clean_through.get(partition, 0)),
             watermark_ms=progress.watermark_ms,
             source_instant_ms=progress.batch_started_ms,
+            went_back=end < before,
         )
         self._targets[progress.query_id].setdefault(partition, []).append(target)
         return ValidTarget(query_id=progress.query_id, partition=partition, target=target)

@@ -157,12 +157,18 @@ class Child:
         self._process = process
         if self._ending.is_set():  # it was told to end while it was being started
             process.terminate()
-        (self._paths.run / f"{self.name}.pid").write_text(f"{process.pid}\n")
+        self._note(process.pid)
         assert process.stdout is not None
         with contextlib.closing(ChildLog(self._log_path)) as log:
             while data := await process.stdout.read(LINE_BYTES_MAX):
                 log.write(data)
         return await process.wait()
+
+    def _note(self, pid: int) -> None:
+        """`run/<child>.pid`, whole at every instant."""
+        temporary = self._paths.run / f"{self.name}.pid.new"
+        temporary.write_text(f"{pid}\n")
+        temporary.replace(self._paths.run / f"{self.name}.pid")
 
     @property
     def _log_path(self) -> Path:
@@ -221,6 +227,7 @@ def run_node(node_file: Path) -> int:
     config = node_config.load(node_file)
     config.settings()
     config.secret()
+    node_config.log_json("parent")
     node_config.claim(config)
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)

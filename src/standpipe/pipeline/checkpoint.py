@@ -158,18 +158,18 @@ class Checkpoint:
     def take_back(self, valid: BatchId) -> Surplus:
         """Make Spark go on after batch `valid`. Returns what was removed.
 
-        Raises QueryFailed when the commit log ends before `valid` - 1: then the checkpoint was
-        lost or is an old copy, and Spark would count events twice or begin anew in silence.
+        Raises QueryFailed when `valid` is neither finished nor begun here: then the checkpoint
+        was lost or is an old copy, and Spark would count events twice or begin anew in silence.
         """
-        commits = self._batches("commits")
+        commits, offsets = self._batches("commits"), self._batches("offsets")
         newest = max(commits, default=-1)
-        if newest < valid - 1:
+        if newest < valid and not (newest == valid - 1 and valid in offsets):
             raise QueryFailed(
                 "CHECKPOINT_LOST",
                 f"readers have seen batch {valid}, but the checkpoint {self.directory} ends at "
                 f"batch {newest}. Restore it, or DROP the table and create it again.",
             )
-        gone = surplus(commits, self._batches("offsets"), valid)
+        gone = surplus(commits, offsets, valid)
         for log, batches in (("offsets", gone.offsets), ("commits", gone.commits)):
             for batch in reversed(batches):  # newest first: a crash in between leaves no gap
                 (self.directory / log / f".{batch}.crc").unlink(missing_ok=True)

@@ -135,6 +135,8 @@ def _end(queries: Queries | None, follower: Follower) -> None:
     watchdog.daemon = True
     watchdog.start()
     if queries is not None and session.jvm_is_alive():
+        # batches are aborted now; their stack traces are no news
+        queries.around.spark.sparkContext.setLogLevel("OFF")
         queries.stop_all()
     follower.close()
     session.kill_jvm()

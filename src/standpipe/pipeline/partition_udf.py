@@ -7,6 +7,7 @@ The hash is checked against `data.records.murmur2`, its dull twin.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
@@ -16,7 +17,6 @@ import numpy.typing as npt
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
-from pyspark.sql.pandas.functions import ArrowUDFType
 
 #: ships no type hints; what leaves this module is typed
 _pa: Any = import_module("pyarrow")
@@ -103,5 +103,8 @@ def bytes_double(value: SparkColumn) -> SparkColumn:
 def _arrow_udf(
     function: Callable[[Any], Any], returns: t.DataType
 ) -> Callable[[SparkColumn], SparkColumn]:
-    made = cast(Any, f).arrow_udf(function, returns, ArrowUDFType.SCALAR)
+    # PySpark tells the kind of a UDF by these, and warns where they are absent
+    names = (*inspect.signature(function).parameters, "return")
+    function.__annotations__ = dict.fromkeys(names, _pa.Array)
+    made = cast(Any, f).arrow_udf(function, returns)
     return cast("Callable[[SparkColumn], SparkColumn]", made)

@@ -87,6 +87,10 @@ class Client:
         self.asked.append(Future())
         return dict.fromkeys(asked, self.asked[-1])
 
+    def list_topics(self, topic: str, *, timeout: float) -> None:
+        assert timeout < 1
+        self.told.append(("list_topics", topic, 0, 0))
+
     def poll(self, _wait_s: float) -> None:
         return None
 
@@ -160,9 +164,39 @@ def test_a_probe_asks_one_question_at_a_time_and_never_waits(client: Client) -> 
     client.asked[0].set_result(SimpleNamespace(offset=7))
     assert probe.tick(1300, 100) == (1000, 7), "the instant of the question, not of the answer"
     assert probe.tick(1301, 100) is None
-    client.asked[1].set_exception(RuntimeError("no broker"))
+    client.asked[1].set_exception(failure(KafkaError._TIMED_OUT))
     assert probe.tick(1500, 100) is None
     assert len(client.asked) == 3, "asked again"
+    assert client.told == []
+
+
+def failure(code: int) -> Exception:
+    return kafka._kafka.KafkaException(KafkaError(code))
+
+
+def test_a_probe_learns_of_a_leader_that_came_back(client: Client) -> None:
+    probe = EndProbe("b", T0)
+    probe.tick(1000, 100)
+    client.asked[0].set_exception(failure(KafkaError.FENCED_LEADER_EPOCH))
+    probe.tick(1100, 100)
+    assert client.told == [("list_topics", "T", 0, 0)]
+
+
+def test_an_error_is_said_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    now = SimpleNamespace(monotonic=lambda: 1.0)
+    monkeypatch.setattr(
+        kafka, "_log", SimpleNamespace(warning=lambda *_, error: said.append(error))
+    )
+    monkeypatch.setattr(kafka, "time", now)
+    say = kafka._say_rarely()
+    down, refused = KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(KafkaError._TRANSPORT)
+    for error in (down, refused, down, refused):
+        say(error)
+    assert len(said) == 2
+    now.monotonic = lambda: 1.0 + kafka.SAY_EVERY_S
+    say(down)
+    assert len(said) == 3
 
 
 def progress(at: int, lease_epoch: int, batch: int, end: int) -> Message:

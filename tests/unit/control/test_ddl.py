@@ -22,7 +22,7 @@ from standpipe.control.catalog import (
 from standpipe.control.ddl import Answer, Request, entities, judge, propose
 from standpipe.errors import KafkaUnavailable, StatementError
 from standpipe.model import LogIndex
-from standpipe.sql.plans import DropPlan, TerminatePlan
+from standpipe.sql.plans import CreateTableAsPlan, DropPlan, TerminatePlan
 
 STREAM = "CREATE STREAM S (ID STRING KEY, V INTEGER) WITH (KAFKA_TOPIC='s', {}VALUE_FORMAT='JSON');"
 MADE = STREAM.format("PARTITIONS=4, ")
@@ -131,17 +131,22 @@ def test_one_statement_at_a_time() -> None:
         ),
         ("TERMINATE CTAS_X_9;", WITH_T, "Unknown queryId: CTAS_X_9"),
         ("SHOW STREAMS;", WITH_T, "does not belong into the log"),
-        (
-            TABLE.replace("TABLE T", "TABLE T2 WITH (KAFKA_TOPIC='T')"),
-            WITH_T,
-            "Topic T is already written by query CTAS_T_2 for table T.",
-        ),
     ],
 )
 def test_refusals(sql: str, catalog: Catalog, message: str) -> None:
     with pytest.raises(StatementError) as refused:
         judge(asked(sql), catalog, {})
     assert message in refused.value.message
+
+
+def test_a_table_topic_has_one_writer() -> None:
+    table = judge(asked(TABLE.replace("TABLE T", "TABLE T2")), WITH_S, {})
+    assert isinstance(table, CreateTableAs)
+    plan = CreateTableAsPlan(
+        source=msgspec.structs.replace(table.source, topic="T"), query=table.query
+    )
+    with pytest.raises(StatementError, match="Topic T is already written by query CTAS_T_2"):
+        propose(plan, WITH_T)
 
 
 def test_a_source_in_use_names_its_queries() -> None:

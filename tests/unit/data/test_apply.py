@@ -305,6 +305,7 @@ def test_it_is_running_only_when_no_progress_can_be_missing() -> None:
         ([target(B0, 4)], False, "more targets may come"),
         ([ProgressCaughtUp()], True, "a progress topic that was made anew"),
         ([RecordsGone()], True, "a table topic that was made anew"),
+        ([target(B0, 5, went_back=True)], True, "the writer found its log shorter than it was"),
         ([LogEndHeard(Offset(3))], False, "a new leader may not know its end yet"),
     ],
 )

@@ -78,6 +78,22 @@ def test_every_known_partition_moves_with_a_batch() -> None:
     assert {valid.target.source_instant_ms for valid in taken} == {5}
 
 
+@pytest.mark.parametrize(
+    ("sinks", "went_back", "why"),
+    [
+        ({0: 4}, True, "the log is shorter than it was"),
+        ({0: 5}, False, "an empty batch: the boundary"),
+        ({}, False, "not named"),
+        ({0: 6}, False, ""),
+    ],
+)
+def test_a_log_that_went_back_is_told(sinks: dict[int, int], went_back: bool, why: str) -> None:
+    book = ProgressBook()
+    book.take(progress(1, 0, {0: 5}))
+    (taken,) = book.take(progress(1, 1, sinks))
+    assert taken.target.went_back == went_back, why
+
+
 def test_queries_do_not_meet() -> None:
     book = ProgressBook()
     book.take(progress(5, 0, {0: 5}))

@@ -104,11 +104,26 @@ def test_take_back_removes_the_files_and_their_checksums(tmp_path: Path) -> None
     assert left == [".0.crc", ".0.crc", ".1.crc", ".1.crc", ".2.crc", "0", "0", "1", "1", "2"]
 
 
-def test_a_checkpoint_behind_what_readers_have_seen_is_lost(tmp_path: Path) -> None:
-    checkpoint = logs(tmp_path, commits=[0], offsets=[0, 1])
-    assert checkpoint.take_back(BatchId(1)) == Surplus(commits=(), offsets=())
-    with pytest.raises(QueryFailed, match=r"CHECKPOINT_LOST.*batch 2.*batch 0"):
-        checkpoint.take_back(BatchId(2))
+@pytest.mark.parametrize(
+    ("commits", "offsets", "valid", "lost", "why"),
+    [
+        ([0], [0, 1], 1, False, "killed between progress and commit log"),
+        ([0], [0, 1], 2, True, "an old copy"),
+        ([0], [0], 1, True, "an old copy: what readers have seen was not even begun"),
+        ([], [], 0, True, "the directory is gone"),
+        ([], [], -1, False, "a new query"),
+    ],
+)
+def test_a_checkpoint_behind_what_readers_have_seen_is_lost(
+    tmp_path: Path, commits: list[int], offsets: list[int], valid: int, lost: bool, why: str
+) -> None:
+    checkpoint = logs(tmp_path, commits=commits, offsets=offsets)
+    reason = ""
+    try:
+        checkpoint.take_back(BatchId(valid))
+    except QueryFailed as failed:
+        reason = failed.reason
+    assert reason == ("CHECKPOINT_LOST" if lost else ""), why
 
 
 def test_offsets_of_a_batch(tmp_path: Path) -> None:

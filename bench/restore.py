@@ -1,0 +1,315 @@
+"""How fast does a node that lost its stores restore them?  Budget: 300,000 records/s on one core.
+
+Sketch: 2 M records of one table in 4 partitions, shuffled keys, about 48 bytes each, headers
+checked; the tailer's own path from librdkafka messages through `data.apply` into LMDB. From
+memory (no broker: messages are made ahead, chunk by chunk, outside the clock), or from a real
+broker with --bootstrap-servers, which takes a topic of its own and deletes it afterwards.
+Both clocks are told: on a machine that others use, processor time is the one to compare.
+
+    python bench/restore.py [--records 2000000] [--batch 50000] [--rounds 3] [--output FILE]
+                            [--bootstrap-servers HOST:PORT]
+
+shared/performance.md, section c, has the peers (Kafka Streams 325 k/s by default, 379 k/s tuned)
+and what slows librdkafka down. Not here: copies of finished stores, several cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import structlog
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from standpipe.adapters import kafka
+from standpipe.adapters.kafka import EndHeard, Heard, Partition, PartitionReader, RecordsHeard
+from standpipe.adapters.lmdb_store import MAP_BYTES_START, StoreWriter, store_path
+from standpipe.data.apply import (
+    ApplyBatch,
+    ApplyMachine,
+    EndReached,
+    Event,
+    ProgressCaughtUp,
+    RecordsFetched,
+)
+from standpipe.data.positions import StoreIdentity
+from standpipe.data.progress import ProgressBook
+from standpipe.data.records import (
+    HEADER_COMMIT,
+    HEADER_ROWTIME,
+    commit_header,
+    partition_of,
+    rowtime_header,
+)
+from standpipe.data.stage import RowCodec
+from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Offset, Progress, Source
+
+PARTITIONS = 4
+TABLE = Source(
+    name="T",
+    kind="TABLE",
+    columns=(
+        Column(name="K", type="STRING", is_key=True),
+        Column(name="N", type="BIGINT"),
+        Column(name="M", type="BIGINT"),
+        Column(name="S", type="STRING"),
+    ),
+    topic="T",
+    partitions=PARTITIONS,
+    key_format="KAFKA",
+    value_format="JSON",
+    statement="",
+    query_id="Q",
+    table_id="t",
+)
+
+
+@dataclass
+class Round:
+    """One restore, from empty stores to the newest progress."""
+
+    records: int
+    seconds: float
+    processor_seconds: float
+
+    @property
+    def per_second(self) -> int:
+        return round(self.records / self.seconds)
+
+    @property
+    def per_processor_second(self) -> int:
+        return round(self.records / self.processor_seconds)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A record of the table topic before it has an offset."""
+
+    partition: int
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+
+def batches(records: int, size: int) -> Iterator[tuple[Commit, list[Made]]]:
+    """The whole table in batches: keys shuffled, each once."""
+    chance = random.Random(1)
+    numbers = list(range(records))
+    chance.shuffle(numbers)
+    for batch in range(-(-records // size)):
+        attempt = chance.getrandbits(64)
+        commit = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(batch), attempt=attempt)
+        header = (HEADER_COMMIT, commit_header(commit))
+        rows: list[Made] = []
+        for number in numbers[batch * size : (batch + 1) * size]:
+            key = b"key%07d" % number
+            value = b'{"N":%d,"M":67890123,"S":"abcdefghij"}' % number
+            headers = [header, (HEADER_ROWTIME, rowtime_header(1_357_000_000_000 + number))]
+            rows.append(Made(partition_of(key, PARTITIONS), key, value, headers))
+        yield commit, rows
+
+
+class Restore:
+    """Stores, machines and progress of all partitions, driven as `node/tail_loop.py` does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.book = ProgressBook()
+        self.stores: list[StoreWriter] = []
+        self.machines: list[ApplyMachine] = []
+        for partition in range(PARTITIONS):
+            identity = StoreIdentity(table_id="t", generation=1, partition=partition)
+            path = store_path(folder, identity)
+            store = StoreWriter(path, identity, map_bytes=MAP_BYTES_START)
+            self.stores.append(store)
+            self.machines.append(ApplyMachine(RowCodec.of(TABLE, partition), store.meta()))
+
+    def know(self, progress: list[Progress]) -> None:
+        for record in progress:
+            for valid in self.book.take(record):
+                self.handle(valid.partition, valid.target)
+        for partition in range(PARTITIONS):
+            self.handle(partition, ProgressCaughtUp())
+
+    def hear(self, heard: Heard) -> None:
+        if isinstance(heard, RecordsHeard):
+            end = Offset(heard.records[-1][0] + 1)
+            self.handle(heard.of.partition, RecordsFetched(heard.records, end))
+        elif isinstance(heard, EndHeard):
+            self.handle(heard.of.partition, EndReached(Offset(heard.offset)))
+
+    def handle(self, partition: int, event: Event) -> None:
+        for order in self.machines[partition].handle(event):
+            if isinstance(order, ApplyBatch):
+                self.stores[partition].apply(order.puts, order.deletes, order.meta)
+
+    @property
+    def is_done(self) -> bool:
+        return all(machine.is_caught_up for machine in self.machines)
+
+    def check(self, records: int) -> None:
+        assert sum(store.rows() for store in self.stores) == records
+        metas = [machine.meta for machine in self.machines]
+        assert not any(
+            m.foreign_records + m.mismatched_records + m.unreadable_records for m in metas
+        )
+
+
+def progress_of(commits: list[Commit], ends: list[dict[int, int]]) -> list[Progress]:
+    return [
+        Progress(query_id="Q", commit=commit, sinks=sinks)
+        for commit, sinks in zip(commits, ends, strict=True)
+    ]
+
+
+def from_memory(records: int, batch: int, folder: Path) -> Round:
+    """Messages of librdkafka's own type, in chunks as `consume` hands them out."""
+    restore, offsets = Restore(folder), dict.fromkeys(range(PARTITIONS), 0)
+    commits: list[Commit] = []
+    ends: list[dict[int, int]] = []
+    places: list[list[int]] = []
+    for commit, rows in batches(records, batch):
+        commits.append(commit)
+        places.append([])
+        for row in rows:
+            places[-1].append(offsets[row.partition])
+            offsets[row.partition] += 1
+        ends.append(dict(offsets))
+    restore.know(progress_of(commits, ends))
+    spent = Round(records, 0.0, 0.0)
+    for (_, rows), at in zip(batches(records, batch), places, strict=True):
+        messages = _in_fetches(rows, at)
+        wall, processor = time.perf_counter(), time.process_time()
+        for first in range(0, len(messages), kafka.RECORDS_AT_ONCE):
+            for heard in kafka.facts(messages[first : first + kafka.RECORDS_AT_ONCE]):
+                restore.hear(heard)
+        spent.seconds += time.perf_counter() - wall
+        spent.processor_seconds += time.process_time() - processor
+    assert restore.is_done
+    restore.check(records)
+    return spent
+
+
+def _in_fetches(rows: list[Made], offsets: list[int]) -> list[Any]:
+    """The records of a batch as messages, one partition after another, as fetches bring them."""
+    messages = [
+        confluent_kafka.Message(
+            topic="T",
+            partition=row.partition,
+            offset=offset,
+            key=row.key,
+            value=row.value,
+            headers=row.headers,
+        )
+        for row, offset in zip(rows, offsets, strict=True)
+    ]
+    return sorted(messages, key=lambda message: message.partition())
+
+
+def produce(records: int, batch: int, servers: str, topic: str) -> list[Progress]:
+    """Write the table; the progress records that commit it."""
+    producer: Any = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 20})
+    commits: list[Commit] = []
+    ends: list[dict[int, int]] = []
+    offsets = dict.fromkeys(range(PARTITIONS), 0)
+    for commit, rows in batches(records, batch):
+        for row in rows:
+            while True:
+                try:
+                    producer.produce(
+                        topic, row.value, row.key, partition=row.partition, headers=row.headers
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+            offsets[row.partition] += 1
+        producer.flush()
+        commits.append(commit)
+        ends.append(dict(offsets))
+    return progress_of(commits, ends)
+
+
+def from_broker(servers: str, topic: str, progress: list[Progress], folder: Path) -> Round:
+    restore = Restore(folder)
+    records = sum(progress[-1].sinks.values())
+    wall, processor = time.perf_counter(), time.process_time()
+    restore.know(progress)
+    reader = PartitionReader(servers)
+    for partition in range(PARTITIONS):
+        reader.start(Partition(topic, partition), 0)
+    while not restore.is_done:
+        for heard in reader.poll(0.005):
+            restore.hear(heard)
+    spent = Round(records, time.perf_counter() - wall, time.process_time() - processor)
+    reader.close()
+    restore.check(records)
+    return spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--batch", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bootstrap-servers", default="")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))  # warnings
+    gc.disable()  # as the tailer does
+    servers, topic = options.bootstrap_servers, f"restore-{uuid.uuid4().hex[:8]}"
+    progress: list[Progress] = []
+    if servers:
+        admin = AdminClient({"bootstrap.servers": servers})
+        for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+            made.result()
+        progress = produce(options.records, options.batch, servers, topic)
+    rounds: list[Round] = []
+    for number in range(options.rounds):
+        folder = Path(tempfile.mkdtemp(prefix="restore-"))
+        try:
+            if servers:
+                rounds.append(from_broker(servers, topic, progress, folder))
+            else:
+                rounds.append(from_memory(options.records, options.batch, folder))
+        finally:
+            shutil.rmtree(folder)
+        last = rounds[-1]
+        print(
+            f"round {number + 1}: {last.per_second:,} records/s, "
+            f"{last.per_processor_second:,} per processor second",
+            flush=True,
+        )
+    if servers:
+        for gone in admin.delete_topics([topic]).values():
+            gone.result()
+    result = {
+        "question": (__doc__ or "").splitlines()[0],
+        "from": "broker" if servers else "memory",
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
+        "load_average": os.getloadavg()[0],
+        "records_per_second_median": statistics.median(r.per_second for r in rounds),
+        "records_per_processor_second_median": statistics.median(
+            r.per_processor_second for r in rounds
+        ),
+        "rounds": [asdict(each) for each in rounds],
+    }
+    print(json.dumps(result, indent=2))
+    if options.output:
+        options.output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
