@@ -65,6 +65,8 @@ class Source(Record, frozen=True, kw_only=True):
     timestamp_format: str | None = None
     wrap_single_value: bool = True
     value_delimiter: str = ","
+    #: of a topic that its statement creates; -1: for ever, None: the broker's default
+    retention_ms: int | None = None
     #: id of the persistent query that writes it; None: somebody else writes the topic
     query_id: str | None = None
     #: names its stores and its lags for ever; a re-created table has another one

@@ -8,8 +8,8 @@ table, asked through every node, equals the recompute.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import psutil
@@ -23,7 +23,7 @@ from standpipe.model import NodeId
 from standpipe.pipeline import failpoint
 
 EVENTS = 30_000
-EVENTS_PER_SECOND = 500.0
+PORTION = 5_000
 
 
 @pytest.fixture
@@ -62,32 +62,53 @@ def kill_jvm_alone(cluster: TestCluster) -> None:
     found.kill()
 
 
-@pytest.mark.timeout(600)
+class Flow:
+    """Flights in portions, and how far they are. A crash comes while a portion is under way."""
+
+    def __init__(self, cluster: TestCluster) -> None:
+        cluster.topic(demo_flights.FLIGHTS_TOPIC)
+        cluster.sql(demo_flights.STREAM)
+        for statement in demo_flights.TABLES.values():
+            cluster.sql(statement)
+        self.progress = ProgressFollower(cluster.bootstrap_servers, "default_")
+        self.arrival = Arrival(cluster.addresses, self.progress, demo_flights.FLIGHTS_TOPIC, str)
+        self.arrival.queries = {table: cluster.query_of(table) for table in demo_flights.TABLES}
+        self.progress.start()
+        self.feed = demo_feed.Feed(cluster.bootstrap_servers)
+        self.events = iter(demo_flights.load(EVENTS).events)
+
+    def send(self) -> None:
+        """One portion more, acknowledged by Kafka."""
+        self.feed.send_all(demo_flights.FLIGHTS_TOPIC, islice(self.events, PORTION))
+
+    def wait_for_a_commit(self) -> None:
+        before = self.arrival.events_in_tables()
+        wait_until(lambda: self.arrival.events_in_tables() > before or None, "another batch")
+
+
+@pytest.mark.timeout(900)
 def test_answers_are_right_after_crashes_of_everything(cluster: TestCluster) -> None:
-    flights = demo_flights.load(EVENTS)
-    cluster.topic(demo_flights.FLIGHTS_TOPIC)
-    cluster.sql(demo_flights.STREAM)
-    for statement in demo_flights.TABLES.values():
-        cluster.sql(statement)
-    progress = ProgressFollower(cluster.bootstrap_servers, "default_")
-    arrival = Arrival(cluster.addresses, progress, demo_flights.FLIGHTS_TOPIC, str)
-    arrival.queries = {table: cluster.query_of(table) for table in demo_flights.TABLES}
-    progress.start()
-    feed = demo_feed.Feed(cluster.bootstrap_servers)
-    stop = threading.Event()
-    pace = demo_feed.Pace(EVENTS_PER_SECOND, lambda _: None, stop)
-    sender = threading.Thread(
-        target=feed.send_paced, args=(demo_flights.FLIGHTS_TOPIC, flights.events, pace)
-    )
-    sender.start()
-    try:
-        crash_everything(cluster, arrival)
-    finally:
-        stop.set()  # the rest at once
-        sender.join(60)
-    arrival.wait_for_events(EVENTS)
-    arrival.wait_for_replicas()
-    progress.stop()
+    flow = Flow(cluster)
+    flow.send()
+    flow.wait_for_a_commit()
+    flow.send()
+    wait_for_restart(cluster, 1)  # the failpoint
+    flow.send()
+    flow.wait_for_a_commit()  # now the tailers have it to apply
+    restart(cluster, NodeId("node-2"))
+    flow.send()
+    kill_jvm_alone(cluster)
+    wait_for_restart(cluster, 2)
+    flow.send()
+    flow.wait_for_a_commit()
+    restart(cluster, NodeId("node-1"))  # the log's holder
+    flow.send()
+    cluster.local.kill_pipeline()
+    wait_for_restart(cluster, 3)
+    restart(cluster, NodeId("node-3"))
+    flow.arrival.wait_for_events(EVENTS)
+    flow.arrival.wait_for_replicas()
+    flow.progress.stop()
 
     public = [address for _, address in cluster.addresses]
     found = demo_check.check(public, demo_check.recompute(EVENTS))
@@ -95,20 +116,7 @@ def test_answers_are_right_after_crashes_of_everything(cluster: TestCluster) -> 
     assert found.rows > 10_000
 
 
-def crash_everything(cluster: TestCluster, arrival: Arrival) -> None:
-    wait_for_restart(cluster, 1)  # the failpoint
-    kill_while_applying(cluster, arrival, NodeId("node-2"))
-    kill_jvm_alone(cluster)
-    wait_for_restart(cluster, 2)
-    kill_while_applying(cluster, arrival, NodeId("node-1"))  # the log's holder
-    cluster.local.kill_pipeline()
-    wait_for_restart(cluster, 3)
-    kill_while_applying(cluster, arrival, NodeId("node-3"))
-
-
-def kill_while_applying(cluster: TestCluster, arrival: Arrival, node: NodeId) -> None:
-    """Kill the node right after a batch was committed, when its tailer has it to apply."""
-    before = arrival.events_in_tables()
-    wait_until(lambda: arrival.events_in_tables() > before or None, "another batch")
+def restart(cluster: TestCluster, node: NodeId) -> None:
+    """SIGKILL to the whole node, and start it on its data."""
     cluster.local.kill_node(node)
     cluster.local.restart_node(node)

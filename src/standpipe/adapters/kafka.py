@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
+from operator import methodcaller
 from typing import Any, Final
 
 import confluent_kafka
@@ -73,6 +74,9 @@ _READER_OPTIONS: Final[dict[str, object]] = {
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 32 * 1024,
 }
+
+
+_topic, _partition, _error = map(methodcaller, ("topic", "partition", "error"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,26 +154,26 @@ class PartitionReader:
 
 def facts(messages: Sequence[Any]) -> Iterator[Heard]:
     """What the client's messages say, in their order; runs of one partition become one fact."""
-    for (topic, partition), run in groupby(messages, _place):
-        of = Partition(topic, partition)
-        records: list[Fetched] = []
-        for message in run:
-            error = message.error()
-            if error is None:
-                records.append(
-                    (message.offset(), message.key(), message.value(), message.headers())
-                )
-                continue
-            if records:
-                yield RecordsHeard(of, records)
-                records = []
-            yield from _fact_of(error, of, message)
-        if records:
-            yield RecordsHeard(of, records)
+    for topic, of_topic in groupby(messages, _topic):
+        for partition, each in groupby(of_topic, _partition):
+            of, run = Partition(topic, partition), list(each)
+            if any(map(_error, run)):
+                yield from _mixed_facts(of, run)
+            else:
+                yield RecordsHeard(of, [_record(message) for message in run])
 
 
-def _place(message: Any) -> tuple[str, int]:
-    return message.topic(), message.partition()
+def _record(message: Any) -> Fetched:
+    return message.offset(), message.key(), message.value(), message.headers()
+
+
+def _mixed_facts(of: Partition, run: list[Any]) -> Iterator[Heard]:
+    for is_error, each in groupby(run, lambda message: message.error() is not None):
+        if is_error:
+            for message in each:
+                yield from _fact_of(message.error(), of, message)
+        else:
+            yield RecordsHeard(of, [_record(message) for message in each])
 
 
 def _fact_of(error: Any, of: Partition, message: Any) -> Iterator[Heard]:

@@ -277,8 +277,11 @@ class Journal:
 
     @property
     def last_index(self) -> int:
-        """Index of the last durable record; 0: none."""
-        return self._log.last_index
+        """Index of the last durable record that readers see; 0: none.
+
+        Not the file's own count: that one grows in the disk's thread, before the loop goes on.
+        """
+        return self._records[-1].index if self._records else 0
 
     async def append(self, records: Sequence[DiskRecord]) -> None:
         """Make records durable; they are visible to readers afterwards. Raises DiskFailed."""

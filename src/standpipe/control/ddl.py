@@ -328,4 +328,9 @@ def _taken(source: Source, there: Source) -> str:
 
 
 def _source_topic(source: Source) -> TopicWish:
-    return TopicWish(name=source.topic, partitions=source.partitions, kind="SOURCE")
+    return TopicWish(
+        name=source.topic,
+        partitions=source.partitions,
+        kind="SOURCE",
+        retention_ms=source.retention_ms,
+    )

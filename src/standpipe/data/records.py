@@ -202,16 +202,18 @@ def store_key_from_raw(
     components_of = _raw_components(columns, key_format)
 
     def convert(raw: bytes) -> tuple[bytes, bytes]:
-        start = b""
-        if windowed:
-            raw, start_ms = split_windowed_key(raw)
-            start = _ordered_long(start_ms)
         components = components_of(raw)
         if len(components) <= PREFIX_BYTES_MAX:
-            return components + start, b""
-        return _shortened(components) + start, components + start
+            return components, b""
+        return _shortened(components), components
 
-    return convert
+    def convert_windowed(raw: bytes) -> tuple[bytes, bytes]:
+        raw_key, start_ms = split_windowed_key(raw)
+        prefix, full_prefix = convert(raw_key)
+        start = _ordered_long(start_ms)
+        return prefix + start, full_prefix + start if full_prefix else b""
+
+    return convert_windowed if windowed else convert
 
 
 def _raw_components(columns: Sequence[Column], key_format: str) -> Callable[[bytes], bytes]:
@@ -346,8 +348,8 @@ def pack_row_at(value_json: bytes, rowtime: bytes, full_key: bytes = b"") -> byt
     if full_key:
         body = b"%b%b%b%b%b" % (_FULL, rowtime, _COUNT.pack(len(full_key)), full_key, value_json)
     else:
-        body = b"\0%b%b" % (rowtime, value_json)
-    return _COUNT.pack(crc32(body)) + body
+        body = b"\0" + rowtime + value_json
+    return crc32(body).to_bytes(4, "big") + body
 
 
 def unpack_row(data: bytes) -> Row:

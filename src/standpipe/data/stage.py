@@ -76,15 +76,6 @@ class Stage:
     unreadable: int = 0
     example: str = ""
 
-    def put(self, key: bytes, row: bytes) -> None:
-        self.puts[key] = row
-        if self.deletes:
-            self.deletes.pop(key, None)
-
-    def delete(self, key: bytes) -> None:
-        self.puts.pop(key, None)
-        self.deletes[key] = None
-
     def followed_by(self, later: Stage) -> Stage:
         """Both as one; the later row of a key wins. This one is used up."""
         if not self.puts and not self.deletes:
@@ -93,10 +84,12 @@ class Stage:
             later.unreadable += self.unreadable
             later.example = later.example or self.example
             return later
-        for key, row in later.puts.items():
-            self.put(key, row)
         for key in later.deletes:
-            self.delete(key)
+            self.puts.pop(key, None)
+        for key in later.puts if self.deletes else ():
+            self.deletes.pop(key, None)
+        self.puts |= later.puts
+        self.deletes |= later.deletes
         self.foreign += later.foreign
         self.mismatched += later.mismatched
         self.unreadable += later.unreadable
@@ -108,29 +101,34 @@ def stage_records(
     records: Sequence[Fetched], stage: Stage, codec: RowCodec, wanted: bytes | None
 ) -> None:
     """Stage the records whose commit header is `wanted` (None: any), count the others."""
-    to_store_key, to_array = codec.to_store_key, codec.to_array
+    to_store_key, to_array, mark = codec.to_store_key, codec.to_array, (HEADER_COMMIT, wanted)
+    puts, deletes = stage.puts, stage.deletes
     for offset, raw_key, value, headers in records:
-        found, rowtime = None, _NO_ROWTIME
-        for name, data in headers or ():
-            if name == HEADER_COMMIT:
-                found = data
-            elif name == HEADER_ROWTIME:
-                rowtime = data
-        if found != wanted and wanted is not None:
+        if wanted is not None and (headers is None or mark not in headers):
             stage.foreign += 1
             continue
         try:
-            if raw_key is None or rowtime is None:
+            if raw_key is None:
                 raise UnfitKey("a record without a key")
             key, full_key = to_store_key(raw_key)
             if value is None:
-                stage.delete(key)
+                puts.pop(key, None)
+                deletes[key] = None
             else:
-                stage.put(key, pack_row_at(to_array(value), rowtime, full_key))
+                puts[key] = pack_row_at(to_array(value), _rowtime(headers or ()), full_key)
+                if deletes:
+                    deletes.pop(key, None)
         except (UnfitKey, ValueError) as error:
             stage.unreadable += 1
             stage.example = f"offset {offset}: {error}"
     stage.mismatched += _misplaced(records, codec, wanted)
+
+
+def _rowtime(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    for name, data in reversed(headers):  # our writer puts it last
+        if name == HEADER_ROWTIME and data is not None:
+            return data
+    return _NO_ROWTIME
 
 
 def _misplaced(records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -20,7 +20,9 @@ _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 _ABSENT: Final = msgspec.Raw(b"")
-_NULL: Final = b"null"
+_NULL: Final = msgspec.Raw(b"null")
+LINE_FEED: Final = ord("\n")
+CARRIAGE_RETURN: Final = ord("\r")
 
 #: value bytes -> JSON array; raises UnreadableValue
 ToArray = Callable[[bytes], bytes]
@@ -50,24 +52,26 @@ def _object_to_array(names: tuple[str, ...]) -> ToArray:
         "_Fields", fields, rename={f"f{n}": name for n, name in enumerate(names)}, gc=False
     )
     decode = cast(Callable[[bytes], Any], msgspec.json.Decoder(row).decode)
-    as_tuple = cast(Callable[[Any], tuple[msgspec.Raw, ...]], msgspec.structs.astuple)
+    as_tuple = cast(Callable[[Any], Sequence[msgspec.Raw]], msgspec.structs.astuple)
 
     def convert(value: bytes) -> bytes:
         try:
             cells = as_tuple(decode(value))
             if _ABSENT in cells:
-                return _one_line(b"[%b]" % b",".join(_matched_without_case(value, names)))
+                cells = _matched_without_case(value, names)
         except msgspec.MsgspecError as error:
             raise UnreadableValue(f"{value[:80]!r}: {error}") from error
-        return _one_line(b"[%b]" % b",".join(cells))
+        array = _encode(cells)
+        # as integers: `b"\n" in value` takes three times as long, and this runs for each record
+        return _one_line(array) if LINE_FEED in value or CARRIAGE_RETURN in value else array
 
     return convert
 
 
-def _matched_without_case(value: bytes, names: tuple[str, ...]) -> list[bytes]:
+def _matched_without_case(value: bytes, names: tuple[str, ...]) -> list[msgspec.Raw]:
     found = _decode_object(value)
     folded = {name.upper(): raw for name, raw in found.items()}
-    return [bytes(found.get(name) or folded.get(name.upper()) or _NULL) for name in names]
+    return [found.get(name) or folded.get(name.upper()) or _NULL for name in names]
 
 
 def _bare_to_array(value: bytes) -> bytes:
@@ -79,7 +83,7 @@ def _bare_to_array(value: bytes) -> bytes:
 
 def _one_line(array: bytes) -> bytes:
     """Rows are sent one a line, so line ends between tokens have to go."""
-    if b"\n" in array or b"\r" in array:
+    if LINE_FEED in array or CARRIAGE_RETURN in array:
         return msgspec.json.format(array, indent=-1)
     return array
 
@@ -99,7 +103,7 @@ def _delimited_to_array(types: tuple[str, ...], delimiter: str) -> ToArray:
 def _cell(text: str, type_: str) -> bytes:
     """One field of a DELIMITED value as JSON; an empty one is null, as in ksqlDB."""
     if not text:
-        return _NULL
+        return bytes(_NULL)
     if type_ in {"STRING", "VARCHAR"}:
         return _encode(text)
     if type_ == "BYTES":

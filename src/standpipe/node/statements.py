@@ -28,7 +28,7 @@ from standpipe.adapters.producer import RowProducer
 from standpipe.config import Config
 from standpipe.control import catalog as catalogs
 from standpipe.control.catalog import Catalog
-from standpipe.control.ddl import Answer, propose
+from standpipe.control.ddl import Answer, analyzed, propose
 from standpipe.data.records import encode_key
 from standpipe.errors import (
     BadRequest,
@@ -44,8 +44,6 @@ from standpipe.node.render import Entity, Instant, Scene
 from standpipe.node.rest_bodies import parse_statements, property_text
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.sql import ast, parser
-from standpipe.sql.analyzer import analyze
-from standpipe.sql.context import Context
 from standpipe.sql.plans import (
     CreateSourcePlan,
     CreateTableAsPlan,
@@ -104,12 +102,8 @@ class _Session:
     topics: Mapping[str, int]
 
     def analyzed(self, statement: ast.Statement, catalog: Catalog) -> Plan:
-        context = Context(
-            properties=self.properties,
-            topics=_Topics({s.topic: s.partitions for s in catalog.sources.values()}, self.topics),
-            next_index=catalog.index + 1,
-        )
-        return analyze(statement, catalog.sources, context)
+        known = {source.topic: source.partitions for source in catalog.sources.values()}
+        return analyzed(statement, catalog, self.properties, _Topics(known, self.topics))
 
     def set(self, plan: SetPropertyPlan) -> None:
         if plan.value is None:

@@ -56,6 +56,7 @@ def create_source(
         timestamp_format=properties.text("TIMESTAMP_FORMAT"),
         wrap_single_value=wraps,
         value_delimiter=properties.delimiter or ",",
+        retention_ms=properties.number("RETENTION_MS"),
     )
     return CreateSourcePlan(
         source=source,

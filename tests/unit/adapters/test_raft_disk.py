@@ -253,6 +253,18 @@ def test_journal_wakes_who_waits(journal_directory: Path) -> None:
     asyncio.run(story())
 
 
+def test_journal_shows_nothing_before_the_loop_goes_on(journal_directory: Path) -> None:
+    async def story() -> None:
+        log = LogFile.open(journal_directory)
+        journal = Journal(log, DiskThread())
+        log.log.append([DiskRecord(5, b"the disk's thread is done, the loop is not")])
+        assert journal.last_index == 4
+        assert not await journal.wait_for(5, 0)
+        await journal.close()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     ("start", "count_max", "bytes_max", "indexes", "why"),
     [

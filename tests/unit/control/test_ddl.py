@@ -60,6 +60,13 @@ class KafkaAway(Mapping[str, int]):
         raise KafkaUnavailable("no answer")
 
 
+def test_retention_of_a_new_topic_is_the_statements() -> None:
+    command = judge(asked(STREAM.format("PARTITIONS=4, RETENTION_MS=-1, ")), EMPTY, {})
+    assert isinstance(command, CreateSource)
+    assert command.topic is not None
+    assert command.topic.retention_ms == -1, "-1 is for ever, as Kafka spells it"
+
+
 def test_create_stream_with_partitions_makes_its_topic() -> None:
     command = judge(asked(MADE), EMPTY, {})
     assert isinstance(command, CreateSource)
