@@ -74,8 +74,8 @@ def read(
         ("STRING", "5", "5", "ksqlDB takes any value as text"),
         ("DECIMAL(6, 2)", "12.34", Decimal("12.34"), ""),
         ("BYTES", '"aGk="', b"hi", "base64"),
-        ("TIMESTAMP", "1000", datetime(1970, 1, 1, 0, 0, 1), "ms"),
-        ("DATE", "1", datetime(1970, 1, 2).date(), "days"),
+        ("TIMESTAMP", "1000", datetime.fromisoformat("1970-01-01T00:00:01"), "ms"),
+        ("DATE", "1", date(1970, 1, 2), "days"),
         ("ARRAY<INTEGER>", "[1,null,3]", [1, None, 3], ""),
         ("MAP<STRING, INTEGER>", '{"a":1}', {"a": 1}, ""),
         (

@@ -262,12 +262,8 @@ class StoreReader:
 
     def get(self, key: bytes, /) -> bytes | None:
         """The stored value, copied out of the map once."""
-        try:
-            with self._begin() as transaction:
-                return transaction.get(key)
-        except lmdb.MapResizedError:
-            self._adopt_map_size()
-            return self.get(key)
+        with self._begin() as transaction:
+            return transaction.get(key)
 
     def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
         """At most `limit` pairs with low <= key < high, in order; chunks may differ in batch."""
@@ -285,18 +281,11 @@ class StoreReader:
     @contextmanager
     def view(self) -> Generator[_TransactionView]:
         """Several reads of one instant. Nothing may be awaited inside: it pins pages."""
-        try:
-            transaction = self._begin()
-        except lmdb.MapResizedError:
-            self._adopt_map_size()
-            transaction = self._begin()
-        with transaction:
+        with self._begin() as transaction:
             yield _TransactionView(transaction)
 
     def meta(self) -> StoreMeta:
         """What the newest transaction said of its rows."""
-        with self.view():
-            pass  # adopts a grown map, so that the transaction below begins
         with self._begin() as transaction:
             data = transaction.get(_META_KEY, db=self._meta)
         if data is None:
@@ -314,7 +303,11 @@ class StoreReader:
             self._check_due = now + self.CHECK_SECONDS
             if self._environment is not None and not self._is_current():
                 self.close()
-        return self._start()
+        while True:  # the map may grow again before it has been adopted
+            try:
+                return self._start()
+            except lmdb.MapResizedError:
+                self._adopt_map_size()
 
     def _is_current(self) -> bool:
         try:

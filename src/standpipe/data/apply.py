@@ -60,8 +60,8 @@ class EndReached:
 
 @dataclass(frozen=True, slots=True)
 class LogEndHeard:
-    """Kafka told the end of the partition, whoever wrote it. Only reported: for a moment after a
-    change of leader it may be lower than what was read."""
+    """Kafka told the end of the partition, whoever wrote it. Never an order follows: it is only
+    reported, for right after a change of leader it may be lower than what was read."""
 
     end: Offset
 
@@ -169,6 +169,9 @@ class ApplyMachine:
         )
 
     def handle(self, event: Event) -> list[Order]:
+        if isinstance(event, LogEndHeard):
+            self.log_end = max(self.log_end, event.end)
+            return []
         if self.state in (ReplicaState.DATA_LOSS, ReplicaState.FAILED):
             return []
         if isinstance(event, RecordsFetched):
@@ -177,8 +180,6 @@ class ApplyMachine:
             self._receive((), event.offset)
         elif isinstance(event, TargetSet):
             self._set_target(event)
-        elif isinstance(event, LogEndHeard):
-            self.log_end = max(self.log_end, event.end)
         elif isinstance(event, ProgressCaughtUp):
             self._knows_all_progress = True
         reason = self._lost(event)

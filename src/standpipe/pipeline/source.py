@@ -122,7 +122,8 @@ def _parsed(
 
     Raises ValueError for a format that is not built.
     """
-    text = f.decode(f.col(part), "UTF-8")
+    # null for bytes that are no UTF-8: decode() would raise, and one such record stop the query
+    text = f.try_validate_utf8(f.col(part).cast("string"))
     if format_ == "NONE" or not columns:
         return f.struct(f.lit(None).cast("string").alias(_CORRUPT))
     if format_ == "KAFKA":
@@ -147,7 +148,7 @@ def _parsed_kafka(raw: SparkColumn, columns: tuple[Column, ...]) -> SparkColumn:
     column = columns[0]
     base = parse_type(column.type).base
     if base == "STRING":
-        value, width = f.decode(raw, "UTF-8"), None
+        value, width = f.try_validate_utf8(raw.cast("string")), None
     elif base == "BYTES":
         value, width = raw, None
     elif base == "DOUBLE":
@@ -160,7 +161,7 @@ def _parsed_kafka(raw: SparkColumn, columns: tuple[Column, ...]) -> SparkColumn:
         width = 4
     else:
         raise ValueError(f"the KAFKA format holds no {column.type}")
-    fits = f.lit(True) if width is None else f.octet_length(raw) == width
+    fits = value.isNotNull() if width is None else f.octet_length(raw) == width
     corrupt = f.when(~fits, f.hex(raw)).cast("string")
     fields = f.struct(f.when(fits, value).alias(column.name), corrupt.alias(_CORRUPT))
     return f.when(raw.isNotNull(), fields)
