@@ -6,8 +6,10 @@ Keys must be those of `data/records.py`: the bytes decide the partition. Static 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -30,6 +32,7 @@ AT = datetime(2013, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # it has pyarrow
     session = (
         SparkSession.builder.master("local[1]")
         .config("spark.ui.enabled", "false")
@@ -136,7 +139,12 @@ def test_keys(spark: SparkSession, type_: str, format_: str, key: bytes, value: 
 
 @pytest.mark.parametrize(
     ("type_", "format_", "key"),
-    [("INTEGER", "KAFKA", b"abc"), ("DOUBLE", "KAFKA", b"1"), ("INTEGER", "JSON", b'"x"')],
+    [
+        ("INTEGER", "KAFKA", b"abc"),
+        ("DOUBLE", "KAFKA", b"1"),
+        ("STRING", "KAFKA", b"\xff"),
+        ("INTEGER", "JSON", b'"x"'),
+    ],
 )
 def test_bad_keys(spark: SparkSession, type_: str, format_: str, key: bytes) -> None:
     columns = [column("K", type_, key=True), column("V", "INTEGER")]

@@ -1,9 +1,11 @@
 """Status pages: one writer (the tailer), any number of readers (workers), no lock.
 
-A seqlock over a memory map: the sequence is odd while the page is being written, and readers try
-again. The page's own checksum catches what memory ordering of another machine might let through.
-A writer that dies half-way leaves an odd sequence: readers then say "unknown" (None), and the next
-writer mends it. The file is never replaced while it is in use, so a map stays valid.
+Two slots in a memory map and a sequence number in front, which says which of them holds. The writer
+fills the other slot, then raises the number; so a writer that is paused, starved or killed half-way
+leaves the last status readable. (A single slot under a seqlock did not: on a busy machine a tailer
+that lost its core in the middle of a page made its replica look ABSENT, and a read failed.) The
+checksum of a page catches what memory ordering of another machine might let through. The file is
+never replaced while it is in use, so a map stays valid.
 """
 
 from __future__ import annotations
@@ -18,8 +20,15 @@ from standpipe.data.positions import STATUS_BYTES, pack_status, unpack_status
 from standpipe.model import ReplicaState, ReplicaStatus
 
 _SEQUENCE: Final = struct.Struct("<Q")
-_FILE_BYTES: Final = _SEQUENCE.size + STATUS_BYTES
+_SLOTS: Final = 2
+_FILE_BYTES: Final = _SEQUENCE.size + _SLOTS * STATUS_BYTES
 _TRIES: Final = 100
+
+
+def _slot(sequence: int) -> slice:
+    """Where the page of a sequence number lies in the file."""
+    start = _SEQUENCE.size + sequence % _SLOTS * STATUS_BYTES
+    return slice(start, start + STATUS_BYTES)
 
 
 def page_path(run: Path, table_id: str, generation: int, partition: int) -> Path:
@@ -39,14 +48,13 @@ class StatusWriter:
             self._map = mmap.mmap(handle, _FILE_BYTES)
         finally:
             os.close(handle)
-        self._sequence = _SEQUENCE.unpack_from(self._map)[0] & ~1
+        (self._sequence,) = _SEQUENCE.unpack_from(self._map)
 
     def write(self, status: ReplicaStatus) -> None:
-        page = pack_status(status)
-        _SEQUENCE.pack_into(self._map, 0, self._sequence + 1)
-        self._map[_SEQUENCE.size :] = page
-        self._sequence += 2
-        _SEQUENCE.pack_into(self._map, 0, self._sequence)
+        sequence = self._sequence + 1
+        self._map[_slot(sequence)] = pack_status(status)
+        _SEQUENCE.pack_into(self._map, 0, sequence)  # from here on readers see it
+        self._sequence = sequence
 
     def close(self, *, unlink: bool) -> None:
         """`unlink`: the replica left this node. Its last status must have been ABSENT."""
@@ -97,11 +105,11 @@ class StatusReader:
         return True
 
     def _refresh(self, pages: mmap.mmap) -> None:
+        """Take over the newest page. The writer must lap us twice to make one try fail."""
         for _ in range(_TRIES):
             (before,) = _SEQUENCE.unpack_from(pages)
-            page = pages[_SEQUENCE.size :]
+            page = pages[_slot(before)]
             (after,) = _SEQUENCE.unpack_from(pages)
-            if before == after and not before & 1:
+            if before == after:
                 self._sequence, self._status = before, unpack_status(page)
                 return
-        self._sequence, self._status = -1, None

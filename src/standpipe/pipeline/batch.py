@@ -1,6 +1,6 @@
 """One batch of a persistent query: the commit protocol (DESIGN section 3), step by step.
 
-`CommitBatch.__call__` is Spark's foreachBatch function, and it reads as the protocol does: what is
+`CommitBatch` is Spark's foreachBatch function, and `_commit` reads as the protocol does: what is
 written before `ProgressLog.append` is not visible to any reader, and afterwards all of it is.
 A crash anywhere leads to a replay of the same events under another attempt.
 """
@@ -30,6 +30,17 @@ class BatchCounts:
     batch: BatchId = NO_BATCH
     input_records: int = 0
     bad_records: int = 0
+    #: what ended the query, if one of its batches did
+    failure: Exception | None = None
+
+
+class BatchFailed(Exception):
+    """Tells Spark that a batch failed, in few words; the whole story is in `BatchCounts`.
+
+    Spark looks through the traceback of foreachBatch for signs of an interruption, by a regular
+    expression that recurses for each character: a Java stack trace in it overflows its stack, and
+    the query dies without a word.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +59,14 @@ class CommitBatch:
     counts: BatchCounts = field(default_factory=BatchCounts)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Write `rows` (of `sink.records_of`) and commit them. Raises what stops the query."""
+        """Write `rows` (of `sink.records_of`) and commit them. Raises BatchFailed."""
+        try:
+            self._commit(rows, batch)
+        except Exception as error:
+            self.counts.failure = error
+            raise BatchFailed(f"{type(error).__name__}: {str(error)[:200]}") from None
+
+    def _commit(self, rows: DataFrame, batch: int) -> None:
         # 1. still ours? a fresh attempt; what the batch covers
         self.check_lease()
         attempt = secrets.randbits(64)

@@ -113,23 +113,26 @@ class Queries:
         elif isinstance(error, NotYet):
             entry.retry_at = now + RETRY_S_FIRST
             entry.reason, entry.message = error.reason, error.message
-        elif isinstance(error, QueryFailed):
-            self._fail(entry, error.reason, error.message)
         else:
-            self._retry(entry, f"{type(error).__name__}: {error}", now)
+            self._failed(entry, error, now)
 
     def _watch(self, entry: _Entry, run: QueryRun, now: float) -> None:
-        message = run.failure()
-        if message is None:
-            if entry.failures and now - entry.since > STEADY_S:
-                entry.failures = 0
-            return
-        entry.run = None
-        reason = reason_of(message)
-        if reason is not None:
+        error = run.failure()
+        if error is not None:
+            entry.run = None
+            self._failed(entry, error, now)
+        elif entry.failures and now - entry.since > STEADY_S:
+            entry.failures = 0
+
+    def _failed(self, entry: _Entry, error: BaseException, now: float) -> None:
+        """A failure with a name is final, any other one is tried again."""
+        message = str(error)
+        if isinstance(error, QueryFailed):
+            self._fail(entry, error.reason, error.message)
+        elif reason := reason_of(message):
             self._fail(entry, reason, message)
         else:
-            self._retry(entry, message, now)
+            self._retry(entry, f"{type(error).__name__}: {message}", now)
 
     def _fail(self, entry: _Entry, reason: str, message: str) -> None:
         entry.state, entry.reason, entry.message = "FAILED", reason, message[:MESSAGE_LENGTH_MAX]

@@ -52,12 +52,12 @@ class QueryRun:
     late_records: int = 0
     _seen_batch: int = field(default=-1)
 
-    def failure(self) -> str | None:
-        """None while it runs; else Spark's message, empty where it was simply stopped."""
+    def failure(self) -> Exception | None:
+        """None while it runs; else what ended it."""
         if self.streaming_query.isActive:
             return None
-        error = self.streaming_query.exception()
-        return "" if error is None else str(error)
+        ended = self.counts.failure or self.streaming_query.exception()
+        return ended or RuntimeError("Spark ended the query and does not say why")
 
     def stop(self) -> None:
         """Abort the batch at hand; it is replayed at the next start."""

@@ -1,4 +1,4 @@
-"""Status pages between processes: a page is whole or it is unknown."""
+"""Status pages between processes: the last whole page is read, whatever its writer is doing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from standpipe.adapters.status_page import StatusReader, StatusWriter, page_path
-from standpipe.data.positions import blank_status
+from standpipe.data.positions import STATUS_BYTES, blank_status
 from standpipe.model import ReplicaState, ReplicaStatus
 
 RUNNING = blank_status(ReplicaState.RUNNING)
@@ -50,16 +50,23 @@ def test_a_new_writer_goes_on_in_the_same_page(tmp_path: Path) -> None:
     assert reader.read() == status(2)
 
 
-def test_a_writer_that_died_half_way_leaves_unknown_and_the_next_mends_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn_bytes", [1, 50, STATUS_BYTES])
+def test_a_writer_that_stops_half_way_leaves_the_last_status(
+    tmp_path: Path, torn_bytes: int
+) -> None:
+    """Found by the demo: a tailer that lost its core inside a write made its replica ABSENT."""
     path = tmp_path / "page"
-    StatusWriter(path).write(status(1))
+    writer, reader = StatusWriter(path), StatusReader(path)
+    writer.write(status(1))
+    writer.write(status(2))
     data = bytearray(path.read_bytes())
-    data[0] |= 1
+    other_slot = len(data) - STATUS_BYTES  # 2 lies in the first slot, so 3 would go here
+    data[other_slot : other_slot + torn_bytes] = b"\xff" * torn_bytes
     path.write_bytes(data)
-    reader = StatusReader(path)
-    assert reader.read() is None
-    StatusWriter(path).write(status(2))
     assert reader.read() == status(2)
+    assert StatusReader(path).read() == status(2), "a new reader too"
+    StatusWriter(path).write(status(3))
+    assert reader.read() == status(3), "the next writer mends it"
 
 
 def test_a_page_that_is_gone_and_made_anew_is_found(tmp_path: Path) -> None:

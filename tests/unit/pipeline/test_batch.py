@@ -7,7 +7,7 @@ import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
 from standpipe.model import Commit, LeaseEpoch, Progress
-from standpipe.pipeline.batch import CommitBatch
+from standpipe.pipeline.batch import BatchFailed, CommitBatch
 from standpipe.pipeline.checkpoint import Checkpoint
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.progress_log import ProgressLog
@@ -95,6 +95,16 @@ def test_each_call_is_another_attempt(tmp_path: Path) -> None:
 
 def test_without_the_lease_nothing_is_written(tmp_path: Path) -> None:
     commit_batch = commit_of(tmp_path, lease=["a newer pipeline"])
-    with pytest.raises(Fenced):
+    with pytest.raises(BatchFailed, match="a newer pipeline"):
         commit_batch(cast(Any, None), 0)
+    assert isinstance(commit_batch.counts.failure, Fenced)
     assert [name for name, _ in DONE] == ["lease"]
+
+
+def test_spark_hears_few_words_of_a_failure(tmp_path: Path) -> None:
+    commit_batch = commit_of(tmp_path, lease=["x" * 100_000])
+    with pytest.raises(BatchFailed) as caught:
+        commit_batch(cast(Any, None), 0)
+    assert len(str(caught.value)) < 300
+    assert caught.value.__suppress_context__
+    assert len(str(commit_batch.counts.failure)) == 100_000

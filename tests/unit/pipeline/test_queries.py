@@ -25,10 +25,10 @@ class Run:
 
     def __init__(self) -> None:
         self.counts = BatchCounts(batch=BatchId(3), input_records=100, bad_records=1)
-        self.died: str | None = None
+        self.died: Exception | None = None
         self.is_stopped = False
 
-    def failure(self) -> str | None:
+    def failure(self) -> Exception | None:
         return self.died
 
     def stop(self) -> None:
@@ -85,21 +85,28 @@ def test_a_query_that_died_is_tried_again_after_its_pause() -> None:
     first, second = Run(), Run()
     world = World(first, second)
     assert world.tend() == "RUNNING"
-    first.died = "broker away"
+    first.died = RuntimeError("broker away")
     assert world.tend() == "RETRYING"
     assert world.tend() == "RETRYING", "the pause is not over"
     world.now += RETRY_S_FIRST
     assert world.tend() == "RUNNING"
 
 
-def test_a_named_death_is_final() -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("[KAFKA_DATA_LOSS] Some data may have been lost"), "DATA_LOSS"),
+        (QueryFailed("CHECKPOINT_DAMAGED", "offsets/3 cannot be read"), "CHECKPOINT_DAMAGED"),
+    ],
+)
+def test_a_named_death_is_final(error: Exception, reason: str) -> None:
     run = Run()
     world = World(run)
     world.tend()
-    run.died = "[KAFKA_DATA_LOSS] Some data may have been lost"
-    assert world.tend() == "FAILED DATA_LOSS"
+    run.died = error
+    assert world.tend() == f"FAILED {reason}"
     world.now += 3600
-    assert world.tend() == "FAILED DATA_LOSS"
+    assert world.tend() == f"FAILED {reason}"
 
 
 def test_the_report_has_counts_and_rate() -> None:
