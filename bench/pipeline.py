@@ -248,6 +248,7 @@ def measure(bench: Bench, rounds: int, event: tuple[bytes, bytes]) -> dict[str, 
     """Alternate the cases; report every run and the medians."""
     cases = {"standpipe": bench.standpipe, "bare": bench.bare}
     runs: dict[str, list[Run]] = {name: [] for name in cases}
+    print(f"warm-up, not counted: {bench.throughput(bench.standpipe)}", flush=True)
     for number in range(rounds):
         # the first case of a round changes, so that neither always finds the warmer JVM
         for name in list(cases) if number % 2 == 0 else list(reversed(cases)):
@@ -307,6 +308,7 @@ def main() -> int:
                 jars=jvm.jars("spark"),
                 java_home=jvm.find_java().home,
             )
+            spark.sparkContext.setLogLevel("OFF")  # queries are stopped in the middle of a batch
             bench = Bench(spark, broker.bootstrap_servers, directory, config, len(events))
             found = measure(bench, options.rounds, events[0])
             session.kill_jvm()
