@@ -10,7 +10,6 @@ leave every node and the pipeline running. A test that needs a cluster to itself
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from rich.console import Console
 from standpipe.local import status
 from standpipe.local.demo_feed import create_topics
 from standpipe.local.demo_flights import Event
+from standpipe.local.ports import any_port
 from standpipe.local.rest_client import NodesClient, PullAnswer
 from standpipe.local.steps import Steps
 from standpipe.local.supervisor import ClusterOptions, LocalCluster
@@ -148,9 +148,7 @@ def start(directory: Path, *, nodes: int = 3, **options: Any) -> TestCluster:
 
 def free_port_range() -> int:
     """A port that is free now, well below the ephemeral range's end; neighbours usually are too."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1]) % 20_000 + 10_000
+    return any_port()
 
 
 def wait_until(look: Callable[[], T | None], what: str, shown: Callable[[], str] = str) -> T | None:

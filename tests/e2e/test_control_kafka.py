@@ -6,18 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.test_control import STREAM, TABLE, ControlCluster, free_port, until
+from tests.e2e.test_control import STREAM, TABLE, ControlCluster, until
 
 from standpipe.adapters.kafka_admin import KafkaAdmin
 from standpipe.control.reconcile import CreateTopic, DeleteTopic, ObservedTopic
 from standpipe.local.broker import Broker
+from standpipe.local.ports import any_port
 
 NODE = "node-1"
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("kafka"), free_port())
+    broker = Broker(tmp_path_factory.mktemp("kafka"), any_port())
     broker.start()
     try:
         yield broker
@@ -109,7 +110,7 @@ def test_a_wrong_configuration_is_mended(control: ControlCluster, kafka: KafkaAd
 
 
 def test_statements_are_logged_while_kafka_is_away(tmp_path: Path) -> None:
-    port = free_port()
+    port = any_port()
     cluster = ControlCluster(tmp_path, f"127.0.0.1:{port}")
     broker = Broker(tmp_path / "kafka", port)
     try:

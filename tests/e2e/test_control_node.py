@@ -14,8 +14,9 @@ from pathlib import Path
 import httpx2
 import msgspec
 import pytest
-from tests.e2e.test_control import SECRET, free_port, until
+from tests.e2e.test_control import SECRET, until
 
+from standpipe.local.ports import any_port
 from standpipe.model import NodeId
 from standpipe.node import node_config
 from standpipe.node.node_config import NodeConfig
@@ -60,9 +61,9 @@ def node(tmp_path: Path) -> Iterator[Node]:
         node_id=NodeId("node-1"),
         data_dir=str(tmp_path / "data"),
         bootstrap_servers="",
-        public=f"127.0.0.1:{free_port()}",
-        internal=f"127.0.0.1:{free_port()}",
-        peer=f"127.0.0.1:{free_port()}",
+        public=f"127.0.0.1:{any_port()}",
+        internal=f"127.0.0.1:{any_port()}",
+        peer=f"127.0.0.1:{any_port()}",
         holder=NodeId("node-1"),
         secret_file=str(tmp_path / "secret"),
         workers=1,

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,6 +30,7 @@ from tests.unit.pipeline.queries_of import commands_of
 from standpipe.control import catalog as catalogs
 from standpipe.data import records
 from standpipe.local.broker import Broker
+from standpipe.local.ports import any_port
 from standpipe.model import NO_BATCH, Commit, PersistentQuery, Progress, QueryStatus, Source
 
 DAY_MS = 86_400_000
@@ -219,10 +219,7 @@ def read_all(bootstrap_servers: str, topic: str, partitions: int) -> list[Messag
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with Broker(tmp_path_factory.mktemp("kafka"), port) as broker:
+    with Broker(tmp_path_factory.mktemp("kafka"), any_port()) as broker:
         make_topics(broker.bootstrap_servers, {PROGRESS: 1, PROCESSING_LOG: 1})
         yield broker
 

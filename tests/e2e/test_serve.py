@@ -26,6 +26,7 @@ from standpipe.adapters.lmdb_store import StoreWriter
 from standpipe.adapters.status_page import StatusWriter, page_path
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import encode_key, pack_row, partition_of, store_key
+from standpipe.local.ports import any_port
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,
@@ -95,12 +96,6 @@ EVENTS = Source(
     statement="CREATE STREAM EVENTS (ID STRING KEY, NAME STRING, PRICE DECIMAL(6, 2)) "
     "WITH (KAFKA_TOPIC='events', VALUE_FORMAT='JSON');",
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def partition(key: str) -> int:
@@ -222,9 +217,9 @@ class Cluster:
                 node_id=NodeId(f"node-{number}"),
                 data_dir=str(data),
                 bootstrap_servers="",
-                public=f"127.0.0.1:{free_port()}",
-                internal=f"127.0.0.1:{free_port()}",
-                peer=f"127.0.0.1:{free_port()}",
+                public=f"127.0.0.1:{any_port()}",
+                internal=f"127.0.0.1:{any_port()}",
+                peer=f"127.0.0.1:{any_port()}",
                 holder=NodeId("node-0"),
                 secret_file=str(secret),
                 config=keys,  # pyright: ignore[reportArgumentType]

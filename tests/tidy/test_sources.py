@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-
 from tests.tidy.source import ROOT
 
 NAMED = re.findall(r"`((?:src|tests|docs)/[^`]+)`", (ROOT / "docs" / "sources.md").read_text())

@@ -30,7 +30,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from standpipe.errors import BrokerDied, DataDirectoryRefused, PortInUse, SetupError
-from standpipe.local import jvm
+from standpipe.local import jvm, ports
 
 HOST = "127.0.0.1"
 PORT_DEFAULT = 9092
@@ -207,7 +207,7 @@ class Broker:
             _PROPERTIES.format(
                 host=HOST,
                 port=self._port,
-                controller_port=_any_free_port(),
+                controller_port=ports.any_port(),
                 log_directory=self.data_dir / "log",
             )
         )
@@ -332,12 +332,6 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-def _any_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _accepts(port: int) -> bool:

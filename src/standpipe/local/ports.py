@@ -6,9 +6,11 @@ Node *i* (from 0) takes public 8088+10i, internal +1, HTTP/2 +2 (reserved), peer
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from standpipe.errors import PortInUse
 
@@ -47,6 +49,21 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def any_port() -> int:
+    """A free port that nobody cares about, from below the kernel's range for outgoing connections.
+
+    Port 0 would give one from that range, and an outgoing connection of any process may take it
+    between this question and our bind (seen in the tests: a node that could not listen).
+    Raises PortInUse after TRIES_MAX ports.
+    """
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(TRIES_MAX):
+        port = random.randrange(low // 2, low - NODE_STEP)  # noqa: S311 -- no secret
+        if is_free(port):
+            return port
+    raise PortInUse("no free port was found", next_step="end processes that listen on this machine")
 
 
 def broker_port(wanted: int, say: Callable[[str], None]) -> int:
