@@ -77,6 +77,8 @@ def test_the_report(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
 @pytest.mark.timeout(200)
 def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
     """Whatever it is doing: here it is loading."""
+    # a shell's background job ignores SIGINT, and so would our children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         demo_command(tmp_path, "--events", "5000"), stdout=subprocess.PIPE, text=True
     ) as demo:

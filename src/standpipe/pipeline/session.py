@@ -21,6 +21,9 @@ from standpipe.config import SHUFFLE_PARTITIONS, Config
 LOG_CONFIG = Path(__file__).with_name("log4j2-spark.xml")
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 
 #: setting -> value; why, beside it
 _SETTINGS: dict[str, str] = {
@@ -41,6 +44,11 @@ _SETTINGS: dict[str, str] = {
     # identifiers are upper-cased by our parser; `a` and `A` are two columns
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
+    # Checkpoints are local files. Hadoop's usual classes fork a `chmod` for each file and for its
+    # .crc: 40 ms a file, six files a batch. These two create no process and write no .crc; what a
+    # crash leaves of a file is found by our own take-back (`checkpoint.py`).
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
     # default: for ever; a query that does not stop must not keep the process alive
     "spark.sql.streaming.stopTimeout": "5s",
     # nobody looks at it, and it opens a port
