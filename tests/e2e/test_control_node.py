@@ -47,11 +47,7 @@ class Node:
 
 
 def start(node_file: Path) -> subprocess.Popen[bytes]:
-    code = (
-        "import sys; from pathlib import Path; from standpipe.node.parent import run_node; "
-        "sys.exit(run_node(Path(sys.argv[1])))"
-    )
-    return subprocess.Popen([sys.executable, "-c", code, str(node_file)])
+    return subprocess.Popen([sys.executable, "-m", "standpipe.node", "--node-file", str(node_file)])
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NAME: Final = 15
 
 
 def die_with_parent() -> None:
@@ -27,6 +28,12 @@ def die_with_parent() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:  # it ended in between
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def name_process(name: str) -> None:
+    """How `ps -o comm`, `top` and `pgrep` name this process: `sp-<name>`, cut to 15 characters."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, f"sp-{name}"[:15].encode(), 0, 0, 0)
 
 
 def raise_file_limit() -> int:

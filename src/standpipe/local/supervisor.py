@@ -188,7 +188,7 @@ class LocalCluster:
         )
         for plan in self.plans:
             node_file = write_node_file(plan, self.plans, self._shared_settings())
-            command = [sys.executable, "-m", "standpipe", "node", "--node-file", str(node_file)]
+            command = [sys.executable, "-m", "standpipe.node", "--node-file", str(node_file)]
             child = Child(plan.node_id, command, self.directory.logs / f"{plan.node_id}.log")
             child.start()
             self.nodes[plan.node_id] = child

@@ -11,6 +11,7 @@ plan, and `bad_records.py` runs the same parser over the batch's offsets to samp
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
@@ -49,13 +50,19 @@ class KafkaReads:
 
     def stream(self, spark: SparkSession, topic: str) -> DataFrame:
         """The records of a topic from its beginning, in batches of bounded size."""
-        return (
+        records = (
             spark.readStream.format("kafka")
             .options(**self.options(topic))
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", str(self.config[BATCH_OFFSETS_MAX]))
             .load()
         )
+        context = spark.sparkContext
+        if not cast(Any, context)._jsc.isLocal():
+            return records  # executors may come later: their number is not known yet
+        # One task per core instead of one per Kafka partition: a task costs about 15 ms before it
+        # reads its first record, which is most of a small batch.
+        return records.coalesce(context.defaultParallelism)
 
 
 def metrics_name(source: SparkInput) -> str:

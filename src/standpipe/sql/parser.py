@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, cast
 
 from lark import Lark, Token
@@ -83,6 +83,12 @@ def parse(text: str) -> tuple[Statement, ...]:
     return tuple(statements)
 
 
+def warm_up(tables: Path) -> None:
+    """Make the grammar's tables now (half a second), or take them from the file `tables`, which is
+    made or renewed as needed. It is a pickle: it must lie where only this user can write."""
+    _lark(str(tables))
+
+
 class _Callbacks:
     """What lark calls: it hands the parts of a rule over as one list."""
 
@@ -94,9 +100,17 @@ class _Callbacks:
         return lambda parts: method(*parts)
 
 
-@lru_cache(maxsize=1)
-def _lark() -> Lark:
-    """The grammar's tables, made once per process (about 1 s)."""
+_made: list[Lark] = []
+
+
+def _lark(tables: str = "") -> Lark:
+    """The grammar's tables, made once per process."""
+    if not _made:
+        _made.append(_make_lark(tables))
+    return _made[0]
+
+
+def _make_lark(tables: str) -> Lark:
     grammar = files("standpipe.sql").joinpath("ksql.lark").read_text(encoding="utf-8")
     declared = re.findall(r"^%declare (.*)$", grammar, re.MULTILINE)
     keywords = {name.removeprefix("_"): name for line in declared for name in line.split()}
@@ -112,6 +126,7 @@ def _lark() -> Lark:
         maybe_placeholders=True,
         transformer=cast("Any", _Callbacks(StatementBuilder())),
         lexer_callbacks={"NAME": keyword},
+        cache=tables or False,
     )
 
 

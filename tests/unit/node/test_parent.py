@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 import signal
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from standpipe.adapters import process
 from standpipe.errors import DataDirectoryRefused
+from standpipe.node import child as children
 from standpipe.node import parent
+from standpipe.node.child import Child, ChildLog, Deaths, end, wait
 from standpipe.node.node_config import NodePaths
-from standpipe.node.parent import Child, ChildLog, Deaths, Family
+from standpipe.node.parent import Family
 
 
 @pytest.mark.parametrize(
@@ -60,96 +65,121 @@ def test_a_log_rotates_between_lines(tmp_path: Path) -> None:
 
 def test_a_line_without_end_is_not_kept_in_memory(tmp_path: Path) -> None:
     log = ChildLog(tmp_path / "child.log")
-    log.write(b"x" * (parent.LINE_BYTES_MAX + 1))
-    assert (tmp_path / "child.log").stat().st_size == parent.LINE_BYTES_MAX + 2
+    log.write(b"x" * (children.LINE_BYTES_MAX + 1))
+    assert (tmp_path / "child.log").stat().st_size == children.LINE_BYTES_MAX + 2
     log.close()
 
 
-def python(name: str, code: str, directory: Path) -> Child:
+def until(text: str, path: Path, child: Child, count: int = 1) -> None:
+    """Tend a child until it has written `text` so many times."""
+    deadline = time.monotonic() + 20
+    while not path.exists() or path.read_text().count(text) < count:
+        assert time.monotonic() < deadline, f"no {text!r} in {path}"
+        child.tend()
+        wait([child], 0.01)
+
+
+def made(name: str, run: Callable[[], int], directory: Path) -> Child:
     paths = NodePaths(directory)
     paths.make()
-    return Child(name, [sys.executable, "-c", code], paths)
-
-
-async def until(path: Path, text: str, count: int = 1) -> None:
-    """Wait for what another process writes: there is no event to wait for."""
-
-    def is_there() -> bool:
-        return path.exists() and path.read_text().count(text) >= count
-
-    async with asyncio.timeout(20):
-        while not is_there():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    return Child(name, run, paths)
 
 
 def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        code = "import os, sys; print('pid', os.getpid(), file=sys.stderr); sys.exit(3)"
-        child = python("sick", code, tmp_path)
-        keeping = asyncio.create_task(child.keep_running())
-        await until(tmp_path / "logs" / "sick.log", "pid ", count=2)
-        await child.end(1.0)
-        await keeping
+    def sick() -> int:
+        print("pid", os.getpid(), file=sys.stderr)
+        return 3
 
-    asyncio.run(story())
+    child = made("sick", sick, tmp_path)
+    until("pid ", tmp_path / "logs" / "sick.log", child, count=2)
+    end([child], 1.0)
+    pids = (tmp_path / "logs" / "sick.log").read_text().split()[1::2]
+    assert len(set(pids)) == len(pids) >= 2
+
+
+def test_a_child_that_raises_leaves_its_traceback(tmp_path: Path) -> None:
+    def broken() -> int:
+        raise ValueError("what went wrong")
+
+    child = made("broken", broken, tmp_path)
+    until("ValueError: what went wrong", tmp_path / "logs" / "broken.log", child)
+    end([child], 1.0)
+
+
+def test_a_child_holds_nothing_that_is_open_in_its_parent(tmp_path: Path) -> None:
+    """Least of all the lock of the data directory, which must end with the parent."""
+
+    def look() -> int:
+        print(sorted(os.listdir("/proc/self/fd")), flush=True)  # noqa: PTH208
+        return 0
+
+    with parent._locked(tmp_path / "lock"):
+        child = made("child", look, tmp_path)
+        until("]", tmp_path / "logs" / "child.log", child)
+        end([child], 1.0)
+    listed = (tmp_path / "logs" / "child.log").read_text().splitlines()[0]
+    assert listed == "['0', '1', '2', '3']", "3 is the listing itself"
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "why"),
-    [
-        ("", -signal.SIGTERM, "it ends on SIGTERM"),
-        ("signal.signal(signal.SIGTERM, signal.SIG_IGN);", -signal.SIGKILL, "it would not"),
-    ],
+    ("handler", "seconds_max", "why"),
+    [(signal.SIG_DFL, 0.2, "it ends on SIGTERM"), (signal.SIG_IGN, 2.0, "it would not")],
 )
 def test_a_child_is_told_and_then_made_to_end(
-    tmp_path: Path, code: str, status: int, why: str
+    tmp_path: Path, handler: signal.Handlers, seconds_max: float, why: str
 ) -> None:
-    async def story() -> int | None:
-        code_ = f"import signal, time; {code} print('up', flush=True); time.sleep(60)"
-        child = python("child", code_, tmp_path)
-        keeping = asyncio.create_task(child.keep_running())
-        await until(tmp_path / "logs" / "child.log", "up")
-        pid = int((tmp_path / "run" / "child.pid").read_text())
-        assert child._process is not None
-        assert child._process.pid == pid
-        await child.end(0.2)
-        await asyncio.wait_for(keeping, 5)
-        return child._process.returncode
+    def stay() -> int:
+        signal.signal(signal.SIGTERM, handler)
+        print("up", flush=True)
+        time.sleep(60)
+        return 0
 
-    assert asyncio.run(story()) == status, why
+    child = made("child", stay, tmp_path)
+    until("up", tmp_path / "logs" / "child.log", child)
+    pid = int((tmp_path / "run" / "child.pid").read_text())
+    end([child], seconds_max)
+    assert child.output is None, why
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
-def test_workers_end_first_and_control_last(tmp_path: Path) -> None:
-    noting = (
-        "import pathlib, signal, sys, time\n"
-        "def end(*_):\n"
-        "    time.sleep(0.1)\n"
-        f"    with pathlib.Path({str(tmp_path / 'order')!r}).open('a') as f: f.write('NAME\\n')\n"
-        "    sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, end)\n"
-        "print('up', flush=True)\n"
-        "time.sleep(60)\n"
-    )
+def test_workers_wait_for_a_snapshot_and_end_first(tmp_path: Path) -> None:
+    snapshot = tmp_path / "run" / "snapshot"
+    prepared: list[str] = []
 
     def noted(name: str) -> Child:
-        return python(name, noting.replace("NAME", name), tmp_path)
+        def run() -> int:
+            asked = process.StopSignal()
+            print("up", flush=True)
+            while not asked.is_set:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            with (tmp_path / "order").open("a") as file:
+                file.write(f"{name}\n")
+            return 0
 
-    async def story() -> None:
-        stop = asyncio.Event()
-        family = Family(
-            workers=(noted("worker"),), tailer=noted("tailer"), control=noted("control")
-        )
-        living = asyncio.create_task(family.live(tmp_path / "run" / "snapshot", stop))
-        await until(tmp_path / "logs" / "control.log", "up")
-        assert not (tmp_path / "logs" / "worker.log").exists(), "no worker before a snapshot"
-        (tmp_path / "run" / "snapshot").touch()
-        for name in ("tailer", "worker"):
-            await until(tmp_path / "logs" / f"{name}.log", "up")
-        stop.set()
-        await asyncio.wait_for(living, 10)
+        return made(name, run, tmp_path)
 
-    asyncio.run(story())
+    def is_up(name: str) -> bool:
+        path = tmp_path / "logs" / f"{name}.log"
+        return path.exists() and "up" in path.read_text()
+
+    def must_end() -> bool:
+        if is_up("control"):
+            snapshot.touch()
+        else:
+            assert not is_up("worker"), "no worker before a snapshot"
+        return all(map(is_up, ("worker", "tailer", "control")))
+
+    family = Family(workers=(noted("worker"),), tailer=noted("tailer"), control=noted("control"))
+    family.live(snapshot, must_end, prepared.append)
     assert (tmp_path / "order").read_text().split() == ["worker", "tailer", "control"]
+    assert prepared == ["tail_loop", "control_loop", "serve"]
+    snapshot.touch()
+    prepared.clear()
+    (tmp_path / "order").unlink()
+    family.live(snapshot, must_end, prepared.append)
+    assert prepared[0] == "serve", "after a restart workers come first"
 
 
 def test_one_node_per_directory(tmp_path: Path) -> None:
