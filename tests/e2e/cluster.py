@@ -69,7 +69,11 @@ class TestCluster:
     def send(self, topic: str, events: Iterable[Event]) -> int:
         """Produce and wait for the acknowledgements. Returns how many."""
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap_servers, "partitioner": "murmur2_random"}
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "partitioner": "murmur2_random",
+                "enable.idempotence": True,  # else a retry on a busy machine changes the order
+            }
         )
         count = 0
         for event in events:

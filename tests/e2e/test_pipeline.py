@@ -132,7 +132,11 @@ class World:
     def send(self, values: list[bytes], *, key: bytes | None = None) -> None:
         """Raw values; without `key`, each under the TAILNUM of its JSON."""
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap_servers, "partitioner": "murmur2_random"}
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "partitioner": "murmur2_random",
+                "enable.idempotence": True,  # else a retry on a busy machine changes the order
+            }
         )
         for value in values:
             own = key if key is not None else json.loads(value)["tailnum"].encode()
