@@ -18,7 +18,14 @@ out from front to back:
 
 from dataclasses import dataclass
 
-from standpipe.control.quorum import NO_EPOCH, Incarnation, LeaderEpoch, LogOffset, ReplicaKey
+from standpipe.control.quorum import (
+    NO_EPOCH,
+    NO_OFFSET,
+    Incarnation,
+    LeaderEpoch,
+    LogOffset,
+    ReplicaKey,
+)
 from standpipe.control.raft_log import Entry, Snapshot, SnapshotId
 from standpipe.control.raft_messages import Error, Message
 from standpipe.model import NodeId
@@ -106,6 +113,9 @@ class Recovered:
     """The newest snapshot that is whole; equal to `start` if there is none above it."""
     entries: tuple[Entry, ...] = ()
     """Every whole, checked entry from `start` on."""
+    committed: LogOffset = NO_OFFSET
+    """A hint that an earlier life left: everything below is committed and among `entries`.  0: none
+    known.  With it, a node that starts while no leader can be found shows what it knew."""
 
 
 # -- facts --------------------------------------------------------------------------------------

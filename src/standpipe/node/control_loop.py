@@ -352,7 +352,7 @@ async def run(config: NodeConfig) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     identity, values, secret = node_config.claim(config), config.settings(), config.secret()
     standbys, body_bytes_max = values[settings.STANDBYS], values[settings.BODY_MAX]
-    opened = LogFile.open(config.paths.log)
+    opened = LogFile.open(config.paths.log / "commands.log")
     copy = Copy(config, identity, Journal(opened, DiskThread()))
     copy.replay(opened.records)
     if opened.records:

@@ -52,7 +52,7 @@ def config_of(name: str, directory: Path) -> NodeConfig:
 
 def opened(config: NodeConfig) -> Copy:
     identity = node_config.claim(config)
-    log = LogFile.open(config.paths.log)
+    log = LogFile.open(config.paths.log / "commands.log")
     copy = Copy(config, identity, Journal(log, DiskThread()))
     copy.replay(log.records)
     return copy
@@ -126,7 +126,7 @@ def test_a_statement_is_durable_applied_and_shown_when_it_is_answered(tmp_path: 
                 ("a",),
                 ("a",),
             ]
-        records = LogFile.open(tmp_path / "a" / "log").records
+        records = LogFile.open(tmp_path / "a" / "log" / "commands.log").records
         kinds = [type(catalogs.decode(record.payload)).__name__ for record in records]
         assert kinds == [
             "FoundCluster",
