@@ -198,10 +198,17 @@ def bind_alone(address: str) -> socket.socket:
 
 
 async def serve(
-    bound: socket.socket, app: InternalApp, stop: asyncio.Event, grace_s: float
+    bound: socket.socket,
+    app: InternalApp,
+    stop: asyncio.Event,
+    grace_s: float,
+    other: tuple[bytes, Callable[[], asyncio.Protocol]] | None = None,
 ) -> None:
-    """Serve an internal listener until `stop`; then up to `grace_s` for what is in flight."""
-    listener = http_server.Listener(socket=bound, application=app, quick=_NoQuick())
+    """Serve an internal listener until `stop`; then up to `grace_s` for what is in flight.
+
+    `other`: a second protocol on the same port, and the bytes that it opens with.
+    """
+    listener = http_server.Listener(socket=bound, application=app, quick=_NoQuick(), other=other)
     await http_server.serve([listener], stop, grace_s)
 
 
