@@ -71,6 +71,10 @@ class Reply:
         """The body as JSON. Raises PeerSilent if it is none: what answered is no node of ours."""
         return self.decoded(msgspec.json.Decoder(Any))
 
+    def json_as(self, type_: type[T]) -> T:
+        """The body as a record, from JSON. Raises PeerSilent if it is none."""
+        return self.decoded(msgspec.json.Decoder(type_))
+
     def msgpack(self, type_: type[T]) -> T:
         """The body as a msgpack record. Raises PeerSilent if it is none."""
         return self.decoded(msgspec.msgpack.Decoder(type_))

@@ -308,11 +308,11 @@ class QuorumWire:
         me: ReplicaKey,
         secret: str,
         addresses: Callable[[NodeId], Sequence[str]],
-        owner: Owner,
     ) -> None:
+        """`owner` is to be set before anything is sent or accepted."""
         self.me = me
         self.cluster = ""  # said to peers once it is known
-        self.owner = owner
+        self.owner: Owner
         self._secret = secret.encode()
         self._addresses = addresses
         self._peers: dict[NodeId, _Peer] = {}

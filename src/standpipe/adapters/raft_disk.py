@@ -14,8 +14,9 @@ So: short or zeros up to the end of the file = torn; anything else = damaged.
 dirty pages and report success next time, so the object refuses everything after it (DiskFailed) and
 the process has to end; the next start reads what is really there.
 
-`LogFile` blocks: `Journal` runs it in one thread of its own (`DiskThread`), away from the loop that
-answers peers.
+`LogFile` blocks: it is for a thread of its own (`DiskThread`), away from the loop that answers
+peers.
+What the quorum keeps in such files: `adapters.quorum_disk`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from standpipe.errors import DataDirectoryRefused, ServerError
 
@@ -323,71 +324,3 @@ class DiskThread:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
-
-
-class Journal:
-    """A log with its records in memory, for one event loop: append, read on, wait for more.
-
-    Appending is serialised by the caller; reading and waiting are for anybody.
-    """
-
-    def __init__(self, opened: OpenedLog, thread: DiskThread) -> None:
-        self._log = opened.log
-        self._records = list(opened.records)
-        self._thread = thread
-        self._grown = asyncio.Event()
-        self._failure: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
-
-    @property
-    def last_index(self) -> int:
-        """Index of the last durable record that readers see; 0: none.
-
-        Not the file's own count: that one grows in the disk's thread, before the loop goes on.
-        """
-        return self._records[-1].index if self._records else 0
-
-    async def append(self, records: Sequence[DiskRecord]) -> None:
-        """Make records durable; they are visible to readers afterwards. Raises DiskFailed."""
-        try:
-            await self._thread.run(self._log.append, records)
-        except DiskFailed as error:
-            if not self._failure.done():
-                self._failure.set_exception(error)
-            raise
-        self._records.extend(records)
-        self.wake()
-
-    def since(self, index: int, *, count_max: int, bytes_max: int) -> list[DiskRecord]:
-        """Records from `index` on; at least one if there is any."""
-        first = self._records[0].index if self._records else 1
-        page: list[DiskRecord] = []
-        size = 0
-        for record in self._records[max(0, index - first) :][:count_max]:
-            size += len(record.payload)
-            if page and size > bytes_max:
-                break
-            page.append(record)
-        return page
-
-    async def wait_for(self, index: int, timeout_s: float) -> bool:
-        """Wait until `index` is durable or the time is over. True: it is."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self.last_index < index and not self._log.is_closed:
-                    await self._grown.wait()
-        return self.last_index >= index
-
-    async def fails(self) -> None:
-        """Raises DiskFailed as soon as the disk has failed; until then it waits."""
-        await self._failure
-
-    def wake(self) -> None:
-        """Let everybody who waits look again."""
-        self._grown.set()
-        self._grown = asyncio.Event()
-
-    async def close(self) -> None:
-        """Close the file; whoever waits goes on."""
-        await self._thread.run(self._log.close)
-        self._thread.close()
-        self.wake()

@@ -45,7 +45,7 @@ class RaftSettings:
     backoff_ms_max: int = 500
     """The bound that doubling does not pass."""
     fetch_ms: int = 600
-    """Without a fetch that succeeds for so long (1/4 more is drawn) a follower seeks an election."""
+    """Without a good fetch for so long (1/4 more is drawn) a follower seeks an election."""
     wait_ms: int = 150
     """How long a leader keeps a fetch that has nothing to bring."""
     request_ms: int = 400

@@ -31,8 +31,9 @@ class Node:
         self.answers: Callable[[str, Message], Message | None] = lambda _node, _asked: None
         self._news = asyncio.Event()
         self.wire = QuorumWire(
-            ReplicaKey(name, f"i{name}"), secret, lambda node: self.book.get(node, []), self
+            ReplicaKey(name, f"i{name}"), secret, lambda node: self.book.get(node, [])
         )
+        self.wire.owner = self
 
     def heard(self, peer: Greeting, message: Message) -> None:
         self.heard_of.append((peer.node, message))

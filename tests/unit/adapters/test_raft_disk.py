@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from pathlib import Path
@@ -14,8 +13,6 @@ from standpipe.adapters.raft_disk import (
     MAGIC,
     DiskFailed,
     DiskRecord,
-    DiskThread,
-    Journal,
     LogFile,
     replace_file,
 )
@@ -228,92 +225,6 @@ def test_a_rename_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(raft_disk.os, "fsync", noting)
     replace_file(tmp_path / "x", b"")
     assert synced == [str(tmp_path / "x.new"), str(tmp_path)]
-
-
-@pytest.fixture
-def journal_directory(log_path: Path) -> Path:
-    return log_path.parent
-
-
-def test_journal_wakes_who_waits(journal_directory: Path) -> None:
-    async def story() -> None:
-        journal = Journal(LogFile.open(journal_directory / LOG_NAME), DiskThread())
-        assert journal.last_index == 4
-        assert await journal.wait_for(4, 0), "it is there already"
-        assert not await journal.wait_for(5, 0), "the time is over"
-        waiting = asyncio.create_task(journal.wait_for(5, 30))
-        await asyncio.sleep(0)
-        await journal.append([DiskRecord(5, b"five")])
-        assert await waiting
-        last = asyncio.create_task(journal.wait_for(6, 30))
-        await asyncio.sleep(0)
-        await journal.close()
-        assert not await last, "closing lets everybody go"
-
-    asyncio.run(story())
-
-
-def test_journal_shows_nothing_before_the_loop_goes_on(journal_directory: Path) -> None:
-    async def story() -> None:
-        log = LogFile.open(journal_directory / LOG_NAME)
-        journal = Journal(log, DiskThread())
-        log.log.append([DiskRecord(5, b"the disk's thread is done, the loop is not")])
-        assert journal.last_index == 4
-        assert not await journal.wait_for(5, 0)
-        await journal.close()
-
-    asyncio.run(story())
-
-
-@pytest.mark.parametrize(
-    ("start", "count_max", "bytes_max", "indexes", "why"),
-    [
-        (1, 10, 1000, [1, 2, 3, 4], "all"),
-        (0, 10, 1000, [1, 2, 3, 4], "before the first"),
-        (3, 10, 1000, [3, 4], "from the middle"),
-        (5, 10, 1000, [], "behind the last"),
-        (1, 2, 1000, [1, 2], "a page takes two"),
-        (1, 10, 122, [1], "123 bytes are too many"),
-        (1, 10, 123, [1, 2, 3], "123 bytes fit"),
-        (2, 10, 1, [2], "at least one, or nobody gets on"),
-    ],
-)
-def test_journal_pages(
-    journal_directory: Path,
-    start: int,
-    count_max: int,
-    bytes_max: int,
-    indexes: list[int],
-    why: str,
-) -> None:
-    async def story() -> list[int]:
-        journal = Journal(LogFile.open(journal_directory / LOG_NAME), DiskThread())
-        page = journal.since(start, count_max=count_max, bytes_max=bytes_max)
-        await journal.close()
-        return [record.index for record in page]
-
-    assert asyncio.run(story()) == indexes, why
-
-
-def test_journal_tells_of_a_failed_disk(
-    journal_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def story() -> None:
-        journal = Journal(LogFile.open(journal_directory / LOG_NAME), DiskThread())
-        watching = asyncio.create_task(journal.fails())
-
-        def refuse(_: int) -> None:
-            raise OSError(errno.EIO, "Input/output error")
-
-        monkeypatch.setattr(raft_disk.os, "fsync", refuse)
-        with pytest.raises(DiskFailed):
-            await journal.append([DiskRecord(5, b"")])
-        with pytest.raises(DiskFailed):
-            await watching
-        assert journal.since(5, count_max=1, bytes_max=1) == [], "never shown to anybody"
-        await journal.close()
-
-    asyncio.run(story())
 
 
 @pytest.mark.parametrize(
