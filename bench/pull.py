@@ -138,7 +138,6 @@ def make_node(folder: Path, keys: int) -> NodeConfig:
         node_id=NodeId("node-1"),
         data_dir=str(folder / "node"),
         bootstrap_servers="",
-        holder=NodeId("node-1"),
         secret_file=str(secret),
         **address,
     )
@@ -202,7 +201,7 @@ def snapshot(config: NodeConfig) -> Snapshot:
         service_id="default_",
         cluster_id="bench",
         log_index=LogIndex(1),
-        log_holder=config.node_id,
+        leader=config.node_id,
         nodes=(node,),
         sources=(TABLE,),
         queries=(),

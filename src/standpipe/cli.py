@@ -156,7 +156,7 @@ def demo(
 @app.command(
     epilog="Example: standpipe node --node-id node-2 --data-dir /var/lib/standpipe "
     "--bootstrap-servers kafka:9092 --listen 0.0.0.0:8088 --advertise node2:8088 "
-    "--holder node-1 --other node-1=node1:8089 --other node-3=node3:8089 --secret-file secret"
+    "--other node-1=node1:8089 --other node-3=node3:8089 --secret-file secret"
 )
 def node(
     *,
@@ -172,7 +172,10 @@ def node(
     advertise: Annotated[
         str | None, typer.Option(help="The same as others should dial it.")
     ] = None,
-    holder: Annotated[str, typer.Option(help="Node that holds the metadata log.")] = "node-1",
+    voter: Annotated[
+        list[str] | None,
+        typer.Option(help="First voters, founder first; default: three of all, by id."),
+    ] = None,
     other: Annotated[
         list[str] | None, typer.Option(help="Another node.", metavar="ID=INTERNAL_ADDRESS")
     ] = None,
@@ -193,9 +196,9 @@ def node(
             bootstrap_servers=bootstrap_servers,
             listen=listen,
             advertise=advertise or listen,
-            holder=holder,
             others=_pairs("--other", other),
             secret_file=secret_file.absolute(),
+            voters=tuple(voter or ()),
             workers=workers,
             tags=_pairs("--tag", tag),
             config=_config_layers(config, set_),

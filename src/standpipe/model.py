@@ -183,7 +183,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
     service_id: str
     cluster_id: str
     log_index: LogIndex
-    log_holder: NodeId
+    #: who leads the quorum, as far as this node knows; empty: nobody
+    leader: NodeId
     nodes: tuple[NodeInfo, ...]
     sources: tuple[Source, ...]
     queries: tuple[PersistentQuery, ...]
@@ -278,9 +279,14 @@ class LogEntry(Record, frozen=True, kw_only=True):
 
 
 class LogPage(Record, frozen=True, kw_only=True):
-    """Answer of `GET /log?from=N`: entries from N on, and the last index that is committed."""
+    """Answer of `GET /log?from=N`: entries from N on, and the last index that is committed.
+
+    Indexes ascend with gaps: the quorum's log holds records that are no commands.
+    """
 
     entries: tuple[LogEntry, ...]
     last_index: LogIndex
-    holder: NodeId
+    leader: NodeId
     cluster_id: str
+    #: where N was trimmed: the whole catalog up to `last_index`, in place of entries
+    catalog: bytes = b""

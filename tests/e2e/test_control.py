@@ -1,145 +1,30 @@
 """The metadata log with real processes on loopback, under SIGKILL. No Kafka, no Spark.
 
-Three control processes (one holds the log) as their parent would start them.
+Three control processes, all voters. What kills the quorum itself is in test_quorum.py.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import msgspec
 import pytest
+from tests.e2e.control_cluster import NAMES, WAIT_S_MAX, ControlCluster, running, until
 
 from standpipe.adapters.http_client import SECRET_HEADER
-from standpipe.adapters.snapshot_file import read
-from standpipe.local.ports import any_port
-from standpipe.model import BatchId, LeaseEpoch, LogPage, NodeId, QueryStatus, Snapshot
-from standpipe.node import node_config
-from standpipe.node.node_config import NodeConfig
+from standpipe.model import BatchId, LeaseEpoch, QueryStatus
 
-SECRET = "swordfish"
-WAIT_S_MAX = 120.0  # generous: a busy machine is no failure
-NAMES = ("node-1", "node-2", "node-3")
 STREAM = (
     "CREATE STREAM {} (ID STRING KEY, V INTEGER) "
     "WITH (KAFKA_TOPIC='{}', PARTITIONS=2, VALUE_FORMAT='JSON');"
 )
 TABLE = "CREATE TABLE T AS SELECT ID, COUNT(*) AS N FROM S GROUP BY ID EMIT CHANGES;"
-
-
-def until(what: str, condition: Callable[[], Any]) -> Any:
-    """The condition's first true value; fails with `what` after WAIT_S_MAX."""
-    deadline = time.monotonic() + WAIT_S_MAX
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {WAIT_S_MAX:g} s for {what}")
-
-
-@dataclass
-class ControlCluster:
-    """Control processes by node name."""
-
-    directory: Path
-    bootstrap_servers: str = ""
-    configs: dict[str, NodeConfig] = field(default_factory=dict[str, NodeConfig])
-    processes: dict[str, subprocess.Popen[bytes]] = field(
-        default_factory=dict[str, subprocess.Popen[bytes]]
-    )
-
-    def __post_init__(self) -> None:
-        secret = self.directory / "secret"
-        secret.write_text(SECRET)
-        internal = {name: f"127.0.0.1:{any_port()}" for name in NAMES}
-        for name in NAMES:
-            config = NodeConfig(
-                node_id=NodeId(name),
-                data_dir=str(self.directory / name),
-                bootstrap_servers=self.bootstrap_servers,
-                public="127.0.0.1:1",
-                internal=internal[name],
-                peer="127.0.0.1:2",
-                holder=NodeId(NAMES[0]),
-                nodes={NodeId(n): address for n, address in internal.items() if n != name},
-                secret_file=str(secret),
-            )
-            node_config.save(self.directory / name / "node.json", config)
-            self.configs[name] = config
-        self.client = httpx2.Client(headers={SECRET_HEADER: SECRET}, timeout=30)
-
-    def start(self, *names: str) -> None:
-        for name in names:
-            with (self.directory / f"{name}.err").open("ab") as err:
-                command = [sys.executable, "-m", "standpipe.node.control_loop", "--node-file"]
-                self.processes[name] = subprocess.Popen(
-                    [*command, str(self.directory / name / "node.json")], stderr=err
-                )
-
-    def kill(self, name: str) -> None:
-        self.processes[name].send_signal(signal.SIGKILL)
-        self.processes[name].wait()
-
-    def close(self) -> None:
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
-        self.client.close()
-
-    def describe(self, name: str) -> dict[str, Any] | None:
-        try:
-            return self.client.get(self._url(name, "/describe")).json()
-        except httpx2.TransportError:
-            return None
-
-    def post(self, name: str, path: str, body: object) -> httpx2.Response:
-        return self.client.post(self._url(name, path), content=msgspec.json.encode(body))
-
-    def execute(self, name: str, sql: str, request_id: str) -> httpx2.Response:
-        body = {"ksql": sql, "streamsProperties": {}, "request_id": request_id}
-        return self.post(name, "/execute", body)
-
-    def page(self, name: str, start: int, wait_ms: int = 0) -> LogPage:
-        params = {"from": start, "wait_ms": wait_ms}
-        answer = self.client.get(self._url(name, "/log"), params=params)
-        return msgspec.msgpack.decode(answer.content, type=LogPage)
-
-    def snapshot(self, name: str) -> Snapshot:
-        found = read(self.configs[name].paths.snapshot)
-        assert found is not None
-        return found
-
-    def until_members(self, count: int, *names: str) -> None:
-        for name in names:
-            until(
-                f"{count} members at {name}",
-                lambda name=name: len((self.describe(name) or {"nodes": []})["nodes"]) == count,
-            )
-
-    def errors(self, name: str) -> str:
-        return (self.directory / f"{name}.err").read_text()
-
-    def _url(self, name: str, path: str) -> str:
-        return f"http://{self.configs[name].internal}{path}"
-
-
-def running(directory: Path) -> Iterator[ControlCluster]:
-    cluster = ControlCluster(directory)
-    try:
-        cluster.start(*NAMES)
-        cluster.until_members(3, *NAMES)
-        yield cluster
-    finally:
-        cluster.close()
 
 
 @pytest.fixture
@@ -176,79 +61,124 @@ def test_the_same_request_through_two_nodes_is_applied_once(shared: ControlClust
     assert shared.execute("node-3", once, "other").status_code == 400
 
 
-def test_the_holder_is_killed_and_comes_back(control: ControlCluster) -> None:
-    control.execute("node-1", STREAM.format("S", "s"), "r1")
-    until("node 2", lambda: len(control.snapshot("node-2").sources) == 1)
-    before = control.snapshot("node-2")
-    control.kill("node-1")
-    refused = control.execute("node-2", TABLE, "r2")
+def others(leader: str) -> list[str]:
+    return [name for name in NAMES if name != leader]
+
+
+def test_the_leader_is_killed_and_comes_back(control: ControlCluster) -> None:
+    first = control.leader()
+    control.execute(first, STREAM.format("S", "s"), "r1")
+    left = others(first)
+    control.kill(first)
+    made = control.execute(left[0], TABLE, "r2")
+    assert made.status_code == 200, "the others elect a leader meanwhile"
+    again = control.execute(left[1], TABLE, "r2")
+    assert again.json()["entities"] == made.json()["entities"], "the same request, once"
+    control.start(first)
+    until("its copy", lambda: len(control.snapshot(first).sources) == 2)
+    assert control.execute(first, STREAM.format("S2", "s2"), "r3").status_code == 200
+    ids = {str((control.describe(name) or {})["cluster_id"]) for name in NAMES}
+    assert len(ids) == 1
+
+
+def test_without_a_majority_reads_go_on_and_statements_say_why(control: ControlCluster) -> None:
+    leader = control.leader()
+    control.execute(leader, STREAM.format("S", "s"), "r1")
+    last = others(leader)[0]
+    until("its copy", lambda: len(control.snapshot(last).sources) == 1)
+    before = control.snapshot(last)
+    for name in NAMES:
+        if name != last:
+            control.kill(name)
+    refused = control.execute(last, TABLE, "r2")
     assert (refused.status_code, refused.json()["error_code"]) == (503, 50307)
     assert refused.headers["retry-after"] == "1"
-    assert control.page("node-2", 1).last_index == before.log_index, "served from its own copy"
-    until("a fresh snapshot", lambda: control.snapshot("node-2").stamp > before.stamp)
-    control.start("node-1")
-    until("the holder", lambda: control.describe("node-1"))
-    assert control.execute("node-2", TABLE, "r2").status_code == 200
-    assert [s.name for s in control.snapshot("node-2").sources] == ["S", "T"]
-    assert control.describe("node-1")["cluster_id"] == before.cluster_id  # type: ignore[index]
+    assert control.page(last, 1).last_index == before.log_index, "served from its own copy"
+    until("a fresh snapshot", lambda: control.snapshot(last).stamp > before.stamp)
+    control.start(*(name for name in NAMES if name != last))
+    control.until_voters(*NAMES)
+    assert control.execute(last, TABLE, "r2").status_code == 200
 
 
-def test_a_follower_restarts_while_the_holder_is_away(control: ControlCluster) -> None:
+def test_a_node_restarts_without_a_majority_and_shows_what_it_knew(
+    control: ControlCluster,
+) -> None:
     control.execute("node-3", STREAM.format("S", "s"), "r1")
     before = control.snapshot("node-3")
-    control.kill("node-1")
-    control.kill("node-3")
+    hint = control.configs["node-3"].paths.log / "quorum-committed"
+    time.sleep(1)  # the hint of what is committed follows within a quarter of a second
+    assert hint.exists()
+    for name in NAMES:
+        control.kill(name)
     control.configs["node-3"].paths.snapshot.unlink()
     control.start("node-3")
     until("its snapshot", control.configs["node-3"].paths.snapshot.exists)
     after = control.snapshot("node-3")
     assert (after.log_index, after.sources) == (before.log_index, before.sources)
     assert after.stamp > before.stamp
-    control.start("node-1")
-    until("the holder", lambda: control.describe("node-1"))
-    assert control.execute("node-3", TABLE, "r2").status_code == 200
+    control.start("node-1", "node-2")
+    assert until("a write", lambda: control.execute("node-3", TABLE, "r2").status_code == 200)
 
 
-def test_a_wiped_follower_shows_nothing_before_it_has_all(control: ControlCluster) -> None:
+def wipe(control: ControlCluster, name: str) -> None:
+    """The disk was replaced: only what its operator wrote is there."""
+    data = control.configs[name].paths
+    for path in [*data.log.iterdir(), data.meta, data.snapshot]:
+        path.unlink(missing_ok=True)
+
+
+def test_a_wiped_node_shows_nothing_before_it_has_all(control: ControlCluster) -> None:
     control.execute("node-1", STREAM.format("S", "s"), "r1")
-    control.kill("node-1")
-    control.kill("node-3")
+    for name in NAMES:
+        control.kill(name)
     data = control.configs["node-3"].paths
-    for path in (data.log / "commands.log", data.meta, data.snapshot):
-        path.unlink()
+    wipe(control, "node-3")
     control.start("node-3")
     until("node 3", lambda: control.describe("node-3"))
     time.sleep(0.5)
     assert not data.snapshot.exists(), "half a catalog would deny tables that exist"
-    control.start("node-1")
+    control.start("node-1", "node-2")
     until("its snapshot", data.snapshot.exists)
     assert [source.name for source in control.snapshot("node-3").sources] == ["S"]
+
+
+def test_a_wiped_founder_founds_no_second_cluster(control: ControlCluster) -> None:
+    control.execute("node-1", STREAM.format("S", "s"), "r1")
+    before = control.describe("node-2")
+    control.kill("node-1")
+    wipe(control, "node-1")
+    control.start("node-1")
+    until("its snapshot", control.configs["node-1"].paths.snapshot.exists)
+    assert control.snapshot("node-1").cluster_id == (before or {})["cluster_id"]
+    assert [source.name for source in control.snapshot("node-1").sources] == ["S"]
+    lines = (control.quorum("node-1") or {"replicas": []})["replicas"]
+    mine = [line["votes"] for line in lines if line["node_id"] == "node-1"]
+    assert sorted(mine) == [False, True], "the old disk is still named, the new one does not vote"
 
 
 def test_a_torn_log_loses_nothing_that_was_acknowledged(control: ControlCluster) -> None:
     index = control.execute("node-1", STREAM.format("S", "s"), "r1").json()["log_index"]
     control.kill("node-1")
-    log = control.configs["node-1"].paths.log / "commands.log"
+    log = control.configs["node-1"].paths.log / "quorum.log"
     whole = log.read_bytes()
     log.write_bytes(whole + whole[16:40])
     control.start("node-1")
-    until("the holder", lambda: control.describe("node-1"))
-    assert control.describe("node-1")["last_index"] == index  # type: ignore[index]
+    until("its copy", lambda: (control.describe("node-1") or {}).get("last_index", 0) >= index)
     assert '"torn_bytes_cut": 24' in control.errors("node-1")
-    assert control.execute("node-2", TABLE, "r2").status_code == 200
+    assert control.execute("node-1", TABLE, "r2").status_code == 200
 
 
 def test_a_flipped_bit_is_refused_by_name(control: ControlCluster) -> None:
     control.execute("node-1", STREAM.format("S", "s"), "r1")
     control.kill("node-1")
-    log = control.configs["node-1"].paths.log / "commands.log"
+    log = control.configs["node-1"].paths.log / "quorum.log"
     data = bytearray(log.read_bytes())
     data[50] ^= 1
     log.write_bytes(data)
     control.start("node-1")
     assert control.processes["node-1"].wait(WAIT_S_MAX) == 1
     assert f"E-DATA-001 {log} is damaged at byte 16" in control.errors("node-1")
-    assert control.describe("node-2") is not None
+    assert control.execute("node-2", TABLE, "r2").status_code == 200
 
 
 def test_a_pipeline_gets_a_new_epoch_from_any_node(shared: ControlCluster) -> None:
@@ -258,7 +188,10 @@ def test_a_pipeline_gets_a_new_epoch_from_any_node(shared: ControlCluster) -> No
     ]
     assert epochs == [1, 2, 3]
     page = shared.page("node-2", 1, wait_ms=0)
-    assert len(page.entries) == page.last_index
+    assert [one.index for one in page.entries][-1] == page.last_index
+    assert shared.post("node-1", "/pipeline/start", {"pipeline_id": "p", "request_id": "x"}).json()
+    again = shared.post("node-2", "/pipeline/start", {"pipeline_id": "p", "request_id": "x"})
+    assert again.json()["lease_epoch"] == 4, "a retry is told the same"
 
 
 def queries_of(cluster: ControlCluster, name: str) -> list[str]:

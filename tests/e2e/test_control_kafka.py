@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.test_control import STREAM, TABLE, ControlCluster, until
+from tests.e2e.control_cluster import ControlCluster, until
+from tests.e2e.test_control import STREAM, TABLE
 
 from standpipe.adapters.kafka_admin import KafkaAdmin
 from standpipe.control.reconcile import CreateTopic, DeleteTopic, ObservedTopic

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import msgspec
 import pytest
-from tests.e2e.test_control import SECRET, until
+from tests.e2e.control_cluster import SECRET, until
 
 from standpipe.local.ports import any_port
 from standpipe.model import NodeId
@@ -60,7 +60,6 @@ def node(tmp_path: Path) -> Iterator[Node]:
         public=f"127.0.0.1:{any_port()}",
         internal=f"127.0.0.1:{any_port()}",
         peer=f"127.0.0.1:{any_port()}",
-        holder=NodeId("node-1"),
         secret_file=str(tmp_path / "secret"),
         workers=1,
     )

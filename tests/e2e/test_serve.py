@@ -220,7 +220,6 @@ class Cluster:
                 public=f"127.0.0.1:{any_port()}",
                 internal=f"127.0.0.1:{any_port()}",
                 peer=f"127.0.0.1:{any_port()}",
-                holder=NodeId("node-0"),
                 secret_file=str(secret),
                 config=keys,  # pyright: ignore[reportArgumentType]
             )
@@ -252,7 +251,7 @@ class Cluster:
                 service_id="default_",
                 cluster_id="cluster-of-tests",
                 log_index=LogIndex(log_index),
-                log_holder=NodeId("node-0"),
+                leader=NodeId("node-0"),
                 nodes=tuple(node.info for node in self.nodes),
                 sources=self.sources,
                 queries=tuple(query_of(table) for table in tables),

@@ -35,7 +35,14 @@ class SaveSnapshot:
     data: bytes
 
 
-Op = DiskOrder | SaveSnapshot
+@dataclass(frozen=True)
+class NoteCommitted:
+    """The hint of what is committed, as `adapters.quorum_disk` leaves it."""
+
+    end_offset: int
+
+
+Op = DiskOrder | SaveSnapshot | NoteCommitted
 
 
 @dataclass
@@ -47,6 +54,7 @@ class SimDisk:
     entries: list[Entry] = field(default_factory=list)
     snapshots: dict[SnapshotId, bytes] = field(default_factory=dict)
     known: dict[SnapshotId, Snapshot] = field(default_factory=dict)
+    committed: int = 0
     damaged: set[int] = field(default_factory=set)
     """Offsets of synced entries whose bits have flipped."""
     _waiting: list[tuple[Op, bytes, Callable[[], None]]] = field(default_factory=list)
@@ -100,6 +108,8 @@ class SimDisk:
                 self.snapshots = {op.snapshot.id: data}
             case SaveSnapshot():
                 self.snapshots[op.id] = op.data
+            case NoteCommitted():
+                self.committed = op.end_offset
             case _:
                 raise AssertionError(op)
 
@@ -143,4 +153,5 @@ class SimDisk:
         )
         if newest.end_offset < self.start.end_offset or newest.end_offset > self.end_offset():
             newest = self.start
-        return Recovered(self.election, self.start, newest, tuple(self.entries))
+        committed = min(self.committed, self.end_offset())
+        return Recovered(self.election, self.start, newest, tuple(self.entries), committed)

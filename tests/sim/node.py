@@ -17,7 +17,7 @@ from standpipe.control.raft_log import Snapshot, SnapshotId
 from standpipe.control.raft_messages import Error, FetchSnapshotResponse
 from standpipe.model import NodeId
 
-from .disk import DamagedDisk, SaveSnapshot, SimDisk
+from .disk import DamagedDisk, NoteCommitted, SaveSnapshot, SimDisk
 from .scheduler import Clock
 
 if TYPE_CHECKING:
@@ -212,6 +212,7 @@ class SimNode:
             self.world.applies(self, entry)
             self.applied = entry.offset + 1
             self.digest = self.world.next_digest(self.digest, entry)
+        self.disk.submit(NoteCommitted(self.applied), lambda: None)
         every = self.world.options.snapshot_every
         if every and self.applied - max(self._snapshot_at, self.disk.start.end_offset) >= every:
             self.take_snapshot()

@@ -39,7 +39,7 @@ def test_every_command_explains_itself_with_an_example(run: CliRunner, command: 
         (["config", "--config", "absent.toml"], 1, "cannot read absent.toml"),
         (["sql", "-f", "absent.sql", "--server", "127.0.0.1:1"], 1, "cannot read absent.sql"),
         (["sql", "-e", "SHOW TABLES;", "--server", "127.0.0.1:1"], 1, "no node answers"),
-        (["node", "--holder", "node-9"], 1, "add --other node-9=HOST:PORT"),
+        (["node", "--voter", "node-9"], 1, "add --other node-9=HOST:PORT"),
         (["node", "--listen", "here"], 1, "here is no HOST:PORT"),
         (["node", "--tag", "rack"], 1, "write --tag KEY=VALUE"),
         (["node", "--node-file", "absent.json"], 1, "cannot read absent.json"),

@@ -71,6 +71,10 @@ class Reply:
         """The body as JSON. Raises PeerSilent if it is none: what answered is no node of ours."""
         return self.decoded(msgspec.json.Decoder(Any))
 
+    def json_as(self, type_: type[T]) -> T:
+        """The body as a record, from JSON. Raises PeerSilent if it is none."""
+        return self.decoded(msgspec.json.Decoder(type_))
+
     def msgpack(self, type_: type[T]) -> T:
         """The body as a msgpack record. Raises PeerSilent if it is none."""
         return self.decoded(msgspec.msgpack.Decoder(type_))
@@ -198,10 +202,17 @@ def bind_alone(address: str) -> socket.socket:
 
 
 async def serve(
-    bound: socket.socket, app: InternalApp, stop: asyncio.Event, grace_s: float
+    bound: socket.socket,
+    app: InternalApp,
+    stop: asyncio.Event,
+    grace_s: float,
+    other: tuple[bytes, Callable[[], asyncio.Protocol]] | None = None,
 ) -> None:
-    """Serve an internal listener until `stop`; then up to `grace_s` for what is in flight."""
-    listener = http_server.Listener(socket=bound, application=app, quick=_NoQuick())
+    """Serve an internal listener until `stop`; then up to `grace_s` for what is in flight.
+
+    `other`: a second protocol on the same port, and the bytes that it opens with.
+    """
+    listener = http_server.Listener(socket=bound, application=app, quick=_NoQuick(), other=other)
     await http_server.serve([listener], stop, grace_s)
 
 

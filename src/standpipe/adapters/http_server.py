@@ -25,7 +25,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -73,6 +73,8 @@ class Listener:
     socket: socket.socket
     application: Application
     quick: Quick
+    #: what another protocol on the same port opens with, and who speaks it
+    other: tuple[bytes, Callable[[], asyncio.Protocol]] | None = None
     #: head -> (content length, token of `quick.classify`)
     heads: dict[bytes, tuple[int, object]] = field(default_factory=dict[bytes, tuple[int, object]])
 
@@ -335,4 +337,48 @@ def _factory(listener: Listener, state: ServerState) -> Callable[[], asyncio.Pro
         timeout_keep_alive=IDLE_SECONDS_MAX,
     )
     config.load()
-    return lambda: LookupProtocol(listener, config, state)
+
+    def http() -> LookupProtocol:
+        return LookupProtocol(listener, config, state)
+
+    if listener.other is None:
+        return http
+    opening, other = listener.other
+    return lambda: _Doorkeeper(opening, other, http)
+
+
+class _Doorkeeper(asyncio.Protocol):
+    """Gives a connection to one of two protocols, by its first bytes."""
+
+    def __init__(
+        self,
+        opening: bytes,
+        other: Callable[[], asyncio.Protocol],
+        http: Callable[[], asyncio.Protocol],
+    ) -> None:
+        self._opening = opening
+        self._other = other
+        self._http = http
+        self._seen = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(IDLE_SECONDS_MAX, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        self._seen += data
+        if self._seen.startswith(self._opening):
+            self._give_to(self._other(), self._seen[len(self._opening) :])
+        elif not self._opening.startswith(self._seen):
+            self._give_to(self._http(), self._seen)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._patience.cancel()
+
+    def _give_to(self, protocol: asyncio.Protocol, data: bytes) -> None:
+        self._patience.cancel()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        if data:
+            protocol.data_received(data)

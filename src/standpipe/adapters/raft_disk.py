@@ -14,8 +14,9 @@ So: short or zeros up to the end of the file = torn; anything else = damaged.
 dirty pages and report success next time, so the object refuses everything after it (DiskFailed) and
 the process has to end; the next start reads what is really there.
 
-`LogFile` blocks: `Journal` runs it in one thread of its own (`DiskThread`), away from the loop that
-answers peers.
+`LogFile` blocks: it is for a thread of its own (`DiskThread`), away from the loop that answers
+peers.
+What the quorum keeps in such files: `adapters.quorum_disk`.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ import fcntl
 import os
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from standpipe.errors import DataDirectoryRefused, ServerError
 
 MAGIC: Final = b"STANDPIPE LOG 1\n"
-LOG_NAME: Final = "commands.log"
 PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024
 END: Final = b"\xa5"
 
@@ -70,22 +71,28 @@ class OpenedLog(NamedTuple):
 class LogFile:
     """An append-only file of records with consecutive indexes. One process at a time."""
 
-    def __init__(self, path: Path, descriptor: int, last_index: int) -> None:
+    def __init__(self, path: Path, descriptor: int, records: Sequence[DiskRecord]) -> None:
         self.path = path
-        #: index of the last durable record; 0: none
-        self.last_index = last_index
         self._descriptor = descriptor
+        #: index of the first record; the next one's if there is none
+        self._first_index = records[0].index if records else 1
+        #: where each record ends in the file
+        self._ends = _ends_of(records)
         self._failure: OSError | None = None
         self.is_closed = False
 
+    @property
+    def last_index(self) -> int:
+        """Index of the last durable record; one below the first where there is none."""
+        return self._first_index + len(self._ends) - 1
+
     @classmethod
-    def open(cls, directory: Path) -> OpenedLog:
-        """Open or create the log in `directory`, check every record and cut a torn tail.
+    def open(cls, path: Path) -> OpenedLog:
+        """Open or create a log, check every record and cut a torn tail.
 
         Raises DataDirectoryRefused that names file, offset and index of a damaged record, or if
         another process has the log open.
         """
-        path = directory / LOG_NAME
         if not path.exists():
             replace_file(path, MAGIC)
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -99,8 +106,21 @@ class LogFile:
         except BaseException:
             os.close(descriptor)
             raise
-        last_index = records[-1].index if records else 0
-        return OpenedLog(cls(path, descriptor, last_index), records, len(data) - end)
+        return OpenedLog(cls(path, descriptor, records), records, len(data) - end)
+
+    @classmethod
+    def create(cls, path: Path, records: Sequence[DiskRecord]) -> LogFile:
+        """A log of exactly these records, in place of whatever stands there: old or new, whole.
+
+        Raises DiskFailed; the file that was there may be gone for this process.
+        """
+        try:
+            replace_file(path, sealed(records))
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            _lock(descriptor, path)
+        except OSError as error:
+            raise DiskFailed(f"{path} could not be replaced: {error}") from error
+        return cls(path, descriptor, records)
 
     def append(self, records: Sequence[DiskRecord]) -> None:
         """Write records and return when they are durable: one fsync for all of them.
@@ -108,30 +128,57 @@ class LogFile:
         Raises DiskFailed, now and for ever after.
         """
         self._check()
-        last = self.last_index
-        for record in records:
-            if last and record.index != last + 1:
-                raise ValueError(f"index {record.index} after {last}")
-            last = record.index
-        data = b"".join(_frame(record) for record in records)
-        try:
-            _write_all(self._descriptor, data)
+        if records and not self._ends:
+            self._first_index = records[0].index
+        for expected, record in enumerate(records, self.last_index + 1):
+            if record.index != expected:
+                raise ValueError(f"index {record.index} after {expected - 1}")
+        frames = [_frame(record) for record in records]
+        with self._final():
+            _write_all(self._descriptor, b"".join(frames))
             os.fsync(self._descriptor)
-        except OSError as error:
-            self._failure = error
-            self._check()
-        self.last_index = last
+        for frame in frames:
+            self._ends.append((self._ends[-1] if self._ends else len(MAGIC)) + len(frame))
+
+    def truncate(self, last_index: int) -> None:
+        """Cut away every record above an index and return when that is durable. Raises DiskFailed.
+
+        Before anything is appended again: else a crash in between could leave a new record behind
+        an old one that was to go.
+        """
+        self._check()
+        if last_index >= self.last_index:
+            return
+        kept = max(0, last_index - self._first_index + 1)
+        with self._final():
+            os.ftruncate(self._descriptor, self._ends[kept - 1] if kept else len(MAGIC))
+            os.fsync(self._descriptor)
+        del self._ends[kept:]
 
     def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
             os.close(self._descriptor)
 
+    @contextlib.contextmanager
+    def _final(self) -> Generator[None]:
+        """An error in here is the last thing that this object does."""
+        try:
+            yield
+        except OSError as error:
+            self._failure = error
+            self._check()
+
     def _check(self) -> None:
         if self._failure is not None:
             raise DiskFailed(
                 f"{self.path} could not be written: {self._failure}"
             ) from self._failure
+
+
+def _ends_of(records: Sequence[DiskRecord]) -> list[int]:
+    sizes = (_frame_bytes(len(record.payload)) for record in records)
+    return list(accumulate(sizes, initial=len(MAGIC)))[1:]
 
 
 def scan(data: bytes, path: Path) -> tuple[list[DiskRecord], int]:
@@ -191,6 +238,22 @@ def _is_torn(data: bytes, offset: int) -> bool:
     return not any(_record_at(data, later) for later in range(offset + 1, len(data)))
 
 
+def sealed(records: Sequence[DiskRecord]) -> bytes:
+    """A whole small file of records, for `replace_file`; `unsealed` reads it."""
+    return MAGIC + b"".join(_frame(record) for record in records)
+
+
+def unsealed(data: bytes, path: Path) -> list[DiskRecord]:
+    """Records of a file that was replaced whole, so that nothing excuses a bad byte.
+
+    Raises DataDirectoryRefused.
+    """
+    records, end = scan(data, path)
+    if end < len(data) or not records:
+        raise _damaged(path, end, "a part of it is missing")
+    return records
+
+
 def _frame(record: DiskRecord) -> bytes:
     if len(record.payload) > PAYLOAD_BYTES_MAX:
         raise ValueError(f"a record of {len(record.payload)} bytes is too large for the log")
@@ -205,8 +268,9 @@ def _frame_bytes(payload_bytes: int) -> int:
 def _damaged(path: Path, offset: int, why: str) -> DataDirectoryRefused:
     return DataDirectoryRefused(
         f"{path} is damaged at byte {offset}: {why}",
-        next_step="start the node with an empty log/ so that it copies the log from another node, "
-        "or restore a backup; nothing was changed",
+        next_step="nothing was changed. Where a majority of the voters is well: `standpipe quorum "
+        "remove-voter` this one, move its log/ away, start it, `add-voter` it again. Else: "
+        "`standpipe quorum restore` a backup",
     )
 
 
@@ -260,71 +324,3 @@ class DiskThread:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
-
-
-class Journal:
-    """A log with its records in memory, for one event loop: append, read on, wait for more.
-
-    Appending is serialised by the caller; reading and waiting are for anybody.
-    """
-
-    def __init__(self, opened: OpenedLog, thread: DiskThread) -> None:
-        self._log = opened.log
-        self._records = list(opened.records)
-        self._thread = thread
-        self._grown = asyncio.Event()
-        self._failure: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
-
-    @property
-    def last_index(self) -> int:
-        """Index of the last durable record that readers see; 0: none.
-
-        Not the file's own count: that one grows in the disk's thread, before the loop goes on.
-        """
-        return self._records[-1].index if self._records else 0
-
-    async def append(self, records: Sequence[DiskRecord]) -> None:
-        """Make records durable; they are visible to readers afterwards. Raises DiskFailed."""
-        try:
-            await self._thread.run(self._log.append, records)
-        except DiskFailed as error:
-            if not self._failure.done():
-                self._failure.set_exception(error)
-            raise
-        self._records.extend(records)
-        self.wake()
-
-    def since(self, index: int, *, count_max: int, bytes_max: int) -> list[DiskRecord]:
-        """Records from `index` on; at least one if there is any."""
-        first = self._records[0].index if self._records else 1
-        page: list[DiskRecord] = []
-        size = 0
-        for record in self._records[max(0, index - first) :][:count_max]:
-            size += len(record.payload)
-            if page and size > bytes_max:
-                break
-            page.append(record)
-        return page
-
-    async def wait_for(self, index: int, timeout_s: float) -> bool:
-        """Wait until `index` is durable or the time is over. True: it is."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self.last_index < index and not self._log.is_closed:
-                    await self._grown.wait()
-        return self.last_index >= index
-
-    async def fails(self) -> None:
-        """Raises DiskFailed as soon as the disk has failed; until then it waits."""
-        await self._failure
-
-    def wake(self) -> None:
-        """Let everybody who waits look again."""
-        self._grown.set()
-        self._grown = asyncio.Event()
-
-    async def close(self) -> None:
-        """Close the file; whoever waits goes on."""
-        await self._thread.run(self._log.close)
-        self._thread.close()
-        self.wake()

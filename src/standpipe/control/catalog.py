@@ -8,9 +8,10 @@ changes nothing but the index and the memory of requests, on every node alike. W
 A command that this program does not know, or knows only in an older version, stops it by name
 (UnknownCommand): guessing would make its catalog differ from the others' for ever.
 
-This becomes the quorum's state machine. Room is left: leases per query arrive as a command and a
-field beside `pipeline_epoch`, and `feature_level` grows by a command once every node can read what
-comes after it. Indexes may have gaps, because a quorum's log holds entries that are no commands.
+This is the quorum's state machine (`node.log_copy` feeds it). Room is left: leases per query arrive
+as a command and a field beside `pipeline_epoch`, and `feature_level` grows by a command once every
+node can read what comes after it. Indexes have gaps: the quorum's log holds records that are no
+commands.
 """
 
 from __future__ import annotations
@@ -196,11 +197,15 @@ def decode(data: bytes) -> Command:
 
 
 class AppliedRequest(Record, frozen=True, kw_only=True):
-    """What became of a request. `refusal` is not empty if the command did not fit."""
+    """What became of a request. `refusal` is not empty if the command did not fit.
+
+    `lease_epoch`: what a StartPipeline was given, so that it is told the same again.
+    """
 
     index: LogIndex
     receipt: Receipt | None = None
     refusal: str = ""
+    lease_epoch: LeaseEpoch = LeaseEpoch(0)
 
 
 class Catalog(Record, frozen=True, kw_only=True):
@@ -246,7 +251,10 @@ def apply(catalog: Catalog, index: LogIndex, command: Command) -> Catalog:
         changed, refusal = catalog, str(misfit)
     if not command.request_id:
         return msgspec.structs.replace(changed, index=index)
-    outcome = AppliedRequest(index=index, receipt=command.receipt, refusal=refusal)
+    given = changed.pipeline_epoch if isinstance(command, StartPipeline) else LeaseEpoch(0)
+    outcome = AppliedRequest(
+        index=index, receipt=command.receipt, refusal=refusal, lease_epoch=given
+    )
     return msgspec.structs.replace(
         changed,
         index=index,
@@ -276,7 +284,7 @@ def to_snapshot(
     catalog: Catalog,
     *,
     node_id: NodeId,
-    holder: NodeId,
+    leader: NodeId,
     service_id: str,
     query_statuses: tuple[QueryStatus, ...],
     published_boot_ms: int,
@@ -288,7 +296,7 @@ def to_snapshot(
         service_id=service_id,
         cluster_id=catalog.cluster_id,
         log_index=catalog.index,
-        log_holder=holder,
+        leader=leader,
         nodes=tuple(catalog.nodes.values()),
         sources=tuple(catalog.sources.values()),
         queries=tuple(catalog.queries.values()),

@@ -12,13 +12,19 @@ out from front to back:
 3. `ApplyCommitted` and `LoadSnapshot` are done when the next order is begun, so that an
    `AnswerRead` or `AnswerProposal` below them speaks of a state machine that has moved.
 4. `Send` may fail in every way: lost, late, twice, out of order.
-5. An order that cannot be carried out on the disk ends the process (KIP-595 leaves it open; an
-   fsync that failed once cannot be trusted later).
+5. An order that the disk refuses ends the process: a failed fsync cannot be trusted later.
 """
 
 from dataclasses import dataclass
 
-from standpipe.control.quorum import NO_EPOCH, Incarnation, LeaderEpoch, LogOffset, ReplicaKey
+from standpipe.control.quorum import (
+    NO_EPOCH,
+    NO_OFFSET,
+    Incarnation,
+    LeaderEpoch,
+    LogOffset,
+    ReplicaKey,
+)
 from standpipe.control.raft_log import Entry, Snapshot, SnapshotId
 from standpipe.control.raft_messages import Error, Message
 from standpipe.model import NodeId
@@ -39,8 +45,7 @@ class RaftSettings:
     backoff_ms_max: int = 500
     """The bound that doubling does not pass."""
     fetch_ms: int = 600
-    """How long a follower does without a fetch that succeeds before it seeks an election; up to a
-    quarter more is drawn on top."""
+    """Without a good fetch for so long (1/4 more is drawn) a follower seeks an election."""
     wait_ms: int = 150
     """How long a leader keeps a fetch that has nothing to bring."""
     request_ms: int = 400
@@ -55,6 +60,8 @@ class RaftSettings:
     """After how long a silent observer is no longer described."""
     entries_max: int = 512
     """Entries per fetch answer."""
+    answer_bytes_max: int = 1 << 20
+    """Commands in one fetch answer together; the first comes in any case."""
     entry_bytes_max: int = 1 << 20
     """Largest command that is accepted."""
     chunk_bytes_max: int = 1 << 18
@@ -106,6 +113,8 @@ class Recovered:
     """The newest snapshot that is whole; equal to `start` if there is none above it."""
     entries: tuple[Entry, ...] = ()
     """Every whole, checked entry from `start` on."""
+    committed: LogOffset = NO_OFFSET
+    """Everything below was committed, as an earlier life noted; 0: nobody knows."""
 
 
 # -- facts --------------------------------------------------------------------------------------

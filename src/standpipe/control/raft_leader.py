@@ -181,6 +181,7 @@ class Leadership:
                 entries = self._log.read(
                     asked.offset, self._log.end, count_max=self._settings.entries_max
                 )
+                entries = _within(entries, self._settings.answer_bytes_max)
                 orders.append(self._answer(asked, parked.to, entries=entries))
         return orders
 
@@ -307,3 +308,13 @@ class Leadership:
             handed_over = Error.NONE if self.transfer_ready() else error
             orders.append(AnswerChange(self._transfer.change, handed_over, leader))
         return orders + list(self.changes.abandoned(leader))
+
+
+def _within(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:
+    """The first entries, as many as an answer takes; at least one."""
+    size = 0
+    for count, entry in enumerate(entries):
+        size += len(entry.payload) if isinstance(entry.payload, bytes) else 0
+        if count and size > bytes_max:
+            return entries[:count]
+    return entries

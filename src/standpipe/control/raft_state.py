@@ -70,6 +70,7 @@ class Replica:
         self.cluster = cluster
         self.bootstrap = tuple(bootstrap)
         self.log = LogView(recovered.start, recovered.snapshot, recovered.entries)
+        self.log.commit(recovered.committed)
         self.election = recovered.election or ElectionState()
         self.role = Role.UNATTACHED
         #: the leader of this epoch while it may still lead: followed, or to be followed again

@@ -48,7 +48,7 @@ class SharedSettings:
 
 
 def write_node_file(plan: NodePlan, plans: Sequence[NodePlan], shared: SharedSettings) -> Path:
-    """Write `DATA/node.json` of one node; the first of `plans` holds the log. Returns its path.
+    """Write `DATA/node.json` of one node; the first of `plans` vote. Returns its path.
 
     Raises ConfigError for a setting that is unknown or out of bounds.
     """
@@ -63,7 +63,7 @@ def write_node_file(plan: NodePlan, plans: Sequence[NodePlan], shared: SharedSet
             public=plan.public,
             internal=plan.internal,
             peer=plan.peer,
-            holder=plans[0].node_id,
+            voters=first_voters([other.node_id for other in plans]),
             nodes={other.node_id: other.internal for other in plans if other is not plan},
             secret_file=str(shared.secret_file),
             service_id=str(values.get(settings.SERVICE_ID.name, settings.SERVICE_ID.default)),
@@ -87,9 +87,10 @@ class StandaloneNode:
     bootstrap_servers: str
     listen: str
     advertise: str
-    holder: str
     others: Mapping[str, str]
     secret_file: Path
+    #: empty: `first_voters` of all node ids in order
+    voters: Sequence[str] = ()
     workers: int = 0
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     config: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -97,11 +98,13 @@ class StandaloneNode:
 
 def write_standalone(node: StandaloneNode) -> Path:
     """Write `DATA/node.json` of such a node. Returns its path; raises ConfigError."""
-    if node.holder != node.node_id and node.holder not in node.others:
-        raise ConfigError(
-            f"the log's holder {node.holder} is not among the nodes",
-            next_step=f"add --other {node.holder}=HOST:PORT, its internal address",
-        )
+    known = {node.node_id, *node.others}
+    for voter in node.voters:
+        if voter not in known:
+            raise ConfigError(
+                f"the voter {voter} is not among the nodes",
+                next_step=f"add --other {voter}=HOST:PORT, its internal address",
+            )
     values = settings.load(node.config).values
     path = node.data_directory / "node.json"
     node_config.save(
@@ -116,7 +119,7 @@ def write_standalone(node: StandaloneNode) -> Path:
             public_advertised=node.advertise,
             internal_advertised=_shifted(node.advertise, 1),
             peer_advertised=_shifted(node.advertise, 3),
-            holder=NodeId(node.holder),
+            voters=tuple(NodeId(name) for name in node.voters) or first_voters(sorted(known)),
             nodes={NodeId(name): address for name, address in node.others.items()},
             secret_file=str(node.secret_file),
             service_id=str(values.get(settings.SERVICE_ID.name, settings.SERVICE_ID.default)),
@@ -126,6 +129,16 @@ def write_standalone(node: StandaloneNode) -> Path:
         ),
     )
     return path
+
+
+def first_voters(node_ids: Sequence[str]) -> tuple[NodeId, ...]:
+    """Who votes in a new cluster: three nodes where there are three, else one.
+
+    Two would be worse than one: either of them lost, nobody could write. More than three are
+    for people to choose, since each write waits for a majority.
+    """
+    count = 3 if len(node_ids) >= 3 else 1
+    return tuple(NodeId(node_id) for node_id in node_ids[:count])
 
 
 def _shifted(address: str, by: int) -> str:

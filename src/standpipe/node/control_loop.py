@@ -1,14 +1,16 @@
-"""control: the node's copy of the metadata log, and what the other processes learn from it.
+"""control: the node's replica of the metadata quorum, and what lives beside it.
 
-    POST /execute ─► Holder: judge → log → apply ─┬─► run/snapshot ─► workers, tailer
-                       ▲                          └─► topics in Kafka
-    on other nodes ────┘ forward      GET /log ─► Follower: log → apply ─► run/snapshot
+    POST /execute ─► Writer ─► the leader: judge → propose → applied ─┬─► run/snapshot ─► workers,
+                                                                      │                   tailer
+    peers ─ wire ─► Quorum ─ apply ─► LogCopy (the catalog) ──────────┴─► GET /log ─► pipelines
 
-One node holds the log (`NodeConfig.holder`); every node has a copy on its own disk, answers
-`GET /log` from it, and serves on it when the holder is away. What is decided is pure and elsewhere:
-`control.ddl`, `control.catalog`, `control.reconcile`. Here it is carried out, in that order.
+In this order: whose data directory it is, how its replica begins (`node.founding`), the replica
+(`node.quorum_loop`), its catalog (`node.log_copy`), who writes (`node.leading`), the routes. What
+is decided is pure and elsewhere: `control.raft`, `control.ddl`, `control.catalog`,
+`control.reconcile`.
 
-Not here: heartbeats, lag reports, the quorum that will replace the single holder.
+A `Part` is something else that lives in this process: it has routes and a task of its own and
+reads the catalog. Heartbeats and lag reports belong into `PARTS`.
 """
 
 from __future__ import annotations
@@ -19,304 +21,88 @@ import contextlib
 import os
 import signal
 import sys
-import time
-import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 import structlog
 
 from standpipe import config as settings
-from standpipe.adapters import http_client
+from standpipe.adapters import http_client, quorum_wire
 from standpipe.adapters.http_client import (
     Call,
     Handler,
     HttpClient,
     InternalApp,
-    PeerSilent,
-    PeerUnreachable,
     Reply,
     json_reply,
     msgpack_reply,
 )
-from standpipe.adapters.kafka_admin import TopicKeeper, TopicPartitions
+from standpipe.adapters.kafka_admin import TopicKeeper
 from standpipe.adapters.process import die_with_parent
-from standpipe.adapters.raft_disk import DiskRecord, DiskThread, Journal, LogFile
-from standpipe.adapters.snapshot_file import SnapshotWriter
-from standpipe.control import catalog as catalogs
-from standpipe.control import ddl, reconcile
-from standpipe.control.catalog import Catalog, Command
+from standpipe.adapters.quorum_disk import QuorumDisk
+from standpipe.adapters.quorum_wire import QuorumWire
+from standpipe.control.quorum import Incarnation, ReplicaKey
 from standpipe.errors import LogUnavailable, StandpipeError
-from standpipe.model import LogEntry, LogIndex, LogPage, NodeInfo, QueryStatus
-from standpipe.node import node_config
-from standpipe.node.node_config import DataIdentity, NodeConfig
+from standpipe.model import NodeId, QueryStatus
+from standpipe.node import founding, node_config, quorum_routes
+from standpipe.node.leading import FORWARD_MS, Leading, VoterName, Writer
+from standpipe.node.log_copy import LogCopy
+from standpipe.node.node_config import NodeConfig
+from standpipe.node.quorum_loop import Quorum, Refused
 
-PAGE_ENTRIES_MAX: Final = 500
-PAGE_BYTES_MAX: Final = 1024 * 1024
-POLL_MS: Final = 5_000  # how long a follower's GET /log waits at the holder
-WAIT_MS_MAX: Final = 30_000  # how long anybody's may
-RETRY_S: Final = 0.2  # after a holder that does not answer
-SEEN_S_MAX: Final = 2.0  # how long a forwarded statement waits for this node's copy
-TOPICS_S_MAX: Final = 10.0  # how long a statement waits for its topics
-TOPICS_RETRY_S: Final = 1.0
-TOPICS_CHECK_S: Final = 30.0  # between looks at Kafka when nothing has changed
-FORWARD_MS: Final = 20_000  # a statement at the holder: its topics, and then some
-PUBLISH_S: Final = 1.0  # a snapshot is never older while control lives
-GRACE_S: Final = 1.0
+WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
+RETRY_S: Final = 0.2
+GRACE_S: Final = 0.7  # for requests in flight at the end
+HAND_OVER_S: Final = 0.7  # for another leader, if this node led
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-
-class LogQuery(msgspec.Struct, rename={"start": "from"}):
-    """Parameters of GET /log."""
-
-    start: int = 1
-    wait_ms: int = 0
+Routes = Mapping[tuple[str, str], Handler]
 
 
-class PipelineStart(msgspec.Struct):
-    """Body of POST /pipeline/start."""
+@dataclass(frozen=True)
+class Base:
+    """What the parts of control share."""
 
-    pipeline_id: str
-
-
-class Copy:
-    """The node's copy of the log, applied: the catalog, and the snapshot that shows it."""
-
-    def __init__(self, config: NodeConfig, identity: DataIdentity, journal: Journal) -> None:
-        self.config = config
-        self.identity = identity
-        self.journal = journal
-        self.catalog: Catalog = catalogs.EMPTY
-        #: query id -> what its pipeline said last; in memory only
-        self._statuses: dict[str, QueryStatus] = {}
-        self._snapshots = SnapshotWriter(config.paths.snapshot, time.time_ns() // 1_000_000)
-        self._is_shown = False
-
-    def replay(self, records: Sequence[DiskRecord]) -> None:
-        """Apply what is durable. Raises UnknownCommand, DataDirectoryRefused."""
-        for record in records:
-            command = catalogs.decode(record.payload)
-            self.catalog = catalogs.apply(self.catalog, LogIndex(record.index), command)
-        if cluster_id := self.catalog.cluster_id:
-            self.identity = node_config.join(self.config, self.identity, cluster_id)
-
-    def check(self, page: LogPage) -> None:
-        """Raises DataDirectoryRefused if the page does not continue this copy."""
-        node_config.check_same_log(self.config, self.identity, page, self.catalog.index)
-
-    async def append(self, records: Sequence[DiskRecord]) -> None:
-        """Make records durable, apply them and publish, before anybody else is woken by them."""
-        _ = [catalogs.decode(one.payload) for one in records]  # else it must not be stored
-        await self.journal.append(records)
-        self.replay(records)
-        self.publish()
-
-    def show(self) -> None:
-        """Publish from now on. A new node has no map until it has seen all of the log once: half
-        a catalog would deny tables that exist."""
-        self._is_shown = True
-        self.publish()
-
-    def publish(self) -> None:
-        """Write `run/snapshot`."""
-        if not self._is_shown:
-            return
-        running = self.catalog.queries
-        self._snapshots.publish(
-            catalogs.to_snapshot(
-                self.catalog,
-                node_id=self.config.node_id,
-                holder=self.config.holder,
-                service_id=self.config.service_id,
-                query_statuses=tuple(s for s in self._statuses.values() if s.query_id in running),
-                published_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
-            )
-        )
-
-    async def keep_published(self) -> NoReturn:
-        """Readers can tell an old map from a quiet cluster."""
-        while True:
-            self.publish()
-            await asyncio.sleep(PUBLISH_S)
-
-    def take_statuses(self, statuses: Sequence[QueryStatus]) -> None:
-        """Keep the newest of each query; a pipeline with an older lease epoch is not heard."""
-        for status in statuses:
-            known = self._statuses.get(status.query_id)
-            if known is None or status.lease_epoch >= known.lease_epoch:
-                self._statuses[status.query_id] = status
-        self.publish()
-
-    def page(self, start: int) -> LogPage:
-        """Entries from `start` on, as many as a page takes."""
-        records = self.journal.since(start, count_max=PAGE_ENTRIES_MAX, bytes_max=PAGE_BYTES_MAX)
-        return LogPage(
-            entries=tuple(
-                LogEntry(index=LogIndex(one.index), command=msgspec.Raw(one.payload))
-                for one in records
-            ),
-            last_index=LogIndex(self.journal.last_index),
-            holder=self.config.holder,
-            cluster_id=self.catalog.cluster_id,
-        )
+    config: NodeConfig
+    copy: LogCopy
+    quorum: Quorum
+    client: HttpClient
 
 
-class Writer(Protocol):
-    """Where statements, registrations and pipeline starts of this node go."""
+class Part(Protocol):
+    """Something that lives in control beside the log. An error in `run` ends the process."""
 
-    async def write(self, call: Call) -> Reply: ...  # once it can be seen on this node
+    def routes(self) -> Routes: ...
 
-    async def run(self) -> NoReturn: ...  # what is to be done all the time
-
-
-class Holder:
-    """Writes the log. One command at a time, each judged against all before it."""
-
-    def __init__(self, copy: Copy, topics: TopicKeeper, standby_count: int) -> None:
-        self._copy = copy
-        self._topics = topics
-        self._standby_count = standby_count
-        self._turn = asyncio.Lock()
-        self._writes: Mapping[str, Callable[[Call], Awaitable[object]]] = {
-            "/execute": self._execute,
-            "/register": self._register,
-            "/pipeline/start": self._start_pipeline,
-        }
-
-    async def write(self, call: Call) -> Reply:
-        return json_reply(await self._writes[call.path](call))
-
-    async def run(self) -> NoReturn:
-        """Found the cluster if it is new, then keep Kafka's topics as the catalog wants them."""
-        if not self._copy.catalog.cluster_id:
-            node_config.check_new(self._copy.config, self._copy.identity)
-            await self._log(catalogs.FoundCluster(cluster_id=uuid.uuid4().hex))
-        self._copy.show()
-        await asyncio.to_thread(ddl.warm_up)
-        while True:
-            catalog = self._copy.catalog
-            outcome = await self._topics.look_after(catalog)
-            for name in outcome.gone:
-                await self._log(catalogs.TopicDeleted(name=name))
-            pause_s = TOPICS_RETRY_S if outcome.failure else TOPICS_CHECK_S
-            await self._copy.journal.wait_for(catalog.index + 1, pause_s)
-
-    async def _execute(self, call: Call) -> object:
-        request = call.json(ddl.Request)
-        async with self._turn:
-            if request.request_id not in self._copy.catalog.applied_requests:
-                topics = TopicPartitions(self._topics.admin)
-                verdict = await asyncio.to_thread(ddl.judge, request, self._copy.catalog, topics)
-                if isinstance(verdict, ddl.Answer):
-                    return {"log_index": self._copy.catalog.index, "entities": verdict.entities}
-                await self._append(verdict)
-            applied = self._copy.catalog.applied_requests[request.request_id]
-        failure = await self._topics.followed(applied.index, TOPICS_S_MAX)
-        warnings = (f"{ddl.TOPIC_WILL_FOLLOW} ({failure})",) if failure else ()
-        return {"log_index": applied.index, "entities": ddl.entities(applied, warnings)}
-
-    async def _register(self, call: Call) -> object:
-        node = call.json(NodeInfo)
-        async with self._turn:
-            if self._copy.catalog.nodes.get(node.node_id) != node:
-                await self._append(catalogs.RegisterNode(node=node))
-            return {"log_index": self._copy.catalog.index}
-
-    async def _start_pipeline(self, call: Call) -> object:
-        start = call.json(PipelineStart)
-        catalog = await self._log(catalogs.StartPipeline(pipeline_id=start.pipeline_id))
-        return {"lease_epoch": catalog.pipeline_epoch, "log_index": catalog.index}
-
-    async def _log(self, command: Command) -> Catalog:
-        async with self._turn:
-            await self._append(command)
-            return self._copy.catalog
-
-    async def _append(self, command: Command) -> None:
-        """Log a command together with the assignment that it asks for, in one sync."""
-        last = self._copy.catalog.index
-        after = catalogs.apply(self._copy.catalog, LogIndex(last + 1), command)
-        due = reconcile.assignment_due(after, self._standby_count)
-        commands = [command, due] if due else [command]
-        await self._copy.append(
-            [DiskRecord(at, catalogs.encode(one)) for at, one in enumerate(commands, last + 1)]
-        )
+    async def run(self) -> NoReturn: ...
 
 
-class Follower:
-    """Copies the holder's log, and sends it what is to be written."""
-
-    def __init__(self, copy: Copy, client: HttpClient, holder: str) -> None:
-        self._copy = copy
-        self._client = client
-        self._holder = holder  # internal address
-        self._trouble = ""  # why the holder could not be followed last time
-
-    async def write(self, call: Call) -> Reply:
-        """The holder's answer. Raises LogUnavailable; a retry with the same request id is safe."""
-        try:
-            reply = await self._client.post(self._holder, call.path, call.body)
-        except (PeerUnreachable, PeerSilent) as error:
-            raise LogUnavailable(
-                f"the holder of the metadata log does not answer: {error.message}",
-                holder=self._copy.config.holder,
-            ) from error
-        if reply.ok:
-            await self._copy.journal.wait_for(reply.json()["log_index"], SEEN_S_MAX)
-        return reply
-
-    async def run(self) -> NoReturn:
-        """Fetch, persist, apply, publish; go on trying while the holder is away."""
-        while True:
-            try:
-                page = await self._fetch()
-            except (PeerUnreachable, PeerSilent) as error:
-                self._tell(error.message)
-                await asyncio.sleep(RETRY_S)
-                continue
-            self._tell("")
-            self._copy.check(page)
-            if page.entries:
-                entries = [DiskRecord(one.index, bytes(one.command)) for one in page.entries]
-                await self._copy.append(entries)
-            if self._copy.journal.last_index == page.last_index:
-                self._copy.show()
-
-    async def _fetch(self) -> LogPage:
-        wanted = {"from": self._copy.journal.last_index + 1, "wait_ms": POLL_MS}
-        reply = await self._client.get(self._holder, "/log", timeout_ms=POLL_MS + 2000, **wanted)
-        if not reply.ok:
-            raise PeerSilent(f"{self._holder} answers {reply.status}: {reply.body[:200]!r}")
-        return reply.msgpack(LogPage)
-
-    def _tell(self, trouble: str) -> None:
-        """Log a change of the holder's reach, not every failed try."""
-        if bool(trouble) != bool(self._trouble):
-            _log.warning("holder is away" if trouble else "holder is back", why=trouble)
-        self._trouble = trouble
+#: Each is made once per process, after the replica has been opened.
+PARTS: Final[Sequence[Callable[[Base], Part]]] = ()
 
 
-async def register(copy: Copy, writer: Writer) -> None:
-    """Make this node a member, under its addresses of now; until the holder has taken it."""
-    node = msgspec.json.encode(node_config.member(copy.config, copy.identity))
-    while True:
-        with contextlib.suppress(LogUnavailable):
-            reply = await writer.write(Call("/register", {}, node))
-            if reply.ok:
-                return
-            _log.error("the holder refuses this node", answer=str(reply.body))
-        await asyncio.sleep(RETRY_S)
+class Doors:
+    """The internal listener's routes and its second protocol; they grow while a node starts."""
+
+    def __init__(self) -> None:
+        self.routes: dict[tuple[str, str], Handler] = {}
+        self.wire: QuorumWire | None = None
+
+    def accept(self) -> asyncio.Protocol:
+        """For a peer's connection: before the replica runs, it is kept waiting and gives up."""
+        return self.wire.accept() if self.wire else asyncio.Protocol()
 
 
-def routes(copy: Copy, writer: Writer) -> dict[tuple[str, str], Handler]:
-    """The internal listener's routes (docs/INTERFACES.md)."""
+def routes_of(copy: LogCopy, writer: Writer) -> Routes:
+    """The log's routes (docs/INTERFACES.md)."""
 
     async def page(call: Call) -> Reply:
         query = call.query(LogQuery)
-        await copy.journal.wait_for(query.start, min(query.wait_ms, WAIT_MS_MAX) / 1000)
+        await copy.wait_for(query.start, min(query.wait_ms, WAIT_MS_MAX) / 1000)
         return msgpack_reply(copy.page(query.start))
 
     async def take_statuses(call: Call) -> Reply:
@@ -327,7 +113,7 @@ def routes(copy: Copy, writer: Writer) -> dict[tuple[str, str], Handler]:
         return json_reply(
             {
                 "node_id": copy.config.node_id,
-                "holder": copy.config.holder,
+                "leader": copy.leader,
                 "cluster_id": copy.catalog.cluster_id,
                 "last_index": copy.catalog.index,
                 "assignment_epoch": copy.catalog.assignment.epoch,
@@ -345,39 +131,161 @@ def routes(copy: Copy, writer: Writer) -> dict[tuple[str, str], Handler]:
     }
 
 
-async def run(config: NodeConfig) -> None:
+class LogQuery(msgspec.Struct, rename={"start": "from"}):
+    """Parameters of GET /log."""
+
+    start: int = 1
+    wait_ms: int = 0
+
+
+# ---------------------------------------------------------------------------------- the chores
+
+
+async def show_when_whole(base: Base) -> None:
+    """Publish the map once this copy has all that was acknowledged."""
+    base.copy.show(is_whole=False)
+    while True:
+        try:
+            await base.quorum.read()
+        except Refused:
+            await asyncio.sleep(RETRY_S)
+            continue
+        base.copy.show(is_whole=True)
+        founding.put_away_old_log(base.config)
+        return
+
+
+async def register(base: Base, writer: Writer) -> None:
+    """Make this node a member, under its addresses of now; then a voter, if it is one of the first.
+
+    Goes on until the leader has taken it.
+    """
+    node = node_config.member(base.config, base.copy.identity)
+    await _until_taken(writer, "/register", msgspec.json.encode(node))
+    if base.config.node_id not in base.config.founders:
+        return
+    if base.quorum.me not in base.quorum.voters and not base.copy.identity.has_voted:
+        me = VoterName(base.quorum.me.node, base.quorum.me.incarnation)
+        await _until_taken(writer, "/quorum/add-voter", msgspec.json.encode(me))
+    base.copy.identity = node_config.note_vote(base.config, base.copy.identity)
+
+
+async def _until_taken(writer: Writer, path: str, body: bytes) -> None:
+    told = b""
+    while True:
+        with contextlib.suppress(LogUnavailable):
+            reply = await writer.write(Call(path, {}, body))
+            if reply.ok:
+                return
+            if reply.body != told:
+                told = reply.body
+                _log.error("the leader refuses this node", path=path, answer=told.decode())
+        await asyncio.sleep(RETRY_S)
+
+
+# --------------------------------------------------------------------------------- the process
+
+
+async def run(config: NodeConfig, parts: Sequence[Callable[[Base], Part]] = PARTS) -> None:
     """Serve until SIGTERM. Raises StandpipeError where the process must not go on."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    identity, values, secret = node_config.claim(config), config.settings(), config.secret()
-    standbys, body_bytes_max = values[settings.STANDBYS], values[settings.BODY_MAX]
-    opened = LogFile.open(config.paths.log)
-    copy = Copy(config, identity, Journal(opened, DiskThread()))
-    copy.replay(opened.records)
-    if opened.records:
-        copy.show()
+    values, secret, doors = config.settings(), config.secret(), Doors()
     client = HttpClient(secret, timeout_ms=FORWARD_MS)
-    writer: Writer = (
-        Holder(copy, TopicKeeper(config.bootstrap_servers, config.service_id), standbys)
-        if config.is_holder
-        else Follower(copy, client, config.nodes[config.holder])
-    )
-    app = InternalApp(secret, routes(copy, writer), body_bytes_max=body_bytes_max)
+    app = InternalApp(secret, doors.routes, body_bytes_max=values[settings.BODY_MAX])
     bound = http_client.bind_alone(config.internal)
-    _log.info("control serves", log_index=copy.catalog.index, torn_bytes_cut=opened.cut_bytes)
+    quorum_part = (quorum_wire.MAGIC, doors.accept)
     try:
         async with asyncio.TaskGroup() as group:
-            works = (writer.run(), register(copy, writer), copy.keep_published())
-            tasks = [group.create_task(work) for work in (*works, copy.journal.fails())]
-            await http_client.serve(bound, app, stop, GRACE_S)
-            for task in tasks:
-                task.cancel()
+            living = group.create_task(live(config, doors, client, parts))
+            await http_client.serve(bound, app, stop, GRACE_S, quorum_part)
+            living.cancel()
     except* StandpipeError as failed:
         raise failed.exceptions[0] from None
     finally:
-        await copy.journal.close()
         await client.close()
+
+
+async def live(
+    config: NodeConfig,
+    doors: Doors,
+    client: HttpClient,
+    parts: Sequence[Callable[[Base], Part]],
+) -> None:
+    """Open the replica, open the doors, do the chores; at cancellation hand over and close."""
+    base, wire = await open_replica(config, doors, client)
+    standbys = config.settings()[settings.STANDBYS]
+    leading = Leading(base.copy, base.quorum, lambda: topics_of(config), standbys)
+    writer = Writer(base.copy, base.quorum, leading, client, addresses_by(base.copy))
+    made = [part(base) for part in parts]
+    try:
+        base.quorum.start()
+        doors.wire = wire
+        for routes in (
+            routes_of(base.copy, writer),
+            quorum_routes.routes_of(base.copy, base.quorum, writer, client),
+            *(part.routes() for part in made),
+        ):
+            doors.routes.update(routes)
+        _log.info("control serves", log_index=base.copy.catalog.index)
+        async with asyncio.TaskGroup() as group:
+            chores: list[Coroutine[Any, Any, None]] = [
+                base.quorum.run(),
+                base.copy.keep_published(),
+                leading.run(),
+                show_when_whole(base),
+                register(base, writer),
+                *(part.run() for part in made),
+            ]
+            for chore in chores:
+                group.create_task(chore)
+    except* StandpipeError as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        await base.quorum.stop(HAND_OVER_S)
+
+
+async def open_replica(
+    config: NodeConfig, doors: Doors, client: HttpClient
+) -> tuple[Base, QuorumWire]:
+    """The node's replica, its catalog and its connections; nothing runs yet."""
+    identity, old = node_config.claim(config), founding.old_catalog(config)
+
+    running: list[Quorum] = []
+
+    async def tell(_: Call) -> Reply:
+        has_quorum = any(quorum.end > 0 for quorum in running)
+        return json_reply(founding.knowledge_of(config, identity, old, has_quorum=has_quorum))
+
+    doors.routes["GET", founding.PATH] = tell
+    identity = await founding.begin(config, identity, old, client)
+    opened = QuorumDisk.open(config.paths.log)
+    if opened.cut_bytes:
+        _log.warning("a torn write was cut away", torn_bytes_cut=opened.cut_bytes)
+    copy = LogCopy(config, identity)
+    me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
+    wire = QuorumWire(me, config.secret(), addresses_by(copy))
+    wire.cluster = identity.cluster_id
+    quorum = Quorum(opened, wire, copy, bootstrap=tuple(config.nodes))
+    running.append(quorum)
+    return Base(config, copy, quorum, client), wire
+
+
+def addresses_by(copy: LogCopy) -> Callable[[NodeId], Sequence[str]]:
+    """Where nodes are dialled, by the newest catalog."""
+
+    def addresses(node_id: NodeId) -> Sequence[str]:
+        node = copy.catalog.nodes.get(node_id)
+        by_log = {node_id: node.internal} if node else {}
+        return founding.addresses_of(node_id, by_log=by_log, by_file=copy.config.nodes)
+
+    return addresses
+
+
+def topics_of(config: NodeConfig) -> TopicKeeper:
+    """Kafka's topics, for the leader."""
+    return TopicKeeper(config.bootstrap_servers, config.service_id)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -20,7 +20,7 @@ import structlog
 from standpipe import config as settings
 from standpipe.adapters.raft_disk import replace_file
 from standpipe.errors import ConfigError, DataDirectoryRefused
-from standpipe.model import LogPage, NodeId, NodeInfo, Record
+from standpipe.model import NodeId, NodeInfo, Record
 
 FORMAT_VERSION = 1  # of the data directory; grows when an older program could not read it
 META_NAME = "meta.json"
@@ -37,9 +37,12 @@ class NodeConfig(Record, frozen=True, kw_only=True):
     public: str
     internal: str
     peer: str
-    #: node that holds the metadata log; its internal address is in `nodes` unless it is this one
-    holder: NodeId
-    #: node id -> internal address of every other node
+    #: nodes that vote in the metadata quorum from its beginning; the first one founds the cluster.
+    #: Only looked at until the log names voters. Empty: this node alone
+    voters: tuple[NodeId, ...] = ()
+    #: of a node.json from before the quorum: the node that held the log, now its founder
+    holder: NodeId = NodeId("")
+    #: node id -> internal address of every other node, for as long as the log does not say
     nodes: dict[NodeId, str] = msgspec.field(default_factory=dict[NodeId, str])
     secret_file: str
     service_id: str = settings.SERVICE_ID.default
@@ -53,8 +56,9 @@ class NodeConfig(Record, frozen=True, kw_only=True):
     config: dict[str, Setting] = msgspec.field(default_factory=dict[str, Setting])
 
     @property
-    def is_holder(self) -> bool:
-        return self.holder == self.node_id
+    def founders(self) -> tuple[NodeId, ...]:
+        """The first voters, whoever wrote this file."""
+        return self.voters or (self.holder or self.node_id,)
 
     @property
     def paths(self) -> NodePaths:
@@ -91,6 +95,11 @@ class NodePaths:
     @property
     def log(self) -> Path:
         return self.data / "log"
+
+    @property
+    def old_log(self) -> Path:
+        """The log of the single holder that was before the quorum."""
+        return self.log / "commands.log"
 
     @property
     def run(self) -> Path:
@@ -138,8 +147,9 @@ class DataIdentity(Record, frozen=True, kw_only=True):
     """`meta.json`: whose data directory this is. `cluster_id` is empty until a log was seen."""
 
     node_id: NodeId
-    incarnation: str  # drawn when the directory is made: a wiped node is a new one
+    incarnation: str  # drawn when the quorum's log is made: a wiped node is a new one
     cluster_id: str = ""
+    has_voted: bool = False  # it was a voter once, so it does not become one again by itself
     format_version: int = FORMAT_VERSION
 
 
@@ -188,31 +198,20 @@ def join(config: NodeConfig, identity: DataIdentity, cluster_id: str) -> DataIde
     return joined
 
 
-def check_new(config: NodeConfig, identity: DataIdentity) -> None:
-    """Before a holder founds a cluster. Raises DataDirectoryRefused if its log was lost."""
-    if identity.cluster_id:
-        raise DataDirectoryRefused(
-            f"{config.paths.log} is empty, but this node held the log of cluster "
-            f"{identity.cluster_id}",
-            next_step="copy log/ from another node of the cluster; all of them have it",
-        )
+def renew(config: NodeConfig, identity: DataIdentity) -> DataIdentity:
+    """Another incarnation: its log begins anew, so it must not vote as if it remembered."""
+    renewed = msgspec.structs.replace(identity, incarnation=uuid.uuid4().hex, has_voted=False)
+    _write(config.paths, renewed)
+    return renewed
 
 
-def check_same_log(
-    config: NodeConfig, identity: DataIdentity, page: LogPage, last_index: int
-) -> None:
-    """Before a page is appended to a copy that ends at `last_index`.
-
-    Raises DataDirectoryRefused if the page is of another cluster, or of a log that lost entries.
-    """
-    if page.cluster_id and identity.cluster_id:
-        join(config, identity, page.cluster_id)
-    if page.last_index < last_index:
-        raise DataDirectoryRefused(
-            f"the log of {page.holder} ends at {page.last_index}, "
-            f"the copy of {config.node_id} at {last_index}",
-            next_step=f"{page.holder} lost entries: restore its log/ from this node's",
-        )
+def note_vote(config: NodeConfig, identity: DataIdentity) -> DataIdentity:
+    """The replica votes: what an operator removes later stays removed."""
+    if identity.has_voted:
+        return identity
+    noted = msgspec.structs.replace(identity, has_voted=True)
+    _write(config.paths, noted)
+    return noted
 
 
 def member(config: NodeConfig, identity: DataIdentity) -> NodeInfo:

@@ -123,6 +123,8 @@ class Follower:
 
     def _apply(self, page: LogPage) -> None:
         catalog = self._catalog
+        if page.catalog:  # we were away for longer than the log reaches back
+            catalog = catalogs.from_bytes(page.catalog)
         for entry in page.entries:
             if entry.index > catalog.index:
                 command = catalogs.decode(bytes(entry.command))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from pathlib import Path
@@ -11,17 +10,15 @@ import pytest
 
 from standpipe.adapters import raft_disk
 from standpipe.adapters.raft_disk import (
-    LOG_NAME,
     MAGIC,
     DiskFailed,
     DiskRecord,
-    DiskThread,
-    Journal,
     LogFile,
     replace_file,
 )
 from standpipe.errors import DataDirectoryRefused
 
+LOG_NAME = "commands.log"
 RECORDS = [DiskRecord(1, b"one"), DiskRecord(2, b"two" * 40), DiskRecord(3, b"")]
 LAST = DiskRecord(4, b"the last one, with a zero at its end\x00")
 
@@ -29,7 +26,7 @@ LAST = DiskRecord(4, b"the last one, with a zero at its end\x00")
 @pytest.fixture
 def log_path(tmp_path: Path) -> Path:
     """A closed log of RECORDS and LAST."""
-    log = LogFile.open(tmp_path).log
+    log = LogFile.open(tmp_path / LOG_NAME).log
     log.append(RECORDS)
     log.append([LAST])
     log.close()
@@ -37,7 +34,7 @@ def log_path(tmp_path: Path) -> Path:
 
 
 def reopened(directory: Path) -> tuple[list[DiskRecord], int]:
-    opened = LogFile.open(directory)
+    opened = LogFile.open(directory / LOG_NAME)
     opened.log.close()
     return opened.records, opened.cut_bytes
 
@@ -62,7 +59,7 @@ def test_a_new_log_is_empty(tmp_path: Path) -> None:
 
 
 def test_appending_goes_on_after_a_restart(log_path: Path) -> None:
-    log = LogFile.open(log_path.parent).log
+    log = LogFile.open(log_path).log
     log.append([DiskRecord(5, b"more")])
     log.close()
     assert reopened(log_path.parent)[0][-1] == DiskRecord(5, b"more")
@@ -113,7 +110,7 @@ def test_every_flipped_bit_of_the_last_record_is_refused(log_path: Path) -> None
         damaged[position] ^= 4
         log_path.write_bytes(damaged)
         with pytest.raises(DataDirectoryRefused, match="record 4"):
-            LogFile.open(log_path.parent)
+            LogFile.open(log_path)
         assert log_path.read_bytes() == damaged, "nothing was changed"
 
 
@@ -124,7 +121,7 @@ def test_a_flipped_bit_before_a_torn_tail_is_refused(log_path: Path) -> None:
         damaged[ends(data)[0] + 30] ^= 1
         log_path.write_bytes(damaged)
         with pytest.raises(DataDirectoryRefused, match="record 2"):
-            LogFile.open(log_path.parent)
+            LogFile.open(log_path)
 
 
 @pytest.mark.parametrize("position", range(len(MAGIC)))
@@ -133,28 +130,28 @@ def test_a_file_of_something_else_is_refused(log_path: Path, position: int) -> N
     damaged[position] ^= 1
     log_path.write_bytes(damaged)
     with pytest.raises(DataDirectoryRefused, match="damaged at byte 0"):
-        LogFile.open(log_path.parent)
+        LogFile.open(log_path)
 
 
 def test_a_record_of_another_log_is_refused(log_path: Path) -> None:
     data = log_path.read_bytes()
     log_path.write_bytes(data + data[len(MAGIC) : ends(data)[0]])
     with pytest.raises(DataDirectoryRefused, match="index 1 stands where 5 belongs"):
-        LogFile.open(log_path.parent)
+        LogFile.open(log_path)
 
 
 @pytest.mark.parametrize("index", [3, 4, 6])
 def test_indexes_are_consecutive(log_path: Path, index: int) -> None:
-    log = LogFile.open(log_path.parent).log
+    log = LogFile.open(log_path).log
     with pytest.raises(ValueError, match=f"index {index} after 4"):
         log.append([DiskRecord(index, b"")])
     log.close()
 
 
 def test_one_process_at_a_time(log_path: Path) -> None:
-    log = LogFile.open(log_path.parent).log
+    log = LogFile.open(log_path).log
     with pytest.raises(DataDirectoryRefused, match="open in another process"):
-        LogFile.open(log_path.parent)
+        LogFile.open(log_path)
     log.close()
     assert len(reopened(log_path.parent)[0]) == 4
 
@@ -163,7 +160,7 @@ def test_one_process_at_a_time(log_path: Path) -> None:
 def test_a_refusing_disk_is_final(
     log_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    log = LogFile.open(log_path.parent).log
+    log = LogFile.open(log_path).log
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -183,7 +180,7 @@ def test_appending_syncs_before_it_returns(log_path: Path, monkeypatch: pytest.M
     write, fsync = os.write, os.fsync
     monkeypatch.setattr(os, "write", lambda *a: (calls.append("write"), write(*a))[1])
     monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("fsync"), fsync(fd))[1])
-    log = LogFile.open(log_path.parent).log
+    log = LogFile.open(log_path).log
     log.append([DiskRecord(5, b"x"), DiskRecord(6, b"y")])
     assert calls == ["write", "fsync"], "one of each for the whole batch"
     log.close()
@@ -192,7 +189,7 @@ def test_appending_syncs_before_it_returns(log_path: Path, monkeypatch: pytest.M
 def test_short_writes_are_continued(log_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
-    log = LogFile.open(log_path.parent).log
+    log = LogFile.open(log_path).log
     log.append([DiskRecord(5, b"z" * 100)])
     log.close()
     assert reopened(log_path.parent)[0][-1] == DiskRecord(5, b"z" * 100)
@@ -230,87 +227,36 @@ def test_a_rename_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert synced == [str(tmp_path / "x.new"), str(tmp_path)]
 
 
-@pytest.fixture
-def journal_directory(log_path: Path) -> Path:
-    return log_path.parent
-
-
-def test_journal_wakes_who_waits(journal_directory: Path) -> None:
-    async def story() -> None:
-        journal = Journal(LogFile.open(journal_directory), DiskThread())
-        assert journal.last_index == 4
-        assert await journal.wait_for(4, 0), "it is there already"
-        assert not await journal.wait_for(5, 0), "the time is over"
-        waiting = asyncio.create_task(journal.wait_for(5, 30))
-        await asyncio.sleep(0)
-        await journal.append([DiskRecord(5, b"five")])
-        assert await waiting
-        last = asyncio.create_task(journal.wait_for(6, 30))
-        await asyncio.sleep(0)
-        await journal.close()
-        assert not await last, "closing lets everybody go"
-
-    asyncio.run(story())
-
-
-def test_journal_shows_nothing_before_the_loop_goes_on(journal_directory: Path) -> None:
-    async def story() -> None:
-        log = LogFile.open(journal_directory)
-        journal = Journal(log, DiskThread())
-        log.log.append([DiskRecord(5, b"the disk's thread is done, the loop is not")])
-        assert journal.last_index == 4
-        assert not await journal.wait_for(5, 0)
-        await journal.close()
-
-    asyncio.run(story())
-
-
 @pytest.mark.parametrize(
-    ("start", "count_max", "bytes_max", "indexes", "why"),
-    [
-        (1, 10, 1000, [1, 2, 3, 4], "all"),
-        (0, 10, 1000, [1, 2, 3, 4], "before the first"),
-        (3, 10, 1000, [3, 4], "from the middle"),
-        (5, 10, 1000, [], "behind the last"),
-        (1, 2, 1000, [1, 2], "a page takes two"),
-        (1, 10, 122, [1], "123 bytes are too many"),
-        (1, 10, 123, [1, 2, 3], "123 bytes fit"),
-        (2, 10, 1, [2], "at least one, or nobody gets on"),
-    ],
+    ("last_index", "kept"),
+    [(4, 4), (9, 4), (3, 3), (1, 1), (0, 0)],
 )
-def test_journal_pages(
-    journal_directory: Path,
-    start: int,
-    count_max: int,
-    bytes_max: int,
-    indexes: list[int],
-    why: str,
+def test_truncation_is_durable_and_appending_goes_on(
+    log_path: Path, monkeypatch: pytest.MonkeyPatch, last_index: int, kept: int
 ) -> None:
-    async def story() -> list[int]:
-        journal = Journal(LogFile.open(journal_directory), DiskThread())
-        page = journal.since(start, count_max=count_max, bytes_max=bytes_max)
-        await journal.close()
-        return [record.index for record in page]
+    log = LogFile.open(log_path).log
+    synced: list[int] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(log_path.stat().st_size), fsync(fd)))
+    log.truncate(last_index)
+    assert synced == ([] if kept == 4 else [log_path.stat().st_size]), "synced after the cut"
+    assert log.last_index == kept
+    log.append([DiskRecord(kept + 1, b"new")])
+    log.close()
+    assert reopened(log_path.parent)[0] == [*[*RECORDS, LAST][:kept], DiskRecord(kept + 1, b"new")]
 
-    assert asyncio.run(story()) == indexes, why
+
+def test_a_log_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / LOG_NAME
+    log = LogFile.create(path, [DiskRecord(7, b"seven")])
+    log.append([DiskRecord(8, b"eight")])
+    log.close()
+    assert [record.index for record in LogFile.open(path).records] == [7, 8]
 
 
-def test_journal_tells_of_a_failed_disk(
-    journal_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def story() -> None:
-        journal = Journal(LogFile.open(journal_directory), DiskThread())
-        watching = asyncio.create_task(journal.fails())
-
-        def refuse(_: int) -> None:
-            raise OSError(errno.EIO, "Input/output error")
-
-        monkeypatch.setattr(raft_disk.os, "fsync", refuse)
-        with pytest.raises(DiskFailed):
-            await journal.append([DiskRecord(5, b"")])
-        with pytest.raises(DiskFailed):
-            await watching
-        assert journal.since(5, count_max=1, bytes_max=1) == [], "never shown to anybody"
-        await journal.close()
-
-    asyncio.run(story())
+@pytest.mark.parametrize("cut", [1, 5, 30])
+def test_a_file_that_was_replaced_whole_has_no_torn_tail(tmp_path: Path, cut: int) -> None:
+    data = raft_disk.sealed(RECORDS)
+    assert raft_disk.unsealed(data, tmp_path) == RECORDS
+    with pytest.raises(DataDirectoryRefused, match="a part of it is missing"):
+        raft_disk.unsealed(data[:-cut], tmp_path)

@@ -20,7 +20,7 @@ def snapshot(index: int = 0, stamp: int = 0) -> Snapshot:
         service_id="default_",
         cluster_id="c",
         log_index=LogIndex(index),
-        log_holder=NodeId("a"),
+        leader=NodeId("a"),
         nodes=(),
         sources=(),
         queries=(),

@@ -1,5 +1,7 @@
 """What a leader does with fetches, flushes, proposals and parked requests."""
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.control.raft_bench import SETTINGS, Bench, key, log, voters
 from tests.unit.control.scenarios import covers
@@ -525,3 +527,14 @@ def test_a_removed_leader_may_stand_again_until_its_removal_is_committed() -> No
     bench.flush()
     bench.fetch(2, bench.raft.log.end)
     assert bench.role is Role.RESIGNED
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "count", "why"),
+    [(30, 3, "all fit"), (29, 2, "the third would pass it"), (1, 1, "one comes in any case")],
+)
+def test_an_answer_has_a_size(bytes_max: int, count: int, why: str) -> None:
+    bench = a_leader(settings=replace(SETTINGS, answer_bytes_max=bytes_max))
+    for number in range(3):
+        bench.tell(ev.Proposed(0, number, b"x" * 10))
+    assert len(bench.fetch(2, 2, 1).entries) == count, why

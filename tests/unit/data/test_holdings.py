@@ -20,7 +20,7 @@ def snapshot(*placements: Placement) -> Snapshot:
         service_id="s",
         cluster_id="c",
         log_index=LogIndex(1),
-        log_holder=NODES[0],
+        leader=NODES[0],
         nodes=(),
         sources=(table(), msgspec.structs.replace(table(), query_id=None, table_id="foreign")),
         queries=(),

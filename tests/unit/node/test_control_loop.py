@@ -1,324 +1,319 @@
-"""Holder and follower in one process: real logs on disk, no sockets, no Kafka."""
+"""Control in this process: statements, pipelines, pages, who is let in. No Kafka."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.node.in_process import STREAM, TABLE, body_of, configs_of, control, run
 
-from standpipe.adapters.http_client import (
-    SECRET_HEADER,
-    Call,
-    InternalApp,
-    PeerUnreachable,
-    Reply,
-    error_reply,
-    msgpack_reply,
-)
-from standpipe.adapters.kafka_admin import TopicKeeper
-from standpipe.adapters.raft_disk import DiskRecord, DiskThread, Journal, LogFile
-from standpipe.adapters.snapshot_file import read
+from standpipe.adapters.http_client import SECRET_HEADER, json_reply, msgpack_reply
+from standpipe.adapters.quorum_disk import QuorumDisk
+from standpipe.adapters.raft_disk import DiskRecord, LogFile
 from standpipe.control import catalog as catalogs
-from standpipe.errors import DataDirectoryRefused, LogUnavailable, StatementError
-from standpipe.model import BatchId, LeaseEpoch, LogPage, NodeId, QueryStatus, Snapshot
+from standpipe.errors import DataDirectoryRefused
+from standpipe.model import BatchId, LeaseEpoch, LogPage, NodeId, NodeInfo, QueryStatus
 from standpipe.node import node_config
-from standpipe.node.control_loop import Copy, Follower, Holder, register, routes
+from standpipe.node.control_loop import Base
 from standpipe.node.node_config import NodeConfig
-
-STREAM = (
-    "CREATE STREAM S (ID STRING KEY, V INTEGER) "
-    "WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');"
-)
-TABLE = "CREATE TABLE T AS SELECT ID, COUNT(*) AS N FROM S GROUP BY ID EMIT CHANGES;"
-
-
-def config_of(name: str, directory: Path) -> NodeConfig:
-    return NodeConfig(
-        node_id=NodeId(name),
-        data_dir=str(directory / name),
-        bootstrap_servers="",
-        public=f"{name}:1",
-        internal=f"{name}:2",
-        peer=f"{name}:3",
-        holder=NodeId("a"),
-        secret_file="",
-    )
-
-
-def opened(config: NodeConfig) -> Copy:
-    identity = node_config.claim(config)
-    log = LogFile.open(config.paths.log)
-    copy = Copy(config, identity, Journal(log, DiskThread()))
-    copy.replay(log.records)
-    return copy
-
-
-@contextlib.asynccontextmanager
-async def holder_at(directory: Path) -> AsyncIterator[tuple[Copy, Holder]]:
-    """A holder that runs, founded and registered."""
-    copy = opened(config_of("a", directory))
-    holder = Holder(copy, TopicKeeper("", "default_"), standby_count=1)
-    running = asyncio.create_task(holder.run())
-    await asyncio.sleep(0)  # its turn comes first, as in control_loop.run
-    await register(copy, holder)
-    try:
-        yield copy, holder
-    finally:
-        running.cancel()
-        await copy.journal.close()
-
-
-class NearClient:
-    """An HttpClient whose peer is a holder in the same process. `away`: it does not answer."""
-
-    def __init__(self, copy: Copy, holder: Holder) -> None:
-        self._routes = routes(copy, holder)
-        self.away = False
-
-    async def get(self, address: str, path: str, **params: Any) -> Reply:
-        return await self._call("GET", path, {k: str(v) for k, v in params.items()}, b"")
-
-    async def post(self, address: str, path: str, body: bytes, **_: Any) -> Reply:
-        return await self._call("POST", path, {}, body)
-
-    async def _call(self, method: str, path: str, params: dict[str, str], body: bytes) -> Reply:
-        await asyncio.sleep(0)  # a real call lets others run
-        if self.away:
-            raise PeerUnreachable("it is away")
-        try:
-            return await self._routes[method, path](Call(path, params, body))
-        except StatementError as error:
-            return error_reply(error)
-
-
-def statement(sql: str, request_id: str) -> Call:
-    body = {"ksql": sql, "streamsProperties": {"a": True}, "request_id": request_id}
-    return Call("/execute", {}, msgspec.json.encode(body))
-
-
-def shown(copy: Copy) -> Snapshot:
-    snapshot = read(copy.config.paths.snapshot)
-    assert snapshot is not None
-    return snapshot
-
-
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 30))
 
 
 def test_a_statement_is_durable_applied_and_shown_when_it_is_answered(tmp_path: Path) -> None:
+    (config,) = configs_of(tmp_path, "a")
+
     async def story() -> None:
-        async with holder_at(tmp_path) as (copy, holder):
-            await holder.write(statement(STREAM, "r1"))
-            answer = (await holder.write(statement(TABLE, "r2"))).json()
-            assert answer["log_index"] == 4
-            assert answer["entities"][0]["commandStatus"]["queryId"] == "CTAS_T_4"
+        async with control(config) as (node,):
+            await node.execute(STREAM, "r1")
+            answer = body_of(await node.execute(TABLE, "r2"))
+            assert answer["log_index"] == node.copy.catalog.index - 1, "then the assignment"
             assert "will follow" in answer["entities"][0]["warnings"][0]["message"]
-            snapshot = shown(copy)
-            assert (snapshot.log_index, snapshot.assignment.epoch) == (5, 1)
+            snapshot = node.shown()
+            assert (snapshot.leader, snapshot.assignment.epoch) == ("a", 1)
+            assert snapshot.log_index == answer["log_index"] + 1
             assert [source.name for source in snapshot.sources] == ["S", "T"]
-            assert [placement.replicas for placement in snapshot.assignment.placements] == [
-                ("a",),
-                ("a",),
-            ]
-        records = LogFile.open(tmp_path / "a" / "log").records
-        kinds = [type(catalogs.decode(record.payload)).__name__ for record in records]
-        assert kinds == [
-            "FoundCluster",
-            "RegisterNode",
-            "CreateSource",
-            "CreateTableAs",
-            "CommitAssignment",
-        ]
+            replicas = [placement.replicas for placement in snapshot.assignment.placements]
+            assert replicas == [("a",), ("a",)]
 
     run(story)
+    found = QuorumDisk.open(config.paths.log)
+    found.disk.close()
+    payloads = [one.payload for one in found.recovered.entries if isinstance(one.payload, bytes)]
+    assert [type(catalogs.decode(payload)).__name__ for payload in payloads] == [
+        "FoundCluster",
+        "RegisterNode",
+        "CreateSource",
+        "CreateTableAs",
+        "CommitAssignment",
+    ]
 
 
 def test_the_same_request_is_applied_once_and_answered_alike(tmp_path: Path) -> None:
+    (config,) = configs_of(tmp_path, "a")
+
     async def story() -> None:
-        async with holder_at(tmp_path) as (_, holder):
-            first = await holder.write(statement(STREAM, "r1"))
-        async with holder_at(tmp_path) as (copy, holder):
-            again = await holder.write(statement(STREAM, "r1"))
-            assert again.json() == first.json(), "after a restart too"
-            assert copy.catalog.index == 3
-            with pytest.raises(StatementError, match="already exists"):
-                await holder.write(statement(STREAM, "r2"))
+        async with control(config) as (node,):
+            first = body_of(await node.execute(STREAM, "r1"))
+        async with control(config) as (node,):
+            assert body_of(await node.execute(STREAM, "r1")) == first, "after a restart too"
+            refused = await node.execute(STREAM, "r2")
+            assert (refused.status, body_of(refused)["error_code"]) == (400, 40001)
 
     run(story)
 
 
 def test_concurrent_statements_are_judged_one_after_the_other(tmp_path: Path) -> None:
     async def story() -> None:
-        async with holder_at(tmp_path) as (copy, holder):
-            answers = await asyncio.gather(
-                *(holder.write(statement(STREAM, f"r{number}")) for number in range(5)),
-                return_exceptions=True,
-            )
-            refusals = [answer for answer in answers if isinstance(answer, StatementError)]
-            assert len(refusals) == 4
-            assert list(copy.catalog.sources) == ["S"]
+        async with control(*configs_of(tmp_path, "a")) as (node,):
+            asked = [node.execute(STREAM, f"r{number}") for number in range(5)]
+            statuses = [reply.status for reply in await asyncio.gather(*asked)]
+            assert sorted(statuses) == [200, 400, 400, 400, 400]
+            assert list(node.copy.catalog.sources) == ["S"]
+
+    run(story)
+
+
+def test_three_nodes_agree_and_any_of_them_takes_statements(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control(*configs_of(tmp_path, "a", "b", "c")) as nodes:
+            for number, node in enumerate(nodes):
+                sql = STREAM.replace("STREAM S", f"STREAM S{number}").replace("'s'", f"'s{number}'")
+                index = body_of(await node.execute(sql, f"r{number}"))["log_index"]
+                assert node.copy.catalog.index >= index, "answered when it can be seen here"
+                assert node.shown().log_index >= index
+            newest = max(node.copy.catalog.index for node in nodes)
+            for node in nodes:
+                await node.copy.wait_for(newest, 20)
+            assert nodes[0].copy.catalog == nodes[1].copy.catalog == nodes[2].copy.catalog
+            assert [key.node for key in nodes[2].quorum.voters.keys] == ["a", "b", "c"]
+            assert len({node.copy.identity.cluster_id for node in nodes}) == 1
+
+    run(story)
+
+
+def test_the_leader_hands_over_when_it_ends(tmp_path: Path) -> None:
+    async def story() -> None:
+        configs = configs_of(tmp_path, "a", "b", "c")
+        async with control(*configs) as nodes:
+            (first,) = [node for node in nodes if node.quorum.leading is not None]
+            left = [node for node in nodes if node is not first]
+            await first.close()
+            await left[0].until(lambda: any(node.quorum.leading is not None for node in left))
+            assert (await left[1].execute(STREAM, "r1")).status == 200
 
     run(story)
 
 
 def test_a_pipeline_start_is_a_command(tmp_path: Path) -> None:
+    (config,) = configs_of(tmp_path, "a")
+
     async def story() -> None:
-        async with holder_at(tmp_path) as (_, holder):
-            call = Call("/pipeline/start", {}, b'{"pipeline_id": "p"}')
-            epochs = [(await holder.write(call)).json()["lease_epoch"] for _ in range(2)]
-            assert epochs == [1, 2]
-        async with holder_at(tmp_path) as (_, holder):
-            assert (await holder.write(call)).json()["lease_epoch"] == 3
+        start = {"pipeline_id": "p"}
+        async with control(config) as (node,):
+            asked = [await node.post("/pipeline/start", start) for _ in range(2)]
+            assert [body_of(reply)["lease_epoch"] for reply in asked] == [1, 2]
+            once = [await node.post("/pipeline/start", start | {"request_id": "x"}) for _ in "ab"]
+            assert [body_of(reply)["lease_epoch"] for reply in once] == [3, 3], "a retry"
+        async with control(config) as (node,):
+            assert body_of(await node.post("/pipeline/start", start))["lease_epoch"] == 4
 
     run(story)
 
 
 def test_registering_again_is_no_new_command(tmp_path: Path) -> None:
+    (config,) = configs_of(tmp_path, "a")
+
     async def story() -> None:
-        async with holder_at(tmp_path) as (copy, holder):
-            await register(copy, holder)
-            assert copy.catalog.index == 2
-
-    run(story)
-
-
-def test_a_holder_without_its_log_does_not_start_over(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with holder_at(tmp_path):
-            pass
-        (tmp_path / "a" / "log" / "commands.log").unlink()
-        copy = opened(config_of("a", tmp_path))
-        with pytest.raises(DataDirectoryRefused, match="held the log"):
-            await Holder(copy, TopicKeeper("", "default_"), standby_count=1).run()
-        assert copy.catalog.index == 0
-        await copy.journal.close()
-
-    run(story)
-
-
-def test_a_follower_copies_forwards_and_goes_on_alone(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with holder_at(tmp_path) as (copy, holder):
-            client = NearClient(copy, holder)
-            mine = opened(config_of("b", tmp_path))
-            assert not mine.config.paths.snapshot.exists()
-            follower = Follower(mine, client, "a:2")  # type: ignore[arg-type]
-            running = asyncio.create_task(follower.run())
-            await register(mine, follower)
-            reply = await follower.write(statement(STREAM, "r1"))
-            index = reply.json()["log_index"]
-            assert mine.catalog.index == index, "answered when it can be seen here"
-            assert mine.catalog == copy.catalog
-            assert shown(mine).log_holder == "a"
-            refused = await follower.write(statement(STREAM, "r2"))
-            assert (refused.status, refused.json()["error_code"]) == (400, 40001)
-            client.away = True
-            with pytest.raises(LogUnavailable, match="does not answer"):
-                await follower.write(statement(TABLE, "r3"))
-            running.cancel()
-            await mine.journal.close()
-        alone = opened(config_of("b", tmp_path))
-        alone.show()
-        assert shown(alone).log_index == index, "from its own disk"
-        await alone.journal.close()
+        for _ in range(2):
+            async with control(config) as (node,):
+                index = node.copy.catalog.index
+                member = node_config.member(config, node.copy.identity)
+                assert (await node.post("/register", member)).ok
+                assert node.copy.catalog.index == index
 
     run(story)
 
 
 def test_stamps_grow_over_restarts(tmp_path: Path) -> None:
+    (config,) = configs_of(tmp_path, "a")
+
     async def story() -> None:
         stamps: list[int] = []
         for _ in range(3):
-            async with holder_at(tmp_path) as (copy, _holder):
-                copy.publish()
-                stamps.append(shown(copy).stamp)
+            async with control(config) as (node,):
+                node.copy.publish()
+                stamps.append(node.shown().stamp)
         assert stamps == sorted(set(stamps))
 
     run(story)
 
 
-@pytest.mark.parametrize(
-    ("start", "entries"), [(1, [1, 2]), (2, [2]), (3, []), (0, [1, 2])], ids=str
-)
-def test_the_log_is_served_in_pages(tmp_path: Path, start: int, entries: list[int]) -> None:
+# -- carried over from the single holder ------------------------------------------------------
+
+
+def write_old_log(config: NodeConfig, cluster_id: str = "c1", nodes: int = 1) -> int:
+    """An older data directory: a log of `commands.log`, and meta.json. Its last index."""
+    node_config.join(config, node_config.claim(config), cluster_id)
+    commands: list[catalogs.Command] = [catalogs.FoundCluster(cluster_id=cluster_id)]
+    for number in range(nodes):
+        info = NodeInfo(
+            node_id=NodeId(f"old-{number}"),
+            public="",
+            internal="",
+            peer="",
+            incarnation="",
+            tags={},
+        )
+        commands.append(catalogs.RegisterNode(node=info))
+    log = LogFile.open(config.paths.old_log).log
+    log.append([DiskRecord(at, catalogs.encode(one)) for at, one in enumerate(commands, 1)])
+    log.close()
+    return len(commands)
+
+
+def test_an_older_log_is_carried_over(tmp_path: Path) -> None:
+    configs = configs_of(tmp_path, "a", "b", "c")
+    last = write_old_log(configs[0], nodes=3)
+    write_old_log(configs[1], nodes=2)  # a copy that was behind
+
     async def story() -> None:
-        async with holder_at(tmp_path) as (copy, holder):
-            page = routes(copy, holder)["GET", "/log"]
-            reply = await page(Call("/log", {"from": str(start), "wait_ms": "0"}, b""))
-            read_page = reply.msgpack(LogPage)
-            assert [entry.index for entry in read_page.entries] == entries
-            assert (read_page.last_index, read_page.holder) == (2, "a")
-            assert read_page.cluster_id == copy.catalog.cluster_id
+        async with control(*configs) as nodes:
+            for node in nodes:
+                assert node.copy.catalog.cluster_id == "c1"
+                assert {"old-0", "old-2"} <= set(node.copy.catalog.nodes)
+                assert node.copy.catalog.index > last, "indexes go on behind it"
+            reply = await nodes[0].execute(STREAM, "r1")
+            assert body_of(reply)["log_index"] > last
+        names = sorted(path.name for path in configs[0].paths.log.glob("commands*"))
+        assert names == ["commands.log.carried-over"]
+        async with control(*configs) as nodes:
+            assert "S" in nodes[0].copy.catalog.sources
 
     run(story)
 
 
-def status(epoch: int, state: str) -> QueryStatus:
+def test_an_older_log_that_reaches_further_elsewhere_is_not_left_behind(tmp_path: Path) -> None:
+    configs = configs_of(tmp_path, "a", "b")
+    write_old_log(configs[0], nodes=1)
+    write_old_log(configs[1], nodes=3)
+
+    async def story() -> None:
+        with pytest.raises(DataDirectoryRefused, match="b has statements up to 4, a up to 2"):
+            async with control(*configs):
+                pass
+
+    run(story)
+
+
+def test_a_founder_without_its_log_does_not_start_over(tmp_path: Path) -> None:
+    (config,) = configs_of(tmp_path, "a")
+
+    async def story() -> None:
+        async with control(config):
+            pass
+        for path in config.paths.log.iterdir():
+            path.unlink()
+        with pytest.raises(DataDirectoryRefused, match="log of a is gone"):
+            async with control(config):
+                pass
+
+    run(story)
+
+
+# -- routes -----------------------------------------------------------------------------------
+
+
+def test_the_log_is_served_in_pages(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control(*configs_of(tmp_path, "a")) as (node,):
+            whole = (await node.get("/log", **{"from": 1, "wait_ms": 0})).msgpack(LogPage)
+            indexes = [entry.index for entry in whole.entries]
+            assert len(indexes) == 2, "FoundCluster, RegisterNode"
+            assert (whole.last_index, whole.leader) == (indexes[-1], "a")
+            assert whole.cluster_id == node.copy.catalog.cluster_id
+            for start, left in ((indexes[1], indexes[1:]), (indexes[1] + 1, [])):
+                reply = await node.get("/log", **{"from": start, "wait_ms": 0})
+                page = reply.msgpack(LogPage)
+                assert [entry.index for entry in page.entries] == left
+
+    run(story)
+
+
+def status(epoch: int, state: Any, query_id: str) -> QueryStatus:
     return QueryStatus(
-        query_id="CTAS_T_4",
-        state=state,  # type: ignore[arg-type]
-        lease_epoch=LeaseEpoch(epoch),
-        batch=BatchId(1),
+        query_id=query_id, state=state, lease_epoch=LeaseEpoch(epoch), batch=BatchId(1)
     )
 
 
 def test_statuses_are_shown_for_queries_that_exist(tmp_path: Path) -> None:
     async def story() -> None:
-        async with holder_at(tmp_path) as (copy, holder):
-            take = routes(copy, holder)["POST", "/query-status"]
+        async with control(*configs_of(tmp_path, "a")) as (node,):
 
-            async def post(*statuses: QueryStatus) -> None:
-                body = msgspec.msgpack.encode(statuses)
-                assert (await take(Call("/query-status", {}, body))).json() == {"ok": True}
+            async def said(epoch: int, state: str, query_id: str) -> list[str]:
+                body = msgspec.msgpack.encode([status(epoch, state, query_id)])
+                reply = await node.client.post(node.config.internal, "/query-status", body)
+                assert reply.json() == {"ok": True}
+                return [one.state for one in node.shown().query_statuses]
 
-            await post(status(2, "RUNNING"))
-            assert shown(copy).query_statuses == (), "no such query"
-            await holder.write(statement(STREAM, "r1"))
-            await holder.write(statement(TABLE, "r2"))
-            assert [one.state for one in shown(copy).query_statuses] == ["RUNNING"]
-            await post(status(1, "FAILED"))
-            assert [one.state for one in shown(copy).query_statuses] == ["RUNNING"], "a zombie"
-            await post(status(2, "FAILED"))
-            assert [one.state for one in shown(copy).query_statuses] == ["FAILED"]
+            assert await said(2, "RUNNING", "CTAS_T_9") == [], "no such query"
+            await node.execute(STREAM, "r1")
+            made = body_of(await node.execute(TABLE, "r2"))
+            query_id = made["entities"][0]["commandStatus"]["queryId"]
+            assert await said(2, "RUNNING", query_id) == ["RUNNING"]
+            assert await said(1, "FAILED", query_id) == ["RUNNING"], "a zombie"
+            assert await said(2, "FAILED", query_id) == ["FAILED"]
 
     run(story)
 
 
-def test_a_command_of_a_newer_program_is_not_stored(tmp_path: Path) -> None:
+class Echo:
+    """A part with a route and a task."""
+
+    def __init__(self, base: Base) -> None:
+        self._base = base
+        self._ran = asyncio.Event()
+
+    def routes(self) -> Any:
+        async def echo(_: Any) -> Any:
+            await self._ran.wait()
+            return json_reply({"nodes": list(self._base.copy.catalog.nodes)})
+
+        return {("GET", "/echo"): echo}
+
+    async def run(self) -> Any:
+        self._ran.set()
+        await asyncio.Event().wait()
+
+
+def test_parts_live_beside_the_log(tmp_path: Path) -> None:
     async def story() -> None:
-        async with holder_at(tmp_path) as (copy, _):
-            alien = DiskRecord(3, msgspec.msgpack.encode({"type": "grant_lease"}))
-            with pytest.raises(catalogs.UnknownCommand, match="grant_lease"):
-                await copy.append([alien])
-            assert copy.journal.last_index == 2
+        async with control(*configs_of(tmp_path, "a"), parts=[Echo]) as (node,):
+            assert (await node.get("/echo")).json() == {"nodes": ["a"]}
 
     run(story)
 
 
-SECRET = (SECRET_HEADER.encode(), b"swordfish")
+SECRET_PAIR = (SECRET_HEADER.encode(), b"swordfish")
 
 
 @pytest.mark.parametrize(
     ("method", "path", "headers", "body", "answer"),
     [
-        ("GET", "/describe", [SECRET], b"", 200),
+        ("GET", "/describe", [SECRET_PAIR], b"", 200),
         ("GET", "/describe", [], b"", 401),
-        ("GET", "/describe", [(SECRET[0], b"wrong")], b"", 401),
+        ("GET", "/describe", [(SECRET_PAIR[0], b"wrong")], b"", 401),
         ("POST", "/query-status", [], None, 401),
-        ("GET", "/none", [SECRET], b"", 404),
-        ("POST", "/describe", [SECRET], b"", 404),
-        ("GET", "/log", [SECRET], b"", 200),
-        ("POST", "/execute", [SECRET], b"{", 400),
-        ("POST", "/execute", [SECRET], b'{"ksql": "SHOW STREAMS;"}', 400),
-        ("POST", "/execute", [SECRET], b'{"ksql": "S", "request_id": ""}', 400),
-        ("POST", "/query-status", [SECRET], b"\xc1", 400),
-        ("POST", "/execute", [SECRET], b"x" * 2000, 413),
+        ("GET", "/none", [SECRET_PAIR], b"", 404),
+        ("POST", "/describe", [SECRET_PAIR], b"", 404),
+        ("GET", "/log", [SECRET_PAIR], b"", 200),
+        ("GET", "/quorum", [SECRET_PAIR], b"", 200),
+        ("POST", "/execute", [SECRET_PAIR], b"{", 400),
+        ("POST", "/execute", [SECRET_PAIR], b'{"ksql": "SHOW STREAMS;"}', 400),
+        ("POST", "/execute", [SECRET_PAIR], b'{"ksql": "S", "request_id": ""}', 400),
+        ("POST", "/query-status", [SECRET_PAIR], b"\xc1", 400),
+        ("POST", "/execute", [SECRET_PAIR], b"x" * 2000, 413),
     ],
 )
 def test_who_is_let_in(
@@ -339,10 +334,9 @@ def test_who_is_let_in(
         sent.append(message)
 
     async def story() -> None:
-        async with holder_at(tmp_path) as (copy, holder):
-            app = InternalApp("swordfish", routes(copy, holder), body_bytes_max=1024)
+        async with control(*configs_of(tmp_path, "a")) as (node,):
             scope = {"method": method, "path": path, "headers": headers, "query_string": b"from=1"}
-            await app(scope, receive, send)
+            await node.app(scope, receive, send)
 
     run(story)
     assert sent[0]["status"] == answer

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from standpipe.errors import ConfigError, DataDirectoryRefused
-from standpipe.model import LogIndex, LogPage, NodeId
+from standpipe.model import NodeId
 from standpipe.node import node_config
 from standpipe.node.node_config import FORMAT_VERSION, NodeConfig
 
@@ -25,7 +25,6 @@ def config(tmp_path: Path) -> NodeConfig:
         internal="0.0.0.0:8089",
         peer="0.0.0.0:8091",
         peer_advertised="one:8091",
-        holder=NodeId("node-1"),
         secret_file=str(secret),
         tags={"rack": "r1"},
     )
@@ -102,35 +101,28 @@ def test_a_directory_joins_one_cluster_for_ever(config: NodeConfig) -> None:
         node_config.join(config, identity, "c2")
 
 
-def test_a_holder_that_lost_its_log_founds_no_second_cluster(config: NodeConfig) -> None:
-    identity = node_config.claim(config)
-    node_config.check_new(config, identity)
-    with pytest.raises(DataDirectoryRefused, match="held the log of cluster c1"):
-        node_config.check_new(config, node_config.join(config, identity, "c1"))
+def test_a_log_that_begins_anew_is_another_replicas(config: NodeConfig) -> None:
+    identity = node_config.note_vote(config, node_config.claim(config))
+    assert node_config.claim(config).has_voted
+    renewed = node_config.renew(config, identity)
+    assert node_config.claim(config) == renewed
+    assert renewed.incarnation != identity.incarnation
+    assert not renewed.has_voted, "the new one may join once"
 
 
 @pytest.mark.parametrize(
-    ("cluster_id", "last_index", "refusal"),
+    ("voters", "holder", "founders", "why"),
     [
-        ("c1", 5, None),
-        ("c1", 9, None),
-        ("", 5, None),
-        ("c1", 4, "ends at 4, the copy of node-1 at 5"),
-        ("c2", 9, "is of cluster c2"),
+        ((), "", ("node-1",), "alone"),
+        (("b", "node-1"), "", ("b", "node-1"), "as it says"),
+        ((), "h", ("h",), "written before the quorum: the holder begins it"),
     ],
 )
-def test_a_copy_continues_the_same_log(
-    config: NodeConfig, cluster_id: str, last_index: int, refusal: str | None
+def test_who_votes_first(
+    config: NodeConfig, voters: tuple[str, ...], holder: str, founders: tuple[str, ...], why: str
 ) -> None:
-    identity = node_config.join(config, node_config.claim(config), "c1")
-    page = LogPage(
-        entries=(), last_index=LogIndex(last_index), holder=NodeId("h"), cluster_id=cluster_id
-    )
-    if refusal is None:
-        node_config.check_same_log(config, identity, page, 5)
-    else:
-        with pytest.raises(DataDirectoryRefused, match=refusal):
-            node_config.check_same_log(config, identity, page, 5)
+    written = msgspec.structs.replace(config, voters=voters, holder=holder)
+    assert written.founders == founders, why
 
 
 def test_others_dial_what_is_advertised(config: NodeConfig) -> None:

@@ -141,7 +141,6 @@ class Node:
             public="h:1",
             internal="h:2",
             peer="h:3",
-            holder=NODE,
             secret_file="s",
             service_id="svc",
         )
@@ -170,7 +169,7 @@ class Node:
             service_id="svc",
             cluster_id="c",
             log_index=LogIndex(1),
-            log_holder=NODE,
+            leader=NODE,
             nodes=(),
             sources=(TABLE,),
             queries=(),

@@ -73,7 +73,7 @@ class FakeNode:
             page = LogPage(
                 entries=tuple(entries),
                 last_index=LogIndex(len(self.commands)),
-                holder=NodeId("node-1"),
+                leader=NodeId("node-1"),
                 cluster_id="c",
             )
         return msgspec.msgpack.encode(page)

@@ -1,0 +1,171 @@
+"""The node's copy of the metadata log: the catalog, and what other processes see of it.
+
+    quorum_loop ─ apply, load ─► Catalog ─┬─► run/snapshot ─► workers, tailer
+                                          └─► GET /log ─► pipelines
+
+A copy only ever holds what is committed. Every method is quick and none waits, because the loop
+that answers the node's peers calls them. Not here: who may write (`node.leading`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import msgspec
+
+from standpipe.adapters import snapshot_file
+from standpipe.adapters.snapshot_file import SnapshotWriter
+from standpipe.control import catalog as catalogs
+from standpipe.control.catalog import Catalog
+from standpipe.control.quorum import LogOffset
+from standpipe.control.raft_log import Entry
+from standpipe.model import LogEntry, LogIndex, LogPage, NodeId, QueryStatus
+from standpipe.node import node_config
+from standpipe.node.node_config import DataIdentity, NodeConfig
+
+PAGE_ENTRIES_MAX: Final = 500
+PAGE_BYTES_MAX: Final = 1024 * 1024
+ENTRIES_KEPT: Final = 10_000  # for GET /log; who asks for older ones gets the catalog
+PUBLISH_S: Final = 1.0  # a snapshot is never older while control lives
+
+
+class LogCopy:
+    """The state machine of the quorum on one node (`quorum_loop.Machine`)."""
+
+    def __init__(self, config: NodeConfig, identity: DataIdentity) -> None:
+        self.config = config
+        self.identity = identity
+        self.catalog: Catalog = catalogs.EMPTY
+        self.leader = NodeId("")  # empty: nobody is known to lead
+        #: newest commands, ascending; all from `_kept_from` on
+        self._entries: list[LogEntry] = []
+        self._kept_from = LogIndex(1)
+        self._grown = asyncio.Event()
+        #: query id -> what its pipeline said last; in memory only
+        self._statuses: dict[str, QueryStatus] = {}
+        self._snapshots = SnapshotWriter(config.paths.snapshot, time.time_ns() // 1_000_000)
+        before = snapshot_file.read(config.paths.snapshot)
+        #: a map that is older than the one of an earlier life is not shown
+        self._shown_index = before.log_index if before else 0
+        self._is_shown = False
+
+    # -- the state machine ------------------------------------------------------------------------
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        """Take committed entries in and publish. Raises UnknownCommand, DataDirectoryRefused."""
+        for entry in entries:
+            if not isinstance(entry.payload, bytes):
+                continue  # a record of the quorum's own
+            index = LogIndex(entry.offset)
+            command = catalogs.decode(entry.payload)
+            self.catalog = catalogs.apply(self.catalog, index, command)
+            self._entries.append(LogEntry(index=index, command=msgspec.Raw(entry.payload)))
+        if len(self._entries) > 2 * ENTRIES_KEPT:
+            del self._entries[:-ENTRIES_KEPT]
+            self._kept_from = self._entries[0].index
+        self._moved()
+
+    def load(self, state: bytes, end_offset: LogOffset) -> None:
+        """Take the catalog of a snapshot. Raises UnknownCommand, DataDirectoryRefused."""
+        self.catalog = catalogs.from_bytes(state) if state else catalogs.EMPTY
+        self._entries.clear()
+        self._kept_from = LogIndex(self.catalog.index + 1)
+        self._moved()
+
+    @property
+    def cluster(self) -> str:
+        """Id of the cluster that the log is of; empty until the log says."""
+        return self.catalog.cluster_id
+
+    def state(self) -> bytes:
+        """The catalog for a snapshot."""
+        return catalogs.to_bytes(self.catalog)
+
+    def announce(self, leader: NodeId | None) -> None:
+        """Somebody else leads, or nobody."""
+        self.leader = leader or NodeId("")
+        self.publish()
+
+    def _moved(self) -> None:
+        if cluster_id := self.catalog.cluster_id:
+            self.identity = node_config.join(self.config, self.identity, cluster_id)
+        self.publish()
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    # -- for the processes of the node ------------------------------------------------------------
+
+    def show(self, *, is_whole: bool) -> None:
+        """Publish from now on: at once if the copy has all that is acknowledged (`is_whole`), else
+        where it is no step back. Half a catalog would deny tables that exist."""
+        if is_whole:
+            self._shown_index = 0
+        self._is_shown = self._is_shown or is_whole or bool(self.catalog.cluster_id)
+        self.publish()
+
+    def publish(self) -> None:
+        """Write `run/snapshot`."""
+        if not self._is_shown or self.catalog.index < self._shown_index:
+            return
+        running = self.catalog.queries
+        self._snapshots.publish(
+            catalogs.to_snapshot(
+                self.catalog,
+                node_id=self.config.node_id,
+                leader=self.leader,
+                service_id=self.config.service_id,
+                query_statuses=tuple(s for s in self._statuses.values() if s.query_id in running),
+                published_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+            )
+        )
+
+    async def keep_published(self) -> NoReturn:
+        """Readers can tell an old map from a quiet cluster."""
+        while True:
+            self.publish()
+            await asyncio.sleep(PUBLISH_S)
+
+    def take_statuses(self, statuses: Sequence[QueryStatus]) -> None:
+        """Keep the newest of each query; a pipeline with an older lease epoch is not heard."""
+        for status in statuses:
+            known = self._statuses.get(status.query_id)
+            if known is None or status.lease_epoch >= known.lease_epoch:
+                self._statuses[status.query_id] = status
+        self.publish()
+
+    # -- for pipelines and whoever waits ----------------------------------------------------------
+
+    async def wait_for(self, index: int, timeout_s: float) -> bool:
+        """Wait until the catalog has `index` or the time is over. True: it has."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.catalog.index < index:
+                    await self._grown.wait()
+        return self.catalog.index >= index
+
+    def page(self, start: int) -> LogPage:
+        """Entries from `start` on, as many as a page takes; or the catalog where some are gone."""
+        is_gone = start < self._kept_from and self._kept_from > 1
+        return LogPage(
+            entries=() if is_gone else self._page_entries(start),
+            last_index=self.catalog.index,
+            leader=self.leader,
+            cluster_id=self.catalog.cluster_id,
+            catalog=self.state() if is_gone else b"",
+        )
+
+    def _page_entries(self, start: int) -> tuple[LogEntry, ...]:
+        found: list[LogEntry] = []
+        size = 0
+        first = bisect_left(self._entries, start, key=lambda entry: entry.index)
+        for entry in self._entries[first : first + PAGE_ENTRIES_MAX]:
+            size += len(bytes(entry.command))
+            if found and size > PAGE_BYTES_MAX:
+                break
+            found.append(entry)
+        return tuple(found)

@@ -1,0 +1,154 @@
+"""The quorum's own routes on the internal listener: what it is, who votes, and reads from it.
+
+    GET  /quorum           as its leader sees it; any node asks the leader
+    POST /quorum/add-voter, remove-voter, transfer       through the leader (`leading`)
+    GET  /catalog?consistency=linearizable|local         this node's catalog, msgpack
+    GET  /read-index       the log index that a linearizable read here must have
+
+A linearizable read costs one round of fetches at the leader (KIP-650, `control.raft_reads`); all
+that wait here share one question, and all that wait there share one round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from standpipe.adapters.http_client import (
+    MSGPACK,
+    Call,
+    Handler,
+    HttpClient,
+    PeerSilent,
+    PeerUnreachable,
+    Reply,
+    json_reply,
+)
+from standpipe.control import catalog as catalogs
+from standpipe.control.raft import QuorumDescription
+from standpipe.control.raft_progress import ReplicaDescription
+from standpipe.errors import LogUnavailable
+from standpipe.model import NodeId, Record
+from standpipe.node.founding import addresses_of
+from standpipe.node.leading import FORWARDED, Writer
+from standpipe.node.log_copy import LogCopy
+from standpipe.node.quorum_loop import Quorum, Refused
+
+DESCRIBE_MS: Final = 2_000
+
+
+class ReplicaLine(Record, frozen=True, kw_only=True):
+    """One replica in `GET /quorum`. None: not known (it has not fetched in this epoch)."""
+
+    node_id: NodeId
+    incarnation: str
+    votes: bool
+    end_offset: int | None
+    lag_records: int | None
+    fetched_ms_ago: int | None
+    caught_up_ms_ago: int | None
+
+
+class QuorumView(Record, frozen=True, kw_only=True):
+    """Answer of `GET /quorum`."""
+
+    cluster_id: str
+    leader: NodeId
+    epoch: int
+    high_watermark: int
+    replicas: tuple[ReplicaLine, ...]
+
+
+class ReadParameters(msgspec.Struct):
+    """Parameters of GET /catalog. `local`: what this node knows now, as old as it may be."""
+
+    consistency: Literal["linearizable", "local"] = "local"
+
+
+def view_of(description: QuorumDescription, cluster_id: str, now_ms: int) -> QuorumView:
+    """The leader's knowledge with ages in place of instants of its boot clock."""
+    ends = [line.end_offset for line in description.replicas]
+    return QuorumView(
+        cluster_id=cluster_id,
+        leader=description.leader,
+        epoch=description.epoch,
+        high_watermark=description.high_watermark,
+        replicas=tuple(_line(one, max(ends), now_ms) for one in description.replicas),
+    )
+
+
+def _line(replica: ReplicaDescription, end_offset: int, now_ms: int) -> ReplicaLine:
+    is_known = replica.end_offset >= 0
+    return ReplicaLine(
+        node_id=replica.key.node,
+        incarnation=replica.key.incarnation,
+        votes=replica.votes,
+        end_offset=replica.end_offset if is_known else None,
+        lag_records=end_offset - replica.end_offset if is_known else None,
+        fetched_ms_ago=_age(replica.fetched_ms, now_ms),
+        caught_up_ms_ago=_age(replica.caught_up_ms, now_ms),
+    )
+
+
+def _age(at_ms: int | None, now_ms: int) -> int | None:
+    return None if at_ms is None else max(0, now_ms - at_ms)
+
+
+def routes_of(
+    copy: LogCopy, quorum: Quorum, writer: Writer, client: HttpClient
+) -> Mapping[tuple[str, str], Handler]:
+    """The routes of this module, for the internal listener."""
+
+    async def describe(call: Call) -> Reply:
+        description, now_ms = quorum.describe()
+        if description is not None:
+            return json_reply(view_of(description, copy.catalog.cluster_id, now_ms))
+        leader = quorum.leader
+        if leader is None or leader == quorum.me.node or FORWARDED in call.params:
+            raise LogUnavailable(
+                f"{quorum.me.node} knows no leader of the quorum: no majority of "
+                f"{quorum.voters} can be reached, or an election is under way"
+            )
+        return await _ask_leader(leader)
+
+    async def _ask_leader(leader: NodeId) -> Reply:
+        node = copy.catalog.nodes.get(leader)
+        by_log = {leader: node.internal} if node else {}
+        for address in addresses_of(leader, by_log=by_log, by_file=copy.config.nodes):
+            try:
+                return await client.get(
+                    address, "/quorum", timeout_ms=DESCRIBE_MS, **{FORWARDED: 1}
+                )
+            except (PeerUnreachable, PeerSilent) as error:
+                raise LogUnavailable(f"the leader {leader} does not answer: {error}") from error
+        raise LogUnavailable(f"no address of the leader {leader} is known")
+
+    async def catalog(call: Call) -> Reply:
+        if call.query(ReadParameters).consistency == "linearizable":
+            await _settle()
+        return Reply(200, {"content-type": MSGPACK}, catalogs.to_bytes(copy.catalog))
+
+    async def read_index(_: Call) -> Reply:
+        await _settle()
+        return json_reply({"log_index": copy.catalog.index})
+
+    async def _settle() -> None:
+        """Returns when this copy has all that was acknowledged before. Raises LogUnavailable."""
+        try:
+            await quorum.read()
+        except Refused as refused:
+            raise LogUnavailable(
+                "a linearizable read needs a leader with a majority, and none answered in time: "
+                f"{refused}; consistency = local reads what this node knows"
+            ) from refused
+
+    return {
+        ("GET", "/quorum"): describe,
+        ("POST", "/quorum/add-voter"): writer.write,
+        ("POST", "/quorum/remove-voter"): writer.write,
+        ("POST", "/quorum/transfer"): writer.write,
+        ("GET", "/catalog"): catalog,
+        ("GET", "/read-index"): read_index,
+    }

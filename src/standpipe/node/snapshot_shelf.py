@@ -1,0 +1,73 @@
+"""The snapshots that a replica can load or hand out, and the one that it downloads, in memory.
+
+They are whole files, as on disk (`adapters.quorum_disk`): a catalog is small, and then handing out
+a piece reads nothing and waits for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from standpipe.adapters.quorum_disk import snapshot_state
+from standpipe.control import raft_events as ev
+from standpipe.control.quorum import LogOffset
+from standpipe.control.raft_log import Snapshot, SnapshotId
+from standpipe.control.raft_messages import Error, FetchSnapshotResponse
+from standpipe.model import NodeId
+
+
+class SnapshotShelf:
+    """At most the log's start, the newest one, and one that was just taken."""
+
+    def __init__(self, found: Mapping[Snapshot, bytes]) -> None:
+        self._files = {snapshot.id: data for snapshot, data in found.items()}
+        self._partial: dict[SnapshotId, bytearray] = {}
+
+    def put(self, snapshot: SnapshotId, data: bytes) -> None:
+        """A snapshot that is on disk by now."""
+        self._files[snapshot] = data
+
+    def write_chunk(self, order: ev.WriteSnapshotChunk) -> None:
+        """The next bytes of a download; position 0 begins it anew and drops any other."""
+        if order.position == 0:
+            self._partial.clear()
+        part = self._partial.setdefault(order.snapshot, bytearray())
+        del part[order.position :]
+        part += order.data
+
+    def install(self, snapshot: Snapshot) -> bytes:
+        """The downloaded file, checked; it replaces all others. Raises DataDirectoryRefused."""
+        data = bytes(self._partial.pop(snapshot.id))
+        snapshot_state(data, Path(f"the leader's snapshot {snapshot.id}"))
+        self._files = {snapshot.id: data}
+        return data
+
+    def trim(self, start: Snapshot) -> None:
+        """Older ones are gone from the disk."""
+        self._files = {
+            known: data
+            for known, data in self._files.items()
+            if known.end_offset >= start.end_offset
+        }
+
+    def state(self, snapshot: Snapshot) -> tuple[bytes, LogOffset]:
+        """What the state machine is to load, and the end offset that it stands for."""
+        _, state = snapshot_state(self._files[snapshot.id], Path(f"snapshot {snapshot.id}"))
+        return state, snapshot.end_offset
+
+    def piece(self, order: ev.SendSnapshotChunk, me: NodeId) -> FetchSnapshotResponse | None:
+        """The answer with the bytes asked for; None: trimmed since, the follower asks anew."""
+        data = self._files.get(order.snapshot.id)
+        if data is None:
+            return None
+        return FetchSnapshotResponse(
+            order.request,
+            Error.NONE,
+            order.epoch,
+            me,
+            order.snapshot.id,
+            order.position,
+            len(data),
+            data[order.position : order.position + order.bytes_max],
+        )

@@ -1,0 +1,167 @@
+"""Control processes as their parent would start them, on loopback. No Kafka, no Spark."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+
+from standpipe.adapters.http_client import SECRET_HEADER
+from standpipe.adapters.snapshot_file import read
+from standpipe.local.ports import any_port
+from standpipe.model import LogPage, NodeId, Snapshot
+from standpipe.node import node_config
+from standpipe.node.node_config import NodeConfig
+
+SECRET = "swordfish"
+WAIT_S_MAX = 120.0  # generous: a busy machine is no failure
+NAMES = ("node-1", "node-2", "node-3")
+
+
+def until(what: str, condition: Callable[[], Any]) -> Any:
+    """The condition's first true value; fails with `what` after WAIT_S_MAX."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {WAIT_S_MAX:g} s for {what}")
+
+
+@dataclass
+class ControlCluster:
+    """Control processes by node name."""
+
+    directory: Path
+    bootstrap_servers: str = ""
+    names: Sequence[str] = NAMES
+    voters: Sequence[str] = ()  # default: all
+    configs: dict[str, NodeConfig] = field(default_factory=dict[str, NodeConfig])
+    processes: dict[str, subprocess.Popen[bytes]] = field(
+        default_factory=dict[str, subprocess.Popen[bytes]]
+    )
+
+    def __post_init__(self) -> None:
+        secret = self.directory / "secret"
+        secret.write_text(SECRET)
+        internal = {name: f"127.0.0.1:{any_port()}" for name in self.names}
+        for name in self.names:
+            config = NodeConfig(
+                node_id=NodeId(name),
+                data_dir=str(self.directory / name),
+                bootstrap_servers=self.bootstrap_servers,
+                public="127.0.0.1:1",
+                internal=internal[name],
+                peer="127.0.0.1:2",
+                voters=tuple(NodeId(name) for name in self.voters or self.names),
+                nodes={NodeId(n): address for n, address in internal.items() if n != name},
+                secret_file=str(secret),
+            )
+            node_config.save(self.directory / name / "node.json", config)
+            self.configs[name] = config
+        self.client = httpx2.Client(headers={SECRET_HEADER: SECRET}, timeout=30)
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            with (self.directory / f"{name}.err").open("ab") as err:
+                command = [sys.executable, "-m", "standpipe.node.control_loop", "--node-file"]
+                self.processes[name] = subprocess.Popen(
+                    [*command, str(self.directory / name / "node.json")], stderr=err
+                )
+
+    def kill(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGKILL)
+        self.processes[name].wait()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self.processes[name].send_signal(number)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        self.client.close()
+
+    def describe(self, name: str) -> dict[str, Any] | None:
+        try:
+            return self.client.get(self._url(name, "/describe")).json()
+        except httpx2.TransportError:
+            return None
+
+    def post(self, name: str, path: str, body: object) -> httpx2.Response:
+        return self.client.post(self._url(name, path), content=msgspec.json.encode(body))
+
+    def execute(self, name: str, sql: str, request_id: str) -> httpx2.Response:
+        body = {"ksql": sql, "streamsProperties": {}, "request_id": request_id}
+        return self.post(name, "/execute", body)
+
+    def page(self, name: str, start: int, wait_ms: int = 0) -> LogPage:
+        params = {"from": start, "wait_ms": wait_ms}
+        answer = self.client.get(self._url(name, "/log"), params=params)
+        return msgspec.msgpack.decode(answer.content, type=LogPage)
+
+    def snapshot(self, name: str) -> Snapshot:
+        found = read(self.configs[name].paths.snapshot)
+        assert found is not None
+        return found
+
+    def until_members(self, count: int, *names: str) -> None:
+        for name in names:
+            until(
+                f"{count} members at {name}",
+                lambda name=name: len((self.describe(name) or {"nodes": []})["nodes"]) == count,
+            )
+
+    def quorum(self, name: str) -> dict[str, Any] | None:
+        """What the leader says of the quorum, asked through a node; None: it knows no leader."""
+        try:
+            answer = self.client.get(self._url(name, "/quorum"))
+        except httpx2.TransportError:
+            return None
+        return answer.json() if answer.status_code == 200 else None
+
+    def voters_at(self, name: str) -> list[str]:
+        lines = (self.quorum(name) or {"replicas": []})["replicas"]
+        return sorted(line["node_id"] for line in lines if line["votes"])
+
+    def until_voters(self, *names: str, at: Sequence[str] = ()) -> None:
+        """Wait until exactly these vote, as told by each node of `at` (default: themselves)."""
+        for asked in at or names:
+            until(
+                f"voters {names} at {asked}",
+                lambda asked=asked: self.voters_at(asked) == sorted(names),
+            )
+
+    def leader(self, *names: str) -> str:
+        """The leader that one of these nodes names, once one does."""
+
+        def named() -> str | None:
+            found = [(self.quorum(name) or {}).get("leader") for name in names or self.names]
+            return next((one for one in found if one in (names or self.names)), None)
+
+        return str(until("a leader", named))
+
+    def errors(self, name: str) -> str:
+        return (self.directory / f"{name}.err").read_text()
+
+    def _url(self, name: str, path: str) -> str:
+        return f"http://{self.configs[name].internal}{path}"
+
+
+def running(directory: Path, names: Sequence[str] = NAMES) -> Iterator[ControlCluster]:
+    cluster = ControlCluster(directory, names=names)
+    try:
+        cluster.start(*names)
+        cluster.until_voters(*names)
+        cluster.until_members(len(names), *names)
+        yield cluster
+    finally:
+        cluster.close()
