@@ -135,13 +135,20 @@ class ApplyMachine:
     """One replica of one table partition. See the module's docstring."""
 
     def __init__(
-        self, codec: RowCodec, meta: StoreMeta, *, waiting_bytes_max: int = WAITING_BYTES_MAX
+        self,
+        codec: RowCodec,
+        meta: StoreMeta,
+        *,
+        waiting_bytes_max: int = WAITING_BYTES_MAX,
+        transaction_rows: int = TRANSACTION_ROWS,
+        backlog_records: int = BACKLOG_RECORDS,
     ) -> None:
         self.meta = meta  # what the newest ApplyBatch said, or the store at start
         self.state = next_state(ReplicaState.ABSENT, opened(meta))
         self.log_end = Offset(-1)
         self._codec = codec
         self._waiting_bytes_max = waiting_bytes_max
+        self._transaction_rows, self._backlog_records = transaction_rows, backlog_records
         self._newest: TargetSet | None = None
         self._knows_all_progress = False
         #: targets that are not applied yet, in order
@@ -262,8 +269,8 @@ class ApplyMachine:
                 self._judged = target.end
             self._ready, self._filling = self._ready.followed_by(self._filling), Stage()
             self._ready_up_to = self._targets.popleft()
-        is_far_behind = self.committed_end - self._fetched > BACKLOG_RECORDS
-        if is_far_behind and len(self._ready.puts) < TRANSACTION_ROWS:
+        is_far_behind = self.committed_end - self._fetched > self._backlog_records
+        if is_far_behind and len(self._ready.puts) < self._transaction_rows:
             return []
         ready, last = self._ready, self._ready_up_to
         self._ready, self._ready_up_to = Stage(), None

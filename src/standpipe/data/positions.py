@@ -139,6 +139,12 @@ def must_rebuild(
     return None
 
 
+def must_restart(silent_ms: int, compaction_lag_ms: int) -> bool:
+    """Whether a tailer heard nothing for so long that it has to open its stores and read the topic
+    of progress anew, before any record: compaction may have passed what it knows of."""
+    return silent_ms > compaction_lag_ms // 2
+
+
 # --------------------------------------------------------------------------------------- lags
 
 

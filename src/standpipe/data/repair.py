@@ -175,12 +175,18 @@ class Repairs:
 
 
 def repairs(
-    shadows: Mapping[bytes, Shadow], finder: Finder, *, now_ms: int, compaction_lag_ms: int
+    shadows: Mapping[bytes, Shadow],
+    finder: Finder,
+    *,
+    now_ms: int,
+    compaction_lag_ms: int,
+    testimony: Mapping[bytes, Repair] | None = None,
 ) -> Repairs:
     """`shadows`: as they are now, while no batch is under way and everything was swept.
 
     A key without a committed row becomes a tombstone, but only while compaction cannot yet have
     taken the row. `compaction_lag_ms`: for how long the topic keeps what was superseded.
+    `testimony`: all rows of a replica that shows the newest commit, where one could be asked.
     """
     known: list[Repair] = []
     unknown: list[bytes] = []
@@ -193,6 +199,8 @@ def repairs(
             known.append(Repair(key, row.value, row.headers))
         elif now_ms - shadow.first_ms < compaction_lag_ms:
             known.append(Repair(key, None, ()))
+        elif testimony is not None:
+            known.append(testimony.get(key, Repair(key, None, ())))
         else:
             too_late.append(key)
     return Repairs(tuple(known), tuple(unknown), tuple(too_late))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from standpipe.data.progress import ProgressBook
 from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Offset, Progress
@@ -61,6 +62,35 @@ class Surplus:
 
     commits: tuple[int, ...] = ()
     offsets: tuple[int, ...] = ()
+
+
+class Logs(NamedTuple):
+    """What Spark's two logs in one checkpoint directory say."""
+
+    commits: frozenset[int]
+    #: {batch: what it covers, as `Progress.sources` has it}
+    offsets: Mapping[int, Mapping[str, Mapping[int, int]]]
+
+
+def heir_of(found: Mapping[LeaseEpoch, Logs], newest: Progress | None) -> LeaseEpoch | None:
+    """Which lease epoch's checkpoint to go on from, or None: none of them has the newest batch.
+
+    Each lease epoch has a directory of its own, begun as a copy of its heir's: a zombie goes on
+    writing to Spark's logs, and in a shared directory would choose what our batches cover. So one
+    that has the batch must also say of it what was committed.
+    """
+    if newest is None:
+        return None
+    valid = newest.commit.batch
+    return next(
+        (
+            epoch
+            for epoch, logs in sorted(found.items(), reverse=True)
+            if not is_lost(logs.commits, logs.offsets, valid)
+            and logs.offsets.get(valid) == newest.sources
+        ),
+        None,
+    )
 
 
 def is_lost(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> bool:
