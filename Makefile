@@ -77,7 +77,7 @@ test: setup check ## check, then end to end with real Kafka and real Spark (unde
 
 # ------------------------------------------------------------------------ demo, benches
 
-.PHONY: demo bench sim sim-planted docs
+.PHONY: demo bench sim sim-planted sim-data sim-data-planted docs
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -92,6 +92,12 @@ sim: $(DONE)/standpipe ## the quorum in simulation: make sim FIRST=0 SEEDS=200
 
 sim-planted: $(DONE)/standpipe ## the simulation must find faults that were planted
 	$(PYTHON_IN) -m tests.sim.raft --planted
+
+sim-data: $(DONE)/standpipe ## the data path in simulation: make sim-data FIRST=0 SEEDS=200
+	$(PYTHON_IN) -m tests.sim.data --first $(FIRST) --seeds $(SEEDS)
+
+sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, each within 300 seeds
+	$(PYTHON_IN) -m tests.sim.data --planted --seeds 300
 
 docs: $(DONE)/standpipe ## docs/config.md and docs/errors.md from their registries
 	$(PYTHON_IN) -m standpipe.local.config_doc > docs/config.md

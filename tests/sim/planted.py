@@ -6,11 +6,8 @@ Each plant replaces one method for as long as it is applied; `src` knows nothing
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 from standpipe.control import raft_votes
 from standpipe.control.quorum import LeaderEpoch, LogOffset
@@ -20,15 +17,11 @@ from standpipe.control.raft_leader import Leadership
 from standpipe.control.raft_log import LogView
 from standpipe.control.raft_progress import Followers
 
+from . import runner
 from .disk import SimDisk
 from .node import SimNode
 from .raft import run_seed
-
-Plant = tuple[object, str, Any]
-
-
-def _replace(owner: object, name: str, make: Callable[[Any], Any]) -> Plant:
-    return owner, name, make(getattr(owner, name))
+from .runner import Plant, replacing
 
 
 def ack_before_fsync() -> list[Plant]:
@@ -42,7 +35,7 @@ def ack_before_fsync() -> list[Plant]:
 
         return hasty
 
-    return [_replace(LogView, "wrote", make)]
+    return [replacing(LogView, "wrote", make)]
 
 
 def skip_the_epoch_check() -> list[Plant]:
@@ -55,14 +48,14 @@ def skip_the_epoch_check() -> list[Plant]:
 
         return lax
 
-    return [_replace(Raft, "_on_begin_quorum", make)]
+    return [replacing(Raft, "_on_begin_quorum", make)]
 
 
 def _recovering(change: Callable[[Recovered], Recovered]) -> list[Plant]:
     def make(recover: Any) -> Any:
         return lambda disk: change(recover(disk))
 
-    return [_replace(SimDisk, "recover", make)]
+    return [replacing(SimDisk, "recover", make)]
 
 
 def vote_twice_after_restart() -> list[Plant]:
@@ -102,7 +95,7 @@ def read_confirmed_by_any_fetch() -> list[Plant]:
 
         return lax
 
-    return [_replace(Leadership, "fetch", make)]
+    return [replacing(Leadership, "fetch", make)]
 
 
 def read_before_own_commit() -> list[Plant]:
@@ -137,7 +130,7 @@ def truncate_committed_data() -> list[Plant]:
         return reckless
 
     return [
-        _replace(LogView, "truncate", make),
+        replacing(LogView, "truncate", make),
         (LogView, "truncation_for", lambda log, _: log.start.end_offset),
     ]
 
@@ -152,7 +145,7 @@ def pre_vote_bumps_the_epoch() -> list[Plant]:
 
         return eager
 
-    return [_replace(Raft, "_seek_election", make)]
+    return [replacing(Raft, "_seek_election", make)]
 
 
 def lead_without_a_majority() -> list[Plant]:
@@ -170,7 +163,7 @@ def apply_before_commit() -> list[Plant]:
 
         return hasty
 
-    return [_replace(Raft, "_apply", make)]
+    return [replacing(Raft, "_apply", make)]
 
 
 def forget_the_snapshots_epoch() -> list[Plant]:
@@ -181,7 +174,7 @@ def forget_the_snapshots_epoch() -> list[Plant]:
             log, dataclasses.replace(snapshot, epoch=LeaderEpoch(0))
         )
 
-    return [_replace(LogView, "install", make)]
+    return [replacing(LogView, "install", make)]
 
 
 def reuse_an_old_incarnation() -> list[Plant]:
@@ -220,7 +213,7 @@ def persist_nothing_of_elections() -> list[Plant]:
 
         return careless
 
-    return [_replace(Raft, "handle", make)]
+    return [replacing(Raft, "handle", make)]
 
 
 PLANTS: tuple[Callable[[], list[Plant]], ...] = (
@@ -244,33 +237,5 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
 )
 
 
-@contextmanager
-def planted(plant: Callable[[], list[Plant]]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for owner, name, value in plant():
-            stack.enter_context(patch.object(owner, name, value))
-        yield
-
-
-def catch(plant: Callable[[], list[Plant]], seeds: int, first: int = 0) -> tuple[int | None, str]:
-    """The first seed that catches a bug, and by what; None when none of them does."""
-    with planted(plant):
-        for seed in range(first, first + seeds):
-            failure = run_seed(seed)[1]
-            if failure is not None:
-                return seed, failure.rsplit("failed: ", 1)[1]
-    return None, "not caught"
-
-
-def run_planted(seeds: int, first: int) -> int:
-    """Print the table; the number of bugs that got through."""
-    escaped = 0
-    for plant in PLANTS:
-        began = time.monotonic()
-        seed, by = catch(plant, seeds, first)
-        escaped += seed is None
-        tried = seeds if seed is None else seed - first + 1
-        took = time.monotonic() - began
-        print(f"{plant.__name__:36} {tried:4} seeds {took:6.1f} s  {by[:110]}", flush=True)
-    print(f"{len(PLANTS) - escaped} passed, {escaped} failed")
-    return escaped
+def catch(plant: Callable[[], list[Plant]], seeds: int) -> tuple[int | None, str]:
+    return runner.catch(plant, run_seed, range(seeds))

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-import traceback
-from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 
+from . import runner
 from .world import World
 
 #: over many seeds, each of these must have happened, or the run has tested less than it claims
@@ -44,57 +41,10 @@ EXPECTED = (
     "reads answered",
     "writes acknowledged",
 )
-EXPECTED_FROM_SEEDS = 50
 
 
-def run_seed(seed: int) -> tuple[int, str | None, Counter[str], int, int]:
-    """(seed, failure with history or None, counts, simulated ms, events)."""
-    world = World(seed)
-    failure = None
-    try:
-        world.run()
-    except Exception as error:  # whatever it is, it is this seed's failure
-        where = "".join(traceback.format_exception(error)[-4:])
-        failure = f"{world.history()}\n{where}seed {seed} failed: {error!r}"
-    return seed, failure, world.counts, world.scheduler.now_us // 1000, world.scheduler.events
-
-
-def run_seeds(first: int, seeds: int, processes: int) -> int:
-    """Run, print totals; the number of failures."""
-    began = time.monotonic()
-    total: Counter[str] = Counter()
-    failed: list[int] = []
-    simulated_ms = events = 0
-    with ProcessPoolExecutor(processes) as pool:
-        for seed, failure, counts, ms, count in pool.map(
-            run_seed, range(first, first + seeds), chunksize=4
-        ):
-            total += counts
-            simulated_ms += ms
-            events += count
-            if (seed - first) % 50 == 49:
-                print(f"  {seed - first + 1} of {seeds}, {len(failed)} failed", file=sys.stderr)
-            if failure is not None:
-                failed.append(seed)
-                print(failure, flush=True)
-    for name, count in sorted(total.items()):
-        print(f"{count:>12,} {name}")
-    print(
-        f"{seeds} seeds from {first}, {simulated_ms / 3_600_000:.2f} simulated hours, "
-        f"{events:,} events, {time.monotonic() - began:.0f} s"
-    )
-    missing = [name for name in EXPECTED if total[name] == 0]
-    if missing and seeds >= EXPECTED_FROM_SEEDS:
-        print(f"FAILED: never happened: {', '.join(missing)}")
-        failed.append(-1)
-    if not total["writes acknowledged"] or not total["reads answered"]:
-        print("FAILED: nothing was done")
-        failed.append(-1)
-    if failed:
-        print(f"failed seeds: {failed}")
-    failures = len(failed)
-    print(f"{max(seeds - failures, 0)} passed, {failures} failed")
-    return failures
+def run_seed(seed: int) -> runner.Outcome:
+    return runner.outcome_of(World(seed), seed)
 
 
 def main() -> None:
@@ -104,11 +54,12 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--planted", action="store_true", help="planted bugs instead of seeds")
     args = parser.parse_args()
+    seeds = range(args.first, args.first + args.seeds)
     if args.planted:
-        from .planted import run_planted
+        from .planted import PLANTS
 
-        sys.exit(run_planted(args.seeds, args.first) > 0)
-    sys.exit(run_seeds(args.first, args.seeds, args.processes) > 0)
+        sys.exit(runner.run_planted(PLANTS, run_seed, seeds) > 0)
+    sys.exit(runner.run_seeds(run_seed, seeds, args.processes, EXPECTED) > 0)
 
 
 if __name__ == "__main__":

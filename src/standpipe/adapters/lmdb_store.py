@@ -34,6 +34,7 @@ import lmdb
 import msgspec
 import structlog
 
+from standpipe.data.digest import digest_after, rows_digest
 from standpipe.data.positions import STORE_FORMAT, StoreIdentity, StoreMeta
 from standpipe.errors import DataDirectoryRefused, NotReady
 
@@ -80,6 +81,11 @@ def _open(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:
     )
 
 
+def _as_they_are(cursor: lmdb.Cursor, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """Rows of those keys that are there. One call for all: a transaction may have 100,000."""
+    return cast("list[tuple[bytes, bytes]]", cursor.getmulti(keys)) if keys else []
+
+
 class StoreFailure(Exception):
     """LMDB could not do what it was asked. `is_damaged`: it never will, the store is torn;
     otherwise (a full disk) the store is as before and can be opened again."""
@@ -102,6 +108,8 @@ class StoreWriter:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         _refuse_strangers(path)
         self._clean_marker = path / _CLEAN
+        #: of all rows as of the newest transaction; None: not known yet
+        self.digest: int | None = None
         #: the writer before this one closed in order, and everything reached the disk
         self.was_closed_cleanly = self._clean_marker.exists()
         try:
@@ -150,9 +158,10 @@ class StoreWriter:
             return transaction.stat(self._rows)["entries"]
 
     def apply(
-        self, puts: Sequence[tuple[bytes, bytes]], deletes: Iterable[bytes], meta: StoreMeta
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], meta: StoreMeta
     ) -> None:
         """One transaction: all of it is visible afterwards, or nothing is. Keys occur once.
+        The digest is the store's own affair: whatever `meta` says of it is not used.
 
         Raises StoreFailure when the disk is full or broken.
         """
@@ -167,14 +176,30 @@ class StoreWriter:
                 return
 
     def _transact(
-        self, puts: Sequence[tuple[bytes, bytes]], deletes: Iterable[bytes], meta: StoreMeta
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], meta: StoreMeta
     ) -> None:
         with self._environment.begin(write=True, db=self._rows) as transaction:
+            cursor = transaction.cursor()
+            before = self._digest_in(transaction)
+            replaced = _as_they_are(cursor, [key for key, _ in puts])
+            deleted = _as_they_are(cursor, deletes)
+            digest = digest_after(before, replaced, deleted, puts)
             for key in deletes:
                 transaction.delete(key)
             if puts:
-                transaction.cursor().putmulti(puts)
-            transaction.put(_META_KEY, _meta_encoder.encode(meta), db=self._meta)
+                cursor.putmulti(puts)
+            stamped = msgspec.structs.replace(meta, digest=digest)
+            transaction.put(_META_KEY, _meta_encoder.encode(stamped), db=self._meta)
+        self.digest = digest
+
+    def _digest_in(self, transaction: lmdb.Transaction) -> int:
+        """Of what the transaction finds. A store that was made before digests is read through."""
+        if self.digest is None:
+            data = transaction.get(_META_KEY, db=self._meta)
+            self.digest = None if data is None else _decode_meta(bytes(data), self.path).digest
+        if self.digest is None:
+            self.digest = rows_digest(cast("Iterable[tuple[bytes, bytes]]", transaction.cursor()))
+        return self.digest
 
     def _grow(self) -> None:
         """The aborted transaction is gone, and this process has no other: the map may move."""

@@ -8,9 +8,16 @@ event; `ApplyBatch` as one transaction, and where that fails a new machine from 
 
 What it holds (DESIGN section 3, "The commit protocol"): a range that ends at a target shows only
 records that carry exactly the target's commit, all others in it are *foreign*; nothing beyond the
-newest target is ever applied; a batch is applied whole or not at all. A gap in the offsets of a
-range means that compaction took records which a later batch superseded: from there up to the
-newest target of that moment the rows are no batch's rows, and carry no label.
+newest target is ever applied; a batch is applied whole or not at all.
+
+A gap in the offsets of a range means that compaction took records which later ones superseded:
+from there up to the newest target of that moment the rows are no batch's rows, and carry no label.
+And what superseded them may be *foreign*: until all foreign records that were in the log by then
+are repaired, a committed row may be missing, and the rows are not whole either.
+
+Where the topic of progress begins with a target (those before were tombstoned), records below
+`clean_through` count in their order, whoever wrote them (`data/repair.py`). In between a foreign
+record may show, so a replica that goes that way does not answer until it is whole again.
 
 Not here: Kafka, LMDB, clocks; which progress records are valid (`data/progress.py`).
 """
@@ -27,7 +34,7 @@ import msgspec
 
 from standpipe.data.positions import ReplicaEvent, StoreMeta, next_state, opened
 from standpipe.data.progress import TargetSet
-from standpipe.data.records import commit_header
+from standpipe.data.records import HEADER_COMMIT, commit_header
 from standpipe.data.stage import Fetched, RowCodec, Stage, bytes_of, offset_of, stage_records
 from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 
@@ -128,25 +135,36 @@ class ApplyMachine:
     """One replica of one table partition. See the module's docstring."""
 
     def __init__(
-        self, codec: RowCodec, meta: StoreMeta, *, waiting_bytes_max: int = WAITING_BYTES_MAX
+        self,
+        codec: RowCodec,
+        meta: StoreMeta,
+        *,
+        waiting_bytes_max: int = WAITING_BYTES_MAX,
+        transaction_rows: int = TRANSACTION_ROWS,
+        backlog_records: int = BACKLOG_RECORDS,
     ) -> None:
         self.meta = meta  # what the newest ApplyBatch said, or the store at start
         self.state = next_state(ReplicaState.ABSENT, opened(meta))
         self.log_end = Offset(-1)
         self._codec = codec
         self._waiting_bytes_max = waiting_bytes_max
+        self._transaction_rows, self._backlog_records = transaction_rows, backlog_records
         self._newest: TargetSet | None = None
         self._knows_all_progress = False
         #: targets that are not applied yet, in order
         self._targets: deque[TargetSet] = deque()
-        #: end of the oldest target of the topic, if this replica began before it: see _clean_below
-        self._oldest_end = Offset(-1)
         #: fetched and not judged: their target is not known yet
         self._waiting: deque[Sequence[Fetched]] = deque()
         self._waiting_bytes = 0
         self._fetched = meta.position  # everything below was fetched or does not exist
         self._judged = meta.position  # everything below is in a stage, applied, or was left out
         self._whole_at = meta.whole_at
+        #: end of the log when a gap was met: what lies below may be why; 0: no gap was met
+        self._suspect_end = Offset(0)
+        #: {key: offset} of keys that were last written by a foreign record, since there was a gap
+        self._shadowed: dict[bytes | None, int] = {}
+        self._goes_by_order = False  # rows of foreign records may be in the store
+        self._applied: TargetSet | None = None
         #: whole batches that are gathered for one transaction, and the last of their targets
         self._ready = Stage()
         self._ready_up_to: TargetSet | None = None
@@ -218,14 +236,15 @@ class ApplyMachine:
 
     def _set_target(self, target: TargetSet) -> None:
         """Targets come in order, and again from the beginning when the topic is read anew."""
-        if self._newest is not None and target.rank <= self._newest.rank:
+        newest = self._newest
+        if newest is not None and target.rank <= newest.rank:
+            if target.rank == newest.rank and target.clean_through > newest.clean_through:
+                self._newest = target  # of a repair elsewhere: what it calls clean may go
             return
-        is_oldest, self._newest = self._newest is None, target
+        self._newest = target
         shown = (self.meta.position, self.meta.lease_epoch, self.meta.batch)
         if target.rank > shown:
             self._targets.append(target)
-            if is_oldest:
-                self._oldest_end = target.end
 
     def _lost(self, event: Event) -> str:
         position = self.meta.position
@@ -250,11 +269,14 @@ class ApplyMachine:
                 self._judged = target.end
             self._ready, self._filling = self._ready.followed_by(self._filling), Stage()
             self._ready_up_to = self._targets.popleft()
-        is_far_behind = self.committed_end - self._fetched > BACKLOG_RECORDS
-        if is_far_behind and len(self._ready.puts) < TRANSACTION_ROWS:
+        is_far_behind = self.committed_end - self._fetched > self._backlog_records
+        if is_far_behind and len(self._ready.puts) < self._transaction_rows:
             return []
         ready, last = self._ready, self._ready_up_to
         self._ready, self._ready_up_to = Stage(), None
+        if last is None and self._applied is not None and self.meta.batch == NO_BATCH:
+            # nothing new, but by now it may be known that nothing is missing
+            last = self._applied if self._is_whole(self._applied.end) else None
         if last is None:
             self._note_end()
             return []
@@ -278,36 +300,59 @@ class ApplyMachine:
         if clean_below > records[0][0]:
             cut = bisect_left(records, clean_below, key=offset_of)
             clean, strict = records[:cut], records[cut:]
-        if clean:
-            self._note_gap()  # in order, right at the end, but no single batch
-            stage_records(clean, self._filling, self._codec, None)
-        stage_records(strict, self._filling, self._codec, commit_header(target.commit))
         end = records[-1][0] + 1
-        if end - self._judged != len(records):
+        if clean or end - self._judged != len(records):
             self._note_gap()
+        if clean:  # in order, right at the end, but no single batch
+            self._goes_by_order = True
+            stage_records(clean, self._filling, self._codec, None)
+        foreign, wanted = self._filling.foreign, commit_header(target.commit)
+        stage_records(strict, self._filling, self._codec, wanted)
+        if self._suspect_end and (self._shadowed or self._filling.foreign > foreign):
+            self._note_shadows(strict, wanted)
         self._judged = Offset(end)
+
+    def _note_shadows(self, records: Sequence[Fetched], wanted: bytes) -> None:
+        mark = (HEADER_COMMIT, wanted)
+        for offset, key, _, headers in records:
+            if mark in (headers or ()):
+                self._shadowed.pop(key, None)
+            else:
+                self._shadowed.setdefault(key, offset)
 
     def _clean_below(self, target: TargetSet) -> Offset:
         """Offset below which any record counts, because the progress records were tombstoned.
 
-        That is only so below the oldest target that is left, for a replica that starts before it.
+        That is only so below the first target that is left in the topic.
         """
-        if self._newest is None or target.end != self._oldest_end:
+        if self._newest is None or target.start >= 0:
             return Offset(0)
         return self._newest.clean_through
 
     def _note_gap(self) -> None:
         self._whole_at = max(self._whole_at, self.committed_end)
+        self._suspect_end = max(self._suspect_end, self.log_end)
+
+    def _is_whole(self, end: Offset) -> bool:
+        """Whether rows that were applied up to `end` are those of a batch, nothing missing."""
+        if end < self._whole_at or any(at < self._suspect_end for at in self._shadowed.values()):
+            return False
+        if end >= self._suspect_end:
+            return True
+        # the rest that was in the log then is either committed later, or foreign: not applied here
+        next_one = self._waiting[0][0][0] if self._waiting else self._fetched
+        return self._judged <= end and next_one >= self._suspect_end
 
     # --------------------------------------------------------------------------- ordering
 
     def _order(self, ready: Stage, last: TargetSet) -> list[Order]:
         """Move on to `last`, whose rows and those of all before it are in `ready`."""
-        is_whole = last.end >= self._whole_at
+        is_whole, self._applied = self._is_whole(last.end), last
+        torn_until = Offset(last.end + 1)  # until it is whole, and that may be no offset's matter
         self.meta = msgspec.structs.replace(
             self.meta,
             position=last.end,
-            whole_at=self._whole_at,
+            whole_at=self._whole_at if is_whole else max(self._whole_at, torn_until),
             batch=last.commit.batch if is_whole else NO_BATCH,
             lease_epoch=last.commit.lease_epoch,
             source_instant_ms=last.source_instant_ms,
@@ -316,8 +361,9 @@ class ApplyMachine:
             mismatched_records=self.meta.mismatched_records + ready.mismatched,
             unreadable_records=self.meta.unreadable_records + ready.unreadable,
         )
-        event = ReplicaEvent.BATCH_APPLIED if is_whole else ReplicaEvent.GAP_APPLIED
-        self.state = next_state(self.state, event)
+        self._goes_by_order = self._goes_by_order and not is_whole
+        gap = ReplicaEvent.ORDER_APPLIED if self._goes_by_order else ReplicaEvent.GAP_APPLIED
+        self.state = next_state(self.state, ReplicaEvent.BATCH_APPLIED if is_whole else gap)
         self._note_end()
         orders: list[Order] = [ApplyBatch([*ready.puts.items()], [*ready.deletes], self.meta)]
         if ready.foreign or ready.mismatched or ready.unreadable:

@@ -52,7 +52,7 @@ class StoreMeta(Record, frozen=True, kw_only=True):
     foreign_records: int = 0
     mismatched_records: int = 0  # committed, but in the partition of another key
     unreadable_records: int = 0  # committed, but key or value cannot be read
-    digest: bytes = b""  # room for the digest of (key, value)
+    digest: int | None = None  # of all rows (data/digest.py); None: of a store made before it
 
 
 # ------------------------------------------------------------------------------------- states
@@ -65,6 +65,7 @@ class ReplicaEvent(Enum):
     OPENED_WHOLE = auto()
     OPENED_TORN = auto()  # stopped between two batches of a compacted range
     GAP_APPLIED = auto()  # rows of a compacted range: no batch is whole until its end
+    ORDER_APPLIED = auto()  # as GAP_APPLIED, and a foreign record may be among the rows
     BATCH_APPLIED = auto()  # whole, and more is committed
     END_REACHED = auto()  # whole, and nothing more is committed
     DATA_LOST = auto()
@@ -80,12 +81,15 @@ NEXT: Final = {
     (_S.ABSENT, _E.OPENED_TORN): _S.BOOTSTRAP,  # who knows for how long it was torn
     (_S.ABSENT, _E.OPENED_WHOLE): _S.CATCHING_UP,
     (_S.BOOTSTRAP, _E.GAP_APPLIED): _S.BOOTSTRAP,
+    (_S.BOOTSTRAP, _E.ORDER_APPLIED): _S.BOOTSTRAP,
     (_S.BOOTSTRAP, _E.BATCH_APPLIED): _S.CATCHING_UP,
     (_S.BOOTSTRAP, _E.END_REACHED): _S.RUNNING,
     (_S.CATCHING_UP, _E.GAP_APPLIED): _S.CATCHING_UP,  # answers without a batch label
+    (_S.CATCHING_UP, _E.ORDER_APPLIED): _S.BOOTSTRAP,
     (_S.CATCHING_UP, _E.BATCH_APPLIED): _S.CATCHING_UP,
     (_S.CATCHING_UP, _E.END_REACHED): _S.RUNNING,
     (_S.RUNNING, _E.GAP_APPLIED): _S.CATCHING_UP,
+    (_S.RUNNING, _E.ORDER_APPLIED): _S.BOOTSTRAP,
     (_S.RUNNING, _E.BATCH_APPLIED): _S.RUNNING,  # its lag says how far it is behind (KIP-535)
     (_S.RUNNING, _E.END_REACHED): _S.RUNNING,
     (_S.DATA_LOSS, _E.REBUILT): _S.BOOTSTRAP,
@@ -128,9 +132,17 @@ def must_rebuild(
     """
     if meta.boot_id not in ("", boot_id) and not closed_cleanly:
         return "the machine went down while it was open, and writes are not synced"
+    if meta.whole_at > meta.position:
+        return "it was stopped while it was being made, and what was suspect then is forgotten"
     if meta.last_applied_ms and now_ms - meta.last_applied_ms > tombstones_ms:
         return "it is older than the tombstones of its topic"
     return None
+
+
+def must_restart(silent_ms: int, compaction_lag_ms: int) -> bool:
+    """Whether a tailer heard nothing for so long that it has to open its stores and read the topic
+    of progress anew, before any record: compaction may have passed what it knows of."""
+    return silent_ms > compaction_lag_ms // 2
 
 
 # --------------------------------------------------------------------------------------- lags

@@ -6,12 +6,18 @@ newer lease epoch came before it. A valid record makes a *target* for each parti
 the range from the target before it up to its own end offset, of which only records that carry
 exactly its commit are visible.
 
+Order is only a judge as long as compaction cannot change it. So each record has a key of its own
+(query and commit) and leaves the topic only by a tombstone, which `removable` decides from the
+topic alone: whoever believes itself the lease holder may write those tombstones and do no harm.
+
 Not here: applying (`data/apply.py`); reading Kafka (`adapters/kafka.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from typing import Final
 
 import msgspec
 
@@ -30,6 +36,8 @@ class TargetSet(Record, frozen=True, kw_only=True):
 
     commit: Commit
     end: Offset
+    #: end of the target before; -1: the topic begins with this one, those before were tombstoned
+    start: Offset = Offset(-1)
     #: below it offset order alone gives the right rows (every foreign record is repaired)
     clean_through: Offset = Offset(0)
     watermark_ms: int = 0
@@ -51,17 +59,30 @@ class ValidTarget(Record, frozen=True, kw_only=True):
     target: TargetSet
 
 
-def fence(query_id: str, lease_epoch: LeaseEpoch) -> Progress:
+def progress_topic(service_id: str) -> str:
+    """Name of the topic that commits batches."""
+    return f"{service_id}_progress"
+
+
+def processing_log_topic(service_id: str) -> str:
+    """Name of the topic for samples of bad records."""
+    return f"{service_id}ksql_processing_log"
+
+
+def fence(query_id: str, lease_epoch: LeaseEpoch, *, nonce: int, now_ms: int = 0) -> Progress:
     """What a pipeline appends before its first batch of a query: older writers end here."""
-    commit = Commit(lease_epoch=lease_epoch, batch=NO_BATCH, attempt=0)
-    return Progress(query_id=query_id, commit=commit)
+    commit = Commit(lease_epoch=lease_epoch, batch=NO_BATCH, attempt=nonce)
+    return Progress(query_id=query_id, commit=commit, committed_at_ms=now_ms)
 
 
 def progress_key(progress: Progress) -> bytes:
-    """Key of a record: ``["<query>", <batch>]``, of a fence ``["<query>", -<lease epoch>]``."""
+    """Key of a record: ``["<query>", <lease epoch>, <batch>, <attempt>]``; a fence's batch is -1.
+
+    No two records share a key. If a second fence of an epoch took the place of the first, what a
+    zombie wrote between the two would become valid for whoever reads the topic after compaction.
+    """
     commit = progress.commit
-    number = -commit.lease_epoch if is_fence(progress) else commit.batch
-    return _encode([progress.query_id, number])
+    return _encode([progress.query_id, commit.lease_epoch, commit.batch, commit.attempt])
 
 
 def is_fence(progress: Progress) -> bool:
@@ -110,10 +131,12 @@ class ProgressBook:
         return [self._set(progress, partition) for partition in sorted(known)]
 
     def _set(self, progress: Progress, partition: int) -> ValidTarget:
-        before = max(0, self.committed_end(progress.query_id, partition))
+        known = self.committed_end(progress.query_id, partition)
+        before = max(0, known)
         end = progress.sinks.get(partition, before)
         target = TargetSet(
             commit=progress.commit,
+            start=known,
             end=Offset(max(before, end)),
             clean_through=Offset(progress.clean_through.get(partition, 0)),
             watermark_ms=progress.watermark_ms,
@@ -165,3 +188,40 @@ class ProgressBook:
         if keep:
             self._pruned[query_id, partition] = targets[keep - 1].end
             del targets[:keep]
+
+
+#: progress records younger than this stay: who comes back soon finds every label
+KEEP_MS: Final = 3_600_000
+
+
+def removable(
+    records: Iterable[Progress], query_id: str, now_ms: int, keep_ms: int = KEEP_MS
+) -> list[Progress]:
+    """Records of one query that may be tombstoned, in the order in which it has to be done.
+
+    `records`: the topic from its beginning, in order. Void ones go; valid ones go when every range
+    up to their ends is clean and the newest one, which says so, stays; fences before the last one
+    go at the end, for they are what makes the void ones void.
+    """
+    book = ProgressBook()
+    valid: list[Progress] = []
+    void: list[Progress] = []
+    fences: list[Progress] = []
+    for record in records:
+        if record.query_id != query_id:
+            continue
+        is_void = record.commit.lease_epoch < book.lease_epoch(query_id)
+        book.take(record)
+        (void if is_void else fences if is_fence(record) else valid).append(record)
+    newest = book.newest(query_id)
+    if newest is None:
+        return []
+    done = takewhile(
+        lambda old: (
+            old is not newest
+            and old.committed_at_ms < now_ms - keep_ms
+            and all(end <= newest.clean_through.get(p, 0) for p, end in old.sinks.items())
+        ),
+        valid,
+    )
+    return [*void, *done, *fences[:-1]]

@@ -56,6 +56,7 @@ from standpipe.data.apply import (
 )
 from standpipe.data.holdings import Holding, holdings
 from standpipe.data.positions import StoreIdentity, StoreMeta, blank_status, must_rebuild
+from standpipe.data.progress import progress_topic
 from standpipe.data.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
 from standpipe.model import Offset, ReplicaState
@@ -201,7 +202,7 @@ class Tailer:
     def __init__(self, node: NodeConfig, clock: Clock) -> None:
         self._paths, self._clock = node.paths, clock
         self._snapshots = SnapshotReader(node.paths.snapshot)
-        self._progress = ProgressFollower(node.bootstrap_servers, f"{node.service_id}_progress")
+        self._progress = ProgressFollower(node.bootstrap_servers, progress_topic(node.service_id))
         self._tables = PartitionReader(node.bootstrap_servers)
         map_bytes = node.settings()[config.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)

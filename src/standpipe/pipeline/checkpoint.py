@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
+from standpipe.data.takeover import Surplus, is_lost, surplus
 from standpipe.model import BatchId, Record, SparkPlan
 from standpipe.pipeline.failures import QueryFailed
 
@@ -49,14 +50,6 @@ class BatchOffsets:
     watermark_ms: int
     #: when Spark chose these offsets (Unix ms, driver's clock)
     started_ms: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Surplus:
-    """Batches whose entries are to be removed from the two logs, so that Spark runs them again."""
-
-    commits: tuple[int, ...]
-    offsets: tuple[int, ...]
 
 
 def plan_digest(plan: SparkPlan) -> str:
@@ -109,18 +102,6 @@ def records_between(
     )
 
 
-def surplus(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> Surplus:
-    """What must go so that Spark goes on after `valid`, the newest batch that readers may see.
-
-    offsets/valid+1 stays: a replay covers the same events. Later ones must go, because Spark
-    begins with the newest offsets it finds and would skip what lies between.
-    """
-    return Surplus(
-        commits=tuple(sorted(batch for batch in commits if batch > valid)),
-        offsets=tuple(sorted(batch for batch in offsets if batch > valid + 1)),
-    )
-
-
 class Checkpoint:
     """The checkpoint directory of one query."""
 
@@ -162,8 +143,8 @@ class Checkpoint:
         was lost or is an old copy, and Spark would count events twice or begin anew in silence.
         """
         commits, offsets = self._batches("commits"), self._batches("offsets")
-        newest = max(commits, default=-1)
-        if newest < valid and not (newest == valid - 1 and valid in offsets):
+        if is_lost(commits, offsets, valid):
+            newest = max(commits, default=-1)
             raise QueryFailed(
                 "CHECKPOINT_LOST",
                 f"readers have seen batch {valid}, but the checkpoint {self.directory} ends at "

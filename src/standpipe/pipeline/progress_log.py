@@ -7,16 +7,17 @@ docs/INTERFACES.md, "Kafka topics".
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import confluent_kafka
 import confluent_kafka.admin
-import msgspec
 
+from standpipe.data import progress as records
 from standpipe.errors import KafkaUnavailable
-from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress
+from standpipe.model import LeaseEpoch, Progress
 
 WRITE_S_MAX = 30.0
 REQUEST_S_MAX = 10.0
@@ -26,43 +27,12 @@ _kafka: Any = confluent_kafka
 _admin: Any = confluent_kafka.admin
 
 
-def progress_topic(service_id: str) -> str:
-    """Name of the topic that commits batches."""
-    return f"{service_id}_progress"
-
-
-def processing_log_topic(service_id: str) -> str:
-    """Name of the topic for samples of bad records."""
-    return f"{service_id}ksql_processing_log"
-
-
-def key_of(progress: Progress) -> bytes:
-    """Key of a progress record: [query, batch], or [query, -epoch] of a fence."""
-    commit = progress.commit
-    number = -commit.lease_epoch if commit.batch == NO_BATCH else commit.batch
-    return msgspec.json.encode([progress.query_id, number])
-
-
-def newest_valid(records: Iterable[Progress], query_id: str) -> BatchId:
-    """The newest batch of a query that readers may see; NO_BATCH: none.
-
-    `records` in the order of the topic. A record of an older lease epoch than one before it is
-    void: its writer had been fenced (INTERFACES: "Order in the progress topic is the judge").
-    """
-    floor, newest = LeaseEpoch(0), NO_BATCH
-    for record in records:
-        if record.query_id == query_id and record.commit.lease_epoch >= floor:
-            floor = record.commit.lease_epoch
-            newest = max(newest, record.commit.batch)
-    return newest
-
-
 class ProgressLog:
     """Client of the two topics, and of the ends of table topics."""
 
     def __init__(self, bootstrap_servers: str, service_id: str) -> None:
-        self.topic = progress_topic(service_id)
-        self._processing_log = processing_log_topic(service_id)
+        self.topic = records.progress_topic(service_id)
+        self._processing_log = records.processing_log_topic(service_id)
         self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 3}
         self._producer: Any = _kafka.Producer(
             {**self._common, "acks": "all", "enable.idempotence": True, "linger.ms": 0}
@@ -93,15 +63,13 @@ class ProgressLog:
         Raises KafkaUnavailable; then nobody knows whether it was written, and the batch is
         replayed under another attempt.
         """
-        value = msgspec.json.encode(progress)
-        (offset,) = self._write(self.topic, [(key_of(progress), value)])
+        (offset,) = self._write(self.topic, [records.serialise(progress)])
         return offset
 
     def fence(self, query_id: str, lease_epoch: LeaseEpoch) -> int:
         """Take a query over: from the returned offset on, records of older epochs are void."""
-        commit = Commit(lease_epoch=lease_epoch, batch=NO_BATCH, attempt=0)
-        now_ms = time.time_ns() // 1_000_000
-        return self.append(Progress(query_id=query_id, commit=commit, committed_at_ms=now_ms))
+        now_ms, nonce = time.time_ns() // 1_000_000, secrets.randbits(64)
+        return self.append(records.fence(query_id, lease_epoch, nonce=nonce, now_ms=now_ms))
 
     def report(self, samples: Sequence[bytes]) -> None:
         """Append JSON records to the processing log. Raises KafkaUnavailable."""
@@ -121,7 +89,7 @@ class ProgressLog:
                     if message.error() is not None:
                         raise KafkaUnavailable(f"Kafka: {message.error()}")
                     if message.value() is not None:
-                        yield msgspec.json.decode(message.value(), type=Progress)
+                        yield records.parse(message.value())
                     if message.offset() >= fence_offset:
                         return
                     deadline = time.monotonic() + WRITE_S_MAX

@@ -17,12 +17,13 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from standpipe.data.takeover import standing
 from standpipe.model import LeaseEpoch, SparkInput
 from standpipe.pipeline import bad_records
 from standpipe.pipeline.batch import BatchCounts, CommitBatch
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
-from standpipe.pipeline.failures import NotYet, QueryFailed
-from standpipe.pipeline.progress_log import ProgressLog, newest_valid
+from standpipe.pipeline.failures import Fenced, NotYet, QueryFailed
+from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.pipeline.sink import records_of
 from standpipe.pipeline.source import KafkaReads, metrics_name, open_view
@@ -92,8 +93,11 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         )
     )
     fence = around.log.fence(query.query_id, around.lease_epoch)
-    valid = newest_valid(around.log.records_until(fence), query.query_id)
-    taken_back = checkpoint.take_back(valid)
+    records = around.log.records_until(fence)
+    stand = standing(records, query.query_id, around.lease_epoch)
+    if stand.fenced_by is not None:
+        raise Fenced(f"query {query.query_id} was taken over under lease epoch {stand.fenced_by}")
+    taken_back = checkpoint.take_back(stand.valid)
     if taken_back.commits or taken_back.offsets:
         _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
     session = around.spark.newSession()

@@ -80,7 +80,7 @@ class World:
         """A new driver: its fence, perhaps the last batch once more, and a zombie's late record."""
         zombie = commit(self.lease_epoch, self.batch, 5)
         self.lease_epoch += 1
-        self.progress.append(fence("Q", LeaseEpoch(self.lease_epoch)))
+        self.progress.append(fence("Q", LeaseEpoch(self.lease_epoch), nonce=len(self.progress)))
         if self.with_foreign and self.random.random() < 0.5:
             self.write(zombie, visible=False)
             self.append_progress(zombie, valid=False)

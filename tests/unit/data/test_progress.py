@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
-from standpipe.data.progress import ProgressBook, fence, is_fence, parse, progress_key, serialise
+from standpipe.data.progress import (
+    ProgressBook,
+    fence,
+    is_fence,
+    parse,
+    progress_key,
+    removable,
+    serialise,
+)
 from standpipe.model import NO_BATCH, LeaseEpoch, Offset, Progress
 
 from .rows import commit
@@ -28,14 +37,15 @@ def test_records_survive_the_wire() -> None:
         committed_at_ms=3,
     )
     key, value = serialise(record)
-    assert key == b'["a\\"b",4]'
+    assert key == b'["a\\"b",3,4,18446744073709551615]'
     assert parse(value) == record
 
 
 def test_a_fence_has_a_key_of_its_own() -> None:
-    record = fence("Q", LeaseEpoch(3))
+    record = fence("Q", LeaseEpoch(3), nonce=1)
     assert is_fence(record)
-    assert progress_key(record) == b'["Q",-3]'
+    assert progress_key(record) == b'["Q",3,-1,1]'
+    assert progress_key(record) != progress_key(fence("Q", LeaseEpoch(3), nonce=2)), "see the code"
     assert parse(serialise(record)[1]).sinks == {}
 
 
@@ -53,11 +63,11 @@ def test_what_is_no_progress_record_is_refused(value: bytes) -> None:
         ([progress(1, 0, {0: 5}), progress(1, 1, {})], [5, 5], [0, 1], "a sink that is not named"),
         ([progress(1, 0, {0: 9}), progress(1, 1, {0: 5})], [9, 9], [0, 1], "never back"),
         ([progress(2, 0, {0: 5}), progress(1, 1, {0: 9})], [5], [0], "older epoch: ignored"),
-        ([progress(1, 0, {0: 5}), fence("Q", LeaseEpoch(2)), progress(1, 1, {0: 9})], [5], [0],
-         "a fence ends older writers"),
+        ([progress(1, 0, {0: 5}), fence("Q", LeaseEpoch(2), nonce=1), progress(1, 1, {0: 9})],
+         [5], [0], "a fence ends older writers"),
         ([progress(1, 0, {0: 5}), progress(2, 0, {0: 9})], [5, 9], [0, 0], "a replay by a newer"),
         ([progress(1, 0, {0: 5}), progress(1, 0, {0: 9}, 8)], [5, 9], [0, 0], "a retry"),
-        ([fence("Q", LeaseEpoch(2))], [], [], "a fence commits nothing"),
+        ([fence("Q", LeaseEpoch(2), nonce=1)], [], [], "a fence commits nothing"),
     ],
 )  # fmt: skip
 def test_targets(records: list[Progress], ends: list[int], batches: list[int], why: str) -> None:
@@ -126,3 +136,43 @@ def test_pruning(applied: list[int], left: list[int], covered: int, why: str) ->
     assert book.covers("Q", 0, Offset(covered)), why
     assert covered == 0 or not book.covers("Q", 0, Offset(covered - 1)), why
     book.prune("unknown", 0)
+
+
+def at(record: Progress, *, clean: int = 0, ms: int = 0) -> Progress:
+    return structs.replace(record, clean_through={0: clean}, committed_at_ms=ms)
+
+
+WALL_1, WALL_2, WALL_2B = (fence("Q", LeaseEpoch(e), nonce=n) for e, n in ((1, 1), (2, 2), (2, 3)))
+ONE, TWO, THREE = progress(1, 0, {0: 5}), progress(1, 1, {0: 9}), progress(2, 2, {0: 12})
+
+
+@pytest.mark.parametrize(
+    ("records", "gone", "why"),
+    [
+        ([], [], "nothing is there"),
+        ([WALL_1, ONE], [], "the newest stays"),
+        ([ONE, TWO, at(THREE, clean=9)], [ONE, TWO], "all that is wholly clean"),
+        ([ONE, TWO, at(THREE, clean=8)], [ONE], "9 is beyond what is clean"),
+        ([at(ONE, clean=9), TWO], [], "an older claim does not count: it may be a zombie's"),
+        ([ONE, at(TWO, ms=90), at(THREE, clean=9)], [ONE], "young ones stay for those that return"),
+        ([WALL_2, ONE, THREE], [ONE], "void ones go"),
+        ([WALL_1, ONE, WALL_2, TWO, WALL_2B, at(THREE, clean=5)], [TWO, ONE, WALL_1, WALL_2],
+         "fences go last, and the last one stays"),
+    ],
+)  # fmt: skip
+def test_removable(records: list[Progress], gone: list[Progress], why: str) -> None:
+    assert removable(records, "Q", now_ms=100, keep_ms=50) == gone, why
+
+
+def test_a_second_fence_must_not_take_the_place_of_the_first() -> None:
+    """What a zombie wrote between them is void for whoever reads the topic, compacted or not."""
+    topic = [WALL_1, ONE, WALL_2, TWO, WALL_2B]
+    last = {progress_key(record): place for place, record in enumerate(topic)}
+    compacted = [
+        record for place, record in enumerate(topic) if last[progress_key(record)] == place
+    ]
+    for records in (topic, compacted):
+        book = ProgressBook()
+        for record in records:
+            book.take(record)
+        assert book.newest("Q") == ONE

@@ -4,16 +4,15 @@ import msgspec
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
+from standpipe.data.takeover import Surplus
 from standpipe.model import BatchId
 from standpipe.pipeline.checkpoint import (
     BatchOffsets,
     Checkpoint,
     Identity,
-    Surplus,
     parse_offset_log,
     plan_digest,
     records_between,
-    surplus,
 )
 from standpipe.pipeline.failures import QueryFailed
 
@@ -62,30 +61,6 @@ def test_an_unreadable_offset_log_is_an_error(text: str) -> None:
 )
 def test_records_between(starts: dict, ends: dict, records: int, why: str) -> None:
     assert records_between(starts, ends) == records, why
-
-
-@pytest.mark.parametrize(
-    ("commits", "offsets", "valid", "gone", "why"),
-    [
-        ([], [], -1, Surplus(commits=(), offsets=()), "new"),
-        ([0, 1], [0, 1], 1, Surplus(commits=(), offsets=()), "in step"),
-        ([0, 1], [0, 1, 2], 2, Surplus(commits=(), offsets=()), "killed before the commit log"),
-        ([0, 1], [0, 1, 2], 1, Surplus(commits=(), offsets=()), "killed before the progress"),
-        ([0, 1, 2], [0, 1, 2], 1, Surplus(commits=(2,), offsets=()), "2 is void: run it again"),
-        (
-            [0, 1, 2, 3],
-            [0, 1, 2, 3, 4],
-            1,
-            Surplus(commits=(2, 3), offsets=(3, 4)),
-            "2 is run again; 3 would make Spark skip it",
-        ),
-        ([0], [0, 1], -1, Surplus(commits=(0,), offsets=(1,)), "nothing was ever valid"),
-    ],
-)
-def test_surplus(
-    commits: list[int], offsets: list[int], valid: int, gone: Surplus, why: str
-) -> None:
-    assert surplus(commits, offsets, BatchId(valid)) == gone, why
 
 
 def logs(directory: Path, commits: list[int], offsets: list[int]) -> Checkpoint:

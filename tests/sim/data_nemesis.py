@@ -1,0 +1,157 @@
+"""What goes wrong on the data path, at instants and in kinds that a seed draws."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from standpipe.model import BatchId, Commit, LeaseEpoch
+
+if TYPE_CHECKING:
+    from .data_world import DataWorld
+
+
+class DataNemesis:
+    def __init__(self, world: DataWorld) -> None:
+        self.world = world
+        self.random = world.random
+        self.is_active = True
+        self.faults = [
+            ("drivers crashed", self.crash_driver),
+            ("drivers crashed", self.crash_driver),
+            ("drivers paused and replaced", self.replace_paused_driver),
+            ("drivers replaced", self.replace_driver),
+            ("pipelines away for long", self.long_outage),
+            ("tailers crashed", self.crash_tailer),
+            ("tailers paused", self.pause_tailer),
+            ("tailers away for long", self.tailer_away),
+            ("disks lost", self.wipe),
+            ("compactions", self.compact),
+            ("compactions", self.compact),
+            ("strangers", self.stranger),
+        ]
+        self._may_replace = True
+
+    def begin(self) -> None:
+        self._plan()
+
+    def end(self) -> None:
+        self.is_active = False
+
+    def _plan(self) -> None:
+        delay_ms = self.random.expovariate(1 / self.world.options.fault_ms)
+        self.world.after(delay_ms, self._strike)
+
+    def _strike(self) -> None:
+        if not self.is_active:
+            return
+        name, fault = self.random.choice(self.faults)
+        if fault():
+            self.world.note(f"*** {name}", "-")
+            self.world.counts[name] += 1
+        self._plan()
+
+    def crash_driver(self) -> bool:
+        driver = self.world.drivers[-1]
+        if not driver.is_alive or not self._may_replace:
+            return False
+        driver.crash()
+        self._replace_after(self.random.random() * 3000)
+        return True
+
+    def _replace_after(self, delay_ms: float) -> None:
+        self._may_replace = False
+        self.world.after(delay_ms, self._replace)
+
+    def _replace(self) -> None:
+        if self.is_active:
+            self._may_replace = True
+            self.world.new_driver()
+
+    def replace_paused_driver(self) -> bool:
+        """SIGSTOP, the lease is lost, SIGCONT: a zombie."""
+        driver = self.world.drivers[-1]
+        if not driver.is_alive or not self._may_replace:
+            return False
+        driver.paused_until_ms = self.world.now_ms + self.random.choice([500, 5000, 40_000])
+        self._replace_after(self.random.random() * 1000)
+        return True
+
+    def replace_driver(self) -> bool:
+        """Two drivers at once, until the older one hears of it."""
+        if not self._may_replace:
+            return False
+        self._replace_after(0)
+        return True
+
+    def long_outage(self) -> bool:
+        """Longer than compaction waits: what it takes then, repair cannot save any more."""
+        driver = self.world.drivers[-1]
+        if not driver.is_alive or not self._may_replace:
+            return False
+        driver.crash()
+        lag_ms = self.world.options.retention.compaction_lag_ms
+        if self.random.random() < 0.15:
+            self.stranger()
+            self.world.after(lag_ms + 100, self.world.compact)
+            self.world.after(lag_ms + 200, self.wipe_one)
+        self._replace_after(lag_ms * self.random.choice([1.1, 1.5, 2.5]))
+        return True
+
+    def wipe_one(self) -> None:
+        if self.is_active and self.wipe():
+            self.world.counts["disks lost"] += 1
+
+    def crash_tailer(self) -> bool:
+        tailer = self.random.choice(self.world.tailers)
+        tailer.crash()
+        self.world.after(self.random.random() * 2000, tailer.start)
+        return True
+
+    def pause_tailer(self) -> bool:
+        tailer = self.random.choice(self.world.tailers)
+        pause_ms = self.random.choice([500, 5000, 40_000, 130_000])
+        tailer.paused_until_ms = self.world.now_ms + pause_ms
+        if self.random.random() < 0.3:
+            self.world.after(pause_ms * 0.6, self.world.compact)
+            self.world.after(pause_ms * 0.9, self.world.compact)
+        return True
+
+    def tailer_away(self) -> bool:
+        """Perhaps longer than topics keep tombstones and progress records."""
+        tailer = self.random.choice(self.world.tailers)
+        tailer.crash()
+        away_ms = self.random.choice([10_000, 50_000, 130_000])
+        if self.random.random() < 0.3:
+            self.world.after(away_ms * 0.1, self.stranger)
+            self.world.after(away_ms * 0.6, self.world.compact)
+            self.world.after(away_ms * 0.9, self.world.compact)
+        self.world.after(away_ms, tailer.start)
+        return True
+
+    def wipe(self) -> bool:
+        tailer = self.random.choice(self.world.tailers)
+        others = [t for t in self.world.tailers if t.partition == tailer.partition]
+        if not any(t.is_whole for t in others if t is not tailer):
+            return False  # the last copy: its rows may be nowhere else
+        tailer.crash()
+        tailer.wipe()
+        self.world.after(self.random.random() * 1000, tailer.start)
+        return True
+
+    def compact(self) -> bool:
+        self.world.compact(self.random)
+        return True
+
+    def stranger(self) -> bool:
+        """Records that no batch has written, under some name that may sound right."""
+        epochs = self.random.randint(1, self.world.lease_epoch)
+        newest = self.world.oracle.newest
+        batch = BatchId(self.random.randint(0, newest.commit.batch if newest else 0))
+        by = Commit(
+            lease_epoch=LeaseEpoch(epochs), batch=batch, attempt=self.random.getrandbits(64)
+        )
+        value = b'{"N":%d}' % -self.random.randint(1, 10**9)
+        key = f"k{self.random.randrange(self.world.options.keys + 1)}".encode()
+        headers = self.random.choice([by, by, None])
+        self.world.write([(key, self.random.choice([value, value, None]))], headers)
+        return True

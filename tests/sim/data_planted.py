@@ -1,0 +1,350 @@
+"""Bugs put into the data path on purpose: the net must catch each of them, or it has a hole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from standpipe.data import apply, digest, positions, progress, repair, takeover
+from standpipe.data.apply import ApplyMachine
+from standpipe.data.progress import ProgressBook
+from standpipe.data.records import parse_commit_header
+from standpipe.model import Offset
+
+from .data_pipeline import SimDriver
+from .data_tailer import SimTailer
+from .runner import Plant, replacing
+
+
+def _stage_if(fits: Callable[[Any, Any], bool]) -> list[Plant]:
+    """Other commits than the wanted one are shown too, where `fits(found, wanted)`."""
+
+    def make(stage_records: Any) -> Any:
+        def lax(records: Any, stage: Any, codec: Any, wanted: bytes | None) -> None:
+            if wanted is None:
+                stage_records(records, stage, codec, None)
+                return
+            for record in records:
+                found = dict(record[3] or ()).get("sp-commit")
+                is_fit = found is not None and fits(
+                    parse_commit_header(found), parse_commit_header(wanted)
+                )
+                stage_records([record], stage, codec, None if is_fit else wanted)
+
+        return lax
+
+    return [replacing(apply, "stage_records", make)]
+
+
+def accept_another_attempt() -> list[Plant]:
+    """The right lease epoch and batch are enough."""
+
+    def fits(found: Any, wanted: Any) -> bool:
+        return (found.lease_epoch, found.batch) == (wanted.lease_epoch, wanted.batch)
+
+    return _stage_if(fits)
+
+
+def accept_any_batch_of_the_epoch() -> list[Plant]:
+    """A straggler of an older batch is shown."""
+    return _stage_if(lambda found, wanted: found.lease_epoch == wanted.lease_epoch)
+
+
+def skip_the_header_check_on_restore() -> list[Plant]:
+    """A replica without a batch takes everything in its order."""
+
+    def make(judge: Any) -> Any:
+        def lax(machine: Any, records: Any, target: Any) -> None:
+            if machine.meta.position == 0:
+                target = msgspec.structs.replace(target, start=Offset(-1))
+                newest = machine._newest
+                machine._newest = msgspec.structs.replace(newest, clean_through=newest.end)
+                judge(machine, records, target)
+                machine._newest = newest
+            else:
+                judge(machine, records, target)
+
+        return lax
+
+    return [replacing(ApplyMachine, "_judge", make)]
+
+
+def label_a_compacted_range() -> list[Plant]:
+    """Gaps are not noticed."""
+    return [(ApplyMachine, "_note_gap", lambda machine: None)]
+
+
+def whole_although_rows_may_be_missing() -> list[Plant]:
+    """A foreign record that may stand for a committed row suspends nothing."""
+
+    def make(note_gap: Any) -> Any:
+        def lax(machine: Any) -> None:
+            note_gap(machine)
+            machine._suspect_end = Offset(0)
+
+        return lax
+
+    return [replacing(ApplyMachine, "_note_gap", make)]
+
+
+def answer_while_going_by_order() -> list[Plant]:
+    """A replica that was away goes by offset order below `clean_through`, and answers meanwhile."""
+    states, events = positions.ReplicaState, positions.ReplicaEvent
+    table = dict(positions.NEXT)
+    for state in (states.CATCHING_UP, states.RUNNING):
+        table[state, events.ORDER_APPLIED] = states.CATCHING_UP
+    return [(positions, "NEXT", table)]
+
+
+def apply_past_the_target() -> list[Plant]:
+    """What was fetched is applied, committed or not."""
+
+    def make(set_target: Any) -> Any:
+        def hasty(machine: Any, target: Any) -> None:
+            end = max(target.end, machine._fetched)
+            set_target(machine, msgspec.structs.replace(target, end=Offset(end)))
+
+        return hasty
+
+    return [replacing(ApplyMachine, "_set_target", make)]
+
+
+def commit_position_before_rows() -> list[Plant]:
+    """Two transactions, and a crash may come between them."""
+
+    def apply_(tailer: SimTailer, order: Any) -> None:
+        tailer.store.apply(msgspec_order(order, [], []), tailer.world.now_ms)
+        if tailer.random.random() < 0.05:
+            tailer.world.kill_between_steps(tailer)
+            return
+        tailer.store.apply(order, tailer.world.now_ms)
+
+    def msgspec_order(order: Any, puts: Any, deletes: Any) -> Any:
+        return apply.ApplyBatch(puts, deletes, order.meta)
+
+    return [(SimTailer, "apply", apply_)]
+
+
+def progress_before_the_sinks_flush() -> list[Plant]:
+    """The last row is still under way when the ends are read."""
+
+    def make(write_rows: Any) -> Any:
+        def hasty(driver: Any, rows: Any, commit: Any) -> Any:
+            late = rows[-1:]
+            yield from write_rows(driver, rows[:-1], commit)
+            driver.world.after(100, lambda: driver.world.write(late, commit))
+
+        return hasty
+
+    return [
+        replacing(SimDriver, "_write_rows", make),
+        (takeover, "ends_refused", lambda before, answered, rows: None),
+    ]
+
+
+def believe_any_end_offset() -> list[Plant]:
+    """The ends that a broker answers are committed, whatever they are."""
+    return [(takeover, "ends_refused", lambda before, answered, rows: None)]
+
+
+def resume_a_store_older_than_tombstones() -> list[Plant]:
+    """However long it slept."""
+
+    def make(must_rebuild: Any) -> Any:
+        def lax(meta: Any, **known: Any) -> Any:
+            return must_rebuild(meta, **{**known, "tombstones_ms": 10**12})
+
+        return lax
+
+    return [replacing(positions, "must_rebuild", make)]
+
+
+def go_on_with_a_torn_store() -> list[Plant]:
+    """A store that was stopped while it was being made is taken for one that only lags."""
+
+    def make(must_rebuild: Any) -> Any:
+        def lax(meta: Any, **known: Any) -> Any:
+            return must_rebuild(msgspec.structs.replace(meta, whole_at=Offset(0)), **known)
+
+        return lax
+
+    return [replacing(positions, "must_rebuild", make)]
+
+
+def repair_with_a_stale_row() -> list[Plant]:
+    """A row that was found is appended, whatever was committed since."""
+
+    def make(repairs: Any) -> Any:
+        def lax(shadows: Any, finder: Any, **known: Any) -> Any:
+            finder.shadows = {**shadows}
+            return repairs(shadows, finder, **known)
+
+        return lax
+
+    return [replacing(repair, "repairs", make)]
+
+
+def repair_nothing() -> list[Plant]:
+    """Shadows are not seen, so everything is called clean."""
+    return [(repair, "_cast", lambda shadows, record: None)]
+
+
+def call_a_missing_row_absent() -> list[Plant]:
+    """What compaction may have taken is repaired with a tombstone."""
+
+    def make(repairs: Any) -> Any:
+        def lax(shadows: Any, finder: Any, **known: Any) -> Any:
+            return repairs(shadows, finder, **{**known, "compaction_lag_ms": 10**12})
+
+        return lax
+
+    return [replacing(repair, "repairs", make)]
+
+
+def ignore_the_epoch_of_a_progress_record() -> list[Plant]:
+    """A zombie's progress record commits its batch."""
+
+    def make(take: Any) -> Any:
+        def lax(book: Any, record: Any) -> Any:
+            book._lease_epochs[record.query_id] = 0
+            return take(book, record)
+
+        return lax
+
+    return [replacing(ProgressBook, "take", make)]
+
+
+def one_key_for_all_fences_of_an_epoch() -> list[Plant]:
+    """Compaction lets the second fence take the place of the first."""
+
+    def make(progress_key: Any) -> Any:
+        def short(record: Any) -> bytes:
+            if progress.is_fence(record):
+                commit = msgspec.structs.replace(record.commit, attempt=0)
+                record = msgspec.structs.replace(record, commit=commit)
+            return progress_key(record)
+
+        return short
+
+    return [replacing(progress, "progress_key", make)]
+
+
+def one_key_for_all_attempts_of_a_batch() -> list[Plant]:
+    """Compaction lets a repair take the place of the batch that it repairs."""
+
+    def make(progress_key: Any) -> Any:
+        def short(record: Any) -> bytes:
+            if not progress.is_fence(record):
+                commit = msgspec.structs.replace(record.commit, attempt=0)
+                record = msgspec.structs.replace(record, commit=commit)
+            return progress_key(record)
+
+        return short
+
+    return [replacing(progress, "progress_key", make)]
+
+
+def tombstone_what_is_not_clean() -> list[Plant]:
+    """Progress records go by age alone."""
+
+    def make(removable: Any) -> Any:
+        def lax(records: Any, *rest: Any) -> Any:
+            every = {0: 10**9, 1: 10**9}
+            clean = [msgspec.structs.replace(record, clean_through=every) for record in records]
+            return removable(clean, *rest)
+
+        return lax
+
+    return [replacing(progress, "removable", make)]
+
+
+def lag_against_the_logs_end() -> list[Plant]:
+    """A foreign tail makes every replica late for ever."""
+
+    def make(status: Any) -> Any:
+        def wrong(machine: Any, **known: Any) -> Any:
+            return msgspec.structs.replace(status(machine, **known), committed_end=machine.log_end)
+
+        return wrong
+
+    return [replacing(ApplyMachine, "status", make)]
+
+
+def no_digest_for_deletes() -> list[Plant]:
+    """A row that goes stays in the digest."""
+
+    def make(digest_after: Any) -> Any:
+        return lambda old, replaced, deleted, puts: digest_after(old, replaced, (), puts)
+
+    return [replacing(digest, "digest_after", make)]
+
+
+def take_nothing_back() -> list[Plant]:
+    """Spark goes on after its own commit log, whatever readers have seen."""
+    return [(takeover, "surplus", lambda commits, offsets, valid: takeover.Surplus())]
+
+
+def go_on_although_fenced() -> list[Plant]:
+    """A pipeline that was taken over reads on in the checkpoint that is newest now."""
+
+    def make(standing: Any) -> Any:
+        def blind(records: Any, query_id: str, lease_epoch: Any) -> Any:
+            found = standing(records, query_id, lease_epoch)
+            return takeover.Standing(newest=found.newest, fenced_by=None)
+
+        return blind
+
+    return [replacing(takeover, "standing", make)]
+
+
+def share_one_checkpoint() -> list[Plant]:
+    """A zombie goes on choosing what our batches cover."""
+
+    def inherit(driver: SimDriver, newest: Any) -> Any:
+        checkpoints = driver.world.checkpoints
+        if not checkpoints:
+            checkpoints[driver.lease_epoch] = takeover_checkpoint()
+        return next(iter(checkpoints.values()))
+
+    def takeover_checkpoint() -> Any:
+        from .data_pipeline import SimCheckpoint
+
+        return SimCheckpoint()
+
+    return [(SimDriver, "_inherit", inherit)]
+
+
+def judge_after_a_stall_with_old_progress() -> list[Plant]:
+    """A tailer that was stopped for long goes on with the targets that it knew."""
+    return [(positions, "must_restart", lambda silent_ms, compaction_lag_ms: False)]
+
+
+PLANTS: tuple[Callable[[], list[Plant]], ...] = (
+    accept_another_attempt,
+    accept_any_batch_of_the_epoch,
+    skip_the_header_check_on_restore,
+    label_a_compacted_range,
+    whole_although_rows_may_be_missing,
+    answer_while_going_by_order,
+    apply_past_the_target,
+    commit_position_before_rows,
+    progress_before_the_sinks_flush,
+    believe_any_end_offset,
+    resume_a_store_older_than_tombstones,
+    go_on_with_a_torn_store,
+    repair_with_a_stale_row,
+    repair_nothing,
+    call_a_missing_row_absent,
+    ignore_the_epoch_of_a_progress_record,
+    one_key_for_all_fences_of_an_epoch,
+    one_key_for_all_attempts_of_a_batch,
+    tombstone_what_is_not_clean,
+    lag_against_the_logs_end,
+    no_digest_for_deletes,
+    take_nothing_back,
+    go_on_although_fenced,
+    share_one_checkpoint,
+    judge_after_a_stall_with_old_progress,
+)

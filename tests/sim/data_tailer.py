@@ -1,0 +1,169 @@
+"""A tailer with the real apply machine and a store that is a dict: one replica of one partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from tests.unit.data.rows import table
+
+from standpipe.data import digest, positions
+from standpipe.data.apply import (
+    ApplyBatch,
+    ApplyMachine,
+    EndReached,
+    Event,
+    LogEndHeard,
+    ProgressCaughtUp,
+    RecordsFetched,
+    ReportDataLoss,
+)
+from standpipe.data.positions import StoreIdentity, StoreMeta
+from standpipe.data.progress import ProgressBook, parse
+from standpipe.data.stage import RowCodec
+from standpipe.model import NO_BATCH, Offset
+
+if TYPE_CHECKING:
+    from .data_world import DataWorld
+
+
+class SimStore:
+    """What is on a tailer's disk. A transaction is atomic; `kill -9` loses none of it."""
+
+    def __init__(self, partition: int) -> None:
+        identity = StoreIdentity(table_id="t", generation=1, partition=partition)
+        self.rows: dict[bytes, bytes] = {}
+        self.meta = StoreMeta(identity=identity, digest=digest.EMPTY)
+
+    def apply(self, order: ApplyBatch, now_ms: int) -> None:
+        replaced = [(key, self.rows[key]) for key, _ in order.puts if key in self.rows]
+        deleted = [(key, self.rows[key]) for key in order.deletes if key in self.rows]
+        sum_ = digest.digest_after(self.meta.digest or 0, replaced, deleted, order.puts)
+        for key in order.deletes:
+            self.rows.pop(key, None)
+        self.rows |= dict(order.puts)
+        self.meta = msgspec.structs.replace(
+            order.meta, digest=sum_, boot_id="boot", last_applied_ms=now_ms
+        )
+
+
+class SimTailer:
+    def __init__(self, world: DataWorld, name: str, partition: int) -> None:
+        self.world, self.name, self.partition = world, name, partition
+        self.random = world.random
+        self.store = SimStore(partition)
+        self.lives = 0  # of stores: what was promised by one binds the next not
+        self.machine: ApplyMachine | None = None
+        self.paused_until_ms = 0
+        self._run = 0
+
+    @property
+    def is_up(self) -> bool:
+        return self.machine is not None
+
+    @property
+    def answers(self) -> bool:
+        return self.machine is not None and self.machine.state.answers
+
+    @property
+    def is_whole(self) -> bool:
+        return self.answers and self.store.meta.batch != NO_BATCH
+
+    def start(self) -> None:
+        if self.is_up:
+            return
+        options = self.world.options
+        why = positions.must_rebuild(
+            self.store.meta,
+            boot_id="boot",
+            closed_cleanly=False,
+            now_ms=self.world.now_ms,
+            tombstones_ms=options.retention.tombstones_ms,
+        )
+        if why is not None:
+            self.world.note("rebuilds", self.name, why)
+            self.world.counts["stores rebuilt"] += 1
+            self.wipe()
+        codec = RowCodec.of(table(partitions=self.world.partitions), self.partition)
+        self.machine = ApplyMachine(codec, self.store.meta, transaction_rows=3, backlog_records=20)
+        self.book = ProgressBook()
+        self._progress_at = 0
+        self._fetched = int(self.store.meta.position)
+        self._is_fetching = False
+        self._run += 1
+        self._heard_ms = self.world.now_ms
+        self._plan(self._run)
+
+    def crash(self) -> None:
+        self.machine = None
+        self._run += 1
+
+    def wipe(self) -> None:
+        self.store = SimStore(self.partition)
+        self.lives += 1
+
+    def _plan(self, run: int) -> None:
+        delay = self.random.random() * self.world.options.tail_ms
+        self.world.after(delay, lambda: self._step(run))
+
+    def _step(self, run: int) -> None:
+        if run != self._run or self.machine is None:
+            return
+        if self.world.now_ms < self.paused_until_ms:
+            self.world.after(500, lambda: self._step(run))
+            return
+        if positions.must_restart(
+            self.world.now_ms - self._heard_ms, self.world.options.retention.compaction_lag_ms
+        ):
+            self.world.counts["tailers restarted after a stall"] += 1
+            self.crash()
+            self.start()
+            return
+        self._heard_ms = self.world.now_ms
+        if self.random.random() < 0.5:
+            self._follow_progress()
+        if self._is_fetching and self.machine is not None:
+            self._follow_table()
+        self._plan(run)
+
+    def _follow_progress(self) -> None:
+        count = self.random.choice([1, 10, 1000])
+        records, self._progress_at = self.world.progress.read(self._progress_at, count)
+        for record in records:
+            if record.value is None:
+                continue
+            for valid in self.book.take(parse(record.value)):
+                if valid.partition == self.partition:
+                    self._handle(valid.target)
+        if self._progress_at == self.world.progress.end:
+            self._handle(ProgressCaughtUp())
+            self._is_fetching = True
+
+    def _follow_table(self) -> None:
+        log = self.world.tables[self.partition]
+        records, self._fetched = log.read(self._fetched, self.random.randint(1, 40))
+        self._handle(LogEndHeard(Offset(log.end)))
+        if records:
+            plain = [record[:4] for record in records]
+            self._handle(RecordsFetched(plain, Offset(records[-1].offset + 1)))
+        if self._fetched == log.end:
+            self._handle(EndReached(Offset(log.end)))
+
+    def _handle(self, event: Event) -> None:
+        machine = self.machine
+        if machine is None:
+            return
+        for order in machine.handle(event):
+            if not self.world.is_healed and self.random.random() < self.world.options.kill_tailer:
+                self.world.kill_between_steps(self)
+                return
+            if isinstance(order, ApplyBatch):
+                self.apply(order)
+                self.world.counts["transactions"] += 1
+            elif isinstance(order, ReportDataLoss):
+                self.world.never(True, f"{self.name} reports data loss: {order.reason}")
+        if self.machine is not None:
+            self.world.seen(self)
+
+    def apply(self, order: ApplyBatch) -> None:
+        self.store.apply(order, self.world.now_ms)
