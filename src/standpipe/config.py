@@ -301,3 +301,11 @@ BAD_RECORDS_SAMPLED = key(
     low=0,
     doc="Bad records of one batch that are copied into the processing log; all are counted.",
 )
+CONSISTENCY = key(
+    "standpipe.consistency",
+    str,
+    "local",
+    source="KIP-650",
+    doc="What statements read of the catalog: local, what this node knows; or linearizable, every "
+    "statement that was acknowledged anywhere before the request. Given per request.",
+)

@@ -120,3 +120,27 @@ def test_the_node_is_one_process_group(node: Node) -> None:
     assert groups == {node.parent.pid}
     os.killpg(node.parent.pid, signal.SIGKILL)
     until("the end of all", lambda: not [pid for pid in node.pids() if lives(pid)])
+
+
+def ksql(node: Node, text: str, consistency: str) -> httpx2.Response:
+    body = {"ksql": text, "streamsProperties": {"standpipe.consistency": consistency}}
+    return httpx2.post(f"http://{node.config.public}/ksql", json=body, timeout=30)
+
+
+def test_statements_say_which_consistency_they_want(node: Node) -> None:
+    for consistency in ("local", "linearizable"):
+        answer = ksql(node, "SHOW STREAMS;", consistency)
+        assert (answer.status_code, answer.json()[0]["@type"]) == (200, "streams"), answer.text
+    assert ksql(
+        node, "SET 'standpipe.consistency'='linearizable'; SHOW TABLES;", "local"
+    ).is_success
+    refused = ksql(node, "SHOW STREAMS;", "eventual")
+    assert refused.status_code == 400
+    assert "local or linearizable, not 'eventual'" in refused.json()["message"]
+    os.kill(node.pid("control"), signal.SIGSTOP)
+    try:
+        waiting = ksql(node, "SHOW STREAMS;", "linearizable")
+        assert (waiting.status_code, waiting.json()["error_code"]) == (503, 50307)
+        assert ksql(node, "SHOW STREAMS;", "local").is_success, "what this node knows"
+    finally:
+        os.kill(node.pid("control"), signal.SIGCONT)

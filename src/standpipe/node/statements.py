@@ -40,6 +40,7 @@ from standpipe.errors import (
 )
 from standpipe.model import Column, LogIndex, NodeInfo, Snapshot, Source
 from standpipe.node import render
+from standpipe.node.metadata_reads import is_linearizable, read_index
 from standpipe.node.render import Entity, Instant, Scene
 from standpipe.node.rest_bodies import parse_statements, property_text
 from standpipe.node.rest_view import Map, Replicas
@@ -148,12 +149,14 @@ class Statements:
         StatementFailed."""
         request = parse_statements(body)
         properties = {n: property_text(v) for n, v in (request.streamsProperties or {}).items()}
+        session = _Session(dict(properties), self._kafka_topics())
         try:
+            if is_linearizable(session.properties):
+                await self._settle()
             statements = await asyncio.to_thread(self._judge, request.ksql, properties)
         except StandpipeError:
             self.metrics.count("standpipe_statements", "refused")
             raise
-        session = _Session(dict(properties), self._kafka_topics())
         done: list[Entity] = []
         for statement in statements:
             try:
@@ -202,6 +205,8 @@ class Statements:
         match plan:
             case SetPropertyPlan():
                 session.set(plan)
+                if is_linearizable(session.properties):
+                    await self._settle()
                 return []
             case InsertValuesPlan():
                 await self._insert(plan)
@@ -252,6 +257,10 @@ class Statements:
                     ) from error
                 await asyncio.sleep(0.2)
         raise AssertionError("the loop returns or raises")
+
+    async def _settle(self) -> None:
+        """Until this node's map has all that was acknowledged. Raises LogUnavailable."""
+        await self._catch_up(await read_index(self.control, self.internal_address))
 
     async def _catch_up(self, index: int) -> None:
         """Wait until this node's map has a log index. Raises LogUnavailable after a while."""

@@ -1,0 +1,50 @@
+"""What a statement that reads the catalog may ask for: `standpipe.consistency`.
+
+*local*: the catalog as this node's map shows it, as old as that may be. *linearizable*: one that
+has every statement that was acknowledged anywhere before the request arrived; it costs a round of
+the quorum (`control.raft_reads`) and fails where no majority can be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from standpipe import config
+from standpipe.adapters.peer_client import PathFailed, PeerClient
+from standpipe.errors import BadRequest, LogUnavailable
+
+CONSISTENCIES: Final = ("local", "linearizable")
+#: How long the quorum's leader may take.
+SECONDS_MAX: Final = 5.0
+
+
+class _Answer(msgspec.Struct):
+    """Of GET /read-index; `message` is an error's."""
+
+    log_index: int = 0
+    message: str = ""
+
+
+def is_linearizable(properties: Mapping[str, str]) -> bool:
+    """Which of the two a request asks for. Raises BadRequest for anything else."""
+    asked = properties.get(config.CONSISTENCY.name, config.CONSISTENCY.default).lower()
+    if asked not in CONSISTENCIES:
+        raise BadRequest(
+            f"{config.CONSISTENCY.name} is {' or '.join(CONSISTENCIES)}, not '{asked}'"
+        )
+    return asked == "linearizable"
+
+
+async def read_index(control: PeerClient, internal_address: str) -> int:
+    """The log index that this node must show for a linearizable read. Raises LogUnavailable."""
+    try:
+        reply = await control.request(internal_address, "/read-index", timeout_seconds=SECONDS_MAX)
+        answer = msgspec.json.decode(reply.body, type=_Answer)
+    except (PathFailed, msgspec.MsgspecError) as error:
+        raise LogUnavailable(f"control does not answer a linearizable read: {error}") from error
+    if reply.status != 200:
+        raise LogUnavailable(answer.message or f"control answered {reply.status}")
+    return answer.log_index
