@@ -158,6 +158,14 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     tags: dict[str, str] = {}
 
 
+class Health(IntEnum):
+    """A node's verdict on a peer (`control.membership`)."""
+
+    UNKNOWN = 0  # newly known, neither heard nor missed for long enough
+    ALIVE = 1
+    DOWN = 2
+
+
 class Placement(Record, frozen=True, kw_only=True):
     """Replicas of one table partition, the active first."""
 
