@@ -195,7 +195,9 @@ class Pulls:
             except Refused as refusal:
                 refusals.append(refusal)
                 tried.append(replace(verdict, ok=False, why=refusal.why))
-        raise unanswered(reading.asked.text, source, partition, tried, refusals)
+        raise unanswered(
+            reading.asked.text, source, partition, tried, refusals, now_boot_ms=_boot_ms()
+        )
 
     async def _try(self, reading: _Reading, partition: int, verdict: Verdict) -> Part:
         if verdict.is_local:
@@ -312,7 +314,7 @@ class Pulls:
             status,
             served_by=self.node_id,
             role=verdict.role.lower(),
-            boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+            boot_ms=_boot_ms(),
             unix_ms=int(time.time() * 1000),
         )
 
@@ -334,6 +336,10 @@ def bounds_of(settings: config.Config) -> Bounds:
         lag_records_max=min(settings[config.LAG_MAX], LAG_UNBOUNDED),
         standby_reads=settings[config.STANDBY_READS],
     )
+
+
+def _boot_ms() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 def _replica_id(source: Source, partition: int) -> ReplicaId:

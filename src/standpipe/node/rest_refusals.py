@@ -35,6 +35,8 @@ def unanswered(
     partition: int,
     verdicts: Sequence[Verdict],
     refusals: Sequence[Refused],
+    *,
+    now_boot_ms: int,
 ) -> StandpipeError:
     """The error of a partition that nobody answered for. `verdicts`: one per replica, as tried.
 
@@ -47,9 +49,9 @@ def unanswered(
             f"{source.name} is not ready: no replica of partition {partition} holds a whole batch "
             f"yet. Progress: {percent}.",
             progress=furthest,
-            verdicts=[{"node": v.node_id, "role": v.role, "why": v.why} for v in verdicts],
+            verdicts=[verdict.describe(now_boot_ms) for verdict in verdicts],
         )
-    return no_replica(text, partition, verdicts)
+    return no_replica(text, partition, verdicts, now_boot_ms)
 
 
 def refusal_to_peer(refusal: Refused) -> StandpipeError:
