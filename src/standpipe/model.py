@@ -74,6 +74,9 @@ class Source(Record, frozen=True, kw_only=True):
     generation: int = 1
     #: replicas are kept and pull queries are answered (CTAS; later CREATE SOURCE TABLE)
     is_materialized: bool = False
+    #: WITH (ACCEPTABLE_OFFSET_LAG): records that an answer may trail by, where a request says
+    #: nothing; None: the node's own bound holds (KLIP-12)
+    offset_lag_max: int | None = None
 
     @property
     def key_columns(self) -> tuple[Column, ...]:

@@ -98,6 +98,8 @@ def _source(source: Source, made: str) -> str:
         text += f"\ntime from {source.timestamp_column} {source.timestamp_format or ''}".rstrip()
     if not source.wrap_single_value:
         text += "\nsingle value not wrapped"
+    if source.offset_lag_max is not None:
+        text += f"\nmay trail by {source.offset_lag_max}"
     return text
 
 

@@ -5,10 +5,10 @@
     on other nodes ────┘ forward      GET /log ─► Follower: log → apply ─► run/snapshot
 
 One node holds the log (`NodeConfig.holder`); every node has a copy on its own disk, answers
-`GET /log` from it, and serves on it when the holder is away. What is decided is pure and elsewhere:
-`control.ddl`, `control.catalog`, `control.reconcile`. Here it is carried out, in that order.
+`GET /log` from it, and serves on it when the holder is away. `control.ddl`, `control.catalog` and
+`control.reconcile` decide, here it is carried out.
 
-Not here: heartbeats, lag reports, the quorum that will replace the single holder.
+Not here: beats and lags (`node.liveness_loop`), the quorum that will replace the single holder.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from standpipe.control.catalog import Catalog, Command
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import LogEntry, LogIndex, LogPage, NodeInfo, QueryStatus
 from standpipe.node import node_config
+from standpipe.node.liveness_loop import LivenessLoop
 from standpipe.node.node_config import DataIdentity, NodeConfig
 
 PAGE_ENTRIES_MAX: Final = 500
@@ -168,7 +169,6 @@ class Writer(Protocol):
     """Where statements, registrations and pipeline starts of this node go."""
 
     async def write(self, call: Call) -> Reply: ...  # once it can be seen on this node
-
     async def run(self) -> NoReturn: ...  # what is to be done all the time
 
 
@@ -351,7 +351,7 @@ async def run(config: NodeConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     identity, values, secret = node_config.claim(config), config.settings(), config.secret()
-    standbys, body_bytes_max = values[settings.STANDBYS], values[settings.BODY_MAX]
+    standbys, bytes_max = values[settings.STANDBYS], values[settings.BODY_MAX]
     opened = LogFile.open(config.paths.log)
     copy = Copy(config, identity, Journal(opened, DiskThread()))
     copy.replay(opened.records)
@@ -363,13 +363,14 @@ async def run(config: NodeConfig) -> None:
         if config.is_holder
         else Follower(copy, client, config.nodes[config.holder])
     )
-    app = InternalApp(secret, routes(copy, writer), body_bytes_max=body_bytes_max)
+    liveness = LivenessLoop(config, identity.incarnation, lambda: copy.catalog)
+    app = InternalApp(secret, routes(copy, writer) | liveness.routes(), body_bytes_max=bytes_max)
     bound = http_client.bind_alone(config.internal)
     _log.info("control serves", log_index=copy.catalog.index, torn_bytes_cut=opened.cut_bytes)
     try:
         async with asyncio.TaskGroup() as group:
-            works = (writer.run(), register(copy, writer), copy.keep_published())
-            tasks = [group.create_task(work) for work in (*works, copy.journal.fails())]
+            works = (writer.run(), register(copy, writer), liveness.run(), copy.journal.fails())
+            tasks = [group.create_task(work) for work in (*works, copy.keep_published())]
             await http_client.serve(bound, app, stop, GRACE_S)
             for task in tasks:
                 task.cancel()

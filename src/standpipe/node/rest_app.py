@@ -42,6 +42,7 @@ from standpipe.errors import (
 )
 from standpipe.node.forward import (
     DEADLINE_HEADER,
+    EPOCH_HEADER,
     FORWARDED_HEADER,
     PARTITION_HEADER,
     PROBE_PATH,
@@ -177,10 +178,12 @@ def _terms(headers: Headers) -> Terms:
     try:
         partition = header(headers, PARTITION_HEADER)
         deadline = header(headers, DEADLINE_HEADER)
+        epoch = header(headers, EPOCH_HEADER)
         return Terms(
             partition=int(partition) if partition else None,
             table=header(headers, TABLE_HEADER),
             timeout_ms=int(deadline) if deadline else None,
+            assignment_epoch=int(epoch) if epoch else None,
         )
     except ValueError as error:
         raise BadRequest(f"a header of the forward is malformed: {error}") from error

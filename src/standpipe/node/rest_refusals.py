@@ -58,4 +58,11 @@ def refusal_to_peer(refusal: Refused) -> StandpipeError:
     """What the target of a forward answers; `why` becomes the verdict at the node that asked."""
     if refusal.is_not_ready:
         return NotReady(refusal.why, why=refusal.why, progress=refusal.progress)
+    if refusal.assignment_epoch:
+        return NoReplica(
+            refusal.why,
+            why=refusal.why,
+            replicas=list(refusal.owners),
+            assignment_epoch=refusal.assignment_epoch,
+        )
     return NoReplica(refusal.why, why=refusal.why)

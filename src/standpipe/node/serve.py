@@ -33,13 +33,25 @@ from standpipe.adapters.process import (
     write_pid,
 )
 from standpipe.adapters.producer import RowProducer
-from standpipe.config import BODY_MAX, BREAKER_OPEN, FORWARD_TIMEOUT, Config
+from standpipe.config import (
+    BODY_MAX,
+    BREAKER_OPEN,
+    FORWARD_TIMEOUT,
+    HEDGE_LOAD,
+    RETRY_LOAD,
+    ROUTING_TIMEOUT,
+    Config,
+)
+from standpipe.control.budget import Budget, Pace
 from standpipe.errors import SetupError
 from standpipe.node import node_config
+from standpipe.node.decisions import Decisions
 from standpipe.node.forward import Forwarder
+from standpipe.node.heard import Board
 from standpipe.node.node_config import NodeConfig
+from standpipe.node.race import Racing
 from standpipe.node.rest_app import PeerLane, PublicLane, PullRoute, Rest
-from standpipe.node.rest_pull import Pulls, bounds_of
+from standpipe.node.rest_pull import Pulls
 from standpipe.node.rest_status import Status
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.node.statements import Statements
@@ -68,7 +80,14 @@ class Worker:
         self.map = Map(paths.snapshot, self.replicas)
         self.metrics = Metrics(self.number, paths.run)
         self.client = PeerClient({SECRET_HEADER: secret})
-        self.forwarder = Forwarder(self.client, self.settings[BREAKER_OPEN], timeout_ms)
+        self.board = Board(paths.liveness, paths.lags, self.settings)
+        self.racing = Racing(
+            Budget(self.settings[HEDGE_LOAD] / 100), Budget(self.settings[RETRY_LOAD] / 100), Pace()
+        )
+        self.forwarder = Forwarder(
+            self.client, self.settings[BREAKER_OPEN], timeout_ms, self.racing.pace.took
+        )
+        self.decisions = Decisions(self.node.node_id, self.settings, self.forwarder, self.board)
         self.producer = RowProducer(self.node.bootstrap_servers)
         self.pulls = Pulls(
             node_id=self.node.node_id,
@@ -76,8 +95,10 @@ class Worker:
             replicas=self.replicas,
             forwarder=self.forwarder,
             metrics=self.metrics,
-            bounds=bounds_of(self.settings),
+            decisions=self.decisions,
+            racing=self.racing,
             forward_timeout_ms=timeout_ms,
+            routing_timeout_ms=self.settings[ROUTING_TIMEOUT],
         )
 
     def listeners(self) -> list[Listener]:
@@ -120,12 +141,14 @@ class Worker:
         listeners = self.listeners()
         chores = [
             asyncio.create_task(_every(REFRESH_SECONDS, self.map.refresh)),
+            asyncio.create_task(_every(REFRESH_SECONDS, self.board.refresh)),
             asyncio.create_task(_every(SAVE_METRICS_SECONDS, self.metrics.save)),
         ]
         _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
         await serve(listeners, stop, GRACE_SECONDS)
         for chore in chores:
             chore.cancel()
+        self.racing.close()
         await self.forwarder.close()
         await asyncio.to_thread(self.producer.close)
         self.replicas.close()
