@@ -76,6 +76,8 @@ def summary(plan: plans.Plan) -> str:
         )
     if isinstance(plan, plans.PullPlan):
         return _pull(plan)
+    if isinstance(plan, plans.ExplainRoutePlan):
+        return f"route of {plan.pull.source.name} {list(plan.pull.keys)}"
     if isinstance(plan, plans.InsertValuesPlan):
         return f"insert into {plan.source.topic} {plan.values!r} at {plan.rowtime_ms}"
     if isinstance(plan, plans.DescribePlan):

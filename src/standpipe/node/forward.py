@@ -60,6 +60,7 @@ class Refused(Exception):
         is_not_ready: bool = False,
         progress: float | None = None,
         is_path_failure: bool = False,
+        lag_records: int | None = None,
         owners: Sequence[NodeId] = (),
         assignment_epoch: int = 0,
     ) -> None:
@@ -67,6 +68,8 @@ class Refused(Exception):
         self.why = why
         #: no answer came; anything else is an answer
         self.is_path_failure = is_path_failure
+        #: by its own numbers; None: it did not say
+        self.lag_records = lag_records
         #: NOT_OWNER: who it is by the map of the one that refused, and that map's epoch
         self.owners = owners
         self.assignment_epoch = assignment_epoch
@@ -212,6 +215,7 @@ class _Said(msgspec.Struct):
 
     why: str = ""
     progress: float | None = None
+    lag_records: int | None = None
     replicas: list[NodeId] = []
     assignment_epoch: int = 0
 
@@ -234,6 +238,7 @@ def read_part(response: Response) -> Part:
         said.why or error.message,
         is_not_ready=error.error_code == NotReady.code,
         progress=said.progress,
+        lag_records=said.lag_records,
         owners=tuple(said.replicas),
         assignment_epoch=said.assignment_epoch,
     )

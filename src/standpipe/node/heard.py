@@ -22,7 +22,16 @@ from standpipe.adapters.record_file import RecordReader
 from standpipe.config import BEAT_WINDOW, HEARTBEAT, LAG_SEND, Config
 from standpipe.control.lag import ReplicaId, replica_id
 from standpipe.control.routing import NO_END, NOTHING_HEARD, Heard
-from standpipe.model import Health, KnownLag, KnownLags, Liveness, NodeId, Offset, PeerLiveness
+from standpipe.model import (
+    Health,
+    KnownLag,
+    KnownLags,
+    Liveness,
+    NodeId,
+    Offset,
+    PeerLiveness,
+    ReplicaLag,
+)
 
 #: Control renews its verdicts twice a second.
 VERDICTS_AGE_MS_MAX: Final = 3000
@@ -51,6 +60,16 @@ class Told:
             lags={one.node_id: one for one in known if self._is_believed(one)},
             committed_end=Offset(max(NO_END, *(one.lag.committed_end for one in known))),
         )
+
+    def lags_of(self, node: NodeId) -> list[KnownLag]:
+        """Of all replicas of a node, as far as they are believed."""
+        listed = (one for known in self.lags.values() for one in known if one.node_id == node)
+        return [one for one in listed if self._is_believed(one)]
+
+    def end_of(self, lag: ReplicaLag) -> Offset:
+        """The largest committed end that anybody reported of its partition; NO_END: none."""
+        known = self.lags.get(replica_id(lag), ())
+        return max((one.lag.committed_end for one in known), default=NO_END)
 
     def _is_believed(self, known: KnownLag) -> bool:
         peer = self.liveness.get(known.node_id)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -32,7 +32,7 @@ from standpipe.node.forward import Forwarder, Part, Question, Refused
 from standpipe.node.race import AllRefused, Racing
 from standpipe.node.rest_bodies import Form, Lookup, parse_lookup, render_rows
 from standpipe.node.rest_fresh import Freshness, freshness_of, header_lines, oldest
-from standpipe.node.rest_refusals import is_not_ready, progress, refusal_to_peer, unanswered
+from standpipe.node.rest_refusals import is_not_ready, judged, progress, refusal_to_peer, unanswered
 from standpipe.node.rest_view import Map, Replica, ReplicaId, Replicas, View
 from standpipe.sql.plans import PullPlan
 
@@ -183,7 +183,7 @@ class Pulls:
         try:
             return await self.racing.first(verdicts, attempt, further, self.routing_timeout_ms)
         except AllRefused as refused:
-            tried = [replace(v, ok=False, why=refusal.why) for v, refusal in refused.refusals]
+            tried = [judged(verdict, refusal) for verdict, refusal in refused.refusals]
             raise unanswered(
                 *(reading.asked.text, source, partition, tried),
                 [refusal for _, refusal in refused.refusals],
@@ -214,7 +214,12 @@ class Pulls:
         replica = self._replica(reading.plan.source, partition)
         status = replica.status()
         if not verdict.ok or status is None:
-            raise Refused(verdict.why, is_not_ready=is_not_ready(status), progress=progress(status))
+            raise Refused(
+                verdict.why,
+                is_not_ready=is_not_ready(status),
+                progress=progress(status),
+                lag_records=verdict.lag_records,
+            )
         try:
             rows = lookup(reading.plan, replica.store, partition)
         except NotReady as error:

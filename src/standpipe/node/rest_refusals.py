@@ -10,6 +10,7 @@ Source: the article's text; KLIP-12. Not here: the verdicts themselves (`control
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from standpipe.control.routing import Verdict, no_replica
 from standpipe.errors import NoReplica, NotReady, StandpipeError
@@ -27,6 +28,12 @@ def progress(status: ReplicaStatus | None) -> float | None:
     if status is None or status.log_end < 0:
         return None
     return min(1.0, status.position / status.log_end) if status.log_end else 1.0
+
+
+def judged(verdict: Verdict, refusal: Refused) -> Verdict:
+    """The verdict after a try: the refusal's reason, and its lag where the replica said it."""
+    lag = verdict.lag_records if refusal.lag_records is None else refusal.lag_records
+    return replace(verdict, ok=False, why=refusal.why, lag_records=lag)
 
 
 def unanswered(
@@ -65,4 +72,4 @@ def refusal_to_peer(refusal: Refused) -> StandpipeError:
             replicas=list(refusal.owners),
             assignment_epoch=refusal.assignment_epoch,
         )
-    return NoReplica(refusal.why, why=refusal.why)
+    return NoReplica(refusal.why, why=refusal.why, lag_records=refusal.lag_records)

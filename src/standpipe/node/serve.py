@@ -24,6 +24,7 @@ from pathlib import Path
 import structlog
 import uvloop
 
+from standpipe.adapters.clock import Clock
 from standpipe.adapters.http_server import Listener, bind, serve
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.peer_client import SECRET_HEADER, PeerClient
@@ -51,7 +52,9 @@ from standpipe.node.heard import Board
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.race import Racing
 from standpipe.node.rest_app import PeerLane, PublicLane, PullRoute, Rest
+from standpipe.node.rest_cluster import ClusterStatus
 from standpipe.node.rest_pull import Pulls
+from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.node.statements import Statements
@@ -80,6 +83,7 @@ class Worker:
         self.map = Map(paths.snapshot, self.replicas)
         self.metrics = Metrics(self.number, paths.run)
         self.client = PeerClient({SECRET_HEADER: secret})
+        self.clock = Clock()
         self.board = Board(paths.liveness, paths.lags, self.settings)
         self.racing = Racing(
             Budget(self.settings[HEDGE_LOAD] / 100), Budget(self.settings[RETRY_LOAD] / 100), Pace()
@@ -88,6 +92,7 @@ class Worker:
             self.client, self.settings[BREAKER_OPEN], timeout_ms, self.racing.pace.took
         )
         self.decisions = Decisions(self.node.node_id, self.settings, self.forwarder, self.board)
+        self.routes = Routes(self.map, self.replicas, self.decisions, self.clock)
         self.producer = RowProducer(self.node.bootstrap_servers)
         self.pulls = Pulls(
             node_id=self.node.node_id,
@@ -128,9 +133,14 @@ class Worker:
             settings=self.settings,
             metrics=self.metrics,
             bootstrap_servers=self.node.bootstrap_servers,
+            routes=self.routes,
         )
-        status = Status(self.node.node_id, self.map, self.replicas, self.forwarder)
-        return Rest(status, statements, self.metrics.exposition, self.settings[BODY_MAX])
+        status = Status(self.node.node_id, self.map, self.replicas)
+        cluster = ClusterStatus(
+            self.node.node_id, self.map, self.replicas, self.forwarder, self.board, self.clock
+        )
+        exposition = self.metrics.exposition
+        return Rest(status, cluster, self.routes, statements, exposition, self.settings[BODY_MAX])
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
