@@ -1,196 +1,52 @@
 """Every key once: name, type, unit, default, bounds, source, meaning; and relations between keys.
 
-Layers, strongest first: command line, environment (`KSQL_HEARTBEAT_ENABLE` for
-`ksql.heartbeat.enable`), a TOML file, the default. An unknown key is an error that names the
-nearest one; a key of ksqlDB or Kafka Streams that means nothing here is accepted with a warning.
-`docs/config.md` is generated from this registry (`python -m standpipe.config`).
+How they are layered and checked: `standpipe.config_registry`. `docs/config.md` is generated from
+this list (`make docs`).
 """
 
 from __future__ import annotations
 
-import difflib
-import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from standpipe.config_registry import (
+    IGNORED_PREFIXES,
+    KEYS,
+    RELATIONS,
+    Config,
+    Key,
+    Relation,
+    environment_layer,
+    file_layer,
+    key,
+    load,
+    relation,
+)
 
-from standpipe.errors import ConfigError
-
-T = TypeVar("T", int, float, bool, str)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Key(Generic[T]):
-    """One configuration key. `unit` is a word (`ms`, `bytes`, `count`), else empty."""
-
-    name: str
-    type: type[T]
-    default: T
-    doc: str
-    unit: str = ""
-    low: float | None = None
-    high: float | None = None
-    source: str = "standpipe"
-
-    @property
-    def environment_name(self) -> str:
-        return self.name.replace(".", "_").upper()
-
-    def parse(self, text: object) -> T:
-        """Value of this key from text or TOML. Raises ConfigError that names key and bounds."""
-        try:
-            value = self._convert(text)
-        except ValueError as error:
-            raise ConfigError(
-                f"{self.name} = {text!r} is no {self.type.__name__}",
-                next_step=f"give a {self.type.__name__}, e.g. {self.default!r}",
-            ) from error
-        low_ok = self.low is None or isinstance(value, str) or value >= self.low
-        high_ok = self.high is None or isinstance(value, str) or value <= self.high
-        if not (low_ok and high_ok):
-            raise ConfigError(
-                f"{self.name} = {value} is out of bounds",
-                next_step=f"give a value from {self.low} to {self.high} {self.unit}".rstrip(),
-            )
-        return value
-
-    def _convert(self, text: object) -> T:
-        if self.type is bool:
-            word = str(text).strip().lower()
-            if word not in ("true", "false"):
-                raise ValueError(word)
-            return cast(T, word == "true")
-        return self.type(cast(Any, text))
-
-
-@dataclass(frozen=True)
-class Relation:
-    """A condition between keys that must hold for every configuration, and why."""
-
-    holds: Callable[[Config], bool]
-    why: str
-
-
-KEYS: dict[str, Key[Any]] = {}
-RELATIONS: list[Relation] = []
+__all__ = [
+    "IGNORED_PREFIXES",
+    "KEYS",
+    "RELATIONS",
+    "Config",
+    "Key",
+    "Relation",
+    "environment_layer",
+    "file_layer",
+    "key",
+    "load",
+    "relation",
+]
 
 #: Keys of ksqlDB and Kafka Streams that are read and then ignored, by prefix, with the reason.
-IGNORED_PREFIXES: dict[str, str] = {
-    "ksql.schema.registry.": "no schema registry is used",
-    "ksql.connect.": "connectors are not part of Standpipe",
-    "ksql.worker.pool.": "there is no thread pool to size",
-    "ksql.heartbeat.thread.pool.": "there is no thread pool to size",
-    "ksql.heartbeat.discover.": "members are known from the metadata log",
-    "ksql.query.pull.thread.pool.": "there is no thread pool to size",
-    "ksql.query.pull.router.thread.pool.": "there is no thread pool to size",
-    "ksql.streams.": "Spark runs the queries, not Kafka Streams",
-}
-
-
-def key(
-    name: str,
-    type_: type[T],
-    default: T,
-    *,
-    doc: str,
-    unit: str = "",
-    low: float | None = None,
-    high: float | None = None,
-    source: str = "standpipe",
-) -> Key[T]:
-    """Declare a key. The one place where it is named."""
-    made = Key(
-        name=name,
-        type=type_,
-        default=default,
-        doc=doc,
-        unit=unit,
-        low=low,
-        high=high,
-        source=source,
-    )
-    assert name not in KEYS, name
-    KEYS[name] = made
-    return made
-
-
-def relation(holds: Callable[[Config], bool], *, why: str) -> None:
-    """Declare a relation between keys that `load` checks."""
-    RELATIONS.append(Relation(holds, why))
-
-
-@dataclass(frozen=True)
-class Config:
-    """Values of all keys. `config[SEND]` is typed by the key; `warnings` are said once at start."""
-
-    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    warnings: tuple[str, ...] = ()
-
-    def __getitem__(self, item: Key[T]) -> T:
-        return cast(T, self.values.get(item.name, item.default))
-
-
-def load(*layers: Mapping[str, object]) -> Config:
-    """Merge layers, weakest first, and check every value and relation.
-
-    Raises ConfigError for an unknown key (the nearest one is named), a value out of bounds, or a
-    broken relation.
-    """
-    values: dict[str, Any] = {}
-    warnings: list[str] = []
-    for layer in layers:
-        for name, text in layer.items():
-            if name in KEYS:
-                values[name] = KEYS[name].parse(text)
-            else:
-                warnings.append(_ignored(name))
-    config = Config(values, tuple(warnings))
-    for rule in RELATIONS:
-        if not rule.holds(config):
-            raise ConfigError(
-                f"settings exclude each other: {rule.why}", next_step="change one of the keys named"
-            )
-    return config
-
-
-def _ignored(name: str) -> str:
-    for prefix, why in IGNORED_PREFIXES.items():
-        if name.startswith(prefix):
-            return f"{name} is ignored: {why}"
-    near = difflib.get_close_matches(name, KEYS, n=1)
-    raise ConfigError(
-        f"unknown key {name}",
-        next_step=f"did you mean {near[0]}?" if near else "see docs/config.md",
-    )
-
-
-def file_layer(path: Path) -> dict[str, object]:
-    """Keys of a TOML file; both `"a.b.c" = 1` and `[a.b] c = 1` spell `a.b.c`."""
-    flat: dict[str, object] = {}
-
-    def flatten(prefix: str, table: Mapping[str, object]) -> None:
-        for name, value in table.items():
-            if isinstance(value, Mapping):
-                flatten(f"{prefix}{name}.", cast(Mapping[str, object], value))
-            else:
-                flat[f"{prefix}{name}"] = value
-
-    try:
-        flatten("", tomllib.loads(path.read_text()))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}", next_step="mend the file") from error
-    return flat
-
-
-def environment_layer(environment: Mapping[str, str]) -> dict[str, object]:
-    """Keys that the environment sets under their upper-case names."""
-    return {
-        key_.name: environment[key_.environment_name]
-        for key_ in KEYS.values()
-        if key_.environment_name in environment
+IGNORED_PREFIXES.update(
+    {
+        "ksql.schema.registry.": "no schema registry is used",
+        "ksql.connect.": "connectors are not part of Standpipe",
+        "ksql.worker.pool.": "there is no thread pool to size",
+        "ksql.heartbeat.thread.pool.": "there is no thread pool to size",
+        "ksql.heartbeat.discover.": "members are known from the metadata log",
+        "ksql.query.pull.thread.pool.": "there is no thread pool to size",
+        "ksql.query.pull.router.thread.pool.": "there is no thread pool to size",
+        "ksql.streams.": "Spark runs the queries, not Kafka Streams",
     }
-
+)
 
 # ------------------------------------------------------------------------------- the keys
 
@@ -220,6 +76,14 @@ LAG_MAX = key(
     source="ksqlDB",
     doc="A replica that trails the committed end by more is not read.",
 )
+LAG_LIMIT = key(
+    "standpipe.query.pull.max.allowed.offset.lag.limit",
+    int,
+    2**63 - 1,
+    unit="records",
+    low=0,
+    doc="Caps the lag that a request, a table or this node may allow.",
+)
 STANDBY_READS = key(
     "ksql.query.pull.enable.standby.reads",
     bool,
@@ -235,6 +99,112 @@ FORWARD_TIMEOUT = key(
     low=10,
     source="ksqlDB",
     doc="How long a forwarded read may take before the next replica is tried.",
+)
+ROUTING_TIMEOUT = key(
+    "ksql.query.pull.routing.timeout.ms",
+    int,
+    3000,
+    unit="ms",
+    low=10,
+    source="KLIP-12",
+    doc="How long a read may take with all its tries, before it fails.",
+)
+ROUTING_POLICY = key(
+    "standpipe.query.pull.routing.policy",
+    str,
+    "active-first",
+    doc="Which of several usable replicas is read first: `active-first` (KLIP-12), `balanced` "
+    "(this node's own, else spread), `nearest` (this node's own, else the one that shares most "
+    "tags with it).",
+)
+HEDGE_LOAD = key(
+    "standpipe.forward.hedge.load.percent",
+    int,
+    5,
+    unit="percent",
+    low=0,
+    high=100,
+    doc="A forward slower than the p95 is asked of the next replica too; so many more reads than "
+    "clients asked for at the most (over 10 s, with a burst). 0: never.",
+)
+RETRY_LOAD = key(
+    "standpipe.forward.retry.load.percent",
+    int,
+    10,
+    unit="percent",
+    low=0,
+    high=100,
+    doc="Reads that are sent again after a path failed: so many more at the most (over 10 s, with "
+    "a burst), so that a sick cluster is not asked twice as much.",
+)
+HEARTBEAT = key(
+    "ksql.heartbeat.enable",
+    bool,
+    True,
+    source="ksqlDB",
+    doc="Nodes beat to each other and pass over those that do not. On by default, unlike ksqlDB.",
+)
+BEAT_SEND = key(
+    "ksql.heartbeat.send.interval.ms",
+    int,
+    100,
+    unit="ms",
+    low=10,
+    source="KLIP-12",
+    doc="How often a node tells each other node that it lives.",
+)
+BEAT_CHECK = key(
+    "ksql.heartbeat.check.interval.ms",
+    int,
+    200,
+    unit="ms",
+    low=10,
+    source="KLIP-12",
+    doc="How often a node judges the others by their beats. A node that stops is found within "
+    "send x missed + check.",
+)
+BEAT_WINDOW = key(
+    "ksql.heartbeat.window.ms",
+    int,
+    2000,
+    unit="ms",
+    low=100,
+    source="KLIP-12",
+    doc="Beats older than this are not looked at.",
+)
+BEATS_MISSED = key(
+    "ksql.heartbeat.missed.threshold.ms",
+    int,
+    3,
+    unit="count",
+    low=1,
+    source="KLIP-12",
+    doc="Beats missed in a row that mark a node down. ksqlDB's name says ms; it is a count.",
+)
+BEATS_RECEIVED = key(
+    "standpipe.heartbeat.received.threshold",
+    int,
+    2,
+    unit="count",
+    low=1,
+    source="KLIP-12",
+    doc="Beats received in a row that mark a node alive. ksqlDB never had this one of KLIP-12's.",
+)
+LAG_REPORTS = key(
+    "ksql.lag.reporting.enable",
+    bool,
+    True,
+    source="ksqlDB",
+    doc="Nodes report how far their replicas are. On by default, unlike ksqlDB.",
+)
+LAG_SEND = key(
+    "ksql.lag.reporting.send.interval.ms",
+    int,
+    5000,
+    unit="ms",
+    low=100,
+    source="ksqlDB",
+    doc="How often a node reports all of its lags; changes go with its beats, if it beats.",
 )
 BREAKER_OPEN = key(
     "standpipe.forward.breaker.open.ms",
@@ -308,4 +278,23 @@ CONSISTENCY = key(
     source="KIP-650",
     doc="What statements read of the catalog: local, what this node knows; or linearizable, every "
     "statement that was acknowledged anywhere before the request. Given per request.",
+)
+
+# -------------------------------------------------------------------------- relations
+
+ROUTING_POLICIES = ("active-first", "balanced", "nearest")
+
+relation(
+    lambda config: config[BEAT_WINDOW] > config[BEAT_SEND] * config[BEATS_MISSED],
+    why="ksql.heartbeat.window.ms must exceed send interval x missed threshold: a shorter window "
+    "cannot see the misses",
+)
+relation(
+    lambda config: config[BEAT_WINDOW] > config[BEAT_SEND] * config[BEATS_RECEIVED],
+    why="ksql.heartbeat.window.ms must exceed send interval x received threshold: else no node "
+    "ever counts as alive",
+)
+relation(
+    lambda config: config[ROUTING_POLICY] in ROUTING_POLICIES,
+    why="standpipe.query.pull.routing.policy is one of " + ", ".join(ROUTING_POLICIES),
 )

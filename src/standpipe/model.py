@@ -74,6 +74,9 @@ class Source(Record, frozen=True, kw_only=True):
     generation: int = 1
     #: replicas are kept and pull queries are answered (CTAS; later CREATE SOURCE TABLE)
     is_materialized: bool = False
+    #: WITH (ACCEPTABLE_OFFSET_LAG): records that an answer may trail by, where a request says
+    #: nothing; None: the node's own bound holds (KLIP-12)
+    offset_lag_max: int | None = None
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
@@ -156,6 +159,14 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     peer: str  # forwards from other nodes: HTTP workers, a lane of their own
     incarnation: str  # identity of its data directory (the sources' directory id)
     tags: dict[str, str] = {}
+
+
+class Health(IntEnum):
+    """A node's verdict on a peer (`control.membership`)."""
+
+    UNKNOWN = 0  # newly known, neither heard nor missed for long enough
+    ALIVE = 1
+    DOWN = 2
 
 
 class Placement(Record, frozen=True, kw_only=True):
@@ -266,6 +277,70 @@ class ReplicaStatus(Record, frozen=True, kw_only=True):
     def offset_lag(self) -> int | None:
         """Records behind the committed end, >= 0; None while no committed end is known."""
         return None if self.committed_end < 0 else max(0, self.committed_end - self.position)
+
+
+# ------------------------------------------------------------- what nodes tell each other
+
+
+class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
+    """How far one replica is, as its node reports it: KIP-535's LagInfo, and ours.
+
+    Named by table id and generation, so that a table of the past cannot speak for one of now.
+    """
+
+    table_id: str
+    generation: int
+    partition: int
+    position: Offset  # KIP-535: currentOffsetPosition
+    committed_end: Offset  # KIP-535: endOffsetPosition; -1: unknown
+    state: ReplicaState
+    batch: BatchId
+    #: when it was reported; None: never confirmed
+    replica_lag_ms: int | None = None
+
+
+class LagDelta(Record, frozen=True, kw_only=True):
+    """What of a node's lags changed since the receiver acknowledged `base` (rides on a beat)."""
+
+    session: int  # grows with every start of the sender
+    base: int  # version that the receiver said it has; 0: nothing
+    through: int  # version that it has after this
+    #: over all lags of the sender; None: there are more changes than fit into one beat
+    digest: int | None
+    changes: tuple[ReplicaLag, ...] = ()
+
+
+class KnownLag(Record, frozen=True, kw_only=True, array_like=True):
+    """A reported lag at its receiver, which knows when it was last true."""
+
+    node_id: NodeId
+    lag: ReplicaLag
+    at_boot_ms: int
+
+
+class KnownLags(Record, frozen=True, kw_only=True):
+    """`run/lags`: what control tells the workers of its node about the replicas of others."""
+
+    published_boot_ms: int
+    known: tuple[KnownLag, ...] = ()
+
+
+class PeerLiveness(Record, frozen=True, kw_only=True):
+    """What a node thinks of a peer."""
+
+    node_id: NodeId
+    health: Health
+    beat_boot_ms: int = 0  # its last beat; 0: never heard
+    #: the peer's own word on its HTTP workers: none hangs and at least one lives
+    workers_ok: bool = True
+    tailer_ok: bool = True
+
+
+class Liveness(Record, frozen=True, kw_only=True):
+    """`run/liveness`: the verdicts on all peers, for the workers of the node."""
+
+    published_boot_ms: int
+    peers: tuple[PeerLiveness, ...] = ()
 
 
 # --------------------------------------------------------------------------------- the log

@@ -105,3 +105,15 @@ SHOW TABLE;
 ! 40001 1:6 line 1:6: Syntax Error
 !   Statement: SHOW TABLE;
 !   Syntax error at or near 'TABLE' at line 1:6
+
+EXPLAIN ROUTE SELECT * FROM by_tail WHERE tail = 'N1';
+----
+route of BY_TAIL [('N1',)]
+
+EXPLAIN ROUTE SELECT * FROM flights;
+----
+! 40001 1:29 A pull query on a stream is not supported yet.
+
+EXPLAIN route;
+----
+! 40001 1:1 EXPLAIN is not supported yet.

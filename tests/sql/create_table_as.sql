@@ -287,3 +287,15 @@ TABLE BY_TAIL: `TAIL` STRING KEY, `N` BIGINT
 topic BY_TAIL x 4, KAFKA → JSON
 CTAS_BY_TAIL_7 reads flights as BY_TAIL_7__IN0, watermark None
 SELECT `__KEY_0` AS `TAIL`, cast(count(1) AS BIGINT) AS `N`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `BY_TAIL_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+
+CREATE TABLE t WITH (ACCEPTABLE_OFFSET_LAG=10000) AS SELECT tail, COUNT(*) AS n FROM flights GROUP BY tail;
+----
+TABLE T: `TAIL` STRING KEY, `N` BIGINT
+topic T x 4, KAFKA → JSON
+may trail by 10000
+CTAS_T_7 reads flights as T_7__IN0, watermark None
+SELECT `__KEY_0` AS `TAIL`, cast(count(1) AS BIGINT) AS `N`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+
+CREATE TABLE t WITH (ACCEPTABLE_OFFSET_LAG=-1) AS SELECT tail, COUNT(*) FROM flights GROUP BY tail;
+----
+! 40001 1:22 Invalid lag in WITH clause: -1 is below 0

@@ -76,6 +76,8 @@ def summary(plan: plans.Plan) -> str:
         )
     if isinstance(plan, plans.PullPlan):
         return _pull(plan)
+    if isinstance(plan, plans.ExplainRoutePlan):
+        return f"route of {plan.pull.source.name} {list(plan.pull.keys)}"
     if isinstance(plan, plans.InsertValuesPlan):
         return f"insert into {plan.source.topic} {plan.values!r} at {plan.rowtime_ms}"
     if isinstance(plan, plans.DescribePlan):
@@ -98,6 +100,8 @@ def _source(source: Source, made: str) -> str:
         text += f"\ntime from {source.timestamp_column} {source.timestamp_format or ''}".rstrip()
     if not source.wrap_single_value:
         text += "\nsingle value not wrapped"
+    if source.offset_lag_max is not None:
+        text += f"\nmay trail by {source.offset_lag_max}"
     return text
 
 

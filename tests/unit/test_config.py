@@ -77,3 +77,22 @@ def test_relations_are_checked_on_every_load() -> None:
             config.load()
     finally:
         config.RELATIONS.remove(broken)
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        ({"ksql.heartbeat.window.ms": 300}, "cannot see the misses"),
+        ({"standpipe.heartbeat.received.threshold": 20}, "ever counts as alive"),
+        ({"standpipe.query.pull.routing.policy": "random"}, "one of active-first"),
+    ],
+)
+def test_relations(layer: dict[str, object], why: str) -> None:
+    with pytest.raises(ConfigError, match="exclude each other") as caught:
+        config.load(layer)
+    assert why in caught.value.message
+    config.load({"ksql.heartbeat.window.ms": 301})
+
+
+def test_klip_12_spells_the_whole_time_of_a_read_in_upper_case() -> None:
+    assert config.ROUTING_TIMEOUT.environment_name == "KSQL_QUERY_PULL_ROUTING_TIMEOUT_MS"

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+from enum import Enum, auto
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -55,6 +56,29 @@ def read_pid(path: Path) -> int | None:
         return int(path.read_text())
     except (OSError, ValueError):
         return None
+
+
+class Life(Enum):
+    """What the kernel says of a process."""
+
+    RUNS = auto()
+    STOPPED = auto()  # SIGSTOP, a debugger: its sockets take connections that nobody serves
+    GONE = auto()  # a zombie too
+
+
+def life_of(pid: int | None) -> Life:
+    """Linux; elsewhere a process that was there counts as running."""
+    if not sys.platform.startswith("linux"):
+        return Life.RUNS if pid else Life.GONE
+    try:
+        stat = Path(f"/proc/{pid or 0}/stat").read_text()
+    except OSError:
+        return Life.GONE
+    letter = stat.rpartition(")")[2].split()[0]
+    return _LIVES.get(letter, Life.RUNS)
+
+
+_LIVES: Final = {"T": Life.STOPPED, "t": Life.STOPPED, "Z": Life.GONE, "X": Life.GONE}
 
 
 class StopSignal:

@@ -1,29 +1,44 @@
 """Which replicas may answer a read of one table partition, in which order, and why (or why not).
 
 A pure decision on what is at hand: no call leaves the node for it (KLIP-12, tradeoff 2). Order:
-the active, then standbys by lag, the least first, an unknown lag after every known one; replicas
-whose path failed a moment ago (suspects) after all others, because a suspicion may be wrong and a
-late answer is better than none; the refused last, with their reasons.
+the active, then standbys by lag, the least first, an unknown lag after every known one. Those of
+which there is doubt come after all others, because a doubt may be wrong and a late answer is better
+than none: not heard of yet, no answering state when last heard, workers that hang, no beats, a path
+that failed. Only who neither beats nor answers on its path is refused as dead.
 
 The bounds are enforced here with what this node knows, that is for its own replica and where a peer
 reported a lag; the target of a forward enforces them again with its own numbers.
 
-Not here: heartbeats and lag reports of peers (they arrive as `lags` and `suspects`), hedging and
-the forward itself (`node.serve`).
+Not here: how beats become verdicts (`control.membership`) and reports lags (`control.lag`), hedging
+and the forward itself (`node.forward`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final, Literal
 
+from standpipe.control.lag import offset_lag
 from standpipe.errors import NoReplica
-from standpipe.model import Assignment, NodeId, NodeInfo, Placement, ReplicaStatus
+from standpipe.model import (
+    Assignment,
+    Health,
+    KnownLag,
+    NodeId,
+    NodeInfo,
+    Offset,
+    PeerLiveness,
+    Placement,
+    ReplicaState,
+    ReplicaStatus,
+)
 
 Role = Literal["ACTIVE", "STANDBY"]
 
+NO_END: Final = Offset(-1)
 #: ksqlDB's default of `ksql.query.pull.max.allowed.offset.lag`: no bound at all
 LAG_UNBOUNDED: Final = 2**63 - 1
 
@@ -43,6 +58,32 @@ class Bounds:
 ANYTHING: Final = Bounds()
 
 
+def lag_bound(
+    *, request: int | None, table: int | None, node: int = LAG_UNBOUNDED, limit: int = LAG_UNBOUNDED
+) -> int:
+    """The lag that holds: the request's, else the table's (WITH), else the node's; capped."""
+    asked = request if request is not None else table if table is not None else node
+    return min(asked, limit)
+
+
+# -------------------------------------------------------------------------------- candidates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """What this node was told about the replicas of one partition, and about its peers."""
+
+    #: empty: nothing is known (heartbeats are off, or control is); then all count as alive
+    liveness: Mapping[NodeId, PeerLiveness] = field(default_factory=dict[NodeId, PeerLiveness])
+    #: reports that are fresh enough to be believed
+    lags: Mapping[NodeId, KnownLag] = field(default_factory=dict[NodeId, KnownLag])
+    #: the largest committed end in any report, however old: it only grows; -1: none
+    committed_end: Offset = NO_END
+
+
+NOTHING_HEARD: Final = Heard()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """A replica and all that this node knows about it."""
@@ -51,9 +92,13 @@ class Candidate:
     role: Role
     info: NodeInfo | None  # None: the log knows no such node (it was removed)
     is_local: bool
-    status: ReplicaStatus | None  # of the local replica; a peer's is not known here
+    state: ReplicaState | None  # None: unknown
     lag_records: int | None  # None: unknown, which is never 0
-    is_suspect: bool
+    health: Health = Health.ALIVE
+    workers_ok: bool = True
+    is_suspect: bool = False  # its path failed lately
+    beat_boot_ms: int = 0
+    lag_boot_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +111,33 @@ class Verdict:
     why: str
     is_local: bool = False
     lag_records: int | None = None
+    lag_records_max: int = LAG_UNBOUNDED
     info: NodeInfo | None = None
+    state: ReplicaState | None = None
+    health: Health = Health.ALIVE
+    #: instants of the last beat and of the lag, on this node's boot clock; 0: none
+    beat_boot_ms: int = 0
+    lag_boot_ms: int = 0
 
     def __str__(self) -> str:
         return f"{self.node_id} ({self.role.lower()}): {self.why}"
+
+    def describe(self, now_boot_ms: int) -> dict[str, object]:
+        """As JSON, for errors, `GET /route` and `EXPLAIN ROUTE`; what is unknown is null."""
+        bound = self.lag_records_max
+        return {
+            "node": self.node_id,
+            "host": self.info.public if self.info else None,
+            "role": self.role,
+            "usable": self.ok,
+            "why": self.why,
+            "alive": self.health.name,
+            "beat_age_ms": now_boot_ms - self.beat_boot_ms if self.beat_boot_ms else None,
+            "state": self.state.name if self.state is not None else None,
+            "lag_records": self.lag_records,
+            "lag_records_max": bound if bound < LAG_UNBOUNDED else None,
+            "lag_age_ms": now_boot_ms - self.lag_boot_ms if self.lag_boot_ms else None,
+        }
 
 
 #: A rule refuses with a reason, or lets pass with None.
@@ -87,15 +155,24 @@ def is_role_allowed(candidate: Candidate, bounds: Bounds) -> str | None:
     return "Host is not the active host for this partition."
 
 
+def is_not_dead(candidate: Candidate, bounds: Bounds) -> str | None:
+    """Dead is who neither beats nor answers: each alone may be the fault of something else.
+
+    A node whose control stopped does not beat and yet answers reads; a path that failed may work
+    again. Source: KLIP-12; ksqlDB's LivenessFilter.
+    """
+    if candidate.health is Health.DOWN and candidate.is_suspect:
+        return "Host is not alive: no beats, and its path failed."
+    return None
+
+
 def is_answering(candidate: Candidate, bounds: Bounds) -> str | None:
-    """Only the local replica's state is known here; a peer judges its own."""
+    """The local replica's state is known; a peer judges its own, which may be newer than heard."""
     if not candidate.is_local:
         return None
-    if candidate.status is None:
+    if candidate.state is None:
         return "Replica is ABSENT on this host."
-    if candidate.status.state.answers:
-        return None
-    return f"Replica is {candidate.status.state.name}."
+    return None if candidate.state.answers else f"Replica is {candidate.state.name}."
 
 
 def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
@@ -117,7 +194,60 @@ def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
 
 
 #: The first refusal is the one that is reported.
-RULES: Final[tuple[Rule, ...]] = (is_member, is_role_allowed, is_answering, is_within_lag)
+RULES: Final[tuple[Rule, ...]] = (
+    is_member,
+    is_role_allowed,
+    is_not_dead,
+    is_answering,
+    is_within_lag,
+)
+
+#: A doubt about a usable replica; the first that applies is its reason. A later one weighs more.
+DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
+    (lambda c: c.health is Health.UNKNOWN, "Not heard of yet; tried after those that are."),
+    (
+        lambda c: c.state is not None and not c.state.answers,
+        "Replica was not answering when last heard; tried late.",
+    ),
+    (lambda c: not c.workers_ok, "Its workers hang or died, it says; tried late."),
+    (lambda c: c.health is Health.DOWN, "Host does not beat; tried late."),
+    (lambda c: c.is_suspect, "Path failed lately; tried last."),
+)
+
+
+# ----------------------------------------------------------------------------------- order
+
+
+#: sorts candidates; False and less go first
+_Rank = tuple[bool, int, bool, tuple[int, ...], bool, int, int]
+Policy = Callable[[Candidate, Placement, NodeInfo | None], tuple[int, ...]]
+
+
+def _active_first(candidate: Candidate, placement: Placement, here: NodeInfo | None) -> tuple[int]:
+    """KLIP-12: the active, wherever it is."""
+    return (candidate.role != "ACTIVE",)
+
+
+def _balanced(candidate: Candidate, placement: Placement, here: NodeInfo | None) -> tuple[int, int]:
+    """The own replica, else one that differs from node to node and by partition."""
+    name = f"{here.node_id if here else ''}/{placement.partition}/{candidate.node_id}"
+    draw = int.from_bytes(blake2b(name.encode(), digest_size=4).digest())
+    return (not candidate.is_local, draw)
+
+
+def _nearest(candidate: Candidate, placement: Placement, here: NodeInfo | None) -> tuple[int, ...]:
+    """The own replica, else the one that shares most tags with this node; then as ever."""
+    tags = candidate.info.tags if candidate.info else {}
+    shared = sum(tags.get(tag) == value for tag, value in here.tags.items()) if here else 0
+    return (not candidate.is_local, -shared, candidate.role != "ACTIVE")
+
+
+#: by the value of `standpipe.query.pull.routing.policy`
+POLICIES: Final[Mapping[str, Policy]] = {
+    "active-first": _active_first,
+    "balanced": _balanced,
+    "nearest": _nearest,
+}
 
 
 def route(
@@ -127,33 +257,100 @@ def route(
     local: NodeId,
     local_status: ReplicaStatus | None = None,
     suspects: AbstractSet[NodeId] = frozenset(),
-    lags: Mapping[NodeId, int] | None = None,
+    heard: Heard = NOTHING_HEARD,
     bounds: Bounds = ANYTHING,
+    policy: str = "active-first",
     rules: Iterable[Rule] = RULES,
 ) -> list[Verdict]:
     """Verdicts on all replicas of a partition, in the order in which they should be tried.
 
-    `suspects`: nodes whose path failed lately. `lags`: lag of peers in records, where they reported
-    it. The usable ones come first; if none is, `no_replica` makes the error.
+    `suspects`: nodes whose path failed lately. The usable ones come first; if none is,
+    `no_replica` makes the error.
     """
-    known = lags or {}
-    candidates = [
-        Candidate(
-            node_id=node_id,
-            role="ACTIVE" if place == 0 else "STANDBY",
-            info=nodes.get(node_id),
-            is_local=node_id == local,
-            status=local_status if node_id == local else None,
-            lag_records=_lag(node_id, local, local_status, known),
-            is_suspect=node_id in suspects,
+    ranked: list[tuple[_Rank, Verdict]] = []
+    for place, node_id in enumerate(placement.replicas):
+        role: Role = "ACTIVE" if place == 0 else "STANDBY"
+        if node_id == local:
+            candidate = _here(node_id, role, nodes.get(node_id), local_status, heard)
+        else:
+            is_suspect = node_id in suspects
+            candidate = _there(node_id, role, nodes.get(node_id), heard, is_suspect=is_suspect)
+        refusal = next((why for rule in rules if (why := rule(candidate, bounds))), None)
+        doubt = next((n for n in range(len(DOUBTS), 0, -1) if DOUBTS[n - 1][0](candidate)), 0)
+        lag = candidate.lag_records
+        rank = (
+            refusal is not None,
+            doubt,
+            bounds.is_bounded and lag is None,  # after those known to be within the bound
+            POLICIES[policy](candidate, placement, nodes.get(local)),
+            lag is None,
+            lag or 0,
+            place,
         )
-        for place, node_id in enumerate(placement.replicas)
-    ]
-    judged = [(candidate, _judge(candidate, bounds, rules)) for candidate in candidates]
-    return [verdict for _, verdict in sorted(judged, key=_rank)]
+        why = refusal or (DOUBTS[doubt - 1][1] if doubt else "In reach.")
+        ranked.append((rank, _verdict(candidate, bounds, ok=refusal is None, why=why)))
+    return [verdict for _, verdict in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def no_replica(statement: str, partition: int, verdicts: Iterable[Verdict]) -> NoReplica:
+def _here(
+    node_id: NodeId, role: Role, info: NodeInfo | None, status: ReplicaStatus | None, heard: Heard
+) -> Candidate:
+    """The own replica: its position against the furthest end that anybody knows, as the tailer may
+    be stopped."""
+    lag = None
+    if status is not None:
+        lag = offset_lag((status.committed_end, heard.committed_end), status.position)
+    return Candidate(
+        node_id=node_id,
+        role=role,
+        info=info,
+        is_local=True,
+        state=status.state if status is not None else None,
+        lag_records=lag,
+    )
+
+
+def _there(
+    node_id: NodeId, role: Role, info: NodeInfo | None, heard: Heard, *, is_suspect: bool
+) -> Candidate:
+    peer, known = heard.liveness.get(node_id), heard.lags.get(node_id)
+    lag = offset_lag((heard.committed_end,), known.lag.position) if known else None
+    unheard = Health.UNKNOWN if heard.liveness else Health.ALIVE
+    return Candidate(
+        node_id=node_id,
+        role=role,
+        info=info,
+        is_local=False,
+        state=known.lag.state if known else None,
+        lag_records=lag,
+        health=peer.health if peer else unheard,
+        workers_ok=peer.workers_ok if peer else True,
+        is_suspect=is_suspect,
+        beat_boot_ms=peer.beat_boot_ms if peer else 0,
+        lag_boot_ms=known.at_boot_ms if known else 0,
+    )
+
+
+def _verdict(candidate: Candidate, bounds: Bounds, *, ok: bool, why: str) -> Verdict:
+    return Verdict(
+        node_id=candidate.node_id,
+        role=candidate.role,
+        ok=ok,
+        why=why,
+        is_local=candidate.is_local,
+        lag_records=candidate.lag_records,
+        lag_records_max=bounds.lag_records_max,
+        info=candidate.info,
+        state=candidate.state,
+        health=candidate.health,
+        beat_boot_ms=candidate.beat_boot_ms,
+        lag_boot_ms=candidate.lag_boot_ms,
+    )
+
+
+def no_replica(
+    statement: str, partition: int, verdicts: Iterable[Verdict], now_boot_ms: int
+) -> NoReplica:
     """The error of a read that no replica may answer. Source: the article's text and KLIP-12."""
     listed = list(verdicts)
     reasons = "; ".join(str(verdict) for verdict in listed)
@@ -162,15 +359,7 @@ def no_replica(statement: str, partition: int, verdicts: Iterable[Verdict]) -> N
         "All nodes are dead or exceed max allowed lag."
         f" [Partition {partition}: {reasons or 'no replica is assigned'}]",
         partition=partition,
-        verdicts=[
-            {
-                "node": verdict.node_id,
-                "role": verdict.role,
-                "why": verdict.why,
-                "lag_records": verdict.lag_records,
-            }
-            for verdict in listed
-        ],
+        verdicts=[verdict.describe(now_boot_ms) for verdict in listed],
     )
 
 
@@ -180,32 +369,3 @@ def placements(assignment: Assignment) -> dict[tuple[str, int, int], Placement]:
         (placement.table_id, placement.generation, placement.partition): placement
         for placement in assignment.placements
     }
-
-
-def _lag(
-    node_id: NodeId, local: NodeId, status: ReplicaStatus | None, known: Mapping[NodeId, int]
-) -> int | None:
-    if node_id != local:
-        return known.get(node_id)
-    return status.offset_lag if status else None
-
-
-def _judge(candidate: Candidate, bounds: Bounds, rules: Iterable[Rule]) -> Verdict:
-    refusal = next((why for rule in rules if (why := rule(candidate, bounds))), None)
-    passed = "Path failed lately; tried last." if candidate.is_suspect else "In reach."
-    return Verdict(
-        node_id=candidate.node_id,
-        role=candidate.role,
-        ok=refusal is None,
-        why=refusal or passed,
-        is_local=candidate.is_local,
-        lag_records=candidate.lag_records,
-        info=candidate.info,
-    )
-
-
-def _rank(judged: tuple[Candidate, Verdict]) -> tuple[bool, bool, bool, bool, int]:
-    """Sort key; False sorts first. Equal ranks keep the assignment's order."""
-    candidate, verdict = judged
-    lag = candidate.lag_records
-    return (not verdict.ok, candidate.is_suspect, candidate.role != "ACTIVE", lag is None, lag or 0)

@@ -10,7 +10,7 @@ is decided is pure and elsewhere: `control.raft`, `control.ddl`, `control.catalo
 `control.reconcile`.
 
 A `Part` is something else that lives in this process: it has routes and a task of its own and
-reads the catalog. Heartbeats and lag reports belong into `PARTS`.
+reads the catalog: beats and lags (`node.liveness_loop`) are one.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import NodeId, QueryStatus
 from standpipe.node import founding, node_config, quorum_routes
 from standpipe.node.leading import FORWARD_MS, Leading, VoterName, Writer
+from standpipe.node.liveness_loop import LivenessLoop
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.quorum_loop import Quorum, Refused
@@ -81,8 +82,14 @@ class Part(Protocol):
     async def run(self) -> NoReturn: ...
 
 
+def liveness_of(base: Base) -> Part:
+    """Beats and lag reports."""
+    incarnation = base.copy.identity.incarnation
+    return LivenessLoop(base.config, incarnation, lambda: base.copy.catalog)
+
+
 #: Each is made once per process, after the replica has been opened.
-PARTS: Final[Sequence[Callable[[Base], Part]]] = ()
+PARTS: Final[Sequence[Callable[[Base], Part]]] = (liveness_of,)
 
 
 class Doors:

@@ -15,7 +15,7 @@ Not here: the choice of the replica (`control.routing`), connections (`adapters.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +31,8 @@ from standpipe.node.rest_fresh import Freshness, parse_headers
 FORWARDED_HEADER: Final = "standpipe-forwarded"
 DEADLINE_HEADER: Final = "standpipe-deadline-ms"
 PARTITION_HEADER: Final = "standpipe-partition"
+#: of the map that the sender goes by
+EPOCH_HEADER: Final = "standpipe-assignment-epoch"
 #: `<table id>-<generation>`: a dead incarnation of a table must not be answered from
 TABLE_HEADER: Final = "standpipe-table"
 
@@ -51,9 +53,26 @@ class Part(Record, frozen=True, kw_only=True):
 class Refused(Exception):
     """A replica did not answer. `why` goes into the verdict on it."""
 
-    def __init__(self, why: str, *, is_not_ready: bool = False, progress: float | None = None):
+    def __init__(
+        self,
+        why: str,
+        *,
+        is_not_ready: bool = False,
+        progress: float | None = None,
+        is_path_failure: bool = False,
+        lag_records: int | None = None,
+        owners: Sequence[NodeId] = (),
+        assignment_epoch: int = 0,
+    ) -> None:
         super().__init__(why)
         self.why = why
+        #: no answer came; anything else is an answer
+        self.is_path_failure = is_path_failure
+        #: by its own numbers; None: it did not say
+        self.lag_records = lag_records
+        #: NOT_OWNER: who it is by the map of the one that refused, and that map's epoch
+        self.owners = owners
+        self.assignment_epoch = assignment_epoch
         #: it holds no whole batch yet; anything else is a refusal or a fault
         self.is_not_ready = is_not_ready
         #: share of the changelog that it has read, 0 to 1
@@ -99,6 +118,7 @@ class Question:
     partition: int
     table: str  # `<table id>-<generation>`
     timeout_ms: int
+    assignment_epoch: int = 0
 
 
 @dataclass
@@ -108,6 +128,8 @@ class Forwarder:
     client: PeerClient
     open_ms: int
     probe_timeout_ms: int
+    #: is told how many ms each answered forward took
+    took: Callable[[float], None] = lambda ms: None
     #: address of a peer lane -> its breaker; closed ones are dropped
     _breakers: dict[str, Breaker] = field(default_factory=dict[str, Breaker])
     _probes: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
@@ -131,7 +153,9 @@ class Forwarder:
             DEADLINE_HEADER: str(question.timeout_ms),
             PARTITION_HEADER: str(question.partition),
             TABLE_HEADER: question.table,
+            EPOCH_HEADER: str(question.assignment_epoch),
         }
+        started_ms = _now_ms()
         try:
             response = await self.client.request(
                 peer.peer,
@@ -142,7 +166,8 @@ class Forwarder:
             )
         except PathFailed as failure:
             self._failed(peer.peer)
-            raise Refused(f"Path failed: {failure}.") from failure
+            raise Refused(f"Path failed: {failure}.", is_path_failure=True) from failure
+        self.took(_now_ms() - started_ms)
         self._succeeded(peer.peer)
         return read_part(response)
 
@@ -185,10 +210,20 @@ def _now_ms() -> float:
     return asyncio.get_running_loop().time() * 1000
 
 
+class _Said(msgspec.Struct):
+    """The part of an error body that `rest_refusals.refusal_to_peer` fills."""
+
+    why: str = ""
+    progress: float | None = None
+    lag_records: int | None = None
+    replicas: list[NodeId] = []
+    assignment_epoch: int = 0
+
+
 class _ErrorBody(msgspec.Struct):
     error_code: int = 0
     message: str = ""
-    standpipe: dict[str, object] = {}
+    standpipe: _Said = msgspec.field(default_factory=_Said)
 
 
 def read_part(response: Response) -> Part:
@@ -198,10 +233,12 @@ def read_part(response: Response) -> Part:
         error = msgspec.json.decode(response.body, type=_ErrorBody)
     except msgspec.MsgspecError as undecodable:
         raise Refused(f"Peer answered {response.status}.") from undecodable
-    why = error.standpipe.get("why", error.message)
-    progress = error.standpipe.get("progress")
+    said = error.standpipe
     raise Refused(
-        str(why),
+        said.why or error.message,
         is_not_ready=error.error_code == NotReady.code,
-        progress=progress if isinstance(progress, float) else None,
+        progress=said.progress,
+        lag_records=said.lag_records,
+        owners=tuple(said.replicas),
+        assignment_epoch=said.assignment_epoch,
     )

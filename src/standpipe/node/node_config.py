@@ -118,6 +118,14 @@ class NodePaths:
         return self.run / "snapshot"
 
     @property
+    def liveness(self) -> Path:
+        return self.run / "liveness"
+
+    @property
+    def lags(self) -> Path:
+        return self.run / "lags"
+
+    @property
     def status(self) -> Path:
         return self.run / "status"
 

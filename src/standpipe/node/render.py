@@ -133,6 +133,11 @@ def topics(replica_counts: Mapping[str, Sequence[int]], text: str) -> Entity:
     return _entity("kafka_topics", text, topics=items)
 
 
+def route(described: Mapping[str, object], text: str) -> Entity:
+    """EXPLAIN ROUTE: ours, as `GET /route` shows it."""
+    return _entity("route", text, **described)
+
+
 def function_names(text: str) -> Entity:
     items = [
         {

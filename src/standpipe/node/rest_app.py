@@ -42,14 +42,25 @@ from standpipe.errors import (
 )
 from standpipe.node.forward import (
     DEADLINE_HEADER,
+    EPOCH_HEADER,
     FORWARDED_HEADER,
     PARTITION_HEADER,
     PROBE_PATH,
     TABLE_HEADER,
 )
-from standpipe.node.rest_bodies import PULL_PATHS, Form, accepted, form_of, is_known_property
+from standpipe.node.rest_bodies import (
+    LAG_PROPERTIES,
+    PULL_PATHS,
+    Form,
+    accepted,
+    form_of,
+    is_known_property,
+    offset_lag_max,
+)
+from standpipe.node.rest_cluster import ClusterStatus
 from standpipe.node.rest_fresh import headers as fresh_headers
 from standpipe.node.rest_pull import Ask, Pulls, Terms
+from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
 from standpipe.node.statements import StatementFailed, Statements
 
@@ -177,10 +188,12 @@ def _terms(headers: Headers) -> Terms:
     try:
         partition = header(headers, PARTITION_HEADER)
         deadline = header(headers, DEADLINE_HEADER)
+        epoch = header(headers, EPOCH_HEADER)
         return Terms(
             partition=int(partition) if partition else None,
             table=header(headers, TABLE_HEADER),
             timeout_ms=int(deadline) if deadline else None,
+            assignment_epoch=int(epoch) if epoch else None,
         )
     except ValueError as error:
         raise BadRequest(f"a header of the forward is malformed: {error}") from error
@@ -233,6 +246,8 @@ class Rest:
     """The routes of the public lane that are not pull queries."""
 
     status: Status
+    cluster: ClusterStatus
+    routes: Routes
     statements: Statements
     exposition: Callable[[], bytes]
     body_bytes_max: int
@@ -244,6 +259,7 @@ class Rest:
             ("/info", self.info),
             ("/healthcheck", self.healthcheck),
             ("/clusterStatus", self.cluster_status),
+            ("/route", self.route),
             ("/status", self.all_statuses),
             ("/status/{type}/{entity}/{action}", self.one_status),
             ("/is_valid_property/{name}", self.is_valid_property),
@@ -277,7 +293,16 @@ class Rest:
         return json_response(self.status.health())
 
     async def cluster_status(self, request: Request) -> Response:
-        return json_response(self.status.cluster())
+        return json_response(self.cluster.page())
+
+    async def route(self, request: Request) -> Response:
+        """Ours: `?table=T&key=k`, the bound as in a request's properties."""
+        asked = request.query_params
+        if "table" not in asked:
+            raise BadRequest("say of which table: /route?table=T&key=k")
+        given = {name: asked[name] for name in LAG_PROPERTIES if name in asked}
+        lag_max = offset_lag_max(given)
+        return json_response(self.routes.of(asked["table"], asked.getlist("key"), lag_max))
 
     async def all_statuses(self, request: Request) -> Response:
         return json_response({"commandStatuses": self.status.commands()})

@@ -18,28 +18,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import structlog
 
-from standpipe import config
 from standpipe.adapters.metrics import Metrics
-from standpipe.control.routing import LAG_UNBOUNDED, Bounds, Verdict, route
+from standpipe.control.routing import Bounds, Verdict
 from standpipe.data.pull import lookup, partition_of_key, partitions
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, ReplicaStatus, Source
+from standpipe.node.decisions import Decisions, newer_owners
 from standpipe.node.forward import Forwarder, Part, Question, Refused
+from standpipe.node.race import AllRefused, Racing
 from standpipe.node.rest_bodies import Form, Lookup, parse_lookup, render_rows
 from standpipe.node.rest_fresh import Freshness, freshness_of, header_lines, oldest
-from standpipe.node.rest_refusals import is_not_ready, progress, refusal_to_peer, unanswered
-from standpipe.node.rest_view import (
-    OPEN_STORES_MAX,
-    Map,
-    Replica,
-    ReplicaId,
-    Replicas,
-    View,
-)
+from standpipe.node.rest_refusals import is_not_ready, judged, progress, refusal_to_peer, unanswered
+from standpipe.node.rest_view import Map, Replica, ReplicaId, Replicas, View
 from standpipe.sql.plans import PullPlan
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -52,6 +46,7 @@ class Terms:
     partition: int | None = None
     table: str = ""  # `<table id>-<generation>`; empty: not said
     timeout_ms: int | None = None  # what is left of the client's patience
+    assignment_epoch: int | None = None  # of the map that the sender goes by
 
 
 @dataclass(frozen=True)
@@ -76,20 +71,6 @@ class Answer:
     fresh: Freshness
 
 
-@dataclass(slots=True)
-class _Decided:
-    """The routes to one partition, and all that they were decided on."""
-
-    view: View
-    status: ReplicaStatus | None
-    bounds: Bounds
-    suspects: frozenset[NodeId]
-    verdicts: list[Verdict]
-    #: freshness headers of this node's answer, true for the millisecond beside it
-    label: bytes = b""
-    labelled_ms: int = -1
-
-
 @dataclass
 class Pulls:
     """Pull queries at one worker."""
@@ -99,10 +80,10 @@ class Pulls:
     replicas: Replicas
     forwarder: Forwarder
     metrics: Metrics
-    bounds: Bounds
+    decisions: Decisions
+    racing: Racing
     forward_timeout_ms: int
-    #: the newest decision on each partition that was asked for
-    _known: dict[ReplicaId, _Decided] = field(default_factory=dict[ReplicaId, _Decided])
+    routing_timeout_ms: int
 
     # ------------------------------------------------------------- at once
 
@@ -126,7 +107,8 @@ class Pulls:
             replica_id = _replica_id(plan.source, partition)
             replica = self.replicas.get(replica_id)
             status = replica.status()
-            decided = self._decided(view, replica_id, status, self._bounds(asked))
+            bounds = self.decisions.bounds(asked.offset_lag_max, plan.source)
+            decided = self.decisions.of(view, replica_id, status, bounds)
             here = _first_here(decided.verdicts, only_here=ask.terms is not None)
             if here is None or status is None:
                 return None
@@ -155,7 +137,8 @@ class Pulls:
         asked = parse_lookup(body)
         view = self.map.view
         plan = view.plans.plan(asked.text, asked.properties)
-        reading = _Reading(asked, body, view, plan, self._bounds(asked))
+        bounds = self.decisions.bounds(asked.offset_lag_max, plan.source)
+        reading = _Reading(asked, body, view, plan, bounds)
         wanted = partitions(plan)
         if ask.terms is not None:
             part = self._forwarded(reading, ask.terms, wanted)
@@ -185,29 +168,39 @@ class Pulls:
     async def _part(self, reading: _Reading, partition: int) -> Part:
         """Rows of one partition from the first replica that gives them."""
         source = reading.plan.source
-        status = self._replica(source, partition).status()
-        verdicts = self._route(reading.view, source, partition, status, reading.bounds)
-        refusals: list[Refused] = []
-        tried: list[Verdict] = []
-        for verdict in verdicts:
-            try:
-                return await self._try(reading, partition, verdict)
-            except Refused as refusal:
-                refusals.append(refusal)
-                tried.append(replace(verdict, ok=False, why=refusal.why))
-        raise unanswered(reading.asked.text, source, partition, tried, refusals)
+        verdicts = self._verdicts(reading, partition)
+        named: list[Verdict] = []  # by refusals
 
-    async def _try(self, reading: _Reading, partition: int, verdict: Verdict) -> Part:
+        async def attempt(verdict: Verdict, left_ms: int) -> Part:
+            return await self._try(reading, partition, verdict, left_ms)
+
+        def further(refusal: Refused) -> list[Verdict]:
+            known = (*verdicts, *named)
+            found = newer_owners(reading.view, refusal.owners, refusal.assignment_epoch, known)
+            named.extend(found)
+            return found
+
+        try:
+            return await self.racing.first(verdicts, attempt, further, self.routing_timeout_ms)
+        except AllRefused as refused:
+            tried = [judged(verdict, refusal) for verdict, refusal in refused.refusals]
+            raise unanswered(
+                *(reading.asked.text, source, partition, tried),
+                [refusal for _, refusal in refused.refusals],
+                now_boot_ms=_boot_ms(),
+            ) from None
+
+    async def _try(self, reading: _Reading, partition: int, verdict: Verdict, left_ms: int) -> Part:
         if verdict.is_local:
             return self._here(reading, partition, verdict)
         if not verdict.ok or verdict.info is None:
             raise Refused(verdict.why)
-        source = reading.plan.source
         question = Question(
             body=reading.body,
             partition=partition,
-            table=_table(source),
-            timeout_ms=self.forward_timeout_ms,
+            table=_table(reading.plan.source),
+            timeout_ms=min(self.forward_timeout_ms, left_ms),
+            assignment_epoch=reading.view.snapshot.assignment.epoch,
         )
         try:
             part = await self.forwarder.ask(verdict.info, question)
@@ -221,7 +214,12 @@ class Pulls:
         replica = self._replica(reading.plan.source, partition)
         status = replica.status()
         if not verdict.ok or status is None:
-            raise Refused(verdict.why, is_not_ready=is_not_ready(status), progress=progress(status))
+            raise Refused(
+                verdict.why,
+                is_not_ready=is_not_ready(status),
+                progress=progress(status),
+                lag_records=verdict.lag_records,
+            )
         try:
             rows = lookup(reading.plan, replica.store, partition)
         except NotReady as error:
@@ -248,71 +246,32 @@ class Pulls:
         return Part(rows=rows, fresh=oldest(part.fresh for part in parts))
 
     def _here_only(self, reading: _Reading, partition: int) -> Part:
-        source = reading.plan.source
-        status = self._replica(source, partition).status()
-        verdicts = self._route(reading.view, source, partition, status, reading.bounds)
+        verdicts = self._verdicts(reading, partition)
         here = next((verdict for verdict in verdicts if verdict.is_local), None)
         if here is None:
-            raise Refused("NOT_OWNER: no replica of this partition is assigned to this host.")
+            raise Refused(
+                "NOT_OWNER: no replica of this partition is assigned to this host.",
+                owners=tuple(verdict.node_id for verdict in verdicts),
+                assignment_epoch=reading.view.snapshot.assignment.epoch,
+            )
         return self._here(reading, partition, here)
 
     # ------------------------------------------------------------------ shared
 
-    def _bounds(self, asked: Lookup) -> Bounds:
-        if asked.offset_lag_max is None:
-            return self.bounds
-        return replace(self.bounds, lag_records_max=asked.offset_lag_max)
+    def _verdicts(self, reading: _Reading, partition: int) -> list[Verdict]:
+        replica_id = _replica_id(reading.plan.source, partition)
+        status = self.replicas.get(replica_id).status()
+        return self.decisions.of(reading.view, replica_id, status, reading.bounds).verdicts
 
     def _replica(self, source: Source, partition: int) -> Replica:
         return self.replicas.get(_replica_id(source, partition))
-
-    def _route(
-        self,
-        view: View,
-        source: Source,
-        partition: int,
-        status: ReplicaStatus | None,
-        bounds: Bounds,
-    ) -> list[Verdict]:
-        return self._decided(view, _replica_id(source, partition), status, bounds).verdicts
-
-    def _decided(
-        self, view: View, replica_id: ReplicaId, status: ReplicaStatus | None, bounds: Bounds
-    ) -> _Decided:
-        """The routes to one partition; decided again when something they came from has changed."""
-        known = self._known.get(replica_id)
-        suspects = self.forwarder.suspects(view.nodes)
-        if (
-            known is not None
-            and known.status is status
-            and known.view is view
-            and known.bounds is bounds
-            and known.suspects == suspects
-        ):
-            return known
-        placement = view.placements.get(replica_id)
-        verdicts: list[Verdict] = []
-        if placement is not None:
-            verdicts = route(
-                placement,
-                view.nodes,
-                local=self.node_id,
-                local_status=status,
-                suspects=suspects,
-                bounds=bounds,
-            )
-        if len(self._known) >= OPEN_STORES_MAX:
-            self._known.clear()
-        decided = _Decided(view, status, bounds, suspects, verdicts)
-        self._known[replica_id] = decided
-        return decided
 
     def _fresh(self, status: ReplicaStatus, verdict: Verdict) -> Freshness:
         return freshness_of(
             status,
             served_by=self.node_id,
             role=verdict.role.lower(),
-            boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+            boot_ms=_boot_ms(),
             unix_ms=int(time.time() * 1000),
         )
 
@@ -328,12 +287,8 @@ class _Reading:
     bounds: Bounds
 
 
-def bounds_of(settings: config.Config) -> Bounds:
-    """The node's own bounds, which hold where a request names none."""
-    return Bounds(
-        lag_records_max=min(settings[config.LAG_MAX], LAG_UNBOUNDED),
-        standby_reads=settings[config.STANDBY_READS],
-    )
+def _boot_ms() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 def _replica_id(source: Source, partition: int) -> ReplicaId:

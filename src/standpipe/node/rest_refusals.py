@@ -10,6 +10,7 @@ Source: the article's text; KLIP-12. Not here: the verdicts themselves (`control
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from standpipe.control.routing import Verdict, no_replica
 from standpipe.errors import NoReplica, NotReady, StandpipeError
@@ -29,12 +30,20 @@ def progress(status: ReplicaStatus | None) -> float | None:
     return min(1.0, status.position / status.log_end) if status.log_end else 1.0
 
 
+def judged(verdict: Verdict, refusal: Refused) -> Verdict:
+    """The verdict after a try: the refusal's reason, and its lag where the replica said it."""
+    lag = verdict.lag_records if refusal.lag_records is None else refusal.lag_records
+    return replace(verdict, ok=False, why=refusal.why, lag_records=lag)
+
+
 def unanswered(
     text: str,
     source: Source,
     partition: int,
     verdicts: Sequence[Verdict],
     refusals: Sequence[Refused],
+    *,
+    now_boot_ms: int,
 ) -> StandpipeError:
     """The error of a partition that nobody answered for. `verdicts`: one per replica, as tried.
 
@@ -47,13 +56,20 @@ def unanswered(
             f"{source.name} is not ready: no replica of partition {partition} holds a whole batch "
             f"yet. Progress: {percent}.",
             progress=furthest,
-            verdicts=[{"node": v.node_id, "role": v.role, "why": v.why} for v in verdicts],
+            verdicts=[verdict.describe(now_boot_ms) for verdict in verdicts],
         )
-    return no_replica(text, partition, verdicts)
+    return no_replica(text, partition, verdicts, now_boot_ms)
 
 
 def refusal_to_peer(refusal: Refused) -> StandpipeError:
     """What the target of a forward answers; `why` becomes the verdict at the node that asked."""
     if refusal.is_not_ready:
         return NotReady(refusal.why, why=refusal.why, progress=refusal.progress)
-    return NoReplica(refusal.why, why=refusal.why)
+    if refusal.assignment_epoch:
+        return NoReplica(
+            refusal.why,
+            why=refusal.why,
+            replicas=list(refusal.owners),
+            assignment_epoch=refusal.assignment_epoch,
+        )
+    return NoReplica(refusal.why, why=refusal.why, lag_records=refusal.lag_records)

@@ -24,6 +24,7 @@ from pathlib import Path
 import structlog
 import uvloop
 
+from standpipe.adapters.clock import Clock
 from standpipe.adapters.http_server import Listener, bind, serve
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.peer_client import SECRET_HEADER, PeerClient
@@ -33,13 +34,27 @@ from standpipe.adapters.process import (
     write_pid,
 )
 from standpipe.adapters.producer import RowProducer
-from standpipe.config import BODY_MAX, BREAKER_OPEN, FORWARD_TIMEOUT, Config
+from standpipe.config import (
+    BODY_MAX,
+    BREAKER_OPEN,
+    FORWARD_TIMEOUT,
+    HEDGE_LOAD,
+    RETRY_LOAD,
+    ROUTING_TIMEOUT,
+    Config,
+)
+from standpipe.control.budget import Budget, Pace
 from standpipe.errors import SetupError
 from standpipe.node import node_config
+from standpipe.node.decisions import Decisions
 from standpipe.node.forward import Forwarder
+from standpipe.node.heard import Board
 from standpipe.node.node_config import NodeConfig
+from standpipe.node.race import Racing
 from standpipe.node.rest_app import PeerLane, PublicLane, PullRoute, Rest
-from standpipe.node.rest_pull import Pulls, bounds_of
+from standpipe.node.rest_cluster import ClusterStatus
+from standpipe.node.rest_pull import Pulls
+from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.node.statements import Statements
@@ -68,7 +83,16 @@ class Worker:
         self.map = Map(paths.snapshot, self.replicas)
         self.metrics = Metrics(self.number, paths.run)
         self.client = PeerClient({SECRET_HEADER: secret})
-        self.forwarder = Forwarder(self.client, self.settings[BREAKER_OPEN], timeout_ms)
+        self.clock = Clock()
+        self.board = Board(paths.liveness, paths.lags, self.settings)
+        self.racing = Racing(
+            Budget(self.settings[HEDGE_LOAD] / 100), Budget(self.settings[RETRY_LOAD] / 100), Pace()
+        )
+        self.forwarder = Forwarder(
+            self.client, self.settings[BREAKER_OPEN], timeout_ms, self.racing.pace.took
+        )
+        self.decisions = Decisions(self.node.node_id, self.settings, self.forwarder, self.board)
+        self.routes = Routes(self.map, self.replicas, self.decisions, self.clock)
         self.producer = RowProducer(self.node.bootstrap_servers)
         self.pulls = Pulls(
             node_id=self.node.node_id,
@@ -76,8 +100,10 @@ class Worker:
             replicas=self.replicas,
             forwarder=self.forwarder,
             metrics=self.metrics,
-            bounds=bounds_of(self.settings),
+            decisions=self.decisions,
+            racing=self.racing,
             forward_timeout_ms=timeout_ms,
+            routing_timeout_ms=self.settings[ROUTING_TIMEOUT],
         )
 
     def listeners(self) -> list[Listener]:
@@ -107,9 +133,14 @@ class Worker:
             settings=self.settings,
             metrics=self.metrics,
             bootstrap_servers=self.node.bootstrap_servers,
+            routes=self.routes,
         )
-        status = Status(self.node.node_id, self.map, self.replicas, self.forwarder)
-        return Rest(status, statements, self.metrics.exposition, self.settings[BODY_MAX])
+        status = Status(self.node.node_id, self.map, self.replicas)
+        cluster = ClusterStatus(
+            self.node.node_id, self.map, self.replicas, self.forwarder, self.board, self.clock
+        )
+        exposition = self.metrics.exposition
+        return Rest(status, cluster, self.routes, statements, exposition, self.settings[BODY_MAX])
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -120,12 +151,14 @@ class Worker:
         listeners = self.listeners()
         chores = [
             asyncio.create_task(_every(REFRESH_SECONDS, self.map.refresh)),
+            asyncio.create_task(_every(REFRESH_SECONDS, self.board.refresh)),
             asyncio.create_task(_every(SAVE_METRICS_SECONDS, self.metrics.save)),
         ]
         _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
         await serve(listeners, stop, GRACE_SECONDS)
         for chore in chores:
             chore.cancel()
+        self.racing.close()
         await self.forwarder.close()
         await asyncio.to_thread(self.producer.close)
         self.replicas.close()

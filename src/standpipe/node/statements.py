@@ -42,7 +42,8 @@ from standpipe.model import Column, LogIndex, NodeInfo, Snapshot, Source
 from standpipe.node import render
 from standpipe.node.metadata_reads import is_linearizable, read_index
 from standpipe.node.render import Entity, Instant, Scene
-from standpipe.node.rest_bodies import parse_statements, property_text
+from standpipe.node.rest_bodies import offset_lag_max, parse_statements, property_text
+from standpipe.node.rest_route import Routes
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.sql import ast, parser
 from standpipe.sql.plans import (
@@ -50,6 +51,7 @@ from standpipe.sql.plans import (
     CreateTableAsPlan,
     DescribePlan,
     DropPlan,
+    ExplainRoutePlan,
     InsertValuesPlan,
     Plan,
     SetPropertyPlan,
@@ -141,6 +143,7 @@ class Statements:
     producer: RowProducer
     settings: Config
     metrics: Metrics
+    routes: Routes
     bootstrap_servers: str = ""
     _admin: KafkaAdmin | None = None
 
@@ -217,6 +220,9 @@ class Statements:
                 scene, text = self._scene(), statement.text
                 entity = render.source_description(scene, plan.source, text, extended=plan.extended)
                 return [entity]
+            case ExplainRoutePlan():
+                route = self.routes.explain(plan.pull, offset_lag_max(session.properties))
+                return [render.route(route, statement.text)]
             case CreateSourcePlan() | CreateTableAsPlan() | DropPlan() | TerminatePlan():
                 return await self._execute(statement.text, session.properties)
             case _:

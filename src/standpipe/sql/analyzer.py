@@ -15,6 +15,7 @@ from standpipe.sql.ast import Query, Statement
 from standpipe.sql.context import Context
 from standpipe.sql.plans import (
     DescribePlan,
+    ExplainRoutePlan,
     Plan,
     SetPropertyPlan,
     ShowPlan,
@@ -77,6 +78,9 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.Show: _show,
     statements.Describe: _describe,
     statements.SetProperty: _set_property,
+    statements.ExplainRoute: lambda statement, sources, context: ExplainRoutePlan(
+        pull=pull_plan.pull(statement.query, sources, context)
+    ),
     Query: pull_plan.pull,
 }
 _NOT_YET: Final[dict[type, str]] = {

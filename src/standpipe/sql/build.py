@@ -177,6 +177,9 @@ class StatementBuilder(ExpressionBuilder):
     def explain_query(self, statement: Statement) -> Statement:
         return statements.Explain(START, statement)
 
+    def explain_route(self, query: Query) -> Statement:
+        return statements.ExplainRoute(START, query)
+
     def explain_id(self, name: Name) -> Statement:
         return statements.Explain(START, name.text)
 

@@ -57,6 +57,7 @@ def create_source(
         wrap_single_value=wraps,
         value_delimiter=properties.delimiter or ",",
         retention_ms=properties.number("RETENTION_MS"),
+        offset_lag_max=properties.acceptable_offset_lag,
     )
     return CreateSourcePlan(
         source=source,

@@ -112,6 +112,12 @@ class PullPlan(Record, frozen=True, kw_only=True):
         return self.full_row_width
 
 
+class ExplainRoutePlan(Record, frozen=True, kw_only=True):
+    """EXPLAIN ROUTE: who would answer the query, in which order, and why."""
+
+    pull: PullPlan
+
+
 Plan = (
     CreateSourcePlan
     | CreateTableAsPlan
@@ -122,4 +128,5 @@ Plan = (
     | DescribePlan
     | SetPropertyPlan
     | PullPlan
+    | ExplainRoutePlan
 )

@@ -49,6 +49,7 @@ KEYS: Final = {
         Key("TIMESTAMP", "STRING", _BOTH),
         Key("TIMESTAMP_FORMAT", "STRING", _BOTH),
         Key("WRAP_SINGLE_VALUE", "BOOLEAN", _BOTH),
+        Key("ACCEPTABLE_OFFSET_LAG", "INTEGER", _BOTH),  # KLIP-12
         Key("VALUE_DELIMITER", "STRING", _BOTH),
         Key("KEY_DELIMITER", "STRING", _BOTH, is_supported=False),
         Key("WINDOW_TYPE", "STRING", _SOURCE, is_supported=False),
@@ -128,6 +129,16 @@ class Properties:
                 f"Invalid number of partitions in WITH clause: {count}", self.at("PARTITIONS")
             )
         return count
+
+    @property
+    def acceptable_offset_lag(self) -> int | None:
+        """KLIP-12's bound on the lag of an answer, in records."""
+        lag = self.number("ACCEPTABLE_OFFSET_LAG")
+        if lag is not None and lag < 0:
+            raise refusal(
+                f"Invalid lag in WITH clause: {lag} is below 0", self.at("ACCEPTABLE_OFFSET_LAG")
+            )
+        return lag
 
 
 def check_format(text: str, at: Position | None = None) -> str:

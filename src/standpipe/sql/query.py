@@ -173,4 +173,5 @@ def _table(
         query_id=f"CTAS_{table_id}",
         table_id=table_id,
         is_materialized=True,
+        offset_lag_max=properties.acceptable_offset_lag,
     )

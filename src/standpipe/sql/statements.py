@@ -138,6 +138,13 @@ class DescribeFunction(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainRoute(Statement):
+    """Which replicas would answer a pull query, in which order, and why."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
 class Explain(Statement):
     subject: str | Statement  # id of a query, or a statement
 

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from standpipe.control.routing import LAG_UNBOUNDED, Bounds, no_replica, placements, route
+from standpipe.control.routing import (
+    LAG_UNBOUNDED,
+    Bounds,
+    Heard,
+    Verdict,
+    lag_bound,
+    no_replica,
+    placements,
+    route,
+)
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,
     BatchId,
+    Health,
+    KnownLag,
     LeaseEpoch,
     NodeId,
     NodeInfo,
     Offset,
+    PeerLiveness,
     Placement,
+    ReplicaLag,
     ReplicaState,
     ReplicaStatus,
 )
 
-A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
+A, B, C, D = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("d")
 PLACEMENT = Placement(table_id="T_1", generation=1, partition=0, replicas=(A, B, C))
 RUNNING, CATCHING_UP = ReplicaState.RUNNING, ReplicaState.CATCHING_UP
 
@@ -48,6 +61,59 @@ def status(
     )
 
 
+END = 100
+
+
+def heard(
+    lags: dict[NodeId, int] | None = None,
+    *,
+    down: str = "",
+    unknown: str = "",
+    hung: str = "",
+    state: ReplicaState = RUNNING,
+) -> Heard:
+    """What was reported: lags in records below END; health of nodes, alive if not named."""
+    return Heard(
+        committed_end=Offset(END) if lags else Offset(-1),
+        lags={
+            node_id: KnownLag(
+                node_id=node_id,
+                at_boot_ms=700,
+                lag=ReplicaLag(
+                    table_id="T_1",
+                    generation=1,
+                    partition=0,
+                    position=Offset(END - lag),
+                    committed_end=Offset(END),
+                    state=state,
+                    batch=BatchId(1),
+                ),
+            )
+            for node_id, lag in (lags or {}).items()
+        },
+        liveness={
+            node_id: PeerLiveness(
+                node_id=node_id,
+                health=Health.DOWN
+                if node_id in down
+                else Health.UNKNOWN
+                if node_id in unknown
+                else Health.ALIVE,
+                beat_boot_ms=500,
+                workers_ok=node_id not in hung,
+            )
+            for node_id in NODES
+        },
+    )
+
+
+def order_of(verdicts: list[Verdict]) -> str:
+    """Usable ones, then a bar, then the refused."""
+    usable = "".join(verdict.node_id for verdict in verdicts if verdict.ok)
+    refused = "".join(verdict.node_id for verdict in verdicts if not verdict.ok)
+    return usable + ("|" + refused if refused else "")
+
+
 @pytest.mark.parametrize(
     ("local", "lags", "suspects", "order", "why"),
     [
@@ -56,21 +122,162 @@ def status(
         (A, {C: 5}, (), "acb", "a known lag goes before an unknown one"),
         (A, {C: 5, B: 5}, (), "abc", "equal lags keep the assignment's order"),
         (A, {C: 5, B: 6}, (), "acb", "standbys by lag, the least first"),
-        (A, {A: 9, B: 0}, (), "abc", "a lag does not demote the active"),
+        (C, {A: 9, B: 0}, (), "abc", "a lag does not demote the active"),
         (B, {}, (A,), "bca", "the active's path failed: it is tried last"),
         (C, {}, (A,), "cba", "this node knows its own lag, the peer's is unknown"),
-        (A, {}, (A, B), "cab", "among suspects the active is first again"),
-        (A, {}, (A, B, C), "abc", "all are suspect: somebody has to be asked"),
+        (C, {}, (A, B), "cab", "among suspects the active is first again"),
+        (D, {}, (A, B, C), "abc", "all are suspect: somebody has to be asked"),
     ],
 )
 def test_order(
     local: NodeId, lags: dict[NodeId, int], suspects: tuple[NodeId, ...], order: str, why: str
 ) -> None:
     verdicts = route(
-        PLACEMENT, NODES, local=local, local_status=status(), lags=lags, suspects=set(suspects)
+        PLACEMENT,
+        NODES,
+        local=local,
+        local_status=status(),
+        heard=heard(lags),
+        suspects=set(suspects),
     )
-    assert all(verdict.ok for verdict in verdicts), why
-    assert "".join(verdict.node_id for verdict in verdicts) == order, why
+    assert order_of(verdicts) == order, why
+
+
+@pytest.mark.parametrize(
+    ("local", "told", "suspects", "order", "why"),
+    [
+        (C, heard(), "", "acb", "all alive; the own lag is known"),
+        (C, heard(down="a"), "", "cba", "KLIP-12: the active is down, its standbys by lag"),
+        (C, heard({A: 0, B: 0}, down="a"), "", "bca", "equal lags keep the assignment's order"),
+        (B, heard({C: 1}, down="a"), "", "bca", "this node is the most caught up"),
+        (A, heard({B: 7, C: 1}), "a", "acb", "this node's own path cannot fail"),
+        (C, heard({A: 0, B: 3}, down="ab"), "", "cab", "no beats alone is no proof: tried late"),
+        (C, heard(down="a"), "a", "cb|a", "neither beats nor answers: dead"),
+        (C, heard(down="ab"), "ab", "c|ab", "everything but this replica is lost"),
+        (C, heard(unknown="a"), "", "cba", "unknown is not alive, and not dead"),
+        (C, heard(unknown="a", down="b"), "", "cab", "unknown before down"),
+        (C, heard(down="a"), "b", "cab", "a failed path is worse than missing beats"),
+        (C, heard(hung="a"), "", "cba", "control beats, and says that its workers hang"),
+        (C, heard({A: 0}, state=ReplicaState.BOOTSTRAP), "", "cba", "cannot answer, it said"),
+        (C, Heard(), "", "acb", "heartbeats off: all count as alive (ksqlDB)"),
+    ],
+)
+def test_order_by_what_was_heard(
+    local: NodeId, told: Heard, suspects: str, order: str, why: str
+) -> None:
+    failed = {NodeId(node) for node in suspects}
+    verdicts = route(
+        PLACEMENT, NODES, local=local, local_status=status(), heard=told, suspects=failed
+    )
+    assert order_of(verdicts) == order, why
+
+
+@pytest.mark.parametrize(
+    ("told", "lag_max", "order", "why"),
+    [
+        (heard({A: 0, B: 5}), 10, "acb", "all known and within: as ever"),
+        (heard({B: 5}), 10, "cba", "the active's lag is unknown: after those within the bound"),
+        (heard({A: 11, B: 5}), 10, "cb|a", "the active is bounded too"),
+        (heard({A: 10, B: 10}), 10, "acb", "lag = bound is allowed; C itself trails by 0"),
+        (heard({A: 1, B: 1}), 0, "c|ab", "bound 0: only who has everything"),
+        (heard({A: 5, B: 5}, down="a"), 4, "c|ba", "only this one"),
+    ],
+)
+def test_order_within_a_bound(told: Heard, lag_max: int, order: str, why: str) -> None:
+    bounds = Bounds(lag_records_max=lag_max)
+    verdicts = route(PLACEMENT, NODES, local=C, local_status=status(), heard=told, bounds=bounds)
+    assert order_of(verdicts) == order, why
+
+
+def test_klip_12_most_caught_up_standby() -> None:
+    """The active is dead; of its standbys the one with the least lag answers."""
+    told = heard({B: 7000, C: 70}, down="a")
+    told = Heard(liveness=told.liveness, lags=told.lags, committed_end=Offset(107_000))
+    lone = NodeInfo(node_id=NodeId("r"), public="p", internal="i", peer="r", incarnation="x")
+    verdicts = route(PLACEMENT, {**NODES, lone.node_id: lone}, local=lone.node_id, heard=told)
+    assert [verdict.node_id for verdict in verdicts] == [C, B, A]
+
+
+def test_the_own_lag_counts_against_what_others_know() -> None:
+    """This node's tailer stopped: its own page says that nothing is missing."""
+    told = Heard(committed_end=Offset(300))
+    bounds = Bounds(lag_records_max=100)
+    (verdict, *_) = [
+        one
+        for one in route(
+            PLACEMENT, NODES, local=A, local_status=status(), heard=told, bounds=bounds
+        )
+        if one.is_local
+    ]
+    assert verdict.lag_records == 200
+    assert verdict.why == "Host excluded because lag 200 exceeds maximum allowed lag 100."
+
+
+RACKS = {
+    node_id: NodeInfo(
+        node_id=node_id,
+        public="p",
+        internal="i",
+        peer="r",
+        incarnation="x",
+        tags={"zone": zone, "cluster": "k1"},
+    )
+    for node_id, zone in ((A, "z1"), (B, "z2"), (C, "z1"), (NodeId("r"), "z2"))
+}
+
+
+@pytest.mark.parametrize(
+    ("policy", "local", "first", "why"),
+    [
+        ("active-first", C, "a", "wherever it is"),
+        ("balanced", C, "c", "the own one costs no hop"),
+        ("nearest", C, "c", "nothing is nearer"),
+        ("nearest", NodeId("r"), "b", "the same zone before the active in another"),
+    ],
+)
+def test_policies(policy: str, local: NodeId, first: str, why: str) -> None:
+    own = status() if local != "r" else None
+    verdicts = route(PLACEMENT, RACKS, local=local, local_status=own, policy=policy)
+    assert verdicts[0].node_id == first, why
+
+
+def test_balanced_spreads_what_has_no_own_replica() -> None:
+    first = [
+        route(
+            Placement(table_id="T_1", generation=1, partition=number, replicas=(A, B, C)),
+            RACKS,
+            local=NodeId("r"),
+            policy="balanced",
+        )[0].node_id
+        for number in range(300)
+    ]
+    assert all(60 < first.count(node) < 140 for node in (A, B, C))
+
+
+@pytest.mark.parametrize("policy", ["balanced", "nearest"])
+def test_no_policy_prefers_a_doubtful_replica(policy: str) -> None:
+    told = heard(down="c")
+    verdicts = route(PLACEMENT, RACKS, local=NodeId("r"), heard=told, policy=policy)
+    assert verdicts[-1].node_id == C
+
+
+@pytest.mark.parametrize(
+    ("request_", "table", "node", "limit", "bound", "why"),
+    [
+        (None, None, 50, LAG_UNBOUNDED, 50, "the node's"),
+        (None, 20, 50, LAG_UNBOUNDED, 20, "the table's goes before the node's"),
+        (None, 90, 50, LAG_UNBOUNDED, 90, "also where it allows more"),
+        (5, 20, 50, LAG_UNBOUNDED, 5, "the request's goes before both"),
+        (0, 20, 50, LAG_UNBOUNDED, 0, "0 is a bound"),
+        (70, 20, 50, 60, 60, "the limit caps the request"),
+        (None, 90, 50, 60, 60, "and the table"),
+        (None, None, LAG_UNBOUNDED, 60, 60, "and the node"),
+    ],
+)
+def test_lag_bound(
+    request_: int | None, table: int | None, node: int, limit: int, bound: int, why: str
+) -> None:
+    assert lag_bound(request=request_, table=table, node=node, limit=limit) == bound, why
 
 
 @pytest.mark.parametrize(
@@ -123,7 +330,7 @@ def test_lag_of_a_peer(lag: int | None, ok: bool, why: str) -> None:
         NODES,
         local=A,
         local_status=status(),
-        lags=lags,
+        heard=heard(lags),
         bounds=Bounds(lag_records_max=10),
     )
     assert next(verdict.ok for verdict in verdicts if verdict.node_id == B) is ok, why
@@ -152,7 +359,7 @@ def test_a_node_that_left_is_refused() -> None:
 
 def test_error_names_every_replica() -> None:
     verdicts = route(PLACEMENT, {}, local=A)
-    error = no_replica("SELECT * FROM T WHERE ID = 1;", 0, verdicts)
+    error = no_replica("SELECT * FROM T WHERE ID = 1;", 0, verdicts, now_boot_ms=1)
     assert error.message.startswith(
         "Unable to execute pull query SELECT * FROM T WHERE ID = 1;. "
         "All nodes are dead or exceed max allowed lag."
@@ -164,9 +371,32 @@ def test_error_names_every_replica() -> None:
 
 
 def test_error_without_any_replica_says_so() -> None:
-    assert "no replica is assigned" in no_replica("SELECT 1;", 3, []).message
+    assert "no replica is assigned" in no_replica("SELECT 1;", 3, [], 1).message
 
 
 def test_placements_are_indexed_by_table_generation_and_partition() -> None:
     assignment = Assignment(epoch=AssignmentEpoch(1), placements=(PLACEMENT,))
     assert placements(assignment) == {("T_1", 1, 0): PLACEMENT}
+
+
+def test_a_verdict_says_what_it_was_judged_on() -> None:
+    told = heard({A: 11, B: 3}, down="a")
+    verdicts = route(
+        PLACEMENT, NODES, local=C, heard=told, suspects={A}, bounds=Bounds(lag_records_max=10)
+    )
+    (dead,) = [v.describe(1000) for v in verdicts if v.node_id == A]
+    assert dead == {
+        "node": "a",
+        "host": "p",
+        "role": "ACTIVE",
+        "usable": False,
+        "why": "Host is not alive: no beats, and its path failed.",
+        "alive": "DOWN",
+        "beat_age_ms": 500,
+        "state": "RUNNING",
+        "lag_records": 11,
+        "lag_records_max": 10,
+        "lag_age_ms": 300,
+    }
+    (absent,) = [v.describe(1000) for v in verdicts if v.node_id == C]
+    assert (absent["state"], absent["lag_records"], absent["lag_age_ms"]) == (None, None, None)

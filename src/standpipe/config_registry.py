@@ -1,0 +1,182 @@
+"""How keys are declared, layered and checked; which keys there are says `standpipe.config`.
+
+Layers, strongest first: command line, environment (`KSQL_HEARTBEAT_ENABLE` for
+`ksql.heartbeat.enable`), a TOML file, the default. An unknown key is an error that names the
+nearest one; a key of ksqlDB or Kafka Streams that means nothing here is accepted with a warning.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from standpipe.errors import ConfigError
+
+T = TypeVar("T", int, float, bool, str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key(Generic[T]):
+    """One configuration key. `unit` is a word (`ms`, `bytes`, `count`), else empty."""
+
+    name: str
+    type: type[T]
+    default: T
+    doc: str
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    source: str = "standpipe"
+
+    @property
+    def environment_name(self) -> str:
+        return self.name.replace(".", "_").upper()
+
+    def parse(self, text: object) -> T:
+        """Value of this key from text or TOML. Raises ConfigError that names key and bounds."""
+        try:
+            value = self._convert(text)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.name} = {text!r} is no {self.type.__name__}",
+                next_step=f"give a {self.type.__name__}, e.g. {self.default!r}",
+            ) from error
+        low_ok = self.low is None or isinstance(value, str) or value >= self.low
+        high_ok = self.high is None or isinstance(value, str) or value <= self.high
+        if not (low_ok and high_ok):
+            raise ConfigError(
+                f"{self.name} = {value} is out of bounds",
+                next_step=f"give a value from {self.low} to {self.high} {self.unit}".rstrip(),
+            )
+        return value
+
+    def _convert(self, text: object) -> T:
+        if self.type is bool:
+            word = str(text).strip().lower()
+            if word not in ("true", "false"):
+                raise ValueError(word)
+            return cast(T, word == "true")
+        return self.type(cast(Any, text))
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A condition between keys that must hold for every configuration, and why."""
+
+    holds: Callable[[Config], bool]
+    why: str
+
+
+KEYS: dict[str, Key[Any]] = {}
+RELATIONS: list[Relation] = []
+
+#: prefixes of keys of ksqlDB and Kafka Streams that are read and then ignored, with the reason
+IGNORED_PREFIXES: dict[str, str] = {}
+
+
+def key(
+    name: str,
+    type_: type[T],
+    default: T,
+    *,
+    doc: str,
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    source: str = "standpipe",
+) -> Key[T]:
+    """Declare a key. The one place where it is named."""
+    made = Key(
+        name=name,
+        type=type_,
+        default=default,
+        doc=doc,
+        unit=unit,
+        low=low,
+        high=high,
+        source=source,
+    )
+    assert name not in KEYS, name
+    KEYS[name] = made
+    return made
+
+
+def relation(holds: Callable[[Config], bool], *, why: str) -> None:
+    """Declare a relation between keys that `load` checks."""
+    RELATIONS.append(Relation(holds, why))
+
+
+@dataclass(frozen=True)
+class Config:
+    """Values of all keys. `config[SEND]` is typed by the key; `warnings` are said once at start."""
+
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    warnings: tuple[str, ...] = ()
+
+    def __getitem__(self, item: Key[T]) -> T:
+        return cast(T, self.values.get(item.name, item.default))
+
+
+def load(*layers: Mapping[str, object]) -> Config:
+    """Merge layers, weakest first, and check every value and relation.
+
+    Raises ConfigError for an unknown key (the nearest one is named), a value out of bounds, or a
+    broken relation.
+    """
+    values: dict[str, Any] = {}
+    warnings: list[str] = []
+    for layer in layers:
+        for name, text in layer.items():
+            if name in KEYS:
+                values[name] = KEYS[name].parse(text)
+            else:
+                warnings.append(_ignored(name))
+    config = Config(values, tuple(warnings))
+    for rule in RELATIONS:
+        if not rule.holds(config):
+            raise ConfigError(
+                f"settings exclude each other: {rule.why}", next_step="change one of the keys named"
+            )
+    return config
+
+
+def _ignored(name: str) -> str:
+    for prefix, why in IGNORED_PREFIXES.items():
+        if name.startswith(prefix):
+            return f"{name} is ignored: {why}"
+    near = difflib.get_close_matches(name, KEYS, n=1)
+    raise ConfigError(
+        f"unknown key {name}",
+        next_step=f"did you mean {near[0]}?" if near else "see docs/config.md",
+    )
+
+
+def file_layer(path: Path) -> dict[str, object]:
+    """Keys of a TOML file; both `"a.b.c" = 1` and `[a.b] c = 1` spell `a.b.c`."""
+    flat: dict[str, object] = {}
+
+    def flatten(prefix: str, table: Mapping[str, object]) -> None:
+        for name, value in table.items():
+            if isinstance(value, Mapping):
+                flatten(f"{prefix}{name}.", cast(Mapping[str, object], value))
+            else:
+                flat[f"{prefix}{name}"] = value
+
+    try:
+        flatten("", tomllib.loads(path.read_text()))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}", next_step="mend the file") from error
+    return flat
+
+
+def environment_layer(environment: Mapping[str, str]) -> dict[str, object]:
+    """Keys that the environment sets under their upper-case names."""
+    return {
+        key_.name: environment[key_.environment_name]
+        for key_ in KEYS.values()
+        if key_.environment_name in environment
+    }

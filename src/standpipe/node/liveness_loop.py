@@ -1,0 +1,384 @@
+"""Beats and lag reports of a node: sent, heard, judged, and published to its workers.
+
+    status pages ─► Reporter ─┬─► beat to every member, each SEND ─► its /heartbeat ─┐
+    pid files ────────────────┘   all lags, each LAG SEND ─────────► its /lag ───────┤
+                                                                                     ▼
+    run/liveness ◄── Membership ◄── check, each CHECK ◄── beats heard ◄── this node's routes
+    run/lags     ◄── Ledger ◄──────────────────────────── lags heard ◄──┘
+
+Part of the control process; everything that is decided is in `control.membership` and
+`control.lag`. Beats and lag reports are independent: each can be off (KLIP-12, tradeoff 1), and
+then its routes are not there (404, as in ksqlDB). Beats carry the lags that changed.
+
+Not here: what readers make of it (`node.heard`), who is a member (the metadata log).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+import msgspec
+import structlog
+
+from standpipe import config as settings
+from standpipe.adapters import record_file
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.http_client import Call, Handler, Reply, json_reply
+from standpipe.adapters.peer_client import SECRET_HEADER, PathFailed, PeerClient
+from standpipe.adapters.process import Life, life_of, read_pid
+from standpipe.adapters.status_page import StatusReader, page_path
+from standpipe.config import Config
+from standpipe.control.catalog import Catalog
+from standpipe.control.lag import Ledger, ReplicaId, Reporter
+from standpipe.control.membership import (
+    BeatHeard,
+    CheckDue,
+    CheckVoid,
+    Event,
+    Membership,
+    MembersKnown,
+    Order,
+    Rules,
+)
+from standpipe.model import (
+    Health,
+    KnownLags,
+    LagDelta,
+    Liveness,
+    NodeId,
+    NodeInfo,
+    PeerLiveness,
+    ReplicaLag,
+)
+from standpipe.node.liveness_wire import (
+    Beat,
+    BeatAnswer,
+    BeatExtra,
+    HostStoreLags,
+    LagExtra,
+    LagReport,
+    delta_of,
+    lag_of,
+    node_named,
+    store_lags,
+)
+from standpipe.node.node_config import NodeConfig, NodePaths
+
+#: A beat that is not answered by then is lost; the next ones are on their way.
+BEAT_WAIT_S: Final = 1.0
+REPORT_WAIT_S: Final = 2.0
+#: `run/liveness` and `run/lags` are written anew so often, even if nothing changed: their readers
+#: tell an old verdict from one that still holds.
+PUBLISH_MS: Final = 500
+#: at the most so often, however fast lags change
+LAGS_PUBLISH_MS: Final = 100
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+_answer_decoder = msgspec.json.Decoder(BeatAnswer)
+
+
+@dataclass
+class Own:
+    """What this node says of itself: its replicas and its other processes."""
+
+    node_id: NodeId
+    paths: NodePaths
+    _pages: dict[ReplicaId, StatusReader] = field(default_factory=dict[ReplicaId, StatusReader])
+
+    def lags(self, catalog: Catalog, now_boot_ms: int) -> list[ReplicaLag]:
+        """Of every replica that is assigned here and of which the tailer says something."""
+        mine = {
+            (placement.table_id, placement.generation, placement.partition)
+            for placement in catalog.assignment.placements
+            if self.node_id in placement.replicas
+        }
+        for gone in self._pages.keys() - mine:
+            self._pages.pop(gone).close()
+        for new in mine - self._pages.keys():
+            self._pages[new] = StatusReader(page_path(self.paths.run, *new))
+        read = ((replica, page.read()) for replica, page in self._pages.items())
+        return [lag_of(replica, status, now_boot_ms) for replica, status in read if status]
+
+    @property
+    def workers_ok(self) -> bool:
+        """One runs and none is stopped. A dead one is no harm: the others have its port."""
+        lives = {life_of(read_pid(file)) for file in self.paths.run.glob("worker-*.pid")}
+        return Life.RUNS in lives and Life.STOPPED not in lives
+
+    @property
+    def tailer_ok(self) -> bool:
+        return life_of(read_pid(self.paths.run / "tailer.pid")) is Life.RUNS
+
+
+class LivenessLoop:
+    """One node's liveness: `routes()` for the internal listener, `run()` for the loop."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        incarnation: str,
+        catalog: Callable[[], Catalog],
+        clock: Clock | None = None,
+    ) -> None:
+        self._config = config
+        self._values: Config = config.settings()
+        self._incarnation = incarnation
+        self._catalog = catalog
+        self._clock = clock or Clock()
+        self._host = config.public_advertised or config.public
+        self._own = Own(config.node_id, config.paths)
+        self._client = PeerClient({SECRET_HEADER: config.secret()})
+        self._membership = Membership(_rules(self._values))
+        self._ledger = Ledger()
+        self._reporter = Reporter(session=self._clock.wall_ms())
+        #: node -> version of this node's lags that it acknowledged
+        self._acknowledged: dict[NodeId, int] = {}
+        #: node -> what it said last of its own processes
+        self._said: dict[NodeId, BeatExtra] = {}
+        self._peers: dict[NodeId, NodeInfo] = {}
+        self._seen: Catalog | None = None
+        self._sends: set[asyncio.Task[None]] = set()
+        self._published_ms = self._lags_published_ms = 0
+        self._published_changes = -1
+
+    @property
+    def beats(self) -> bool:
+        return self._values[settings.HEARTBEAT]
+
+    @property
+    def reports(self) -> bool:
+        return self._values[settings.LAG_REPORTS]
+
+    def routes(self) -> dict[tuple[str, str], Handler]:
+        """Of what is on; anything else is 404."""
+        routes: dict[tuple[str, str], Handler] = {}
+        if self.beats:
+            routes[("POST", "/heartbeat")] = self.heartbeat
+        if self.reports:
+            routes[("POST", "/lag")] = routes[("POST", "/reportlag")] = self.lag
+        return routes
+
+    async def run(self) -> NoReturn:
+        """Send, check and publish. Ends by cancellation."""
+        interval = self._values
+        works: list[tuple[int, Callable[[], None]]] = [(LAGS_PUBLISH_MS, self.publish)]
+        if self.beats:
+            works.append((interval[settings.BEAT_SEND], self.send_beats))
+            works.append((interval[settings.BEAT_CHECK], self.check))
+        if self.reports:
+            works.append((interval[settings.LAG_SEND], self.send_reports))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for every_ms, work in works:
+                    group.create_task(_every(every_ms, work))
+        finally:
+            self._client.close()
+        raise AssertionError("loops end by cancellation only")
+
+    # ---------------------------------------------------------------------- heard
+
+    async def heartbeat(self, call: Call) -> Reply:
+        """`POST /heartbeat`."""
+        beat = call.json(Beat)
+        self._look_at_members()
+        extra = beat.standpipe
+        if extra is None:
+            named = node_named(beat.hostInfo, self._peers.values())
+            sender, incarnation = (named.node_id, named.incarnation) if named else ("", "")
+        else:
+            sender, incarnation = extra.node_id, extra.incarnation
+        peer = self._peers.get(NodeId(sender))
+        if peer is None or peer.incarnation != incarnation:
+            return json_reply(BeatAnswer())  # a stranger, or a directory of the past
+        self._do(BeatHeard(peer.node_id, self._clock.boot_ms()))
+        version = None
+        if extra is not None:
+            self._take_note(extra)
+            version = self._take(peer, extra.lags)
+        return json_reply(BeatAnswer(lag_version=version))
+
+    async def lag(self, call: Call) -> Reply:
+        """`POST /lag` and KLIP-12's `/reportlag`."""
+        report = call.json(LagReport)
+        self._look_at_members()
+        extra = report.standpipe
+        if extra is None:
+            peer = node_named(report.ksqlHost, self._peers.values())
+            delta = delta_of(report, self._catalog().sources.values())
+        else:
+            peer, delta = self._peers.get(extra.node_id), extra.lags
+            if peer is not None and peer.incarnation != extra.incarnation:
+                peer = None
+        version = self._take(peer, delta) if peer else None
+        return json_reply(BeatAnswer(lag_version=version))
+
+    def _take(self, peer: NodeInfo, delta: LagDelta | None) -> int | None:
+        if delta is None or not self.reports:
+            return None
+        return self._ledger.take(peer.node_id, peer.incarnation, delta, self._clock.boot_ms())
+
+    def _take_note(self, said: BeatExtra) -> None:
+        before = self._said.get(said.node_id)
+        self._said[said.node_id] = said
+        if before is None or (before.workers_ok, before.tailer_ok) != (
+            said.workers_ok,
+            said.tailer_ok,
+        ):
+            self._publish_liveness()
+
+    # ----------------------------------------------------------------------- sent
+
+    def send_beats(self) -> None:
+        """One beat to every member, each on its own: a peer that hangs delays no other."""
+        self._look_at_members()
+        if self.reports:
+            self._observe()
+        workers_ok, tailer_ok = self._own.workers_ok, self._own.tailer_ok
+        for peer in self._peers.values():
+            delta = None
+            if self.reports:
+                delta = self._reporter.delta(self._acknowledged.get(peer.node_id, 0))
+            extra = BeatExtra(
+                node_id=self._config.node_id,
+                incarnation=self._incarnation,
+                workers_ok=workers_ok,
+                tailer_ok=tailer_ok,
+                lags=delta,
+            )
+            beat = Beat(hostInfo=self._host, timestamp=self._clock.wall_ms(), standpipe=extra)
+            self._send(peer, "/heartbeat", beat, BEAT_WAIT_S)
+
+    def send_reports(self) -> None:
+        """All lags of this node to every member."""
+        self._look_at_members()
+        self._observe()
+        tables = {(s.table_id or "", s.generation): s for s in self._catalog().sources.values()}
+        delta = self._reporter.full()
+        report = LagReport(
+            ksqlHost=self._host,
+            hostStoreLags=HostStoreLags(
+                stateStoreLags=store_lags(self._reporter.lags, tables),
+                updateTimeMs=self._clock.wall_ms(),
+            ),
+            standpipe=LagExtra(
+                node_id=self._config.node_id, incarnation=self._incarnation, lags=delta
+            ),
+        )
+        for peer in self._peers.values():
+            self._send(peer, "/lag", report, REPORT_WAIT_S)
+
+    def _observe(self) -> None:
+        self._reporter.observe(self._own.lags(self._catalog(), self._clock.boot_ms()))
+
+    def _send(self, peer: NodeInfo, path: str, body: msgspec.Struct, wait_s: float) -> None:
+        task = asyncio.create_task(self._deliver(peer, path, msgspec.json.encode(body), wait_s))
+        self._sends.add(task)
+        task.add_done_callback(self._sends.discard)
+
+    async def _deliver(self, peer: NodeInfo, path: str, body: bytes, wait_s: float) -> None:
+        """A peer that cannot be reached is found out by its own missing beats, not here."""
+        try:
+            response = await self._client.request(
+                peer.internal, path, body=body, timeout_seconds=wait_s
+            )
+            answer = _answer_decoder.decode(response.body) if response.status == 200 else None
+        except (PathFailed, msgspec.MsgspecError):
+            return
+        if answer is not None and answer.lag_version is not None:
+            self._acknowledged[peer.node_id] = answer.lag_version
+
+    # --------------------------------------------------------------------- judged
+
+    def check(self) -> None:
+        """KLIP-12's `decide-status`."""
+        self._look_at_members()
+        self._do(CheckDue(self._clock.boot_ms()))
+
+    def _look_at_members(self) -> None:
+        catalog = self._catalog()
+        if catalog is self._seen:
+            return
+        self._seen = catalog
+        self._peers = {n: info for n, info in catalog.nodes.items() if n != self._config.node_id}
+        self._do(MembersKnown(frozenset(self._peers), self._clock.boot_ms()))
+        self._ledger.members({n: peer.incarnation for n, peer in self._peers.items()})
+        for gone in self._said.keys() - self._peers.keys():
+            del self._said[gone]
+        for gone in self._acknowledged.keys() - self._peers.keys():
+            del self._acknowledged[gone]
+
+    def _do(self, event: Event) -> None:
+        orders: list[Order] = self._membership.handle(event)
+        for order in orders:
+            _tell(order)
+        if orders:
+            self._publish_liveness()
+
+    # ------------------------------------------------------------------ published
+
+    def publish(self) -> None:
+        """Write what changed, and what would look old."""
+        now_ms = self._clock.boot_ms()
+        if now_ms - self._published_ms >= PUBLISH_MS:
+            self._publish_liveness()
+        is_changed = self._ledger.changes != self._published_changes
+        if is_changed or now_ms - self._lags_published_ms >= PUBLISH_MS:
+            self._published_changes, self._lags_published_ms = self._ledger.changes, now_ms
+            known = KnownLags(published_boot_ms=now_ms, known=tuple(self._ledger.known()))
+            record_file.write(self._config.paths.lags, known)
+
+    def _publish_liveness(self) -> None:
+        self._published_ms = self._clock.boot_ms()
+        peers = self._membership.health.items() if self.beats else ()
+        record_file.write(
+            self._config.paths.liveness,
+            Liveness(
+                published_boot_ms=self._published_ms,
+                peers=tuple(self._verdict(node, health) for node, health in peers),
+            ),
+        )
+
+    def _verdict(self, node: NodeId, health: Health) -> PeerLiveness:
+        said, beat_ms = self._said.get(node), self._membership.newest_beat_ms(node)
+        return PeerLiveness(
+            node_id=node,
+            health=health,
+            beat_boot_ms=int(beat_ms or 0),
+            workers_ok=said.workers_ok if said else True,
+            tailer_ok=said.tailer_ok if said else True,
+        )
+
+
+def _rules(values: Config) -> Rules:
+    return Rules(
+        send_ms=values[settings.BEAT_SEND],
+        check_ms=values[settings.BEAT_CHECK],
+        window_ms=values[settings.BEAT_WINDOW],
+        missed_count=values[settings.BEATS_MISSED],
+        received_count=values[settings.BEATS_RECEIVED],
+    )
+
+
+def _tell(order: Order) -> None:
+    """Changes are logged, beats are not (ksql#8224)."""
+    if isinstance(order, CheckVoid):
+        _log.warning("this node was not listening: nobody is judged", late_ms=int(order.late_ms))
+        return
+    silent_ms = None if order.silent_ms is None else int(order.silent_ms)
+    _log.info(f"peer is {order.health.name.lower()}", peer=order.node, silent_ms=silent_ms)
+
+
+async def _every(every_ms: int, work: Callable[[], None]) -> NoReturn:
+    """Call at a steady pace; what was missed while the process stood still is not made up for."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while True:
+        try:
+            work()
+        except Exception:
+            _log.exception("liveness: tried again at the next turn")
+        due = max(due + every_ms / 1000, loop.time())
+        await asyncio.sleep(due - loop.time())

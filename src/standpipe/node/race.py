@@ -1,0 +1,156 @@
+"""One read of one partition over several replicas: the first answer wins.
+
+    candidates, in routing's order
+      first ──────────── answer ─────────────────────────────► done
+        │ refused ─────► next, at once (after a failed path: if the retry budget has one left)
+        │ slow (p95) ──► next, beside it (a hedge, within its budget; the own replica: free)
+
+A loser is not called off: its end, be it a time-out, is what the breaker of its path learns from.
+Nothing is hedged twice: two replicas that are slow are a sick cluster.
+
+Not here: the order (`control.routing`), budgets (`control.budget`), the forward (`node.forward`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from standpipe.control.budget import Budget, Pace
+from standpipe.control.routing import Verdict
+from standpipe.node.forward import Part, Refused
+
+#: One try at one replica, `timeout_ms` at the most. Raises Refused.
+Attempt = Callable[[Verdict, int], Coroutine[Any, Any, Part]]
+#: Candidates that a refusal names and that were not known before (NOT_OWNER with its map).
+Further = Callable[[Refused], Sequence[Verdict]]
+
+
+class AllRefused(Exception):
+    """No replica answered. `refusals`: in the order of the tries, one per replica."""
+
+    def __init__(self, refusals: list[tuple[Verdict, Refused]]) -> None:
+        super().__init__("no replica answered")
+        self.refusals = refusals
+
+
+@dataclass
+class Racing:
+    """What all races of a worker share."""
+
+    hedges: Budget
+    retries: Budget
+    pace: Pace
+    _tasks: set[asyncio.Task[Part]] = field(default_factory=set[asyncio.Task[Part]])
+
+    async def first(
+        self, candidates: Sequence[Verdict], attempt: Attempt, further: Further, total_ms: int
+    ) -> Part:
+        """The first answer. Raises AllRefused."""
+        race = _Race(self, deque(candidates), attempt, further)
+        return await race.run(asyncio.get_running_loop().time() + total_ms / 1000)
+
+    def start(self, work: Coroutine[Any, Any, Part]) -> asyncio.Task[Part]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[Part]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody else may look at a loser's
+
+
+@dataclass
+class _Race:
+    shared: Racing
+    queue: deque[Verdict]
+    attempt: Attempt
+    further: Further
+    refusals: list[tuple[Verdict, Refused]] = field(default_factory=list[tuple[Verdict, Refused]])
+    running: dict[asyncio.Task[Part], Verdict] = field(
+        default_factory=dict[asyncio.Task[Part], Verdict]
+    )
+    is_hedged: bool = False
+
+    async def run(self, deadline: float) -> Part:
+        loop = asyncio.get_running_loop()
+        self.shared.hedges.read(loop.time())
+        self.shared.retries.read(loop.time())
+        while self.queue or self.running:
+            left_s = deadline - loop.time()
+            if left_s <= 0:
+                break
+            if not self.running:
+                verdict = self.queue.popleft()
+                part = await self._begin(verdict, left_s)
+                if part is not None:
+                    return part
+                continue
+            patience_s = min(left_s, self.shared.pace.slow_ms / 1000)
+            done, _ = await asyncio.wait(
+                self.running,
+                timeout=patience_s if self._may_hedge() else left_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for task in done:
+                part = self._outcome(task, loop.time())
+                if part is not None:
+                    return part
+            if not done and self._may_hedge():
+                part = await self._hedge(left_s - patience_s, loop.time())
+                if part is not None:
+                    return part
+        unheard = [*self.running.values(), *self.queue]
+        self.refusals += [(verdict, Refused("Out of time.")) for verdict in unheard]
+        raise AllRefused(self.refusals)
+
+    def _may_hedge(self) -> bool:
+        return not self.is_hedged and bool(self.queue) and self.queue[0].ok
+
+    async def _hedge(self, left_s: float, now_s: float) -> Part | None:
+        """Ask the next one too; the own replica costs no other node anything."""
+        self.is_hedged = True
+        if self.queue[0].is_local or self.shared.hedges.take(now_s):
+            return await self._begin(self.queue.popleft(), left_s)
+        return None
+
+    async def _begin(self, verdict: Verdict, left_s: float) -> Part | None:
+        """Try one. What this node can judge by itself is over at once."""
+        timeout_ms = max(1, int(left_s * 1000))
+        if not verdict.is_local and verdict.ok:
+            self.running[self.shared.start(self.attempt(verdict, timeout_ms))] = verdict
+            return None
+        try:
+            return await self.attempt(verdict, timeout_ms)
+        except Refused as refusal:
+            self.refusals.append((verdict, refusal))
+            return None
+
+    def _outcome(self, task: asyncio.Task[Part], now_s: float) -> Part | None:
+        verdict = self.running.pop(task)
+        try:
+            return task.result()
+        except Refused as refusal:
+            self.refusals.append((verdict, refusal))
+            self.queue.extend(self.further(refusal))
+            if refusal.is_path_failure and not self.running:
+                self._spend_retry(now_s)
+            return None
+
+    def _spend_retry(self, now_s: float) -> None:
+        """Before another node is asked again; the own replica costs nobody anything."""
+        remote = [verdict for verdict in self.queue if verdict.ok and not verdict.is_local]
+        if not remote or self.queue[0].is_local or self.shared.retries.take(now_s):
+            return
+        exhausted = "Not tried: too many reads were tried again lately."
+        self.refusals += [(verdict, Refused(exhausted)) for verdict in remote]
+        self.queue = deque(verdict for verdict in self.queue if verdict not in remote)

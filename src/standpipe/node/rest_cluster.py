@@ -1,0 +1,186 @@
+"""`GET /clusterStatus`: every member as this node sees it.
+
+Shape: conformance surface, section (b); field names: the article's. A host that does not beat,
+whose path failed or that was not heard of yet is not alive and shows empty maps (the article's
+`B:8088`); an unknown lag is left out, never 0 (ksql#4833). Nodes that left the log are not listed.
+What ksqlDB has no word for (why, ages, states, batches) rides under `standpipe`.
+
+Not here: verdicts (`control.membership`), lags (`control.lag`), what workers are told
+(`node.heard`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from standpipe.adapters.clock import Clock
+from standpipe.control.lag import offset_lag
+from standpipe.model import NO_BATCH, Health, KnownLag, NodeId, NodeInfo, Offset, Source
+from standpipe.node.forward import Forwarder
+from standpipe.node.heard import Board, Told
+from standpipe.node.liveness_wire import lag_of, store_lags, store_name
+from standpipe.node.rest_fresh import describe
+from standpipe.node.rest_view import Map, ReplicaId, Replicas, View
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """The page of one worker."""
+
+    node_id: NodeId
+    map: Map
+    replicas: Replicas
+    forwarder: Forwarder
+    board: Board
+    clock: Clock
+
+    def page(self) -> dict[str, object]:
+        view, told = self.map.view, self.board.told
+        suspects = self.forwarder.suspects(view.nodes)
+        return {
+            "clusterStatus": {
+                node.public: self._self(view, node)
+                if node.node_id == self.node_id
+                else self._peer(view, told, node, is_suspect=node.node_id in suspects)
+                for node in view.nodes.values()
+            }
+        }
+
+    def _self(self, view: View, node: NodeInfo) -> dict[str, object]:
+        now_ms, boot_ms = self.clock.wall_ms(), self.clock.boot_ms()
+        own = own_replicas(self.node_id, view)
+        statuses = {replica_id: self.replicas.get(replica_id).status() for replica_id in own}
+        told = self.board.told
+        lags = [
+            KnownLag(node_id=self.node_id, lag=lag_of(each, status, boot_ms), at_boot_ms=boot_ms)
+            for each, status in statuses.items()
+            if status is not None
+        ]
+        return {
+            "hostAlive": True,
+            "lastStatusUpdateMs": now_ms,
+            "activeStandbyPerQuery": active_standby(view, node.node_id),
+            "hostStoreLags": {
+                "stateStoreLags": _store_lags(view, told, lags),
+                "updateTimeMs": now_ms,
+            },
+            "standpipe": {
+                **_place(view, node),
+                "alive": Health.ALIVE.name,
+                "replicas": {
+                    "-".join(map(str, each)): describe(status, boot_ms=boot_ms, unix_ms=now_ms)
+                    for each, status in statuses.items()
+                },
+            },
+        }
+
+    def _peer(
+        self, view: View, told: Told, node: NodeInfo, *, is_suspect: bool
+    ) -> dict[str, object]:
+        now_ms, boot_ms = self.clock.wall_ms(), self.clock.boot_ms()
+        verdict = told.liveness.get(node.node_id)
+        unheard = Health.UNKNOWN if told.liveness else Health.ALIVE  # heartbeats may be off
+        health = verdict.health if verdict else unheard
+        is_alive = health is Health.ALIVE and not is_suspect
+        lags = told.lags_of(node.node_id) if is_alive else []
+        beat_ms = verdict.beat_boot_ms if verdict else 0
+        newest_ms = max((known.at_boot_ms for known in lags), default=0)
+        return {
+            "hostAlive": is_alive,
+            "lastStatusUpdateMs": now_ms - (boot_ms - beat_ms) if beat_ms else 0,
+            "activeStandbyPerQuery": active_standby(view, node.node_id) if is_alive else {},
+            "hostStoreLags": {
+                "stateStoreLags": _store_lags(view, told, lags),
+                "updateTimeMs": now_ms - (boot_ms - newest_ms) if newest_ms else 0,
+            }
+            if is_alive
+            else {},
+            "standpipe": {
+                **_place(view, node),
+                "alive": health.name,
+                "pathFailed": is_suspect,
+                "beatAgeMs": boot_ms - beat_ms if beat_ms else None,
+                "workersOk": verdict.workers_ok if verdict else None,
+                "tailerOk": verdict.tailer_ok if verdict else None,
+                "replicas": {
+                    f"{known.lag.table_id}-{known.lag.generation}-{known.lag.partition}": _heard(
+                        told, known, boot_ms
+                    )
+                    for known in lags
+                },
+            },
+        }
+
+
+def own_replicas(node_id: NodeId, view: View) -> list[ReplicaId]:
+    """Replicas that are assigned to a node."""
+    return [each for each, placement in view.placements.items() if node_id in placement.replicas]
+
+
+def _place(view: View, node: NodeInfo) -> dict[str, object]:
+    return {
+        "nodeId": node.node_id,
+        "internal": node.internal,
+        "peer": node.peer,
+        "tags": node.tags,
+        "assignmentEpoch": view.snapshot.assignment.epoch,
+        "mapStamp": view.snapshot.stamp,
+    }
+
+
+def _heard(told: Told, known: KnownLag, boot_ms: int) -> dict[str, object]:
+    """A peer's replica as it was reported last; ages grow here, so no lag in ms is too small."""
+    lag, age_ms = known.lag, boot_ms - known.at_boot_ms
+    replica_lag_ms = lag.replica_lag_ms
+    return {
+        "state": lag.state.name,
+        "position": lag.position,
+        "committedEnd": None if lag.committed_end < 0 else lag.committed_end,
+        "offsetLag": offset_lag((told.end_of(lag),), lag.position),
+        "replicaLagMs": None if replica_lag_ms is None else replica_lag_ms + age_ms,
+        "batch": None if lag.batch == NO_BATCH else lag.batch,
+        "ageMs": age_ms,
+    }
+
+
+def _store_lags(view: View, told: Told, lags: Iterable[KnownLag]) -> object:
+    """KIP-535's LagInfo per store, each against the furthest end that anybody reported."""
+    tables: dict[tuple[str, int], Source] = {
+        (s.table_id or "", s.generation): s for s in view.sources.values()
+    }
+    against_all = (
+        msgspec.structs.replace(
+            known.lag, committed_end=Offset(max(known.lag.committed_end, told.end_of(known.lag)))
+        )
+        for known in lags
+    )
+    return store_lags(against_all, tables)
+
+
+def active_standby(view: View, node_id: NodeId) -> Mapping[str, object]:
+    """Per query: partitions that a node is the active of, and those that it is a standby of."""
+    tables = {(s.table_id or "", s.generation): s for s in view.sources.values()}
+    split: defaultdict[str, dict[bool, list[dict[str, object]]]]
+    split = defaultdict(lambda: {True: [], False: []})
+    stores: dict[str, str] = {}
+    for placement in view.placements.values():
+        table = tables.get((placement.table_id, placement.generation))
+        if table is None or node_id not in placement.replicas:
+            continue
+        query = table.query_id or table.name
+        stores[query] = store_name(table)
+        is_active = placement.replicas[0] == node_id
+        split[query][is_active].append({"topic": table.topic, "partition": placement.partition})
+    return {
+        query: {
+            "activeStores": [stores[query]] if held[True] else [],
+            "activePartitions": held[True],
+            "standByStores": [stores[query]] if held[False] else [],
+            "standByPartitions": held[False],
+        }
+        for query, held in split.items()
+    }

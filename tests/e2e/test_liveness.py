@@ -1,0 +1,320 @@
+"""Beats, lags and routing with real processes: KLIP-12's own tests, each mechanism alone, faults.
+
+No timed asserts: how fast it goes is `bench/failover.py`'s question.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.liveness_cluster import LivenessCluster, WholeNode, until
+from tests.e2e.test_serve import Reply, ask, json_bytes, status
+
+ROWS: dict[str, list[object]] = {f"k{i}": [i] for i in range(40)}
+KEY = "k1"
+BOUND = "ksql.query.pull.max.allowed.offset.lag"
+#: two standbys: every node holds everything
+THREE_COPIES = {"num.standby.replicas": 2}
+
+Start = Callable[..., LivenessCluster]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    made: list[LivenessCluster] = []
+
+    def starting(*, table_with: str = "", **keys: object) -> LivenessCluster:
+        dotted = {name.replace("__", "."): value for name, value in keys.items()}
+        cluster = LivenessCluster(tmp_path, table_with=table_with, keys=dotted)
+        made.append(cluster)
+        cluster.start(ROWS)
+        return cluster
+
+    yield starting
+    for cluster in made:
+        cluster.stop()
+
+
+def columns(reply: Reply) -> list[Any]:
+    assert reply.status == 200, reply.body
+    return [one["row"]["columns"] for one in reply.json[1:]]  # type: ignore[index]
+
+
+def served_by(cluster: LivenessCluster, entry: WholeNode, **properties: object) -> str:
+    reply = cluster.ask(entry, KEY, **properties)
+    assert columns(reply) == [[KEY, *ROWS[KEY]]]
+    return reply.headers["standpipe-served-by"]
+
+
+def lag_behind(cluster: LivenessCluster, node: WholeNode, records: int) -> None:
+    cluster.write(node, cluster.partition(KEY), status(position=1000 - records, committed_end=1000))
+
+
+# ------------------------------------------------------------------------- KLIP-12, test plan
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_request_is_forwarded_to_a_standby(start: Start, number: signal.Signals) -> None:
+    """KLIP-12, 1. Not one read fails, nobody retries, and the active is found down."""
+    cluster = start()
+    active, standby = cluster.holders(cluster.partition(KEY))
+    entry = cluster.outsider(cluster.partition(KEY))
+    assert served_by(cluster, entry) == active.node_id
+    active.signal(number)
+    for _ in range(50):
+        assert served_by(cluster, entry) == standby.node_id
+    for node in (entry, standby):
+        until("the active down", lambda n=node: not cluster.alive(n)[active.node_id])
+        dead = cluster.cluster(node)[active.node_id]
+        assert (dead["activeStandbyPerQuery"], dead["hostStoreLags"]) == ({}, {})
+        assert dead["lastStatusUpdateMs"] > 0
+    for node in (entry, standby):
+        assert served_by(cluster, node) == standby.node_id
+    if number == signal.SIGSTOP:
+        active.signal(signal.SIGCONT)
+        until("the active again", lambda: served_by(cluster, entry) == active.node_id)
+        until("alive again", lambda: cluster.alive(entry)[active.node_id])
+
+
+def test_forwarded_to_the_most_caught_up_standby(start: Start) -> None:
+    """KLIP-12, 2. Also where the entry node holds a replica itself."""
+    cluster = start(**THREE_COPIES)
+    active, near, far = cluster.holders(cluster.partition(KEY))
+    lag_behind(cluster, active, 0)
+    lag_behind(cluster, near, 70)
+    lag_behind(cluster, far, 700)
+    lag_is = {near.node_id: 70, far.node_id: 700}
+
+    def lags_seen() -> bool:
+        (partition,) = cluster.get(far, f"/route?table=users&key={KEY}")["partitions"]
+        seen = {one["node"]: one["lag_records"] for one in partition["route"]}
+        return {node: seen.get(node) for node in lag_is} == lag_is
+
+    until("reports", lags_seen)
+    active.kill()
+    until("the active down", lambda: not cluster.alive(far)[active.node_id])
+    assert served_by(cluster, far) == near.node_id
+    near.kill()
+    until("both down", lambda: not cluster.alive(far)[near.node_id])
+    assert served_by(cluster, far) == far.node_id
+    reply = cluster.ask(far, KEY)
+    assert reply.headers["standpipe-offset-lag"] == "700"
+
+
+def test_refused_when_all_lag_more_than_acceptable(start: Start) -> None:
+    """KLIP-12, 3. By the request's bound, by KLIP-12's own name, and by the table's."""
+    cluster = start(table_with="WITH (ACCEPTABLE_OFFSET_LAG=500) ", **THREE_COPIES)
+    for node, lag in zip(cluster.holders(cluster.partition(KEY)), (300, 200, 100), strict=True):
+        lag_behind(cluster, node, lag)
+    for name in (BOUND, "acceptable.offset.lag"):
+        for node in cluster.nodes:
+            until("reports", lambda n=node, p=name: cluster.ask(n, KEY, **{p: 99}).status == 503)
+            reply = cluster.ask(node, KEY, **{name: "99"})
+            assert (reply.status, reply.json["error_code"]) == (503, 50306)
+            text = f"SELECT * FROM USERS WHERE ID = '{KEY}';"
+            assert str(reply.json["message"]).startswith(
+                f"Unable to execute pull query {text}. "
+                "All nodes are dead or exceed max allowed lag."
+            )
+            verdicts: Any = reply.json["standpipe"]
+            assert sorted(one["lag_records"] for one in verdicts["verdicts"]) == [100, 200, 300]
+            assert {one["lag_records_max"] for one in verdicts["verdicts"]} == {99}
+    active, middle, least = cluster.holders(cluster.partition(KEY))
+    assert served_by(cluster, active, **{BOUND: 100}) == least.node_id, (
+        "the bound itself is allowed"
+    )
+    assert served_by(cluster, least) == active.node_id, "the table's bound allows all"
+    for node in (active, middle, least):
+        lag_behind(cluster, node, 501)
+    for node in cluster.nodes:
+        until("the table's bound", lambda n=node: cluster.ask(n, KEY).status == 503)
+        assert cluster.ask(node, KEY, **{BOUND: 501}).status == 200, "a request may allow more"
+
+
+# ------------------------------------------------------------------------- each of them alone
+
+
+def test_heartbeats_off(start: Start) -> None:
+    """Lags come by reports alone; failed paths open breakers; nobody is found down by silence."""
+    cluster = start(
+        ksql__heartbeat__enable=False,
+        ksql__lag__reporting__send__interval__ms=200,
+        **THREE_COPIES,
+    )
+    active, near, far = cluster.holders(cluster.partition(KEY))
+    for node, lag in ((active, 0), (near, 70), (far, 700)):
+        lag_behind(cluster, node, lag)
+    assert cluster.post(far, "/heartbeat", {"hostInfo": "x:1", "timestamp": 1}).status_code == 404
+    until("reports", lambda: served_by(cluster, far, **{BOUND: 100}) == active.node_id)
+    active.kill()
+    assert served_by(cluster, far) == near.node_id
+    assert cluster.alive(far) == {
+        active.node_id: False,
+        near.node_id: True,
+        far.node_id: True,
+    }, "by its path"
+
+
+def test_lag_reports_off(start: Start) -> None:
+    """Beats tell who lives; lags of others are unknown, which is neither 0 nor dead."""
+    cluster = start(ksql__lag__reporting__enable=False, **THREE_COPIES)
+    active, near, far = cluster.holders(cluster.partition(KEY))
+    for node, lag in ((active, 0), (near, 700), (far, 70)):
+        lag_behind(cluster, node, lag)
+    for path in ("/lag", "/reportlag"):
+        assert cluster.post(far, path, {}).status_code == 404
+    peer = cluster.cluster(far)[near.node_id]
+    assert peer["hostAlive"] is True
+    assert peer["hostStoreLags"]["stateStoreLags"] == {}
+    active.signal(signal.SIGSTOP)
+    until("the active down", lambda: not cluster.alive(far)[active.node_id])
+    assert served_by(cluster, far) == far.node_id, "the own lag is known, the other's is not"
+    assert served_by(cluster, near, **{BOUND: 100}) == far.node_id, "who enforces it itself"
+
+
+# --------------------------------------------------------------------------- parts of a node
+
+
+def test_workers_that_hang_while_control_lives(start: Start) -> None:
+    cluster = start()
+    active, standby = cluster.holders(cluster.partition(KEY))
+    entry = cluster.outsider(cluster.partition(KEY))
+    os.kill(active.workers[0].pid, signal.SIGSTOP)
+    for _ in range(20):
+        served_by(cluster, entry)  # not one read fails
+    until(
+        "a word", lambda: cluster.cluster(entry)[active.node_id]["standpipe"]["workersOk"] is False
+    )
+    assert served_by(cluster, entry) == standby.node_id
+    os.kill(active.workers[0].pid, signal.SIGCONT)
+    until("the active again", lambda: served_by(cluster, entry) == active.node_id)
+
+
+def test_control_stopped_while_workers_live(start: Start) -> None:
+    """Its workers answer on an ageing map; others try it last, and find it when nobody is left."""
+    cluster = start()
+    active, standby = cluster.holders(cluster.partition(KEY))
+    entry = cluster.outsider(cluster.partition(KEY))
+    assert active.control is not None
+    active.control.send_signal(signal.SIGSTOP)
+    until("no beats", lambda: not cluster.alive(entry)[active.node_id])
+    assert served_by(cluster, entry) == standby.node_id
+    assert served_by(cluster, active) == active.node_id
+    standby.kill()
+    until("the standby down", lambda: not cluster.alive(entry)[standby.node_id])
+    assert served_by(cluster, entry) == active.node_id, "no beats is no proof"
+    active.control.send_signal(signal.SIGCONT)
+    until("beats", lambda: cluster.alive(entry)[active.node_id])
+
+
+def test_a_node_that_stood_still_condemns_nobody(start: Start) -> None:
+    """Its first check after ten seconds is void: it was deaf, they were not silent."""
+    cluster = start()
+    entry = cluster.nodes[1]
+    log = entry.config.paths.logs / "control.log"
+    until("steady verdicts", lambda: time.time() - log.stat().st_mtime > 1)
+    before = len(log.read_text())
+    entry.signal(signal.SIGSTOP)
+    time.sleep(3)
+    entry.signal(signal.SIGCONT)
+    for _ in range(50):
+        assert entry.control is not None
+        assert all(cluster.alive(entry).values())
+        time.sleep(0.02)
+    told = log.read_text()[before:]
+    assert "not listening" in told
+    assert "peer is down" not in told
+
+
+def test_the_own_lag_counts_against_the_ends_of_others(start: Start) -> None:
+    """The entry's tailer stands still: its own page says that it has everything."""
+    cluster = start()
+    active, standby = cluster.holders(cluster.partition(KEY))
+    cluster.write(standby, cluster.partition(KEY), status(position=100, committed_end=100))
+    lag_behind(cluster, active, 0)
+    headers = {"standpipe-secret": "a secret of the cluster", "standpipe-forwarded": "1"}
+    text = f"SELECT * FROM USERS WHERE ID = '{KEY}';"
+    body = json_bytes({"ksql": text, "streamsProperties": {BOUND: 500}})
+
+    def refuses() -> bool:
+        reply = ask(standby.port("peer"), "/query", body, **headers)
+        return reply.status == 503 and b"lag 900 exceeds" in reply.body
+
+    until("a refusal by its own numbers", refuses)
+
+
+# ------------------------------------------------------------------------------- other shapes
+
+
+def test_bodies_as_ksqldb_sends_them(start: Start) -> None:
+    cluster = start(ksql__heartbeat__enable=True)
+    first, second = cluster.nodes[0], cluster.nodes[1]
+    beat = {"hostInfo": second.config.public, "timestamp": 1}
+    answer = cluster.post(first, "/heartbeat", beat)
+    assert (answer.status_code, answer.json()["ok"]) == (200, True)
+    info = {"currentOffsetPosition": 5, "endOffsetPosition": 9, "offsetLag": 4}
+    lags = {"CTAS_USERS_1#Aggregate-Aggregate-Materialize": {"lagByPartition": {"0": info}}}
+    report = {
+        "ksqlHost": second.config.public,
+        "hostStoreLags": {"stateStoreLags": lags, "updateTimeMs": 7},
+    }
+    for path in ("/lag", "/reportlag"):
+        assert cluster.post(first, path, report).json()["ok"] is True
+    assert cluster.post(first, "/heartbeat", {"timestamp": 1}).status_code == 400
+    assert cluster.post(first, "/lag", {"ksqlHost": 3}).status_code == 400
+
+
+def test_cluster_status_has_the_articles_names(start: Start) -> None:
+    cluster = start()
+    number = cluster.partition(KEY)
+    active, standby = cluster.holders(number)
+    lag_behind(cluster, active, 0)
+    lag_behind(cluster, standby, 7)
+
+    def lag_of(entry: WholeNode, node: WholeNode) -> Any:
+        stores = cluster.cluster(entry)[node.node_id]["hostStoreLags"]["stateStoreLags"]
+        (store,) = stores.values()
+        return store["lagByPartition"].get(str(number))
+
+    wanted = {"currentOffsetPosition": 993, "endOffsetPosition": 1000, "offsetLag": 7}
+    for entry in cluster.nodes:
+        until("the standby's lag", lambda n=entry: lag_of(n, standby) == wanted)
+        host = cluster.cluster(entry)[standby.node_id]
+        assert host["hostAlive"] is True
+        (held,) = host["activeStandbyPerQuery"].values()
+        assert {"topic": "USERS", "partition": number} in held["standByPartitions"]
+        assert host["lastStatusUpdateMs"] > 1_600_000_000_000
+        assert host["hostStoreLags"]["updateTimeMs"] > 1_600_000_000_000
+
+
+def test_route_and_explain_route(start: Start) -> None:
+    cluster = start()
+    number = cluster.partition(KEY)
+    active, standby = cluster.holders(number)
+    entry = cluster.outsider(number)
+    shown = cluster.get(entry, f"/route?table=USERS&key={KEY}&{BOUND}=5")
+    (partition,) = shown["partitions"]
+    assert partition["partition"] == number
+    assert partition["activeHost"] == active.config.public
+    assert partition["standbyHosts"] == [standby.config.public]
+    assert [one["node"] for one in partition["route"]] == [active.node_id, standby.node_id]
+    assert (shown["maxAllowedOffsetLag"], shown["policy"]) == (5, "active-first")
+    assert len(cluster.get(entry, "/route?table=USERS")["partitions"]) == 4
+    statement = f"EXPLAIN ROUTE SELECT * FROM USERS WHERE ID = '{KEY}';"
+    reply = ask(entry.port(), "/ksql", json_bytes({"ksql": statement}))
+    (entity,) = reply.json  # type: ignore[misc]
+    assert entity["@type"] == "route"
+    assert entity["partitions"][0]["activeHost"] == active.config.public
+    for path in (
+        "/route",
+        "/route?table=NONE",
+        "/route?table=EVENTS",
+        "/route?table=USERS&key=a&key=b",
+    ):
+        assert ask(entry.port(), path).status == 400
