@@ -19,7 +19,8 @@ from typer.core import TyperGroup
 
 from standpipe import config as settings
 from standpipe.errors import ConfigError, SetupError, StandpipeError
-from standpipe.local.directory import DEFAULT_DIRECTORY, ClusterDirectory, ClusterFile
+from standpipe.local import quorum_command
+from standpipe.local.directory import DEFAULT_DIRECTORY, ClusterDirectory, running_cluster
 
 
 class Commands(TyperGroup):
@@ -48,6 +49,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 100},
 )
+
+app.add_typer(quorum_command.app, name="quorum")
 
 Directory = Annotated[Path, typer.Option(help="Where the cluster keeps its data.", metavar="DIR")]
 Settings = Annotated[
@@ -285,7 +288,7 @@ def status(
 
     named = [(address, address) for address in server or []]
     if not named:
-        cluster = _running(directory)
+        cluster = running_cluster(directory)
         named = [(entry.node_id, entry.public) for entry in cluster.nodes]
     raise typer.Exit(status_command.show(named, Console(), as_json=as_json, watch=watch))
 
@@ -360,17 +363,8 @@ def _pairs(option: str, pairs: list[str] | None) -> dict[str, str]:
     return found
 
 
-def _running(directory: Path) -> ClusterFile:
-    """The cluster that runs in the directory, else the demo's beside it."""
-    demo_directory = ClusterDirectory(directory / "demo")
-    found = ClusterDirectory(directory)
-    if not found.cluster_file.exists() and demo_directory.cluster_file.exists():
-        return demo_directory.read()
-    return found.read()
-
-
 def _addresses(server: list[str] | None, directory: Path) -> list[str]:
-    return server or [entry.public for entry in _running(directory).nodes]
+    return server or [entry.public for entry in running_cluster(directory).nodes]
 
 
 def _read(file: Path) -> str:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from standpipe.cli import app
 
 COMMANDS = (
-    "up demo node pipeline broker sql status config purge version".split()  # noqa: SIM905
+    "up demo node pipeline broker sql status quorum config purge version".split()  # noqa: SIM905
 )
 
 
@@ -29,6 +29,16 @@ def test_every_command_explains_itself_with_an_example(run: CliRunner, command: 
 
 
 @pytest.mark.parametrize(
+    "command", ["describe", "add-voter", "remove-voter", "transfer", "backup", "restore"]
+)
+def test_every_quorum_command_does_so_too(run: CliRunner, command: str) -> None:
+    result = run.invoke(app, ["quorum", command, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: standpipe quorum {command}" in " ".join(result.output.split())
+    assert "--json" in result.output
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
         (["sql", "-e", "SHOW TABLES;"], 1, "E-SETUP-001 no cluster is running"),
@@ -44,6 +54,11 @@ def test_every_command_explains_itself_with_an_example(run: CliRunner, command: 
         (["node", "--tag", "rack"], 1, "write --tag KEY=VALUE"),
         (["node", "--node-file", "absent.json"], 1, "cannot read absent.json"),
         (["node", "--secret-file", "absent"], 1, "cannot read the cluster's secret"),
+        (["quorum", "describe"], 1, "E-SETUP-001 no cluster is running"),
+        (["quorum", "describe", "--node", "127.0.0.1:1"], 1, "--node needs --secret-file"),
+        (["quorum", "backup", "b", "--node", "x:1", "--secret-file", "no"], 1, "cannot read the"),
+        (["quorum", "restore", "b", "--data-dir", "d", "--node-id", "n"], 1, "cannot read b"),
+        (["quorum", "restore", "b"], 2, "Missing option '--data-dir'"),
         (["versio"], 2, "Did you mean 'version'?"),
         (["up", "--nodes", "0"], 2, "Invalid value for '--nodes'"),
     ],

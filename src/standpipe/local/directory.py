@@ -151,3 +151,12 @@ class ClusterDirectory:
             return (self.run / "lock").read_text() or "unknown"
         except OSError:
             return "unknown"
+
+
+def running_cluster(directory: Path) -> ClusterFile:
+    """The cluster that runs in the directory, else the demo's beside it."""
+    demo_directory = ClusterDirectory(directory / "demo")
+    found = ClusterDirectory(directory)
+    if not found.cluster_file.exists() and demo_directory.cluster_file.exists():
+        return demo_directory.read()
+    return found.read()

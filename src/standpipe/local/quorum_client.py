@@ -1,0 +1,177 @@
+"""What `standpipe quorum` does: asks a node's internal listener, and writes and reads backups.
+
+A backup is a snapshot file of the quorum (`adapters.quorum_disk`): a checksummed catalog. It holds
+statements, members and placements; rows are Kafka's and come again from the changelogs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from standpipe.adapters.http_client import SECRET_HEADER
+from standpipe.adapters.quorum_disk import QuorumDisk, snapshot_file, snapshot_state
+from standpipe.adapters.raft_disk import replace_file
+from standpipe.control import catalog as catalogs
+from standpipe.control.catalog import Catalog
+from standpipe.control.quorum import Incarnation, LeaderEpoch, LogOffset, ReplicaKey, VoterSet
+from standpipe.control.raft_log import Snapshot
+from standpipe.errors import DataDirectoryRefused, SetupError
+from standpipe.model import NodeId
+from standpipe.node import founding, node_config
+from standpipe.node.quorum_routes import QuorumView, ReplicaLine
+
+ANSWER_S_MAX = 30.0
+
+
+class QuorumRefused(SetupError):
+    """The quorum did not do what was asked; the message is its own."""
+
+    name = "E-QUORUM-001"
+
+
+@dataclass(frozen=True)
+class QuorumClient:
+    """Asks the first of `nodes` (internal addresses) that answers."""
+
+    nodes: Sequence[str]
+    secret: str
+
+    def describe(self) -> QuorumView:
+        """The quorum as its leader sees it. Raises QuorumRefused."""
+        return msgspec.json.decode(self._ask("GET", "/quorum"), type=QuorumView)
+
+    def change(self, what: str, node_id: str) -> list[str]:
+        """add-voter, remove-voter or transfer; who votes then. Raises QuorumRefused."""
+        body = msgspec.json.encode({"node_id": node_id})
+        answer = msgspec.json.decode(self._ask("POST", f"/quorum/{what}", body))
+        return list(answer["voters"])
+
+    def catalog(self, consistency: str) -> Catalog:
+        """The whole catalog. Raises QuorumRefused."""
+        return catalogs.from_bytes(self._ask("GET", f"/catalog?consistency={consistency}"))
+
+    def _ask(self, method: str, path: str, body: bytes = b"") -> bytes:
+        silent: list[str] = []
+        with httpx2.Client(headers={SECRET_HEADER: self.secret}, timeout=ANSWER_S_MAX) as client:
+            for node in self.nodes:
+                try:
+                    answer = client.request(method, f"http://{node}{path}", content=body)
+                except httpx2.TransportError as error:
+                    silent.append(f"{node} ({error or type(error).__name__})")
+                    continue
+                if answer.is_success:
+                    return answer.content
+                raise _refused(answer)
+        raise QuorumRefused(
+            f"no node answers on its internal address: {', '.join(silent)}",
+            next_step="check that a node runs; name one with --node HOST:PORT (public port + 1)",
+        )
+
+
+def _refused(answer: httpx2.Response) -> QuorumRefused:
+    try:
+        message = str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        message = f"HTTP {answer.status_code} {answer.text[:200]}"
+    steps = {
+        401: "give --secret-file the file that all nodes of the cluster share",
+        503: "`standpipe quorum describe` shows who is missing; start those nodes",
+    }
+    step = steps.get(answer.status_code, "`standpipe quorum describe` shows who votes")
+    return QuorumRefused(message, next_step=step)
+
+
+# ------------------------------------------------------------------------------------ showing
+
+
+def print_view(console: Console, view: QuorumView) -> None:
+    """The quorum as a table."""
+    console.print(
+        f"cluster {view.cluster_id}  leader {view.leader}  epoch {view.epoch}  "
+        f"high watermark {view.high_watermark}",
+        highlight=False,
+    )
+    table = Table("node", "role", "end", "lag", "fetched", "caught up", box=None, pad_edge=False)
+    for line in view.replicas:
+        table.add_row(
+            line.node_id,
+            _role(line, view.leader),
+            _text(line.end_offset),
+            _text(line.lag_records),
+            _text(line.fetched_ms_ago, " ms ago"),
+            _text(line.caught_up_ms_ago, " ms ago"),
+        )
+    console.print(table)
+
+
+def _role(line: ReplicaLine, leader: str) -> str:
+    if line.votes:
+        return "leader" if line.node_id == leader else "voter"
+    return "observer"
+
+
+def _text(number: int | None, unit: str = "") -> str:
+    return "unknown" if number is None else f"{number}{unit}"
+
+
+# ------------------------------------------------------------------------------------ backups
+
+
+def write_backup(path: Path, catalog: Catalog) -> int:
+    """Write a backup, whole or not at all. Returns its size in bytes; raises SetupError."""
+    covers = Snapshot(LogOffset(catalog.index + 1), LeaderEpoch(0), VoterSet(()))
+    data = snapshot_file(covers, catalogs.to_bytes(catalog))
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        raise SetupError(
+            f"cannot write {path}: {error.strerror}", next_step="choose another file"
+        ) from error
+    return len(data)
+
+
+def read_backup(path: Path) -> Catalog:
+    """The catalog of a backup. Raises DataDirectoryRefused where it is damaged, SetupError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SetupError(
+            f"cannot read {path}: {error.strerror}", next_step="check the name of the backup"
+        ) from error
+    _, state = snapshot_state(data, path)
+    return catalogs.from_bytes(state)
+
+
+def restore(path: Path, data_directory: Path, node_id: str) -> Catalog:
+    """Make a data directory from which a node begins the cluster of a backup, as its only voter.
+
+    Raises DataDirectoryRefused where there is a log already: nothing is overwritten.
+    """
+    catalog = read_backup(path)
+    config = node_config.NodeConfig(
+        node_id=NodeId(node_id),
+        data_dir=str(data_directory.absolute()),
+        bootstrap_servers="",
+        public="",
+        internal="",
+        peer="",
+        secret_file="",
+    )
+    log = config.paths.log
+    if QuorumDisk.is_formatted(log) or config.paths.old_log.exists():
+        raise DataDirectoryRefused(
+            f"{log} holds a log of the quorum already",
+            next_step="move that directory away first, here and on every other node",
+        )
+    identity = node_config.renew(config, node_config.claim(config))
+    node_config.join(config, identity, catalog.cluster_id)
+    me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
+    founding.begin_with(log, me, catalog)
+    return catalog
