@@ -352,10 +352,8 @@ def test_fetching_pauses_while_too_much_waits_and_goes_on_afterwards() -> None:
     assert applied(one.handle(fetched(*rest))) == [({"a": "[8]"}, [], 9, 0)]
 
 
-def test_a_replica_far_behind_gathers_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("standpipe.data.apply.TRANSACTION_ROWS", 2)
-    monkeypatch.setattr("standpipe.data.apply.BACKLOG_RECORDS", 1)
-    one = machine()
+def test_a_replica_far_behind_gathers_batches() -> None:
+    one = machine(transaction_rows=2, backlog_records=1)
     batches = [commit(1, n) for n in range(5)]
     for n, by in enumerate(batches):
         one.handle(target(by, n + 1))
