@@ -29,6 +29,7 @@ from tests.unit.pipeline.queries_of import commands_of
 
 from standpipe.control import catalog as catalogs
 from standpipe.data import records
+from standpipe.data.records import commit_header, partition_of, rowtime_header
 from standpipe.local.broker import Broker
 from standpipe.local.ports import any_port
 from standpipe.model import NO_BATCH, Commit, PersistentQuery, Progress, QueryStatus, Source
@@ -356,6 +357,75 @@ def test_a_driver_killed_before_and_after_the_commit(world: World) -> None:
     assert sum(foreign.values()) > 0, "the attempt before the kill is in the topic, and not seen"
     epochs = {r.commit.lease_epoch for r in world.progress(world.query("PLANES").query_id)}
     assert 3 in epochs, "the third start goes on under its own epoch"
+
+
+def write_foreign(world: World, name: str, records: dict[bytes, bytes | None], by: Commit) -> None:
+    """What a straggler of `by` writes into a table topic, long after its batch."""
+    producer = Producer({"bootstrap.servers": world.bootstrap_servers})
+    for raw, value in records.items():
+        producer.produce(
+            world.table(name).topic,
+            value,
+            raw,
+            partition=partition_of(raw, PARTITIONS),
+            headers=[("sp-commit", commit_header(by)), ("sp-rowtime", rowtime_header(7))],
+        )
+    assert producer.flush(30) == 0
+
+
+def test_rows_that_a_straggler_shadows_are_repaired_while_the_query_is_idle(world: World) -> None:
+    world.send_flights(300, seed=12)
+    world.drive()
+    world.wait_until_caught_up()
+    query_id = world.query("PLANES").query_id
+    before, _ = fold(world, "PLANES")
+    (last, *_) = reversed(world.progress(query_id))
+    shadowed = {str(key).encode(): b'{"FLIGHTS":-1}' for key in [*before][:5]}
+    shadowed |= {str([*before][6]).encode(): None, b"never there": b'{"FLIGHTS":-2}'}
+    # the attempt is the one that was committed: a task that Spark had given up, and ran again
+    write_foreign(world, "PLANES", shadowed, last.commit)
+
+    def repair() -> Progress | None:
+        newest = world.progress(query_id)[-1]
+        return newest if newest.commit != last.commit else None
+
+    repaired = eventually("a repair", repair)
+    assert repaired.commit.batch == last.commit.batch, "a repair is no batch of its own"
+    assert repaired.sources == last.sources
+    by_repair, newest = 0, dict[bytes, Message]()
+    for message in world.read(world.table("PLANES").topic, PARTITIONS):
+        by_repair += records.parse_commit_header(header(message, "sp-commit")) == repaired.commit
+        newest[message.key()] = message
+    assert by_repair == len(shadowed)
+    # what compaction leaves, read by offset alone, is the table
+    left = {
+        key.decode(): {
+            **json.loads(message.value()),
+            "ROWTIME": records.parse_rowtime_header(header(message, "sp-rowtime")),
+        }
+        for key, message in newest.items()
+        if message.value() is not None
+    }
+    assert left == {key: row for key, row in before.items() if row is not None}
+    assert left == expected(world, "PLANES")
+
+    world.send_flights(300, seed=13)
+    world.wait_until_caught_up()
+    # the straggler used a committed name, so a fold by name alone would show it: fold by ranges
+    ends = {
+        m.partition(): m.offset() + 1 for m in world.read(world.table("PLANES").topic, PARTITIONS)
+    }
+    send_one_by_one(world, 5, seed=14)
+    clean = world.progress(query_id)[-1].clean_through
+    assert all(clean[partition] >= end for partition, end in ends.items()), (clean, ends)
+
+
+def send_one_by_one(world: World, count: int, seed: int) -> None:
+    """Batches of one event: each progress record says what was clean before it."""
+    for n in range(count):
+        world.send_flights(1, seed=seed + n)
+        world.wait_until_caught_up()
+        time.sleep(0.5)  # the sweep looks each quarter of a second
 
 
 def test_the_checkpoint_of_another_query_is_refused_and_others_go_on(world: World) -> None:

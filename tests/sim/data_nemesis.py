@@ -125,6 +125,9 @@ class DataNemesis:
             self.world.after(away_ms * 0.1, self.stranger)
             self.world.after(away_ms * 0.6, self.world.compact)
             self.world.after(away_ms * 0.9, self.world.compact)
+        if self.random.random() < 0.3:  # repaired by the time it comes back, or almost
+            self.world.after(away_ms - 3000, self.stranger)
+            self.world.after(away_ms - 1, self.world.compact)
         self.world.after(away_ms, tailer.start)
         return True
 

@@ -257,7 +257,7 @@ class SimDriver:
             yield 50 + self.random.random() * 200
             for p in range(self.world.partitions):
                 self._sweep(p)
-            if self.random.random() < 0.05:
+            if self.random.random() < 0.2:
                 yield from self._prune()
             if self.newest is None or self.world.now_ms < due_ms:
                 continue
@@ -318,7 +318,7 @@ class SimDriver:
 
     def _prune(self) -> Life:
         records = self.world.read_progress(self.world.progress.end)
-        yield self.random.random() * 5000  # whenever it goes on, it does no harm
+        yield self.random.choice([1, 100, 5000])  # whenever it goes on, it does no harm
         keep_ms = self.world.options.keep_ms
         for record in progress_log.removable(records, QUERY, self.world.now_ms, keep_ms):
             key = progress_log.progress_key(record)

@@ -26,9 +26,10 @@ import confluent_kafka.admin
 import structlog
 from confluent_kafka import KafkaError
 
-from standpipe.data.apply import ProgressCaughtUp
+from standpipe.data.apply import EndReached, ProgressCaughtUp, RecordsFetched, RecordsGone
 from standpipe.data.progress import ProgressBook, ValidTarget, parse
 from standpipe.data.stage import Fetched
+from standpipe.model import Offset
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
 _admin: Any = confluent_kafka.admin
@@ -111,6 +112,15 @@ class OffsetGone:
 
 
 Heard = RecordsHeard | EndHeard | OffsetGone
+
+
+def event_of(heard: Heard) -> RecordsFetched | EndReached | RecordsGone:
+    """What an apply machine is told."""
+    if isinstance(heard, EndHeard):
+        return EndReached(Offset(heard.offset))
+    if isinstance(heard, OffsetGone):
+        return RecordsGone()
+    return RecordsFetched(heard.records, Offset(heard.records[-1][0] + 1))
 
 
 class PartitionReader:

@@ -31,7 +31,11 @@ TABLE_CONFIG: Final[Mapping[str, str]] = {
     "min.compaction.lag.ms": str(COMPACTION_LAG_MS_MIN),
     "delete.retention.ms": str(TOMBSTONE_RETENTION_MS_MIN),
 }
-PROGRESS_CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
+#: A segment that is written to is never compacted, and who restores reads the topic whole.
+PROGRESS_CONFIG: Final[Mapping[str, str]] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(4 * 1024 * 1024),
+}
 PROCESSING_LOG_CONFIG: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
     "retention.ms": str(7 * DAY_MS),

@@ -29,33 +29,30 @@ import structlog
 from standpipe import config
 from standpipe.adapters import lmdb_store, process
 from standpipe.adapters.clock import Clock, Every
-from standpipe.adapters.kafka import (
-    EndHeard,
-    Heard,
-    OffsetGone,
-    Partition,
-    PartitionReader,
-    ProgressFollower,
-)
+from standpipe.adapters.kafka import Partition, PartitionReader, ProgressFollower, event_of
 from standpipe.adapters.lmdb_store import PinWatch, StoreFailure, StoreWriter, Strays
 from standpipe.adapters.snapshot_file import SnapshotReader
 from standpipe.adapters.status_page import StatusWriter, page_path
 from standpipe.data.apply import (
     ApplyBatch,
     ApplyMachine,
-    EndReached,
     Event,
     LogEndHeard,
     PauseFetching,
     ProgressCaughtUp,
     RecordsFetched,
-    RecordsGone,
     Report,
     ReportDataLoss,
     ResumeFetching,
 )
 from standpipe.data.holdings import Holding, holdings
-from standpipe.data.positions import StoreIdentity, StoreMeta, blank_status, must_rebuild
+from standpipe.data.positions import (
+    StoreIdentity,
+    StoreMeta,
+    blank_status,
+    must_rebuild,
+    must_restart,
+)
 from standpipe.data.progress import progress_topic
 from standpipe.data.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
@@ -74,6 +71,8 @@ PIN_MS_MAX: Final = 2000  # a reader that pins pages for longer lets the map gro
 STRAY_MS_MAX: Final = 60_000  # a store that nobody asks for: moved aside, then deleted
 #: topics keep tombstones for 7 days (docs/INTERFACES.md); an hour less, for clocks
 TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
+#: for how long table topics keep what was superseded (docs/INTERFACES.md)
+COMPACTION_LAG_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -161,6 +160,7 @@ class Replica:
             "partition": self.holding.partition,
             **msgspec.structs.asdict(status),
             "state": status.state.name,
+            "digest": self.store.digest,
             "offset_lag": status.offset_lag,
             "mismatched_records": self.machine.meta.mismatched_records,
             "unreadable_records": self.machine.meta.unreadable_records,
@@ -215,6 +215,12 @@ class Tailer:
         self._pages: dict[StoreIdentity, StatusWriter] = {}
         self._every = Every(clock)
         self._records = 0
+        self._alive_ms = clock.boot_ms()
+
+    def was_stalled(self) -> bool:
+        """Whether this process slept (SIGSTOP, a suspended machine): its parent starts it again."""
+        before_ms, self._alive_ms = self._alive_ms, self._clock.boot_ms()
+        return must_restart(self._alive_ms - before_ms, COMPACTION_LAG_MS)
 
     def follow_map(self) -> None:
         """Open replicas that the map gives to this node, close those that it takes away."""
@@ -242,8 +248,10 @@ class Tailer:
     def follow_tables(self) -> None:
         """Hand records to their replicas, which apply what is whole."""
         for heard in self._tables.poll(POLL_S):
-            event = _event_of(heard)
-            self._hand([r for r in self._replicas.values() if r.topic == heard.of], event)
+            event = event_of(heard)
+            replicas = [r for r in self._replicas.values() if r.topic == heard.of]
+            self._hand(replicas, LogEndHeard(Offset(self._tables.log_end(heard.of))))
+            self._hand(replicas, event)
             self._records += len(event.records) if isinstance(event, RecordsFetched) else 0
 
     def confirm(self) -> None:
@@ -351,17 +359,9 @@ class Tailer:
         temporary.rename(self._paths.run / "tailer.json")
 
 
-def _event_of(heard: Heard) -> RecordsFetched | EndReached | RecordsGone:
-    if isinstance(heard, EndHeard):
-        return EndReached(Offset(heard.offset))
-    if isinstance(heard, OffsetGone):
-        return RecordsGone()
-    return RecordsFetched(heard.records, Offset(heard.records[-1][0] + 1))
-
-
 def run(tailer: Tailer, stop: process.StopSignal) -> None:
-    """The whole of the tailer. Ends with the signal."""
-    while not stop.is_set:
+    """The whole of the tailer. Ends with the signal, or when it was stopped for too long itself."""
+    while not stop.is_set and not tailer.was_stalled():
         tailer.follow_map()
         tailer.follow_progress()
         tailer.follow_tables()

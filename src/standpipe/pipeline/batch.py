@@ -20,6 +20,7 @@ from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME, commit_header
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
 from standpipe.pipeline import failpoint
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, records_between
+from standpipe.pipeline.janitor import Janitor
 from standpipe.pipeline.progress_log import ProgressLog
 
 
@@ -53,6 +54,7 @@ class CommitBatch:
     bootstrap_servers: str
     checkpoint: Checkpoint
     log: ProgressLog
+    janitor: Janitor
     check_lease: Callable[[], None]
     #: counts the batch's bad records and puts samples of them into the processing log
     report_bad: Callable[[BatchOffsets, BatchOffsets], int]
@@ -61,7 +63,8 @@ class CommitBatch:
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write `rows` (of `sink.records_of`) and commit them. Raises BatchFailed."""
         try:
-            self._commit(rows, batch)
+            with self.janitor.lock:  # it is free, unless something has to be repaired
+                self._commit(rows, batch)
         except Exception as error:
             self.counts.failure = error
             raise BatchFailed(f"{type(error).__name__}: {str(error)[:200]}") from None
@@ -77,22 +80,24 @@ class CommitBatch:
         self._write(rows, commit)
         # 3. where they end
         sinks = self.log.end_offsets(self.table.topic, self.table.partitions)
+        self.janitor.refuse(sinks)
         # bad records are on record before the batch is
         before = self._offsets_before(batch)
         bad_records = self.report_bad(before, offsets)
         # 4. the commit itself
         failpoint.reach("before-progress", batch)
-        self.log.append(
-            Progress(
-                query_id=self.query_id,
-                commit=commit,
-                sources=offsets.ends,
-                sinks=sinks,
-                watermark_ms=offsets.watermark_ms,
-                batch_started_ms=offsets.started_ms,
-                committed_at_ms=time.time_ns() // 1_000_000,
-            )
+        progress = Progress(
+            query_id=self.query_id,
+            commit=commit,
+            sources=offsets.ends,
+            sinks=sinks,
+            clean_through=self.janitor.clean_through(),
+            watermark_ms=offsets.watermark_ms,
+            batch_started_ms=offsets.started_ms,
+            committed_at_ms=time.time_ns() // 1_000_000,
         )
+        self.log.append(progress)
+        self.janitor.committed(progress)
         failpoint.reach("after-progress", batch)
         self.counts.batch = commit.batch
         self.counts.bad_records += bad_records

@@ -17,6 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +27,13 @@ from typing import Any, cast
 
 import msgspec
 
-from standpipe.data.takeover import Surplus, is_lost, surplus
-from standpipe.model import BatchId, Record, SparkPlan
+from standpipe.data.takeover import Logs, Surplus, heir_of, surplus
+from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Progress, Record, SparkPlan
 from standpipe.pipeline.failures import QueryFailed
 
 IDENTITY_FILE = "standpipe.json"
+#: name of a lease epoch's directory: this and the number
+EPOCH = "epoch-"
 
 
 class Identity(Record, frozen=True, kw_only=True):
@@ -103,20 +108,25 @@ def records_between(
 
 
 class Checkpoint:
-    """The checkpoint directory of one query."""
+    """The checkpoint of one query: `root` holds whose it is, and a directory per lease epoch.
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    Spark writes to `directory`, ours alone. A zombie goes on writing to its own: in a shared one it
+    would choose what our batches cover (`data/takeover.heir_of`).
+    """
+
+    def __init__(self, root: Path, lease_epoch: LeaseEpoch) -> None:
+        self.root, self.lease_epoch = root, lease_epoch
+        self.directory = root / f"{EPOCH}{lease_epoch}"
 
     def claim(self, identity: Identity) -> None:
         """Mark a new checkpoint, or see that it is ours. Raises QueryFailed."""
-        path = self.directory / IDENTITY_FILE
+        path = self.root / IDENTITY_FILE
         try:
             found = msgspec.json.decode(path.read_bytes(), type=Identity)
         except FileNotFoundError:
-            if self._batches("offsets"):
-                raise self._mismatch("it has batches, but no standpipe.json") from None
-            self.directory.mkdir(parents=True, exist_ok=True)
+            if self.root.exists() and any(self.root.iterdir()):
+                raise self._mismatch("it has files, but no standpipe.json") from None
+            self.root.mkdir(parents=True, exist_ok=True)
             draft = path.with_suffix(".tmp")
             draft.write_bytes(msgspec.json.format(msgspec.json.encode(identity)))
             draft.replace(path)
@@ -132,24 +142,67 @@ class Checkpoint:
     def _mismatch(self, why: str) -> QueryFailed:
         return QueryFailed(
             "CHECKPOINT_MISMATCH",
-            f"the checkpoint {self.directory} is not this query's: {why}. Put the right one there, "
+            f"the checkpoint {self.root} is not this query's: {why}. Put the right one there, "
             "or DROP the table and create it again.",
         )
 
-    def take_back(self, valid: BatchId) -> Surplus:
-        """Make Spark go on after batch `valid`. Returns what was removed.
+    def inherit(self, newest: Progress | None) -> None:
+        """Begin our directory as a copy of the one that has the newest batch that readers saw.
 
-        Raises QueryFailed when `valid` is neither finished nor begun here: then the checkpoint
-        was lost or is an old copy, and Spark would count events twice or begin anew in silence.
+        Raises QueryFailed when none has it: then the checkpoint was lost or is an old copy, and
+        Spark would count events twice or begin anew in silence.
         """
-        commits, offsets = self._batches("commits"), self._batches("offsets")
-        if is_lost(commits, offsets, valid):
-            newest = max(commits, default=-1)
+        valid = NO_BATCH if newest is None else newest.commit.batch
+        found = {epoch: self._logs(path, valid) for epoch, path in self._epochs().items()}
+        heir = heir_of(found, newest)
+        if heir is None and newest is not None:
+            ends = {epoch: max(logs.commits, default=-1) for epoch, logs in found.items()}
             raise QueryFailed(
                 "CHECKPOINT_LOST",
-                f"readers have seen batch {valid}, but the checkpoint {self.directory} ends at "
-                f"batch {newest}. Restore it, or DROP the table and create it again.",
+                f"readers have seen batch {valid}, and the checkpoint {self.root} does not have it "
+                f"as it was committed (it ends at batch {max(ends.values(), default=-1)}). "
+                "Restore it, or DROP the table and create it again.",
             )
+        if heir is None or heir == self.lease_epoch:
+            self.directory.mkdir(exist_ok=True)
+            return
+        if self.directory.exists():
+            self.directory.rename(self.root / f"unfit-{self.directory.name}-{time.time_ns()}")
+        draft = self.root / f"new-{self.directory.name}"
+        shutil.rmtree(draft, ignore_errors=True)
+        # Spark replaces files and never writes into one, so a link is as good as a copy
+        shutil.copytree(self._epochs()[heir], draft, copy_function=os.link)
+        draft.rename(self.directory)
+        for epoch, path in self._epochs().items():
+            if epoch < heir:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _epochs(self) -> dict[LeaseEpoch, Path]:
+        """Directories of this lease epoch and older ones."""
+        found = {
+            LeaseEpoch(int(path.name.removeprefix(EPOCH))): path
+            for path in self.root.glob(f"{EPOCH}*")
+            if path.name.removeprefix(EPOCH).isdecimal()
+        }
+        return {epoch: path for epoch, path in found.items() if epoch <= self.lease_epoch}
+
+    def _logs(self, directory: Path, valid: BatchId) -> Logs:
+        """What batches cover is read of `valid` only."""
+        covers: dict[int, dict[str, dict[int, int]]] = {
+            n: {} for n in _batches(directory / "offsets")
+        }
+        if valid in covers:
+            try:
+                covers[valid] = parse_offset_log(
+                    (directory / "offsets" / str(valid)).read_text()
+                ).ends
+            except (OSError, ValueError):
+                del covers[valid]
+        return Logs(frozenset(_batches(directory / "commits")), covers)
+
+    def take_back(self, valid: BatchId) -> Surplus:
+        """Make Spark go on after batch `valid`. Returns what was removed."""
+        commits, offsets = (_batches(self.directory / log) for log in ("commits", "offsets"))
         gone = surplus(commits, offsets, valid)
         for log, batches in (("offsets", gone.offsets), ("commits", gone.commits)):
             for batch in reversed(batches):  # newest first: a crash in between leaves no gap
@@ -165,9 +218,10 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             raise QueryFailed("CHECKPOINT_DAMAGED", f"{path} cannot be read: {error}") from error
 
-    def _batches(self, log: str) -> set[int]:
-        try:
-            names = [path.name for path in (self.directory / log).iterdir()]
-        except FileNotFoundError:
-            return set()
-        return {int(name) for name in names if name.isdecimal()}
+
+def _batches(log: Path) -> set[int]:
+    try:
+        names = [path.name for path in log.iterdir()]
+    except FileNotFoundError:
+        return set()
+    return {int(name) for name in names if name.isdecimal()}

@@ -27,6 +27,10 @@ _kafka: Any = confluent_kafka
 _admin: Any = confluent_kafka.admin
 
 
+#: (key, value, headers)
+_Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+
 class ProgressLog:
     """Client of the two topics, and of the ends of table topics."""
 
@@ -63,7 +67,7 @@ class ProgressLog:
         Raises KafkaUnavailable; then nobody knows whether it was written, and the batch is
         replayed under another attempt.
         """
-        (offset,) = self._write(self.topic, [records.serialise(progress)])
+        (offset,) = self._write(self.topic, [(*records.serialise(progress), [])])
         return offset
 
     def fence(self, query_id: str, lease_epoch: LeaseEpoch) -> int:
@@ -71,10 +75,29 @@ class ProgressLog:
         now_ms, nonce = time.time_ns() // 1_000_000, secrets.randbits(64)
         return self.append(records.fence(query_id, lease_epoch, nonce=nonce, now_ms=now_ms))
 
+    def write_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Sequence[tuple[bytes, bytes | None, list[tuple[str, bytes | None]]]],
+    ) -> None:
+        """Append (key, value, headers) to a table topic. Raises KafkaUnavailable."""
+        self._write(topic, rows, partition)
+
+    def tombstone(self, gone: Sequence[Progress]) -> None:
+        """Let compaction take these progress records, in this order. Raises KafkaUnavailable."""
+        for record in gone:
+            self._write(self.topic, [(records.progress_key(record), None, [])])
+
+    def records(self) -> Iterator[Progress]:
+        """All progress records that are there now. Raises KafkaUnavailable."""
+        end = self.end_offsets(self.topic, 1)[0]
+        return self.records_until(end - 1) if end else iter(())
+
     def report(self, samples: Sequence[bytes]) -> None:
         """Append JSON records to the processing log. Raises KafkaUnavailable."""
         if samples:
-            self._write(self._processing_log, [(None, sample) for sample in samples])
+            self._write(self._processing_log, [(None, sample, []) for sample in samples])
 
     def records_until(self, fence_offset: int) -> Iterator[Progress]:
         """Progress records up to and with the one at `fence_offset`. Raises KafkaUnavailable."""
@@ -98,7 +121,7 @@ class ProgressLog:
         finally:
             consumer.close()
 
-    def _write(self, topic: str, records: Sequence[tuple[bytes | None, bytes]]) -> list[int]:
+    def _write(self, topic: str, rows: Sequence[_Row], partition: int = 0) -> list[int]:
         """Offsets of the records, all acknowledged."""
         offsets: list[int] = []
         errors: list[str] = []
@@ -109,11 +132,13 @@ class ProgressLog:
             else:
                 errors.append(str(error))
 
-        for key, value in records:
-            self._producer.produce(topic, value, key, partition=0, on_delivery=acknowledged)
+        for key, value, headers in rows:
+            self._producer.produce(
+                topic, value, key, partition=partition, headers=headers, on_delivery=acknowledged
+            )
         deadline = time.monotonic() + WRITE_S_MAX
-        while len(offsets) + len(errors) < len(records) and time.monotonic() < deadline:
+        while len(offsets) + len(errors) < len(rows) and time.monotonic() < deadline:
             self._producer.poll(0.05)
-        if len(offsets) < len(records):
+        if len(offsets) < len(rows):
             raise KafkaUnavailable(f"Kafka: {topic}: {errors[0] if errors else 'no answer'}")
         return offsets

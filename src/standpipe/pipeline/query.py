@@ -23,6 +23,7 @@ from standpipe.pipeline import bad_records
 from standpipe.pipeline.batch import BatchCounts, CommitBatch
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
 from standpipe.pipeline.failures import Fenced, NotYet, QueryFailed
+from standpipe.pipeline.janitor import Beat, Janitor
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.pipeline.sink import records_of
@@ -50,6 +51,7 @@ class QueryRun:
 
     streaming_query: StreamingQuery
     counts: BatchCounts
+    janitor: Janitor
     late_records: int = 0
     _seen_batch: int = field(default=-1)
 
@@ -57,11 +59,13 @@ class QueryRun:
         """None while it runs; else what ended it."""
         if self.streaming_query.isActive:
             return None
+        self.janitor.stop()
         ended = self.counts.failure or self.streaming_query.exception()
         return ended or RuntimeError("Spark ended the query and does not say why")
 
     def stop(self) -> None:
         """Abort the batch at hand; it is replayed at the next start."""
+        self.janitor.stop()
         self.streaming_query.stop()
 
     def count_late(self) -> int:
@@ -82,7 +86,8 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     """Take the query over and start it. Raises NotYet, QueryFailed or KafkaUnavailable."""
     query, table = wanted.query, wanted.table
     _need_topics(around.log, {table.topic, *(source.topic for source in query.plan.inputs)})
-    checkpoint = Checkpoint(around.checkpoints / f"{query.query_id}-{table.generation}")
+    root = around.checkpoints / f"{query.query_id}-{table.generation}"
+    checkpoint = Checkpoint(root, around.lease_epoch)
     checkpoint.claim(
         Identity(
             service_id=around.service_id,
@@ -93,10 +98,11 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         )
     )
     fence = around.log.fence(query.query_id, around.lease_epoch)
-    records = around.log.records_until(fence)
+    records = list(around.log.records_until(fence))
     stand = standing(records, query.query_id, around.lease_epoch)
     if stand.fenced_by is not None:
         raise Fenced(f"query {query.query_id} was taken over under lease epoch {stand.fenced_by}")
+    checkpoint.inherit(stand.newest)
     taken_back = checkpoint.take_back(stand.valid)
     if taken_back.commits or taken_back.offsets:
         _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
@@ -106,6 +112,17 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     session.conf.set(
         "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
     )
+    janitor = Janitor(
+        Beat(
+            query_id=query.query_id,
+            table=table,
+            lease_epoch=around.lease_epoch,
+            bootstrap_servers=around.reads.bootstrap_servers,
+            log=around.log,
+            check_lease=around.check_lease,
+        ),
+        records,
+    )
     inspector = _BadRecords(session, query.query_id, query.plan.inputs, around)
     commit = CommitBatch(
         query_id=query.query_id,
@@ -114,6 +131,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         bootstrap_servers=around.reads.bootstrap_servers,
         checkpoint=checkpoint,
         log=around.log,
+        janitor=janitor,
         check_lease=around.check_lease,
         report_bad=inspector.report,
     )
@@ -128,7 +146,8 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         .start()
     )
     inspector.query_is(running)
-    return QueryRun(streaming_query=running, counts=commit.counts)
+    janitor.start()
+    return QueryRun(streaming_query=running, counts=commit.counts, janitor=janitor)
 
 
 def _planned(session: SparkSession, wanted: WantedQuery, around: Surroundings) -> DataFrame:

@@ -6,10 +6,12 @@ from typing import Any, cast
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
+from standpipe.errors import KafkaUnavailable
 from standpipe.model import Commit, LeaseEpoch, Progress
 from standpipe.pipeline.batch import BatchFailed, CommitBatch
 from standpipe.pipeline.checkpoint import Checkpoint
 from standpipe.pipeline.failures import Fenced
+from standpipe.pipeline.janitor import Janitor
 from standpipe.pipeline.progress_log import ProgressLog
 
 (WANTED,) = wanted_of(
@@ -23,6 +25,25 @@ class Steps(CommitBatch):
 
     def _write(self, rows: object, commit: Commit) -> None:
         DONE.append(("write", commit))
+
+
+class FreeLock:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class NoJanitor:
+    lock = FreeLock()
+
+    def refuse(self, ends: dict[int, int]) -> None:
+        if min(ends.values()) < 0:
+            raise KafkaUnavailable("old offsets")
+
+    def clean_through(self) -> dict[int, int]:
+        return {0: 7}
+
+    def committed(self, progress: Progress) -> None:
+        DONE.append(("told", progress))
 
 
 class Log:
@@ -40,14 +61,15 @@ DONE: list[tuple[str, Any]] = []
 
 def commit_of(directory: Path, *, lease: list[str]) -> Steps:
     DONE.clear()
-    (directory / "offsets").mkdir()
+    checkpoint = Checkpoint(directory, LeaseEpoch(4))
+    (checkpoint.directory / "offsets").mkdir(parents=True)
     for batch in (0, 1):
         lines = [
             "v1",
             '{"batchWatermarkMs":5,"batchTimestampMs":6}',
             f'{{"s":{{"0":{batch + 1}1}}}}',
         ]
-        (directory / "offsets" / str(batch)).write_text("\n".join(lines))
+        (checkpoint.directory / "offsets" / str(batch)).write_text("\n".join(lines))
 
     def check_lease() -> None:
         DONE.append(("lease", None))
@@ -63,8 +85,9 @@ def commit_of(directory: Path, *, lease: list[str]) -> Steps:
         table=WANTED.table,
         lease_epoch=LeaseEpoch(4),
         bootstrap_servers="",
-        checkpoint=Checkpoint(directory),
+        checkpoint=checkpoint,
         log=cast(ProgressLog, Log()),
+        janitor=cast(Janitor, NoJanitor()),
         check_lease=check_lease,
         report_bad=report_bad,
     )
@@ -73,9 +96,10 @@ def commit_of(directory: Path, *, lease: list[str]) -> Steps:
 def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     commit_batch = commit_of(tmp_path, lease=[])
     commit_batch(cast(Any, None), 1)
-    assert [name for name, _ in DONE] == ["lease", "write", "ends", "bad", "progress"]
+    assert [name for name, _ in DONE] == ["lease", "write", "ends", "bad", "progress", "told"]
     written, progress = DONE[1][1], DONE[4][1]
     assert progress.commit == written, "the progress record names what was written"
+    assert progress.clean_through == {0: 7}
     assert (written.lease_epoch, written.batch) == (4, 1)
     assert progress.sources == {"s": {0: 21}}
     assert progress.sinks == dict.fromkeys(range(WANTED.table.partitions), 9)

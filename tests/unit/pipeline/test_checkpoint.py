@@ -5,7 +5,7 @@ import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
 from standpipe.data.takeover import Surplus
-from standpipe.model import BatchId
+from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
 from standpipe.pipeline.checkpoint import (
     BatchOffsets,
     Checkpoint,
@@ -63,13 +63,23 @@ def test_records_between(starts: dict, ends: dict, records: int, why: str) -> No
     assert records_between(starts, ends) == records, why
 
 
-def logs(directory: Path, commits: list[int], offsets: list[int]) -> Checkpoint:
+ENDS = {"flights": {0: 83471, 1: 83512}}
+
+
+def logs(root: Path, commits: list[int], offsets: list[int], epoch: int = 1) -> Checkpoint:
+    checkpoint = Checkpoint(root, LeaseEpoch(epoch))
     for log, batches in (("commits", commits), ("offsets", offsets)):
-        (directory / log).mkdir(parents=True)
+        (checkpoint.directory / log).mkdir(parents=True)
         for batch in batches:
-            (directory / log / str(batch)).write_text(OFFSET_LOG)
-            (directory / log / f".{batch}.crc").write_bytes(b"crc")
-    return Checkpoint(directory)
+            (checkpoint.directory / log / str(batch)).write_text(OFFSET_LOG)
+            (checkpoint.directory / log / f".{batch}.crc").write_bytes(b"crc")
+    return checkpoint
+
+
+def seen(batch: int, ends: dict[str, dict[int, int]] = ENDS) -> Progress | None:
+    """The newest record that readers have seen."""
+    commit = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(batch), attempt=1)
+    return None if batch < 0 else Progress(query_id="Q", commit=commit, sources=ends)
 
 
 def test_take_back_removes_the_files_and_their_checksums(tmp_path: Path) -> None:
@@ -79,26 +89,58 @@ def test_take_back_removes_the_files_and_their_checksums(tmp_path: Path) -> None
     assert left == [".0.crc", ".0.crc", ".1.crc", ".1.crc", ".2.crc", "0", "0", "1", "1", "2"]
 
 
+@pytest.mark.parametrize("epoch", [1, 2])
 @pytest.mark.parametrize(
-    ("commits", "offsets", "valid", "lost", "why"),
+    ("commits", "offsets", "newest", "lost", "why"),
     [
-        ([0], [0, 1], 1, False, "killed between progress and commit log"),
-        ([0], [0, 1], 2, True, "an old copy"),
-        ([0], [0], 1, True, "an old copy: what readers have seen was not even begun"),
-        ([], [], 0, True, "the directory is gone"),
-        ([], [], -1, False, "a new query"),
+        ([0], [0, 1], seen(1), False, "killed between progress and commit log"),
+        ([0], [0, 1], seen(2), True, "an old copy"),
+        ([0], [0], seen(1), True, "an old copy: what readers have seen was not even begun"),
+        ([0, 1], [0, 1], seen(1, {"flights": {0: 1}}), True, "it covers other events"),
+        ([], [], seen(0), True, "the directory is gone"),
+        ([], [], seen(-1), False, "a new query"),
     ],
 )
-def test_a_checkpoint_behind_what_readers_have_seen_is_lost(
-    tmp_path: Path, commits: list[int], offsets: list[int], valid: int, lost: bool, why: str
+def test_a_checkpoint_without_what_readers_have_seen_is_lost(
+    tmp_path: Path,
+    epoch: int,
+    commits: list[int],
+    offsets: list[int],
+    newest: Progress | None,
+    lost: bool,
+    why: str,
 ) -> None:
-    checkpoint = logs(tmp_path, commits=commits, offsets=offsets)
+    logs(tmp_path, commits=commits, offsets=offsets)
     reason = ""
     try:
-        checkpoint.take_back(BatchId(valid))
+        Checkpoint(tmp_path, LeaseEpoch(epoch)).inherit(newest)
     except QueryFailed as failed:
         reason = failed.reason
     assert reason == ("CHECKPOINT_LOST" if lost else ""), why
+
+
+def test_a_new_lease_epoch_goes_on_in_a_directory_of_its_own(tmp_path: Path) -> None:
+    for epoch in (1, 2):
+        logs(tmp_path, commits=[0], offsets=[0, 1], epoch=epoch)
+    mine = Checkpoint(tmp_path, LeaseEpoch(3))
+    mine.inherit(seen(1))
+    assert mine.offsets(1).ends == ENDS
+    zombie = Checkpoint(tmp_path, LeaseEpoch(2))
+    (zombie.directory / "offsets" / "2").write_text("the zombie goes on")
+    assert mine.take_back(BatchId(1)) == Surplus()
+    assert sorted(path.name for path in (mine.directory / "offsets").glob("?")) == ["0", "1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-2", "epoch-3"], "1 is old"
+    mine.inherit(seen(1))  # the query is started again in the same process
+    Checkpoint(tmp_path, LeaseEpoch(2)).inherit(seen(1))
+    assert mine.directory.exists(), "an older one that starts late leaves ours alone"
+
+
+def test_what_a_crash_left_of_a_copy_is_made_anew(tmp_path: Path) -> None:
+    logs(tmp_path, commits=[0], offsets=[0])
+    (tmp_path / "new-epoch-2" / "offsets").mkdir(parents=True)
+    mine = Checkpoint(tmp_path, LeaseEpoch(2))
+    mine.inherit(seen(0))
+    assert mine.offsets(0).ends == ENDS
 
 
 def test_offsets_of_a_batch(tmp_path: Path) -> None:
@@ -109,7 +151,7 @@ def test_offsets_of_a_batch(tmp_path: Path) -> None:
 
 
 def test_claim_marks_a_new_directory_and_knows_it_again(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path / "q")
+    checkpoint = Checkpoint(tmp_path / "q", LeaseEpoch(1))
     checkpoint.claim(MINE)
     checkpoint.claim(MINE)
     assert sorted(path.name for path in (tmp_path / "q").iterdir()) == ["standpipe.json"]
@@ -121,10 +163,10 @@ def test_claim_marks_a_new_directory_and_knows_it_again(tmp_path: Path) -> None:
     ids=str,
 )
 def test_claim_refuses_another_querys_checkpoint(tmp_path: Path, change: dict) -> None:
-    Checkpoint(tmp_path).claim(MINE)
+    Checkpoint(tmp_path, LeaseEpoch(1)).claim(MINE)
     (name,) = change
     with pytest.raises(QueryFailed, match=f"CHECKPOINT_MISMATCH.*{name} ") as caught:
-        Checkpoint(tmp_path).claim(msgspec.structs.replace(MINE, **change))
+        Checkpoint(tmp_path, LeaseEpoch(1)).claim(msgspec.structs.replace(MINE, **change))
     assert "DROP" in caught.value.message
 
 
@@ -137,7 +179,7 @@ def test_claim_refuses_sparks_files_without_a_name(tmp_path: Path) -> None:
 def test_claim_refuses_a_damaged_identity(tmp_path: Path) -> None:
     (tmp_path / "standpipe.json").write_text("{")
     with pytest.raises(QueryFailed, match="CHECKPOINT_MISMATCH"):
-        Checkpoint(tmp_path).claim(MINE)
+        Checkpoint(tmp_path, LeaseEpoch(1)).claim(MINE)
 
 
 def test_plan_digest_depends_on_what_is_said_and_not_on_what_is_unset() -> None:

@@ -1,0 +1,241 @@
+"""Sweeps the table topic of one query behind its commits, and repairs what foreign records shadow.
+
+A thread beside the query's batches. It reads what they wrote, so that each progress record can say
+up to where the topic is clean; and where a key stays shadowed it makes a commit of its own between
+two batches (`lock`): the newest batch under another attempt, whose records are the committed rows
+once more. Batches never wait for it unless there is something to repair.
+
+The decisions are `data/repair.py`; tried in simulation (`tests/sim/data_pipeline.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from msgspec import structs
+
+from standpipe.data.progress import ProgressBook, removable
+from standpipe.data.records import HEADER_COMMIT, commit_header
+from standpipe.data.repair import Finder, Repairs, Shadow, Sweep, headers_under, repairs
+from standpipe.data.takeover import ends_refused
+from standpipe.errors import KafkaUnavailable, StandpipeError
+from standpipe.model import Commit, LeaseEpoch, Offset, Progress, Source
+from standpipe.pipeline.failures import Fenced
+from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.topic_reader import TopicReader, read_once
+
+POLL_S: Final = 0.25
+#: a batch that is under way, or its replay, ends most shadows by itself
+REPAIR_AFTER_MS: Final = 5_000
+REPAIR_EVERY_S: Final = 10.0
+CATCH_UP_S_MAX: Final = 20.0
+PRUNE_EVERY_S: Final = 600.0
+#: an hour less than what table topics wait (docs/INTERFACES.md) would be none: ten minutes less
+COMPACTION_LAG_MS: Final = 50 * 60_000
+
+_logger = structlog.get_logger("janitor")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beat:
+    """Whose topic a janitor sweeps. `check_lease` raises Fenced."""
+
+    query_id: str
+    table: Source
+    lease_epoch: LeaseEpoch
+    bootstrap_servers: str
+    log: ProgressLog
+    check_lease: Callable[[], None]
+
+
+class Janitor:
+    """The sweeps of one run of one query. `committed` and `clean_through` are for its batches."""
+
+    def __init__(self, beat: Beat, records: Iterable[Progress]) -> None:
+        """`records`: the progress topic up to our fence."""
+        self.beat = beat
+        #: held by a batch from its first write to its commit, and by a repair
+        self.lock = threading.Lock()
+        self.repaired = 0
+        self.too_late = 0
+        self._book = ProgressBook()
+        for record in records:
+            if record.query_id == beat.query_id:
+                self._book.take(record)
+        self.newest = self._book.newest(beat.query_id)
+        clean = self.newest.clean_through if self.newest else {}
+        self._sweeps = {p: Sweep(Offset(clean.get(p, 0))) for p in range(beat.table.partitions)}
+        self._news: deque[Progress] = deque()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"janitor {beat.query_id}", daemon=True
+        )
+
+    # ------------------------------------------------------------------- called by the batches
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def committed(self, progress: Progress) -> None:
+        """The query has committed a batch."""
+        self.newest = progress
+        self._news.append(progress)
+
+    def clean_through(self) -> dict[int, int]:
+        """Per partition: below it no key is shadowed."""
+        return {partition: sweep.clean_through for partition, sweep in self._sweeps.items()}
+
+    def refuse(self, ends: Mapping[int, int], rows: int | None = None) -> None:
+        """Raises KafkaUnavailable when these cannot be the ends of what was written."""
+        why = ends_refused(self.newest.sinks if self.newest else {}, ends, rows)
+        if why:
+            raise KafkaUnavailable(f"Kafka answers old offsets of {self.beat.table.topic}: {why}")
+
+    # ---------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        starts = {partition: sweep.position for partition, sweep in self._sweeps.items()}
+        reader = TopicReader(self.beat.bootstrap_servers, self.beat.table.topic, starts)
+        self._tell()
+        repair_at = time.monotonic() + REPAIR_EVERY_S
+        prune_at = time.monotonic() + PRUNE_EVERY_S
+        try:
+            while not self._stopped.is_set():
+                self._sweep(reader)
+                now = time.monotonic()
+                try:
+                    if now >= repair_at:
+                        repair_at = now + REPAIR_EVERY_S
+                        self._repair(reader)
+                    if now >= prune_at:
+                        prune_at = now + PRUNE_EVERY_S
+                        self._prune()
+                except StandpipeError as error:
+                    _logger.warning("tried again", query_id=self.beat.query_id, why=str(error))
+        except Fenced as fenced:
+            _logger.warning("fenced", query_id=self.beat.query_id, why=str(fenced))
+        finally:
+            reader.close()
+
+    def _sweep(self, reader: TopicReader) -> None:
+        portions = reader.poll(POLL_S)
+        while self._news:
+            self._book.take(self._news.popleft())
+        self._tell()
+        for partition, records, end in portions:
+            self._sweeps[partition].records(records, end)
+
+    def _tell(self) -> None:
+        for partition, sweep in self._sweeps.items():
+            for target in self._book.targets(self.beat.query_id, partition):
+                sweep.target(target)
+            self._book.prune(self.beat.query_id, partition, [sweep.clean_through])
+
+    def _due(self) -> dict[int, dict[bytes, Shadow]]:
+        """Shadows that nobody ended for a while, while no batch is under way."""
+        if self.newest is None or not self.lock.acquire(blocking=False):
+            return {}
+        try:
+            old_ms = time.time_ns() // 1_000_000 - REPAIR_AFTER_MS
+            found = {p: sweep.all_shadows() for p, sweep in self._sweeps.items()}
+        finally:
+            self.lock.release()
+        return {
+            p: shadows
+            for p, shadows in found.items()
+            if any(shadow.first_ms < old_ms for shadow in shadows.values())
+        }
+
+    def _repair(self, reader: TopicReader) -> None:
+        finders: dict[int, Finder] = {}
+        for partition, shadows in self._due().items():
+            targets = self._book.targets(self.beat.query_id, partition)
+            clean = self._sweeps[partition].clean_through
+            finder = finders[partition] = Finder(shadows, list(targets), clean)
+            servers, topic = self.beat.bootstrap_servers, self.beat.table.topic
+            for records in read_once(servers, topic, partition, finder.end):
+                finder.records(records)
+        if finders:
+            with self.lock:
+                self._append(reader, finders)
+
+    def _append(self, reader: TopicReader, finders: Mapping[int, Finder]) -> None:
+        """Under the lock: no batch is under way, and none begins."""
+        newest, beat = self.newest, self.beat
+        assert newest is not None, "nothing was ever committed, so nothing can be shadowed"
+        beat.check_lease()
+        self._catch_up(reader)
+        commit = structs.replace(
+            newest.commit, lease_epoch=beat.lease_epoch, attempt=secrets.randbits(64)
+        )
+        count = sum(
+            self._write(partition, self._judge(partition, finder), commit)
+            for partition, finder in finders.items()
+        )
+        if not count:
+            return
+        ends = beat.log.end_offsets(beat.table.topic, beat.table.partitions)
+        self.refuse(ends, count)
+        progress = structs.replace(
+            newest,
+            commit=commit,
+            sinks=ends,
+            clean_through=self.clean_through(),
+            committed_at_ms=time.time_ns() // 1_000_000,
+        )
+        beat.log.append(progress)
+        self.committed(progress)
+        self.repaired += count
+        _logger.warning("shadowed rows repaired", query_id=beat.query_id, count=count)
+
+    def _catch_up(self, reader: TopicReader) -> None:
+        beat = self.beat
+        ends = beat.log.end_offsets(beat.table.topic, beat.table.partitions)
+        deadline = time.monotonic() + CATCH_UP_S_MAX
+        while any(s.fetched < ends[p] or s.is_behind for p, s in self._sweeps.items()):
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(f"Kafka: {beat.table.topic} is not read up to its end")
+            self._sweep(reader)
+
+    def _judge(self, partition: int, finder: Finder) -> Repairs:
+        found = repairs(
+            self._sweeps[partition].all_shadows(),
+            finder,
+            now_ms=time.time_ns() // 1_000_000,
+            compaction_lag_ms=COMPACTION_LAG_MS,
+        )
+        self.too_late = len(found.too_late)
+        if found.too_late:
+            _logger.error(
+                "rows cannot be repaired from the topic: compaction may have taken them",
+                query_id=self.beat.query_id,
+                partition=partition,
+                keys=[key.hex() for key in found.too_late[:5]],
+                count=len(found.too_late),
+            )
+        return found
+
+    def _write(self, partition: int, found: Repairs, commit: Commit) -> int:
+        mark = (HEADER_COMMIT, commit_header(commit))
+        rows = [(each.key, each.value, headers_under(each.headers, mark)) for each in found.records]
+        self.beat.log.write_rows(self.beat.table.topic, partition, rows)
+        return len(rows)
+
+    def _prune(self) -> None:
+        """Decided from the topic alone, so that even a zombie may do it."""
+        now_ms = time.time_ns() // 1_000_000
+        records = list(self.beat.log.records())
+        gone = removable(records, self.beat.query_id, now_ms)
+        self.beat.log.tombstone(gone)
+        if gone:
+            _logger.info("progress pruned", query_id=self.beat.query_id, count=len(gone))

@@ -1,0 +1,93 @@
+"""A table topic as the pipeline reads it: records with their timestamps, and where they end.
+
+Follows partitions from given offsets, or reads one of them once from its beginning. Not here: what
+the records mean (`data/repair.py`); the tailer's reader (`adapters/kafka.py`), which has no use for
+timestamps and is in a hurry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import confluent_kafka
+from confluent_kafka import KafkaError
+
+from standpipe.data.repair import TopicRecord
+from standpipe.errors import KafkaUnavailable
+from standpipe.model import Offset
+
+SILENCE_S_MAX: Final = 30.0
+RECORDS_AT_ONCE: Final = 2000
+
+_kafka: Any = confluent_kafka
+
+#: (partition, records, offset below which there are no others)
+Portion = tuple[int, list[TopicRecord], Offset]
+
+
+class TopicReader:
+    """One consumer, one thread."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, starts: Mapping[int, int]) -> None:
+        self._topic = topic
+        self._consumer: Any = _kafka.Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "standpipe-janitor",  # the client wants one; nothing is committed
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.queue.backoff.ms": 50,
+                "queued.max.messages.kbytes": 8 * 1024,
+                "log_level": 3,
+            }
+        )
+        self._consumer.assign(
+            [_kafka.TopicPartition(topic, partition, start) for partition, start in starts.items()]
+        )
+
+    def poll(self, wait_s: float) -> list[Portion]:
+        """What arrived within `wait_s`, in the order of each partition."""
+        found: dict[int, list[TopicRecord]] = {}
+        ends: dict[int, int] = {}
+        for message in self._consumer.consume(RECORDS_AT_ONCE, wait_s):
+            partition, error = message.partition(), message.error()
+            if error is None:
+                found.setdefault(partition, []).append(_record(message))
+                ends[partition] = message.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends[partition] = message.offset()
+        return [
+            (partition, found.get(partition, []), Offset(end)) for partition, end in ends.items()
+        ]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def read_once(
+    bootstrap_servers: str, topic: str, partition: int, end: Offset
+) -> Iterator[list[TopicRecord]]:
+    """A partition from its beginning up to `end`. Raises KafkaUnavailable."""
+    reader = TopicReader(bootstrap_servers, topic, {partition: 0})
+    try:
+        deadline = time.monotonic() + SILENCE_S_MAX
+        while True:
+            for _, records, reached in reader.poll(0.5):
+                yield records
+                if reached >= end:
+                    return
+                deadline = time.monotonic() + SILENCE_S_MAX
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(f"Kafka: no answer while reading {topic}")
+    finally:
+        reader.close()
+
+
+def _record(message: Any) -> TopicRecord:
+    _, written_ms = message.timestamp()
+    return TopicRecord(
+        message.offset(), message.key(), message.value(), message.headers(), written_ms
+    )
