@@ -91,10 +91,12 @@ class ControlCluster:
         self.client.close()
 
     def describe(self, name: str) -> dict[str, Any] | None:
+        """None: it does not answer, or is still opening its replica."""
         try:
-            return self.client.get(self._url(name, "/describe")).json()
+            reply = self.client.get(self._url(name, "/describe"))
         except httpx2.TransportError:
             return None
+        return reply.json() if reply.status_code == 200 else None
 
     def post(self, name: str, path: str, body: object) -> httpx2.Response:
         return self.client.post(self._url(name, path), content=msgspec.json.encode(body))

@@ -220,7 +220,7 @@ class LivenessCluster:
             )
         except httpx2.TransportError:
             return []
-        return reply.json()["nodes"]
+        return reply.json()["nodes"] if reply.status_code == 200 else []
 
     def _is_placed(self, node: WholeNode) -> bool:
         found = read(node.config.paths.snapshot)
