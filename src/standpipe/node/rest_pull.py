@@ -40,6 +40,7 @@ from standpipe.node.rest_view import (
     Replicas,
     View,
 )
+from standpipe.node.stream_pull import read_stream
 from standpipe.sql.plans import PullPlan
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -101,6 +102,8 @@ class Pulls:
     metrics: Metrics
     bounds: Bounds
     forward_timeout_ms: int
+    #: for pull queries on streams
+    bootstrap_servers: str = ""
     #: the newest decision on each partition that was asked for
     _known: dict[ReplicaId, _Decided] = field(default_factory=dict[ReplicaId, _Decided])
 
@@ -155,6 +158,8 @@ class Pulls:
         asked = parse_lookup(body)
         view = self.map.view
         plan = view.plans.plan(asked.text, asked.properties)
+        if plan.source.kind == "STREAM":
+            return await self._stream(ask, plan)
         reading = _Reading(asked, body, view, plan, self._bounds(asked))
         wanted = partitions(plan)
         if ask.terms is not None:
@@ -168,6 +173,13 @@ class Pulls:
         self.metrics.answered(route_taken, time.perf_counter() - started)
         at_ms = int(time.time() * 1000)
         return Answer(render_rows(ask.form, plan, rows, at_ms), part.fresh)
+
+    async def _stream(self, ask: Ask, plan: PullPlan) -> Answer:
+        """A stream has no replicas: its topic is read, by whatever node was asked."""
+        rows, message = await read_stream(plan, self.bootstrap_servers)
+        fresh = Freshness(served_by=self.node_id, role="none", state="NONE")
+        at_ms = int(time.time() * 1000)
+        return Answer(render_rows(ask.form, plan, rows, at_ms, message), fresh)
 
     async def _gather(self, reading: _Reading, wanted: Sequence[int]) -> Part:
         """Rows of several partitions, or of none where all keys are null."""

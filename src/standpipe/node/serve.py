@@ -78,6 +78,7 @@ class Worker:
             metrics=self.metrics,
             bounds=bounds_of(self.settings),
             forward_timeout_ms=timeout_ms,
+            bootstrap_servers=self.node.bootstrap_servers,
         )
 
     def listeners(self) -> list[Listener]:

@@ -68,7 +68,7 @@ def _set_property(statement: SetProperty, _sources: Sources, _context: Context) 
 
 _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.CreateSource: ddl.create_source,
-    statements.CreateAs: query.create_table_as,
+    statements.CreateAs: query.create_as,
     statements.DropSource: lambda statement, sources, _: ddl.drop(statement, sources),
     statements.InsertValues: lambda statement, sources, _: inserts.insert_values(
         statement, sources
