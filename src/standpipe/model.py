@@ -37,6 +37,8 @@ class Column(Record, frozen=True, kw_only=True):
     name: str
     type: str
     is_key: bool = False
+    #: key of the record header that the column shows; "": all headers; None: it is no header
+    header: str | None = None
 
 
 class Window(Record, frozen=True, kw_only=True):
@@ -102,6 +104,14 @@ class SparkInput(Record, frozen=True, kw_only=True):
     value_delimiter: str = ","
     #: watermark delay of this input; None: the query keeps no windows
     watermark_delay_ms: int | None = None
+    #: a table's changelog: rows have keys, and those with a null value are deletions
+    is_table: bool | None = None
+    #: the query sees rows with a null value, as absent (`__PRESENT`)
+    keeps_nulls: bool | None = None
+    #: written by one of our queries: ROWTIME is in a header
+    is_ours: bool | None = None
+    #: of a windowed source: its keys end with the window
+    window: Window | None = None
 
 
 class SparkPlan(Record, frozen=True, kw_only=True):

@@ -112,7 +112,7 @@ route of BY_TAIL [('N1',)]
 
 EXPLAIN ROUTE SELECT * FROM flights;
 ----
-! 40001 1:29 A pull query on a stream is not supported yet.
+! 40001 1:29 FLIGHTS is a stream: it is read from its topic and has no replicas.
 
 EXPLAIN route;
 ----

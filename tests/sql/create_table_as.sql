@@ -236,11 +236,14 @@ SELECT `__KEY_0` AS `TAIL`, cast(count(1) AS BIGINT) AS `KSQL_COL_0`, max(`ROWTI
 # What is not there yet says so.
 CREATE STREAM s AS SELECT * FROM flights;
 ----
-! 40001 1:15 CREATE STREAM … AS SELECT is not supported yet.
+STREAM S: `TAIL` STRING KEY, `CARRIER` STRING, `DELAY` DOUBLE, `SEATS` INTEGER, `MILES` BIGINT, `FARE` DECIMAL(6, 2), `DAY` DATE, `AT` TIMESTAMP, `TAGS` ARRAY<STRING>, `INFO` STRUCT<`X` INTEGER, `Y` STRING>
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, `CARRIER` AS `CARRIER`, `DELAY` AS `DELAY`, `SEATS` AS `SEATS`, `MILES` AS `MILES`, `FARE` AS `FARE`, `DAY` AS `DAY`, `AT` AS `AT`, `TAGS` AS `TAGS`, `INFO` AS `INFO`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
 
 CREATE TABLE t AS SELECT maker, COUNT(*) FROM planes GROUP BY maker;
 ----
-! 40001 1:47 A table as the source of a CREATE TABLE … AS SELECT is not supported yet.
+! 40001 1:47 GROUP BY over a table is not supported yet.
 
 CREATE TABLE t AS SELECT tail, COUNT(*) FROM flights f JOIN planes p ON f.tail = p.tail GROUP BY tail;
 ----

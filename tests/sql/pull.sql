@@ -88,8 +88,8 @@ BY_TWO [('UA', 1), ('UA', 2)] → *
 
 SELECT * FROM by_two WHERE seats = 1;
 ----
-! 40001 1:28 Multi-column sources must specify every key in the WHERE clause. Specified: [`SEATS`] Expected: [`CARRIER`, `SEATS`] See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_TWO scan filtered → *
+`CARRIER` STRING KEY, `SEATS` INTEGER KEY, `N` BIGINT
 
 SELECT * FROM by_two WHERE rowkey = 1;
 ----
@@ -152,8 +152,8 @@ SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART > 1.5;
 
 SELECT * FROM by_day WHERE WINDOWSTART > 1;
 ----
-! 40001 1:28 WHERE clause missing key column for disjunct: (WINDOWSTART > 1). Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_DAY scan filtered → *
+`CARRIER` STRING KEY, `WINDOWSTART` BIGINT KEY, `WINDOWEND` BIGINT KEY, `N` BIGINT
 
 SELECT * FROM by_tail WHERE tail = 'N1' AND WINDOWSTART = 1;
 ----
@@ -162,56 +162,58 @@ SELECT * FROM by_tail WHERE tail = 'N1' AND WINDOWSTART = 1;
 # What ksqlDB would answer by a scan is refused in its words.
 SELECT * FROM by_tail;
 ----
-! 40001 1:1 Missing WHERE clause. Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_TAIL scan → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
 
 SELECT * FROM by_tail WHERE n = 5;
 ----
-! 40001 1:29 WHERE clause missing key column for disjunct: (N = 5). Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_TAIL scan filtered → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
 
 SELECT * FROM by_tail WHERE tail > 'a';
 ----
-! 40001 1:29 Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_TAIL scan filtered → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
 
 SELECT * FROM by_tail WHERE tail >= 'a' AND tail <= 'b';
 ----
-! 40001 1:29 A comparison condition on the key column cannot be combined with other comparisons such as an IN predicate. Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_TAIL scan filtered → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
 
 SELECT * FROM by_tail WHERE tail <> 'a';
 ----
-! 40001 1:29 Bound on key columns '[`TAIL` STRING KEY]' must currently be '='.  See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_TAIL scan filtered → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
 
 SELECT * FROM by_seats WHERE seats + 10 = 20;
 ----
-! 40001 1:30 A comparison must directly reference a key column. See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_SEATS scan filtered → *
+`SEATS` INTEGER KEY, `N` BIGINT
 
 SELECT * FROM by_seats WHERE seats = n - 1;
 ----
-! 40001 1:38 A comparison must be between a key column and a resolvable expression. Got: (N - 1) See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_SEATS scan filtered → *
+`SEATS` INTEGER KEY, `N` BIGINT
 
 SELECT * FROM by_seats WHERE seats IN (1, n + 1);
 ----
-! 40001 1:43 A comparison must be between a key column and a resolvable expression. Got: (N + 1) See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_SEATS scan filtered → *
+`SEATS` INTEGER KEY, `N` BIGINT
 
 SELECT * FROM by_seats WHERE seats = 1 OR seats = 2;
 ----
-! 40001 1:30 OR in a pull query is not supported yet.
+BY_SEATS [(1,), (2,)] filtered → *
+`SEATS` INTEGER KEY, `N` BIGINT
 
 SELECT * FROM by_seats WHERE seats = 1 AND n > 2;
 ----
-! 40001 1:44 The condition (N > 2), which is on neither key columns nor window bounds, is not supported yet.
+BY_SEATS [(1,)] filtered → *
+`SEATS` INTEGER KEY, `N` BIGINT
 
 SELECT * FROM by_tail WHERE tail LIKE 'a%';
 ----
-! 40001 1:29 WHERE clause missing key column for disjunct: (TAIL LIKE 'a%'). Query requires table scan to be enabled. Table scans can be enabled by setting ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet: name every key column with = or IN. See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+BY_TAIL scan filtered → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
 
 # Names.
 SELECT * FROM by_tale WHERE tail = 'a';
@@ -248,7 +250,8 @@ SELECT x.* FROM by_tail WHERE tail = 'a';
 
 SELECT n + 1 FROM by_tail WHERE tail = 'a';
 ----
-! 40001 1:8 The expression (N + 1) in a pull query is not supported yet.
+BY_TAIL [('a',)] → computed
+`KSQL_COL_0` BIGINT
 
 # Clauses.
 SELECT * FROM by_tail WHERE tail = 'a' LIMIT 0;
@@ -288,4 +291,5 @@ SELECT * FROM planes WHERE tail = 'a';
 
 SELECT * FROM flights;
 ----
-! 40001 1:15 A pull query on a stream is not supported yet.
+FLIGHTS scan → computed
+`TAIL` STRING, `CARRIER` STRING, `DELAY` DOUBLE, `SEATS` INTEGER, `MILES` BIGINT, `FARE` DECIMAL(6, 2), `DAY` DATE, `AT` TIMESTAMP, `TAGS` ARRAY<STRING>, `INFO` STRUCT<`X` INTEGER, `Y` STRING>

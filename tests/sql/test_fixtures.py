@@ -112,7 +112,10 @@ def _pull(plan: plans.PullPlan) -> str:
         for name in plan.__struct_fields__
         if name.startswith("window_") and (value := getattr(plan, name)) is not None
     ]
-    lines = [f"{plan.source.name} {list(plan.keys)} → {shown}", plan.schema, " ".join(bounds)]
+    keys = "scan" if plan.is_scan else str(list(plan.keys))
+    shown = "computed" if plan.cells is not None else shown
+    filtered = "" if plan.where is None else " filtered"
+    lines = [f"{plan.source.name} {keys}{filtered} → {shown}", plan.schema, " ".join(bounds)]
     lines.append("" if plan.limit is None else f"limit {plan.limit}")
     return "\n".join(line for line in lines if line)
 

@@ -209,7 +209,13 @@ class _Proposal:
         return CreateTableAs(
             source=source,
             query=query,
-            topic=TopicWish(name=source.topic, partitions=source.partitions, kind="TABLE"),
+            topic=TopicWish(
+                name=source.topic,
+                partitions=source.partitions,
+                # a stream's records are events: its topic is not compacted
+                kind="TABLE" if source.kind == "TABLE" else "SOURCE",
+                retention_ms=source.retention_ms,
+            ),
             request_id=self.request_id,
             receipt=self._receipt(
                 source, "create", f"Created query with ID {query.query_id}", query.query_id

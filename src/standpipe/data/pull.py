@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from decimal import Decimal
+from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
@@ -26,6 +27,7 @@ from standpipe.data.records import (
     store_prefix,
     unpack_row,
 )
+from standpipe.data.scan import EVERYTHING, rows_of
 from standpipe.model import Source
 from standpipe.sql.plans import PullPlan, Value
 
@@ -64,7 +66,9 @@ def partition_of_key(source: Source, key: Sequence[Value]) -> int:
 
 
 def partitions(plan: PullPlan) -> tuple[int, ...]:
-    """Partitions that hold keys of this plan, ascending; null keys are in none."""
+    """Partitions that hold keys of this plan, ascending; null keys are in none, scans need all."""
+    if plan.is_scan:
+        return tuple(range(plan.source.partitions))
     found = {partition_of_key(plan.source, key) for key in plan.keys}
     return tuple(sorted(found - {-1}))
 
@@ -75,6 +79,8 @@ def lookup(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
     A plan of one key is not checked against `partition`: the router has just computed it. Raises
     DamagedRow when a stored row fails its checksum.
     """
+    if plan.is_scan or plan.where is not None or plan.cells is not None:
+        return _decoded(plan, store, partition)
     if len(plan.keys) == 1 and plan.source.window is None:
         return _plain(plan, store, plan.keys[0])[: plan.limit]
     read = _windows if plan.source.window else _plain
@@ -83,6 +89,30 @@ def lookup(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
         for key in _keys_in(plan, partition):
             rows += read(plan, view, key)
     return rows[: plan.limit]
+
+
+def _decoded(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
+    """What splicing cannot do; an instant of the store like any other lookup."""
+    with store.view() as view:
+        if plan.is_scan:
+            pairs = _scan(view, *EVERYTHING)
+        else:
+            pairs = (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
+        return list(islice(rows_of(plan, pairs), plan.limit))
+
+
+def _pairs(plan: PullPlan, view: View, key: tuple[Value, ...]) -> Iterator[tuple[bytes, bytes]]:
+    """Store keys and values under one key of the table."""
+    types = _key_types(plan.source)
+    if None in key:
+        return
+    if plan.source.window is not None:
+        yield from _scan(view, *_key_range(plan, key, types))
+        return
+    low = store_key(key, types)
+    data = view.get(low)
+    if data is not None:
+        yield low, data
 
 
 def _keys_in(plan: PullPlan, partition: int) -> Iterable[tuple[Value, ...]]:

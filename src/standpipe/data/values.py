@@ -13,7 +13,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from standpipe.model import Source
+from standpipe.data.keys import UnfitKey, decode_key
+from standpipe.model import Column, Source
 
 _encode = msgspec.json.Encoder().encode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
@@ -34,14 +35,19 @@ class UnreadableValue(ValueError):
 
 def to_array(source: Source) -> ToArray:
     """The conversion for one table. Raises ValueError for a format that no store can keep."""
-    names = tuple(column.name for column in source.value_columns)
+    columns = [column for column in source.value_columns if column.header is None]
+    names = tuple(column.name for column in columns)
+    if source.value_format == "NONE" or not names:
+        return lambda _: b"[]"
     if source.value_format == "JSON" and (source.wrap_single_value or len(names) != 1):
         return _object_to_array(names)
     if source.value_format == "JSON":
         return _bare_to_array
     if source.value_format == "DELIMITED":
-        types = tuple(column.type for column in source.value_columns)
+        types = tuple(column.type for column in columns)
         return _delimited_to_array(types, source.value_delimiter)
+    if source.value_format == "KAFKA":
+        return _kafka_to_array(tuple(columns))
     raise ValueError(f"values of format {source.value_format} cannot be kept in a store")
 
 
@@ -96,6 +102,17 @@ def _delimited_to_array(types: tuple[str, ...], delimiter: str) -> ToArray:
         except (ValueError, csv.Error, msgspec.MsgspecError) as error:
             raise UnreadableValue(f"{value[:80]!r}: {error}") from error
         return b"[%b]" % b",".join(cells)
+
+    return convert
+
+
+def _kafka_to_array(columns: tuple[Column, ...]) -> ToArray:
+    def convert(value: bytes) -> bytes:
+        try:
+            (cell,) = decode_key(value, columns, "KAFKA")
+        except UnfitKey as error:
+            raise UnreadableValue(str(error)) from error
+        return b"[%b]" % _encode(cell)
 
     return convert
 

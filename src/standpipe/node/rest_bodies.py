@@ -225,17 +225,23 @@ def form_of(path: bytes, accept: str) -> Form | None:
 # ---------------------------------------------------------------------------------- answers
 
 
-def render_rows(form: Form, plan: PullPlan, rows: Sequence[bytes], at_ms: int) -> bytes:
+def render_rows(
+    form: Form, plan: PullPlan, rows: Sequence[bytes], at_ms: int, final_message: str = ""
+) -> bytes:
     """The body of an answer: header, then one JSON array per row of `rows`.
 
-    `at_ms` (Unix) makes the query id, as in ksqlDB.
+    `at_ms` (Unix) makes the query id, as in ksqlDB. `final_message`: of streams, in form ARRAY.
     """
     if form is Form.ARRAY:
         schema = plan.schema.replace("\\", "\\\\").replace('"', '\\"')
         head = f'[{{"header":{{"queryId":"query_{at_ms}","schema":"{schema}"}}}}'.encode()
+        tail = b"]"
+        if final_message:
+            tail = b',\n{"finalMessage":"%b"}]' % final_message.encode()
         if not rows:
-            return head + b"]"
-        return b'%b,\n{"row":{"columns":%b}}]' % (head, b'}},\n{"row":{"columns":'.join(rows))
+            return head + tail
+        columns = b'}},\n{"row":{"columns":'.join(rows)
+        return b'%b,\n{"row":{"columns":%b}}%b' % (head, columns, tail)
     names = msgspec.json.encode(plan.column_names)
     types = msgspec.json.encode(plan.column_types)
     head = b'{"queryId":"query_%d","columnNames":%b,"columnTypes":%b}' % (at_ms, names, types)

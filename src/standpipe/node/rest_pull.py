@@ -33,7 +33,14 @@ from standpipe.node.race import AllRefused, Racing
 from standpipe.node.rest_bodies import Form, Lookup, parse_lookup, render_rows
 from standpipe.node.rest_fresh import Freshness, freshness_of, header_lines, oldest
 from standpipe.node.rest_refusals import is_not_ready, judged, progress, refusal_to_peer, unanswered
-from standpipe.node.rest_view import Map, Replica, ReplicaId, Replicas, View
+from standpipe.node.rest_view import (
+    Map,
+    Replica,
+    ReplicaId,
+    Replicas,
+    View,
+)
+from standpipe.node.stream_pull import read_stream
 from standpipe.sql.plans import PullPlan
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -84,6 +91,8 @@ class Pulls:
     racing: Racing
     forward_timeout_ms: int
     routing_timeout_ms: int
+    #: for pull queries on streams
+    bootstrap_servers: str = ""
 
     # ------------------------------------------------------------- at once
 
@@ -137,6 +146,8 @@ class Pulls:
         asked = parse_lookup(body)
         view = self.map.view
         plan = view.plans.plan(asked.text, asked.properties)
+        if plan.source.kind == "STREAM":
+            return await self._stream(ask, plan)
         bounds = self.decisions.bounds(asked.offset_lag_max, plan.source)
         reading = _Reading(asked, body, view, plan, bounds)
         wanted = partitions(plan)
@@ -151,6 +162,13 @@ class Pulls:
         self.metrics.answered(route_taken, time.perf_counter() - started)
         at_ms = int(time.time() * 1000)
         return Answer(render_rows(ask.form, plan, rows, at_ms), part.fresh)
+
+    async def _stream(self, ask: Ask, plan: PullPlan) -> Answer:
+        """A stream has no replicas: its topic is read, by whatever node was asked."""
+        rows, message = await read_stream(plan, self.bootstrap_servers)
+        fresh = Freshness(served_by=self.node_id, role="none", state="NONE")
+        at_ms = int(time.time() * 1000)
+        return Answer(render_rows(ask.form, plan, rows, at_ms, message), fresh)
 
     async def _gather(self, reading: _Reading, wanted: Sequence[int]) -> Part:
         """Rows of several partitions, or of none where all keys are null."""

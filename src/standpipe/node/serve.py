@@ -104,6 +104,7 @@ class Worker:
             racing=self.racing,
             forward_timeout_ms=timeout_ms,
             routing_timeout_ms=self.settings[ROUTING_TIMEOUT],
+            bootstrap_servers=self.node.bootstrap_servers,
         )
 
     def listeners(self) -> list[Listener]:

@@ -63,6 +63,7 @@ class Janitor:
         self.beat = beat
         #: held by a batch from its first write to its commit, and by a repair
         self.lock = threading.Lock()
+        self._has_rows = beat.table.kind == "TABLE"
         self.repaired = 0
         self.too_late = 0
         self._book = ProgressBook()
@@ -81,7 +82,10 @@ class Janitor:
     # ------------------------------------------------------------------- called by the batches
 
     def start(self) -> None:
-        self._thread.start()
+        """Sweep from now on. Not for a stream: there each record is an event of its own, none
+        hides another, and to write one again would count it twice."""
+        if self._has_rows:
+            self._thread.start()
 
     def stop(self) -> None:
         self._stopped.set()
@@ -89,10 +93,13 @@ class Janitor:
     def committed(self, progress: Progress) -> None:
         """The query has committed a batch."""
         self.newest = progress
-        self._news.append(progress)
+        if self._has_rows:
+            self._news.append(progress)
 
     def clean_through(self) -> dict[int, int]:
-        """Per partition: below it no key is shadowed."""
+        """Per partition: below it no key is shadowed; empty for a stream."""
+        if not self._has_rows:
+            return {}
         return {partition: sweep.clean_through for partition, sweep in self._sweeps.items()}
 
     def refuse(self, ends: Mapping[int, int], rows: int | None = None) -> None:

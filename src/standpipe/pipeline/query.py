@@ -43,6 +43,8 @@ class Surroundings:
     checkpoints: Path
     lease_epoch: LeaseEpoch
     check_lease: Callable[[], None]
+    #: each query ends when it has read what its topics held at its start
+    stops_when_drained: bool = False
 
 
 @dataclass(kw_only=True)
@@ -112,6 +114,8 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     session.conf.set(
         "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
     )
+    # ksqlDB: the later one of two equal keys of a map stays; Spark would end the query
+    session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     janitor = Janitor(
         Beat(
             query_id=query.query_id,
@@ -137,14 +141,14 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     )
     # a pool of its own: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
-    running = (
+    writer = (
         _planned(session, wanted, around)
         .writeStream.outputMode(query.plan.output_mode)
         .queryName(query.query_id)
         .option("checkpointLocation", str(checkpoint.directory))
         .foreachBatch(commit)
-        .start()
     )
+    running = (writer.trigger(availableNow=True) if around.stops_when_drained else writer).start()
     inspector.query_is(running)
     janitor.start()
     return QueryRun(streaming_query=running, counts=commit.counts, janitor=janitor)

@@ -33,18 +33,28 @@ def records_of(result: DataFrame, table: Source) -> DataFrame:
             f"the result has {len(result.columns)} columns, {table.name} needs {names}"
         )
     rows = result.toDF(*names)
-    for column in keys:
-        rows = rows.filter(_col(column.name).isNotNull())
+    if table.kind == "TABLE":
+        for column in keys:
+            rows = rows.filter(_col(column.name).isNotNull())
     key = _key(keys, table.key_format)
     value = _value(values, table)
     columns = [
-        (f.concat(key, _long_bytes("WINDOWSTART")) if table.window else key).alias("key"),
+        _windowed(key, table).alias("key"),
         f.when(f.col("__LIVE"), value).alias("value"),
         _long_bytes("__ROWTIME").alias("rowtime"),
     ]
     if table.window:
         columns.append(partition_udf.partition_column(key, table.partitions).alias("partition"))
     return rows.select(*columns)
+
+
+def _windowed(key: SparkColumn, table: Source) -> SparkColumn:
+    """Kafka Streams' windowed keys: a session has its end before its start."""
+    if table.window is None:
+        return key
+    if table.window.kind == "SESSION":
+        return f.concat(key, _long_bytes("WINDOWEND"), _long_bytes("WINDOWSTART"))
+    return f.concat(key, _long_bytes("WINDOWSTART"))
 
 
 def _col(name: str) -> SparkColumn:
@@ -62,16 +72,19 @@ def _on_wire(column: Column) -> SparkColumn:
 
 def _key(columns: Sequence[Column], key_format: str) -> SparkColumn:
     """The key's bytes without its window. Raises ValueError for an unknown format."""
+    if not columns:
+        return f.lit(None).cast("binary")
+    # a key whose columns are all null is no key
+    is_there = _col(columns[0].name).isNotNull()
+    for column in columns[1:]:
+        is_there = is_there | _col(column.name).isNotNull()
     if key_format == "KAFKA" and len(columns) == 1:
         return _kafka_bytes(columns[0])
     if key_format == "JSON":
         text = _bare_json(columns[0]) if len(columns) == 1 else _json_object(columns)
-        return text.cast("binary")
+        return f.when(is_there, text.cast("binary"))
     if key_format == "DELIMITED":
-        quoting = {"escape": '"', "ignoreLeadingWhiteSpace": "false"}
-        quoting["ignoreTrailingWhiteSpace"] = "false"
-        row = f.struct(*(_on_wire(column) for column in columns))
-        return f.to_csv(row, quoting).cast("binary")
+        return f.when(is_there, _delimited(columns, ","))
     raise ValueError(f"{len(columns)} key columns do not fit into format {key_format}")
 
 
@@ -81,9 +94,29 @@ def _kafka_bytes(column: Column) -> SparkColumn:
     return _on_wire(column).cast("binary")  # UTF-8, or 4 or 8 bytes big-endian
 
 
+def _delimited(columns: Sequence[Column], delimiter: str) -> SparkColumn:
+    options = {"escape": '"', "sep": delimiter, "ignoreLeadingWhiteSpace": "false"}
+    options |= {"ignoreTrailingWhiteSpace": "false", "emptyValue": ""}
+    row = f.struct(*(_in_csv(column) for column in columns))
+    return f.to_csv(row, options).cast("binary")
+
+
+def _in_csv(column: Column) -> SparkColumn:
+    """CSV has no bytes: ksqlDB writes base64."""
+    if parse_type(column.type).base == "BYTES":
+        return f.base64(_col(column.name)).alias(column.name)
+    return _on_wire(column)
+
+
 def _value(columns: Sequence[Column], table: Source) -> SparkColumn:
+    if table.value_format == "NONE" or not columns:
+        return f.lit(None).cast("binary")
+    if table.value_format == "KAFKA" and len(columns) == 1:
+        return _kafka_bytes(columns[0])
+    if table.value_format == "DELIMITED":
+        return _delimited(columns, table.value_delimiter)
     if table.value_format != "JSON":
-        raise ValueError(f"tables are written as JSON, not as {table.value_format}")
+        raise ValueError(f"values of format {table.value_format} are not written")
     if not table.wrap_single_value and len(columns) == 1:
         return _bare_json(columns[0])
     return _json_object(columns)

@@ -19,12 +19,15 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from standpipe.config import BATCH_OFFSETS_MAX, KAFKA_FETCH_WAIT, Config
+from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline import partition_udf, wire
 from standpipe.sql.types import parse_type
 
 #: column in which Spark's parsers put a text that they could not parse
 _CORRUPT = "__corrupt"
+#: headers of the commit protocol: no column shows them
+OWN_HEADERS = (HEADER_COMMIT, HEADER_ROWTIME)
 #: `__ORDER` = offset * this + partition: unique in a topic, and in the order of offsets
 ORDER_PARTITIONS_MAX = 65_536
 
@@ -36,23 +39,23 @@ class KafkaReads:
     bootstrap_servers: str
     config: Config
 
-    def options(self, topic: str) -> dict[str, str]:
+    def options(self, topic: str, *, headers: bool = False) -> dict[str, str]:
         """Options that streams and batches share."""
         return {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "subscribe": topic,
             # Kafka's default of 500 adds half a second to every batch (DESIGN section 3)
             "kafka.fetch.max.wait.ms": str(self.config[KAFKA_FETCH_WAIT]),
-            "includeHeaders": "false",
+            "includeHeaders": str(headers).lower(),
             # records that vanished before they were read are a named failure, never a gap
             "failOnDataLoss": "true",
         }
 
-    def stream(self, spark: SparkSession, topic: str) -> DataFrame:
+    def stream(self, spark: SparkSession, topic: str, *, headers: bool = False) -> DataFrame:
         """The records of a topic from its beginning, in batches of bounded size."""
         records = (
             spark.readStream.format("kafka")
-            .options(**self.options(topic))
+            .options(**self.options(topic, headers=headers))
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", str(self.config[BATCH_OFFSETS_MAX]))
             .load()
@@ -72,18 +75,26 @@ def metrics_name(source: SparkInput) -> str:
 
 def open_view(spark: SparkSession, source: SparkInput, reads: KafkaReads) -> None:
     """Register the temporary view `source.view` in this session."""
-    rows = parse(reads.stream(spark, source.topic), source)
+    rows = parse(reads.stream(spark, source.topic, headers=needs_headers(source)), source)
     rows = rows.observe(
         metrics_name(source),
         f.count_if(f.col("__bad").isNotNull()).alias("bad"),
         f.count_if(f.col("__null_key")).alias("null_keys"),
     )
-    # a null value is no event of a stream (ksqlDB leaves it out too)
-    rows = rows.filter("__bad IS NULL AND NOT __null_value")
+    rows = rows.filter("__bad IS NULL")
+    if source.is_table:  # its rows have keys
+        rows = rows.filter("NOT __null_key")
+    if not source.keeps_nulls:  # a null value is no event (ksqlDB leaves it out too)
+        rows = rows.filter("NOT __null_value")
     rows = rows.select(*_visible_columns(source))
     if source.watermark_delay_ms is not None:
         rows = rows.withWatermark("__TS", f"{source.watermark_delay_ms} milliseconds")
     rows.createOrReplaceTempView(source.view)
+
+
+def needs_headers(source: SparkInput) -> bool:
+    """Whether the records' headers are read: they cost, so only where something is in them."""
+    return bool(source.is_ours) or any(column.header is not None for column in source.columns)
 
 
 def parse(records: DataFrame, source: SparkInput) -> DataFrame:
@@ -92,7 +103,9 @@ def parse(records: DataFrame, source: SparkInput) -> DataFrame:
     Also works on a batch. Keeps `key`, `value`, `partition`, `offset`, `timestamp`.
     """
     keys = tuple(column for column in source.columns if column.is_key)
-    values = tuple(column for column in source.columns if not column.is_key)
+    values = tuple(
+        column for column in source.columns if not column.is_key and column.header is None
+    )
     has_key = bool(keys) and source.key_format != "NONE"
     parsed = records.select(
         "key",
@@ -100,11 +113,13 @@ def parse(records: DataFrame, source: SparkInput) -> DataFrame:
         "partition",
         "offset",
         "timestamp",
-        _parsed("key", keys, source.key_format, wrapped=len(keys) != 1, delimiter=",").alias(
-            "__key"
-        ),
+        *(["headers"] if needs_headers(source) else []),
+        *_window_bounds(source),
         _parsed(
-            "value",
+            _raw_key(source), keys, source.key_format, wrapped=len(keys) != 1, delimiter=","
+        ).alias("__key"),
+        _parsed(
+            f.col("value"),
             values,
             source.value_format,
             wrapped=source.wrap_single_value or len(values) != 1,
@@ -122,19 +137,43 @@ def parse(records: DataFrame, source: SparkInput) -> DataFrame:
     return timed.withColumn("__bad", bad)
 
 
+def _window_bytes(source: SparkInput) -> int:
+    """How many bytes of a windowed key are its window: start, or of a session end and start."""
+    if source.window is None:
+        return 0
+    return 16 if source.window.kind == "SESSION" else 8
+
+
+def _raw_key(source: SparkInput) -> SparkColumn:
+    width = _window_bytes(source)
+    key = f.col("key")
+    return key if not width else f.substring(key, f.lit(1), f.octet_length(key) - width)
+
+
+def _window_bounds(source: SparkInput) -> list[SparkColumn]:
+    if source.window is None:
+        return []
+    start = f.conv(f.hex(f.right(f.col("key"), f.lit(8))), 16, -10).cast("bigint")
+    end = start + source.window.size_ms
+    if source.window.kind == "SESSION":
+        tail = f.substring(f.col("key"), f.octet_length("key") - 15, f.lit(8))
+        end = f.conv(f.hex(tail), 16, -10).cast("bigint")
+    return [start.alias("WINDOWSTART"), end.alias("WINDOWEND")]
+
+
 def _parsed(
-    part: str, columns: tuple[Column, ...], format_: str, *, wrapped: bool, delimiter: str
+    part: SparkColumn, columns: tuple[Column, ...], format_: str, *, wrapped: bool, delimiter: str
 ) -> SparkColumn:
     """A struct of the wire types of `columns` and `__corrupt`; null if `part` is null.
 
     Raises ValueError for a format that is not built.
     """
     # null for bytes that are no UTF-8: decode() would raise, and one such record stop the query
-    text = f.try_validate_utf8(f.col(part).cast("string"))
+    text = f.try_validate_utf8(part.cast("string"))
     if format_ == "NONE" or not columns:
         return f.struct(f.lit(None).cast("string").alias(_CORRUPT))
     if format_ == "KAFKA":
-        return _parsed_kafka(f.col(part), columns)
+        return _parsed_kafka(part, columns)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     if format_ == "JSON":
         schema = wire.wire_schema(columns, any_case=True).add(_CORRUPT, t.StringType())
@@ -182,13 +221,32 @@ def _is_corrupt(struct: str, raw: str) -> SparkColumn:
 
 def _value_column(source: SparkInput, name: str) -> SparkColumn:
     column = next(column for column in source.columns if column.name == name)
+    if column.header is not None:
+        return _header_column(column)
     part, format_ = ("__key", source.key_format) if column.is_key else ("__value", "")
     any_case = (format_ or source.value_format) == "JSON"
     return wire.field_of(f.col(part), column, any_case=any_case)
 
 
+def _header_column(column: Column) -> SparkColumn:
+    """All headers as ksqlDB shows them, or the newest value under one key."""
+    headers = f.coalesce(
+        f.filter("headers", lambda header: ~header["key"].isin(*OWN_HEADERS)), f.array()
+    )
+    if column.header == "":
+        return f.transform(
+            headers, lambda each: f.struct(each["key"].alias("KEY"), each["value"].alias("VALUE"))
+        )
+    found = f.filter(headers, lambda header: header["key"] == column.header)
+    return f.try_element_at(found, f.lit(-1)).getField("value")
+
+
 def _rowtime(source: SparkInput) -> SparkColumn:
     """ROWTIME in ms: the record's own timestamp, or the column that WITH (TIMESTAMP=…) names."""
+    if source.timestamp_column is None and source.is_ours:
+        own = f.filter("headers", lambda header: header["key"] == HEADER_ROWTIME)
+        written = f.conv(f.hex(f.get(own, f.lit(0)).getField("value")), 16, -10).cast("bigint")
+        return f.coalesce(written, f.unix_millis(f.col("timestamp")))
     if source.timestamp_column is None:
         return f.unix_millis(f.col("timestamp"))
     column = _value_column(source, source.timestamp_column)
@@ -203,6 +261,8 @@ def _rowtime(source: SparkInput) -> SparkColumn:
 def _visible_columns(source: SparkInput) -> list[SparkColumn]:
     return [
         *(_value_column(source, column.name).alias(column.name) for column in source.columns),
+        *(f.col(name) for name in ("WINDOWSTART", "WINDOWEND") if source.window is not None),
+        *([(~f.col("__null_value")).alias("__PRESENT")] if source.keeps_nulls else []),
         f.col("ROWTIME"),
         f.col("partition").alias("ROWPARTITION"),
         f.col("offset").alias("ROWOFFSET"),

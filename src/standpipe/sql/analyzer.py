@@ -21,7 +21,7 @@ from standpipe.sql.plans import (
     ShowPlan,
     TerminatePlan,
 )
-from standpipe.sql.refusals import located, nearest, unknown_name, unsupported
+from standpipe.sql.refusals import located, nearest, refusal, unknown_name, unsupported
 from standpipe.sql.statements import ControlQuery, Describe, SetProperty, Show
 
 __all__ = ["Context", "analyze"]
@@ -67,9 +67,21 @@ def _set_property(statement: SetProperty, _sources: Sources, _context: Context) 
     return SetPropertyPlan(name=statement.name, value=statement.value)
 
 
+def _explain_route(
+    statement: statements.ExplainRoute, sources: Sources, context: Context
+) -> ExplainRoutePlan:
+    plan = pull_plan.pull(statement.query, sources, context)
+    if plan.source.kind == "STREAM":
+        raise refusal(
+            f"{plan.source.name} is a stream: it is read from its topic and has no replicas.",
+            statement.query.relation.at,
+        )
+    return ExplainRoutePlan(pull=plan)
+
+
 _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.CreateSource: ddl.create_source,
-    statements.CreateAs: query.create_table_as,
+    statements.CreateAs: query.create_as,
     statements.DropSource: lambda statement, sources, _: ddl.drop(statement, sources),
     statements.InsertValues: lambda statement, sources, _: inserts.insert_values(
         statement, sources
@@ -78,9 +90,7 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.Show: _show,
     statements.Describe: _describe,
     statements.SetProperty: _set_property,
-    statements.ExplainRoute: lambda statement, sources, context: ExplainRoutePlan(
-        pull=pull_plan.pull(statement.query, sources, context)
-    ),
+    statements.ExplainRoute: _explain_route,
     Query: pull_plan.pull,
 }
 _NOT_YET: Final[dict[type, str]] = {

@@ -40,7 +40,7 @@ def create_source(
     values = [column for column in columns if not column.is_key]
     formats.check_columns(keys, key_format, "Key", creation.at)
     formats.check_columns(values, value_format, "Value", creation.at)
-    timestamp = _timestamp_column(properties, columns)
+    timestamp = timestamp_column(properties, columns)
     wrap_at = properties.at("WRAP_SINGLE_VALUE")
     wraps = formats.wraps(value_format, values, properties.flag("WRAP_SINGLE_VALUE"), wrap_at)
     source = Source(
@@ -219,7 +219,7 @@ def _formats(
     return key_format, value_format
 
 
-def _timestamp_column(properties: Properties, columns: Sequence[Column]) -> str | None:
+def timestamp_column(properties: Properties, columns: Sequence[Column]) -> str | None:
     """TIMESTAMP names a column: as it is spelled there, or in upper case."""
     text, at = properties.text("TIMESTAMP"), properties.at("TIMESTAMP")
     if text is None:

@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from standpipe.sql import ast, functions, types, values
+from standpipe.sql import ast, constructors, functions, instants, types, values
 from standpipe.sql.conversion import castable, check_known, convert, spark_name
+from standpipe.sql.more_functions import TAKES_UNIT
 from standpipe.sql.printer import COMPARISON_NAMES, expression_text
 from standpipe.sql.refusals import refusal, unknown_name, unsupported
-from standpipe.sql.typed import Aggregate, Constant, Operation, Typed
+from standpipe.sql.typed import (
+    EXPLODE,
+    Aggregate,
+    Constant,
+    Operation,
+    Typed,
+)
 from standpipe.sql.types import BOOLEAN, NULL, STRING, SqlType
 
 
@@ -31,11 +38,21 @@ _SAME_ONLY: Final = frozenset({"BOOLEAN", "ARRAY", "MAP", "STRUCT"})  # =, <> bu
 class Typer:
     """Types the expressions of one clause ("SELECT", "WHERE", …) over the names of a scope."""
 
-    def __init__(self, names: Names, clause: str, *, takes_aggregates: bool = False) -> None:
+    def __init__(
+        self,
+        names: Names,
+        clause: str,
+        *,
+        takes_aggregates: bool = False,
+        takes_tables: bool = False,
+    ) -> None:
         self.names = names
         self.clause = clause
         self.takes_aggregates = takes_aggregates
+        #: table functions may stand here
+        self.takes_tables = takes_tables
         self._aggregate: str | None = None  # inside this aggregate's arguments
+        self._variables: dict[str, Typed] = {}  # of the lambdas around
 
     def type(self, node: ast.Expression) -> Typed:
         """The typed expression. Raises StatementError at the node that is wrong."""
@@ -62,7 +79,17 @@ class Typer:
             return Constant(types.literal_decimal(node.text), node.value)
         return Constant(SqlType(node.kind), node.value)
 
+    def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:
+        """The type of a lambda's body, where its parameters are names."""
+        outer, self._variables = self._variables, {**self._variables, **variables}
+        try:
+            return self.type(body)
+        finally:
+            self._variables = outer
+
     def column(self, node: ast.ColumnName) -> Typed:
+        if node.source is None and node.name in self._variables:
+            return self._variables[node.name]
         return self.names.resolve(node, self.clause, in_aggregate=self._aggregate is not None)
 
     def dereference(self, node: ast.Dereference) -> Typed:
@@ -155,7 +182,7 @@ class Typer:
 
     def compared(self, node: ast.Comparison) -> tuple[Typed, Typed]:
         """Both sides, brought to one type. Raises ksqlDB's "Cannot compare …"."""
-        left, right = self.type(node.left), self.type(node.right)
+        left, right = instants.as_instants(self.type(node.left), self.type(node.right), node)
         distinct = node.operator.endswith("FROM")
         if NULL in (left.type, right.type) and not distinct:
             raise refusal(
@@ -247,6 +274,10 @@ class Typer:
     # --------------------------------------------------------------------------------- functions
 
     def call(self, node: ast.Call) -> Typed:
+        if any(isinstance(argument, ast.Lambda) for argument in node.arguments):
+            return constructors.call_with_lambdas(self, node)
+        if node.name in TAKES_UNIT:
+            node = instants.with_unit(node)
         is_aggregate = functions.is_aggregate(node.name)
         if is_aggregate:
             self._admit_aggregate(node)
@@ -259,6 +290,12 @@ class Typer:
             raise unknown_name(str(error), node.at, error.hint) from None
         except functions.NotAccepted as error:
             raise refusal(str(error), node.at) from None
+        if found.function.template == EXPLODE and not self.takes_tables:
+            raise refusal(
+                f"Table functions can only be used in the SELECT list of a query without"
+                f" aggregation: {expression_text(node)}",
+                node.at,
+            )
         for place in found.function.literals:
             if not isinstance(arguments[place], Constant):
                 raise refusal(
@@ -340,11 +377,11 @@ _HANDLERS: Final[dict[type, Callable[[Typer, Any], Typed]]] = {
     ast.IsNull: Typer.is_null,
     ast.Case: Typer.case,
     ast.Cast: Typer.cast,
+    ast.MakeArray: constructors.make_array,
+    ast.MakeMap: constructors.make_map,
+    ast.MakeStruct: constructors.make_struct,
 }
 _NOT_YET: Final[dict[type, str]] = {
-    ast.MakeArray: "ARRAY[…] in a query",
-    ast.MakeMap: "MAP(…) in a query",
-    ast.MakeStruct: "STRUCT(…) in a query",
     ast.Lambda: "A lambda",
     ast.AtTimeZone: "AT TIME ZONE",
 }

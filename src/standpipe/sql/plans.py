@@ -6,7 +6,8 @@ needs no second look at the text. `control.ddl` turns those that change the cata
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from standpipe.model import PersistentQuery, Record, Source
 
@@ -83,7 +84,10 @@ class SetPropertyPlan(Record, frozen=True, kw_only=True):
 
 
 class PullPlan(Record, frozen=True, kw_only=True):
-    """A key lookup: which keys of which table, in which windows, and what of each row is shown.
+    """A pull query: which keys of which table, in which windows, and what of each row is shown.
+
+    `is_scan`: all rows, not `keys`. `where` and `cells` are functions of the decoded full row, for
+    what splicing cannot do: a filter, and the cells of the answer.
 
     The full row is: key columns, then WINDOWSTART and WINDOWEND if windowed, then value columns.
     `projection` indexes into it; ROWTIME has the index `rowtime_index` = its length. None means
@@ -102,6 +106,9 @@ class PullPlan(Record, frozen=True, kw_only=True):
     window_end_low_ms: int | None = None
     window_end_high_ms: int | None = None
     limit: int | None = None
+    is_scan: bool = False
+    where: Callable[[Sequence[Any]], bool] | None = None
+    cells: tuple[Callable[[Sequence[Any]], Any], ...] | None = None
 
     @property
     def full_row_width(self) -> int:

@@ -1,21 +1,18 @@
 """The SELECT list of an aggregation: which items are keys, which are values, and their names.
 
 ksqlDB's rules: every grouping expression must be in the list, once; it names a key column. Every
-other item is made of grouping expressions and aggregates, and names a value column. An item without
-a name is called KSQL_COL_0, KSQL_COL_1, …
+other item is made of grouping expressions and aggregates, and names a value column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from standpipe.sql import ast
-from standpipe.sql.ddl import check_own_name
 from standpipe.sql.expressions import Typer
+from standpipe.sql.names import ScopeNames, named_items
 from standpipe.sql.printer import expression_text
-from standpipe.sql.refusals import refusal, unsupported
-from standpipe.sql.scope import RESERVED, Scope
+from standpipe.sql.refusals import refusal
 from standpipe.sql.typed import Aggregate, Column, Operation, Typed, aggregates_in
 from standpipe.sql.types import quoted
 
@@ -29,14 +26,12 @@ class Projection:
     having: Typed | None
 
 
-def project(query: ast.Query, scope: Scope, sink: str) -> Projection:
+def project(query: ast.Query, scope: ScopeNames, sink: str) -> Projection:
     """The typed SELECT list of an aggregating query, and its HAVING."""
     grouping = _grouping(query, scope)
     typer = Typer(scope, "SELECT", takes_aggregates=bool(query.group_by))
     items = list(named_items(query, scope))
     typed = [(name, typer.type(item.expression)) for name, item in items]
-    if not query.group_by:
-        raise unsupported("CREATE TABLE … AS SELECT without GROUP BY", query.at)
     having = None
     if query.having is not None:
         having = Typer(scope, "HAVING", takes_aggregates=True).condition(query.having)
@@ -60,54 +55,7 @@ def project(query: ast.Query, scope: Scope, sink: str) -> Projection:
     return Projection(keys, values, having)
 
 
-def named_items(query: ast.Query, scope: Scope) -> Iterator[tuple[str, ast.SelectItem]]:
-    """The items with stars expanded, each with the name of its column."""
-    count = 0
-    for item in _expanded(query, scope):
-        expression = item.expression
-        if item.alias is not None:
-            if item.alias in RESERVED:
-                raise refusal(
-                    f"`{item.alias}` is a reserved column name. You cannot use it as an alias for"
-                    " a column.",
-                    item.at,
-                )
-            check_own_name(item.alias, item.at)
-            yield item.alias, item
-        elif isinstance(expression, ast.ColumnName):
-            if expression.name in RESERVED:
-                raise refusal(
-                    f"Reserved column name in select: `{expression.name}`. Please remove or alias"
-                    " the column.",
-                    item.at,
-                )
-            yield expression.name, item
-        elif isinstance(expression, ast.Dereference):
-            yield expression.field, item
-        else:
-            while f"KSQL_COL_{count}" in scope.types:
-                count += 1
-            yield f"KSQL_COL_{count}", item
-            count += 1
-
-
-def _expanded(query: ast.Query, scope: Scope) -> Iterator[ast.SelectItem]:
-    for item in query.items:
-        if isinstance(item, ast.StructStar):
-            raise unsupported("A struct's ->*", item.at)
-        if isinstance(item, ast.Star):
-            if item.source not in (None, scope.alias, scope.source.name):
-                raise refusal(
-                    f"'{item.source}' is not a valid stream/table name or alias.", item.at
-                )
-            for column in scope.source.columns:
-                name = ast.ColumnName(item.at, column.name)
-                yield ast.SelectItem(item.at, name, None)
-        else:
-            yield item
-
-
-def _grouping(query: ast.Query, scope: Scope) -> list[Typed]:
+def _grouping(query: ast.Query, scope: ScopeNames) -> list[Typed]:
     typer = Typer(scope, "GROUP BY")
     grouping: list[Typed] = []
     for node in query.group_by:

@@ -5,14 +5,15 @@ The full row is: key columns, WINDOWSTART and WINDOWEND if windowed, value colum
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final, Protocol
 
 from standpipe.model import Source
 from standpipe.sql import ast
 from standpipe.sql.printer import expression_text
-from standpipe.sql.refusals import nearest, place, refusal, unknown_name, unsupported
+from standpipe.sql.refusals import nearest, place, refusal, unknown_name
 from standpipe.sql.typed import Column, Typed
 from standpipe.sql.types import BIGINT, SqlType, parse_type, quoted
 
@@ -80,60 +81,108 @@ class PullNames:
             )
 
 
+Cell = Callable[[Sequence[Any]], Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The columns of the answer. `projection` None: the full row as it is."""
+    """The columns of the answer. `projection` None: the full row as it is.
+
+    `cells`: where something has to be computed, or shown otherwise than it is stored.
+    """
 
     names: tuple[str, ...]
     types: tuple[str, ...]
     schema: str
     projection: tuple[int, ...] | None
+    cells: tuple[Cell, ...] | None = None
 
 
-def shown_columns(query: ast.Query, names: PullNames) -> Shown:
-    picked = list(_picked(query, names))
-    columns = [(name, index, names.type_of(index)) for name, index in picked]
-    _check_unique(columns, names, query)
-    schema = ", ".join(
-        f"{quoted(name)} {of}{' KEY' if index < names.key_count else ''}"
-        for name, index, of in columns
-    )
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    """A column of the answer; `index`: its place in the full row, None where it is computed."""
+
+    name: str
+    of: SqlType
+    index: int | None
+    cell: Cell
+
+
+class Compiler(Protocol):
+    """What `shown_columns` asks of evaluate.Evaluator."""
+
+    def type(self, node: ast.Expression) -> SqlType: ...
+    def compile(self, node: ast.Expression) -> Cell: ...
+
+
+def shown_columns(query: ast.Query, names: PullNames, compiler: Compiler) -> Shown:
+    picked = list(_picked(query, names, compiler))
+    _check_unique(picked, names, query)
+    schema = ", ".join(f"{quoted(each.name)} {each.of}{_mark(each, names)}" for each in picked)
     everything = [(name, index) for index, (name, _) in enumerate(names.row)]
-    projection = None if picked == everything else tuple(index for _, index in picked)
-    shown = tuple(name for name, _, _ in columns)
-    return Shown(shown, tuple(str(of) for _, _, of in columns), schema, projection)
+    plain = [each.index for each in picked if each.index is not None]
+    is_whole = [(each.name, each.index) for each in picked] == everything
+    is_computed = len(plain) < len(picked) or any(map(_is_reformatted, picked))
+    return Shown(
+        names=tuple(each.name for each in picked),
+        types=tuple(str(each.of) for each in picked),
+        schema=schema,
+        projection=None if is_whole else tuple(plain),
+        cells=tuple(each.cell for each in picked) if is_computed else None,
+    )
 
 
-def _picked(query: ast.Query, names: PullNames) -> Iterator[tuple[str, int]]:
-    """Name in the answer and place in the full row of every column shown."""
+def _is_reformatted(picked: _Picked) -> bool:
+    """Stored as numbers, shown as text."""
+    return any(picked.of.contains(base) for base in ("DATE", "TIME", "TIMESTAMP"))
+
+
+def _mark(picked: _Picked, names: PullNames) -> str:
+    """Keys of tables are marked, those of streams never."""
+    is_key = picked.index is not None and picked.index < names.key_count
+    return " KEY" if is_key and names.source.kind == "TABLE" else ""
+
+
+def _picked(query: ast.Query, names: PullNames, compiler: Compiler) -> Iterator[_Picked]:
+    count = 0
     for item in query.items:
         if isinstance(item, ast.StructStar):
-            raise unsupported("->* in a pull query", item.at)
+            base = compiler.type(item.base)
+            for field, of in zip(base.field_names, base.arguments, strict=True):
+                node = ast.Dereference(item.at, item.base, field)
+                yield _Picked(field, of, None, compiler.compile(node))
+            continue
         if isinstance(item, ast.Star):
             if item.source not in (None, names.alias, names.source.name):
                 message = f"'{item.source}' is not a valid stream/table name or alias."
                 raise unknown_name(message, item.at, nearest(str(item.source), (names.alias,)))
-            yield from ((name, index) for index, (name, _) in enumerate(names.row))
+            for index, (name, of) in enumerate(names.row):
+                yield _Picked(name, of, index, itemgetter(index))
             continue
         expression = item.expression
-        if not isinstance(expression, ast.ColumnName):
-            raise unsupported(
-                f"The expression {expression_text(expression)} in a pull query", item.at
-            )
-        names.resolve(expression, "SELECT")
-        index = names.index_of(expression.name)
-        assert index is not None, "resolve would have refused it"
-        yield item.alias or expression.name, index
+        if isinstance(expression, ast.ColumnName):
+            names.resolve(expression, "SELECT")
+            index = names.index_of(expression.name)
+            assert index is not None, "resolve would have refused it"
+            name = item.alias or expression.name
+            yield _Picked(name, names.type_of(index), index, itemgetter(index))
+            continue
+        name = item.alias
+        if name is None and isinstance(expression, ast.Dereference):
+            name = expression.field
+        if name is None:
+            name, count = f"KSQL_COL_{count}", count + 1
+        yield _Picked(name, compiler.type(expression), None, compiler.compile(expression))
 
 
-def _check_unique(
-    columns: list[tuple[str, int, SqlType]], names: PullNames, query: ast.Query
-) -> None:
+def _check_unique(picked: list[_Picked], names: PullNames, query: ast.Query) -> None:
     seen: set[str] = set()
-    for name, index, of in columns:
-        if name in seen:
-            part = "key" if index < names.key_count else "value"
+    for each in picked:
+        if each.name in seen:
+            is_key = each.index is not None and each.index < names.key_count
             raise refusal(
-                f"Duplicate {part} columns found in schema: {quoted(name)} {of}", query.at
+                f"Duplicate {'key' if is_key else 'value'} columns found in schema:"
+                f" {quoted(each.name)} {each.of}",
+                query.at,
             )
-        seen.add(name)
+        seen.add(each.name)

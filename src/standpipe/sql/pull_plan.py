@@ -1,7 +1,7 @@
 """SELECT without EMIT CHANGES → PullPlan: which keys, which windows, which columns.
 
-Only key lookups so far: every key column must be bound by = or IN. What ksqlDB would answer with a
-scan of the table is refused with the words it has for servers whose table scans are switched off.
+A clause that binds every key column by = or IN, and windows by bounds, is a plain lookup with a
+template for its shape. Everything else is evaluated row by row (`pull_scan.py`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+import msgspec
+
 from standpipe.model import Source
 from standpipe.sql import ast
 from standpipe.sql.ast import Query
 from standpipe.sql.context import Context
+from standpipe.sql.evaluate import Evaluator
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.pull_columns import HELP, PullNames, shown_columns
 from standpipe.sql.pull_predicate import Predicate
+from standpipe.sql.pull_scan import RANGE_SCAN, TABLE_SCAN, NeedsScan, filtered_plan
 from standpipe.sql.pull_template import PullTemplate, Slot
 from standpipe.sql.refusals import refusal, unsupported
 from standpipe.sql.scope import find_source
@@ -23,7 +27,7 @@ from standpipe.sql.scope import find_source
 ENABLE: Final = "ksql.pull.queries.enable"
 ENABLE_LIMIT: Final = "ksql.query.pull.limit.clause.enabled"
 #: Session properties that this module reads: a request that sets one is planned by itself.
-PROPERTIES: Final = frozenset({ENABLE, ENABLE_LIMIT})
+PROPERTIES: Final = frozenset({ENABLE, ENABLE_LIMIT, TABLE_SCAN, RANGE_SCAN})
 
 
 def pull(query: Query, sources: Mapping[str, Source], context: Context) -> PullPlan:
@@ -38,10 +42,8 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
     source = find_source(query.relation.name, sources, query.relation.at)
     _check_queryable(source, query)
     names = PullNames.of(source, query.relation.alias)
-    shown = shown_columns(query, names)
+    shown = shown_columns(query, names, Evaluator(names, "SELECT"))
     limit = _limit(query, context)
-    predicate = Predicate(names, query.where, query.at)
-    predicate.read()
     plan = PullPlan(
         source=source,
         keys=(),
@@ -49,8 +51,21 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
         column_names=shown.names,
         column_types=shown.types,
         projection=shown.projection,
+        cells=shown.cells,
     )
+    predicate = Predicate(names, query.where, query.at)
+    try:
+        if source.kind == "STREAM":
+            raise NeedsScan(refusal("A stream has no keys to look up.", query.at))
+        predicate.read()
+    except NeedsScan as needed:
+        scanned = filtered_plan(plan, names, query, context, needed)
+        return PullTemplate(msgspec.structs.replace(scanned, limit=_count(query)), (), (), ())
     return predicate.template(plan, limit)
+
+
+def _count(query: Query) -> int | None:
+    return None if query.limit is None else cast("int", query.limit.value)
 
 
 def literal_values(query: Query, template: PullTemplate) -> list[object]:
@@ -86,7 +101,7 @@ def _refuse_clauses(query: Query, context: Context) -> None:
 def _check_queryable(source: Source, query: Query) -> None:
     at = query.relation.at
     if source.kind == "STREAM":
-        raise unsupported("A pull query on a stream", at)
+        return
     if not source.is_materialized:
         name = source.name
         raise refusal(

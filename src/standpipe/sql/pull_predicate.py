@@ -18,16 +18,16 @@ from standpipe.sql.inserts import constant
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.printer import expression_text
 from standpipe.sql.pull_columns import HELP, ROWKEY, PullNames
+from standpipe.sql.pull_scan import NeedsScan
 from standpipe.sql.pull_template import Bound, Coercion, PullTemplate, Slot
-from standpipe.sql.refusals import refusal, unsupported
+from standpipe.sql.refusals import refusal
 from standpipe.sql.types import BIGINT, SqlType, parse_type, quoted
 
 _FLIPPED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>"}
 _WINDOW: Final = ("WINDOWSTART", "WINDOWEND")
 _SCAN: Final = (
     "Query requires table scan to be enabled. Table scans can be enabled by setting"
-    " ksql.query.pull.table.scan.enabled=true; Standpipe does not support them yet:"
-    " name every key column with = or IN."
+    " ksql.query.pull.table.scan.enabled=true"
 )
 
 
@@ -60,7 +60,7 @@ class Predicate:
         """Raises StatementError where the clause is no key lookup."""
         where = self.where
         if where is None:
-            raise refusal(f"Missing WHERE clause. {_SCAN}{HELP}", self.at)
+            raise NeedsScan(refusal(f"Missing WHERE clause. {_SCAN}{HELP}", self.at))
         conditions: tuple[ast.Expression, ...] = (where,)
         if isinstance(where, ast.Logical) and where.operator == "AND":
             conditions = where.operands
@@ -69,11 +69,7 @@ class Predicate:
         if missing:
             self._refuse_missing(where, missing)
         if others:
-            raise unsupported(
-                f"The condition {expression_text(others[0])}, which is on neither key columns nor"
-                " window bounds,",
-                others[0].at,
-            )
+            raise NeedsScan(refusal(f"{_SCAN}{HELP}", others[0].at))
 
     # ------------------------------------------------------------------------------- conditions
 
@@ -91,8 +87,6 @@ class Predicate:
             return self._take(low) and self._take(high)
         if not isinstance(node, ast.Comparison):
             self.typer.condition(node)
-            if isinstance(node, ast.Logical):
-                raise unsupported("OR in a pull query", node.at)
             return False
         left, right, operator = node.left, node.right, node.operator
         if self._key(left) is None and self._window(left) is None:
@@ -105,12 +99,14 @@ class Predicate:
         column = self._key(left)
         if column is None:
             if self._mentions_key(node):
-                raise refusal(f"A comparison must directly reference a key column.{HELP}", node.at)
+                raise NeedsScan(
+                    refusal(f"A comparison must directly reference a key column.{HELP}", node.at)
+                )
             return False
         if operator == "=":
             self.keys[column.name].append((self._key_operand(right, column),))
             return True
-        raise self._range_refusal(column, operator, node)
+        raise NeedsScan(self._range_refusal(column, operator, node))
 
     def _take_bound(
         self, name: str, operator: str, operand: ast.Expression, node: ast.Comparison
@@ -175,10 +171,12 @@ class Predicate:
             source, value = constant(node)
         except StatementError:
             self.typer.type(node)
-            raise refusal(
-                "A comparison must be between a key column and a resolvable expression."
-                f" Got: {expression_text(node)}{HELP}",
-                node.at,
+            raise NeedsScan(
+                refusal(
+                    "A comparison must be between a key column and a resolvable expression."
+                    f" Got: {expression_text(node)}{HELP}",
+                    node.at,
+                )
             ) from None
         return Fixed(coercion(source, target)(value))
 
@@ -209,17 +207,19 @@ class Predicate:
     def _refuse_missing(self, where: ast.Expression, missing: list[str]) -> NoReturn:
         given = [name for name in self.keys if name not in missing]
         if given:
-            self._refuse_partial(given, where)
-        raise refusal(
-            f"WHERE clause missing key column for disjunct: {expression_text(where)}."
-            f" {_SCAN}{HELP}",
-            where.at,
+            raise NeedsScan(self._partial_refusal(given, where))
+        raise NeedsScan(
+            refusal(
+                f"WHERE clause missing key column for disjunct: {expression_text(where)}."
+                f" {_SCAN}{HELP}",
+                where.at,
+            )
         )
 
-    def _refuse_partial(self, given: list[str], where: ast.Expression) -> NoReturn:
+    def _partial_refusal(self, given: list[str], where: ast.Expression) -> StatementError:
         specified = ", ".join(map(quoted, given))
         expected = ", ".join(map(quoted, self.keys))
-        raise refusal(
+        return refusal(
             "Multi-column sources must specify every key in the WHERE clause."
             f" Specified: [{specified}] Expected: [{expected}]{HELP}",
             where.at,
@@ -228,7 +228,7 @@ class Predicate:
     def _range_refusal(self, column: Column, operator: str, node: ast.Comparison) -> StatementError:
         assert self.where is not None
         if len(self.keys) > 1:
-            self._refuse_partial([column.name], self.where)
+            return self._partial_refusal([column.name], self.where)
         key = f"[{quoted(column.name)} {column.type} KEY]"
         if operator not in ("<", "<=", ">", ">="):
             return refusal(f"Bound on key columns '{key}' must currently be '='. {HELP}", node.at)

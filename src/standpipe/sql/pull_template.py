@@ -90,6 +90,8 @@ class PullTemplate:
 
     def bind(self, values: Sequence[object]) -> PullPlan:
         """The plan with `values`, one per slot, signs not yet applied."""
+        if not self.terms:  # a scan, or keys that were worked out with the plan
+            return self.plan
         given = [coerce(value) for coerce, value in zip(self._coercions, values, strict=True)]
         given += self.constants
         if self._row is not None:

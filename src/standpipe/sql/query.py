@@ -1,4 +1,4 @@
-"""CREATE TABLE … AS SELECT … GROUP BY: the table, the query that fills it, and its Spark plan."""
+"""CREATE STREAM or TABLE … AS SELECT: the new source, the query that fills it, its Spark plan."""
 
 from __future__ import annotations
 
@@ -6,52 +6,78 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from standpipe.model import PersistentQuery, Source, Window
+from standpipe.model import Column, PersistentQuery, Source, Window
 from standpipe.sql import ast, formats, to_spark
 from standpipe.sql.context import Context
-from standpipe.sql.ddl import check_free, check_topic, check_unique
+from standpipe.sql.ddl import check_free, check_topic, check_unique, timestamp_column
 from standpipe.sql.expressions import Typer
 from standpipe.sql.plans import CreateTableAsPlan
-from standpipe.sql.projection import Projection, project
+from standpipe.sql.projection import NamedColumns, project
 from standpipe.sql.properties import Properties, default_format
 from standpipe.sql.refusals import refusal, unsupported
+from standpipe.sql.rowwise import project_rows
 from standpipe.sql.scope import Scope, find_source
 from standpipe.sql.statements import CreateAs
 
 DAY_MS: Final = 86_400_000
 
 
-def create_table_as(
+def create_as(
     statement: CreateAs, sources: Mapping[str, Source], context: Context
 ) -> CreateTableAsPlan:
     creation, query = statement.creation, statement.query
     check_free(creation, sources)
-    _refuse_unsupported(statement)
+    _refuse_clauses(statement)
     source = find_source(query.relation.name, sources, query.relation.at)
-    _check_source(source, query)
+    _check_source(source, statement)
     window = None if query.window is None else window_of(query.window)
     scope = Scope.of(source, query.relation.alias, has_window=window is not None)
     where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
-    projection = project(query, scope, creation.name)
-    table = _table(statement, sources, projection, window, context)
-    aggregation = to_spark.Aggregation(
-        source=source,
-        view=f"{table.table_id}__IN0",
-        keys=projection.keys,
-        values=projection.values,
-        window=window,
-        where=where,
-        having=projection.having,
+    sink = _Sink(statement, sources, context)
+    view = f"{sink.table_id}__IN0"
+    relation = to_spark.Relation.of(
+        source,
+        view,
+        None if window is None else window.grace_ms,
+        keeps_nulls=not query.group_by,
     )
+    if query.group_by:
+        projection = project(query, scope, creation.name)
+        _check_kind(statement, source)
+        made = sink.source(projection.keys, projection.values, window)
+        plan = to_spark.emit(
+            to_spark.Aggregation(
+                relation=relation,
+                keys=projection.keys,
+                values=projection.values,
+                window=window,
+                where=where,
+                having=projection.having,
+            )
+        )
+    else:
+        rows = project_rows(query, scope, creation.name)
+        _check_kind(statement, source)
+        made = sink.source(rows.keys, rows.values, source.window)
+        plan = to_spark.emit_rows(
+            to_spark.Rows(
+                relation=relation,
+                keys=rows.keys,
+                values=rows.values,
+                exploded=rows.exploded,
+                where=where,
+                timestamp=_timestamp(made, rows.values + rows.keys),
+            )
+        )
     running = PersistentQuery(
-        query_id=f"CTAS_{table.table_id}",
+        query_id=str(made.query_id),
         sink=creation.name,
         sources=(source.name,),
         statement=statement.text,
-        plan=to_spark.emit(aggregation),
+        plan=plan,
     )
     return CreateTableAsPlan(
-        source=table,
+        source=made,
         query=running,
         or_replace=creation.or_replace,
         if_not_exists=creation.if_not_exists,
@@ -87,31 +113,37 @@ def sanitised(name: str) -> str:
     return re.sub(r"[^A-Z0-9_]", "_", name.upper())
 
 
-def _refuse_unsupported(statement: CreateAs) -> None:
+def _refuse_clauses(statement: CreateAs) -> None:
     creation, query = statement.creation, statement.query
     if query.limit is not None:
         raise refusal(
             f"CREATE {creation.kind} AS SELECT statements don't support LIMIT clause.", query.at
         )
-    if creation.kind == "STREAM":
-        raise unsupported("CREATE STREAM … AS SELECT", creation.at)
     if query.window is not None and not query.group_by:
         raise refusal("WINDOW clause requires a GROUP BY clause.", query.window.at)
+    if query.having is not None and not query.group_by:
+        raise refusal("HAVING requires a GROUP BY clause.", query.at)
+    if query.partition_by and query.group_by:
+        raise refusal("Only one of PARTITION BY or GROUP BY is allowed", query.at)
     if query.emit == "FINAL":
         if query.window is None:
             raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
         raise unsupported("EMIT FINAL", query.at)
     if query.joins:
         raise unsupported("A join", query.joins[0].at)
-    if query.partition_by:
-        raise unsupported("PARTITION BY", query.at)
 
 
-def _check_source(source: Source, query: ast.Query) -> None:
-    if source.window is not None:
+def _check_source(source: Source, statement: CreateAs) -> None:
+    query = statement.query
+    if query.group_by and source.kind == "TABLE":
+        raise unsupported("GROUP BY over a table", query.relation.at)
+    if source.window is not None and source.kind == "TABLE":
         raise refusal("KSQL does not support persistent queries on windowed tables.", query.at)
-    if source.kind == "TABLE":
-        raise unsupported("A table as the source of a CREATE TABLE … AS SELECT", query.relation.at)
+    if query.partition_by and source.kind == "TABLE":
+        raise refusal(
+            "PARTITION BY is not supported on tables: use GROUP BY, or make a stream of it.",
+            query.at,
+        )
     if source.value_format == "KAFKA" and query.group_by:
         raise refusal(
             f"Source(s) {source.name} are using the 'KAFKA' value format. This format does not yet"
@@ -120,58 +152,109 @@ def _check_source(source: Source, query: ast.Query) -> None:
         )
 
 
-def _check_own_topic(
-    topic: str, statement: CreateAs, sources: Mapping[str, Source], properties: Properties
-) -> None:
-    """A table's topic has one writer, and is nobody's source: its records are only then ours."""
-    creation = statement.creation
-    for other in sources.values():
-        if other.topic == topic and other.name != creation.name:
-            at = properties.at("KAFKA_TOPIC") or creation.at
-            raise refusal(f"Topic '{topic}' already belongs to {other.kind} {other.name}.", at)
-
-
-def _table(
-    statement: CreateAs,
-    sources: Mapping[str, Source],
-    projection: Projection,
-    window: Window | None,
-    context: Context,
-) -> Source:
-    creation = statement.creation
-    source = sources[statement.query.relation.name]
-    properties = Properties(statement.properties, "AS")
-    if "TIMESTAMP" in properties.values:
-        raise unsupported("TIMESTAMP of a table made by a query", properties.at("TIMESTAMP"))
-    keys = to_spark.columns_of(projection.keys, is_key=True)
-    values = to_spark.columns_of(projection.values, is_key=False)
-    check_unique((*keys, *values), creation)
-    key_format = properties.format("KEY_FORMAT") or source.key_format
-    if key_format == "NONE" and properties.format("KEY_FORMAT") is None:
-        key_format = default_format(context.properties, "key") or "KAFKA"
-    value_format = properties.format("VALUE_FORMAT") or source.value_format
-    formats.check_columns(keys, key_format, "Key", creation.at)
-    formats.check_columns(values, value_format, "Value", creation.at)
-    wrap, wrap_at = properties.flag("WRAP_SINGLE_VALUE"), properties.at("WRAP_SINGLE_VALUE")
-    topic = properties.text("KAFKA_TOPIC") or creation.name
-    partitions = properties.partitions or source.partitions
-    check_topic(topic, partitions, context, properties, creation.at)
-    _check_own_topic(topic, statement, sources, properties)
-    table_id = f"{sanitised(creation.name)}_{context.next_index}"
-    return Source(
-        name=creation.name,
-        kind="TABLE",
-        columns=(*keys, *values),
-        topic=topic,
-        partitions=partitions,
-        key_format=key_format,
-        value_format=value_format,
-        statement=statement.text,
-        window=window,
-        wrap_single_value=formats.wraps(value_format, values, wrap, wrap_at),
-        value_delimiter=properties.delimiter or source.value_delimiter,
-        query_id=f"CTAS_{table_id}",
-        table_id=table_id,
-        is_materialized=True,
-        offset_lag_max=properties.acceptable_offset_lag,
+def _check_kind(statement: CreateAs, source: Source) -> None:
+    """ksqlDB's words for a stream that would be a table, and the other way round."""
+    made = "TABLE" if statement.query.group_by or source.kind == "TABLE" else "STREAM"
+    if made == statement.creation.kind:
+        return
+    if statement.creation.kind == "STREAM":
+        raise refusal(
+            "Invalid result type. Your SELECT query produces a TABLE. Please use CREATE TABLE AS"
+            " SELECT statement instead.",
+            statement.creation.at,
+        )
+    raise refusal(
+        "Invalid result type. Your SELECT query produces a STREAM. Please use CREATE STREAM AS"
+        " SELECT statement instead.",
+        statement.creation.at,
     )
+
+
+def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None:
+    """WITH (TIMESTAMP = …): ROWTIME of the result is one of its columns."""
+    if made.timestamp_column is None:
+        return None
+    typed = dict(columns)[made.timestamp_column]
+    return to_spark.Timestamp(typed, made.timestamp_format)
+
+
+class _Sink:
+    """The stream or table that a statement makes, and the ids that go with it."""
+
+    def __init__(
+        self, statement: CreateAs, sources: Mapping[str, Source], context: Context
+    ) -> None:
+        self.statement = statement
+        self.sources = sources
+        self.context = context
+        creation = statement.creation
+        self.table_id = f"{sanitised(creation.name)}_{context.next_index}"
+        prefix = "CTAS" if creation.kind == "TABLE" else "CSAS"
+        self.query_id = f"{prefix}_{self.table_id}"
+
+    def source(
+        self, keys_made: NamedColumns, values_made: NamedColumns, window: Window | None
+    ) -> Source:
+        """Raises StatementError where the columns, the formats or the topic do not fit."""
+        statement, creation = self.statement, self.statement.creation
+        properties = Properties(statement.properties, "AS")
+        keys = to_spark.columns_of(keys_made, is_key=True)
+        values = to_spark.columns_of(values_made, is_key=False)
+        if not values:
+            raise refusal("The projection contains no value columns.", statement.query.at)
+        check_unique((*keys, *values), creation)
+        source = self.sources[statement.query.relation.name]
+        key_format, value_format = self._formats(properties, source, keys, values)
+        wrap, wrap_at = properties.flag("WRAP_SINGLE_VALUE"), properties.at("WRAP_SINGLE_VALUE")
+        topic = properties.text("KAFKA_TOPIC") or creation.name
+        partitions = properties.partitions or source.partitions
+        check_topic(topic, partitions, self.context, properties, creation.at)
+        self._check_own_topic(topic, properties)
+        is_table = creation.kind == "TABLE"
+        return Source(
+            name=creation.name,
+            kind=creation.kind,
+            columns=(*keys, *values),
+            topic=topic,
+            partitions=partitions,
+            key_format=key_format,
+            value_format=value_format,
+            statement=statement.text,
+            window=window,
+            timestamp_column=timestamp_column(properties, (*keys, *values)),
+            timestamp_format=properties.text("TIMESTAMP_FORMAT"),
+            wrap_single_value=formats.wraps(value_format, values, wrap, wrap_at),
+            value_delimiter=properties.delimiter or source.value_delimiter,
+            retention_ms=properties.number("RETENTION_MS"),
+            query_id=self.query_id,
+            table_id=self.table_id,
+            is_materialized=is_table,
+            offset_lag_max=properties.acceptable_offset_lag,
+        )
+
+    def _formats(
+        self,
+        properties: Properties,
+        source: Source,
+        keys: tuple[Column, ...],
+        values: tuple[Column, ...],
+    ) -> tuple[str, str]:
+        creation = self.statement.creation
+        given = properties.format("KEY_FORMAT")
+        key_format = given or source.key_format
+        if not keys:
+            key_format = "NONE"
+        elif key_format == "NONE" and given is None:
+            key_format = default_format(self.context.properties, "key") or "KAFKA"
+        value_format = properties.format("VALUE_FORMAT") or source.value_format
+        formats.check_columns(keys, key_format, "Key", creation.at)
+        formats.check_columns(values, value_format, "Value", creation.at)
+        return key_format, value_format
+
+    def _check_own_topic(self, topic: str, properties: Properties) -> None:
+        """A topic has one writer, and is nobody's source: its records are only then ours."""
+        creation = self.statement.creation
+        for other in self.sources.values():
+            if other.topic == topic and other.name != creation.name:
+                at = properties.at("KAFKA_TOPIC") or creation.at
+                raise refusal(f"Topic '{topic}' already belongs to {other.kind} {other.name}.", at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -11,7 +11,7 @@ from standpipe.sql import ast
 from standpipe.sql.printer import expression_text
 from standpipe.sql.refusals import nearest, place, refusal, unknown_name
 from standpipe.sql.typed import Column, Typed, WindowBound
-from standpipe.sql.types import BIGINT, INTEGER, SqlType, parse_type
+from standpipe.sql.types import BIGINT, INTEGER, SqlType, parse_type, quoted
 
 #: Columns that every row has beside its own.
 PSEUDO: Final[dict[str, SqlType]] = {
@@ -49,6 +49,8 @@ class Scope:
             return Column(self.types[node.name], node.name)
         if node.name in PSEUDO:
             return Column(PSEUDO[node.name], node.name)
+        if node.name in WINDOW_BOUNDS and self.source.window is not None:
+            return Column(BIGINT, node.name)
         if node.name in WINDOW_BOUNDS and self.has_window:
             if clause != "SELECT" or in_aggregate:
                 raise refusal(
@@ -58,6 +60,27 @@ class Scope:
                 )
             return WindowBound(BIGINT, node.name)
         return self._unknown(node, clause)
+
+    # ------------------------------------------------------- names.ScopeNames
+
+    def key_columns(self) -> list[tuple[str, Typed]]:
+        return [
+            (quoted(each.name), Column(self.types[each.name], each.name))
+            for each in self.source.key_columns
+        ]
+
+    def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
+        if item.source not in (None, self.alias, self.source.name):
+            message = f"'{item.source}' is not a valid stream/table name or alias."
+            raise unknown_name(message, item.at, nearest(str(item.source), (self.alias,)))
+        for column in self.source.columns:
+            yield ast.ColumnName(item.at, column.name), column.name
+
+    def column_names(self) -> frozenset[str]:
+        return frozenset(self.types)
+
+    def name_of(self, node: ast.ColumnName) -> str:
+        return node.name
 
     def _unknown(self, node: ast.ColumnName, clause: str) -> NoReturn:
         message = f"{clause} column '{expression_text(node)}' cannot be resolved."

@@ -19,7 +19,15 @@ from standpipe.model import Column, Source, SparkInput, SparkPlan, Window
 from standpipe.sql.conversion import spark_name
 from standpipe.sql.refusals import refusal
 from standpipe.sql.typed import Column as TypedColumn
-from standpipe.sql.typed import Constant, Operation, Typed, WindowBound, rewrite
+from standpipe.sql.typed import (
+    Constant,
+    LambdaBody,
+    LambdaVariable,
+    Operation,
+    Typed,
+    WindowBound,
+    rewrite,
+)
 from standpipe.sql.types import SqlType, quoted
 
 #: Version of SparkPlan that this module writes.
@@ -32,11 +40,46 @@ _BOUNDS: Final = {"WINDOWSTART": "start", "WINDOWEND": "end"}
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregation:
-    """SELECT keys, values FROM source [WINDOW] [WHERE] GROUP BY keys [HAVING], typed."""
+class Relation:
+    """Where rows come from: `text` stands in FROM, over the views of `inputs`."""
 
-    source: Source
-    view: str
+    inputs: tuple[SparkInput, ...]
+    text: str
+    #: each row says whether it is there: those with a null value come too
+    has_presence: bool = False
+    #: of a table: a row that a filter leaves out may have been let in before
+    is_table: bool = False
+    has_window: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        view: str,
+        watermark_delay_ms: int | None = None,
+        *,
+        keeps_nulls: bool = False,
+    ) -> Relation:
+        """One source, whose columns keep their names."""
+        made = spark_input(source, view, watermark_delay_ms, keeps_nulls=keeps_nulls)
+        is_windowed = source.window is not None
+        is_table = source.kind == "TABLE"
+        return cls((made,), quoted(view), keeps_nulls, is_table, is_windowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """The column of a result that is its ROWTIME, with the format of its text."""
+
+    typed: Typed
+    format: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """SELECT keys, values FROM relation [WINDOW] [WHERE] GROUP BY keys [HAVING], typed."""
+
+    relation: Relation
     keys: tuple[tuple[str, Typed], ...]  # name in the result, grouping expression
     values: tuple[tuple[str, Typed], ...]
     window: Window | None
@@ -44,14 +87,25 @@ class Aggregation:
     having: Typed | None
 
 
-def emit(aggregation: Aggregation) -> SparkPlan:
-    """The plan of an aggregation in update mode."""
-    window = aggregation.window
-    source = aggregation.source
-    spark_input = SparkInput(
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """SELECT keys, values FROM relation [WHERE], a row for a row (or for each of `exploded`)."""
+
+    relation: Relation
+    keys: tuple[tuple[str, Typed], ...]
+    values: tuple[tuple[str, Typed], ...]
+    exploded: tuple[Typed, ...]
+    where: Typed | None
+    timestamp: Timestamp | None = None
+
+
+def spark_input(
+    source: Source, view: str, watermark_delay_ms: int | None = None, *, keeps_nulls: bool = False
+) -> SparkInput:
+    return SparkInput(
         source=source.name,
         topic=source.topic,
-        view=aggregation.view,
+        view=view,
         columns=source.columns,
         key_format=source.key_format,
         value_format=source.value_format,
@@ -59,15 +113,76 @@ def emit(aggregation: Aggregation) -> SparkPlan:
         timestamp_format=source.timestamp_format,
         wrap_single_value=source.wrap_single_value,
         value_delimiter=source.value_delimiter,
-        watermark_delay_ms=None if window is None else window.grace_ms,
+        watermark_delay_ms=watermark_delay_ms,
+        is_table=True if source.kind == "TABLE" else None,
+        keeps_nulls=True if keeps_nulls else None,
+        is_ours=True if source.query_id is not None else None,
+        window=source.window,
     )
+
+
+def emit(aggregation: Aggregation) -> SparkPlan:
+    """The plan of an aggregation in update mode."""
     return SparkPlan(
         version=VERSION,
-        inputs=(spark_input,),
+        inputs=aggregation.relation.inputs,
         sql=aggregation_sql(aggregation),
         output_mode="update",
-        is_windowed=window is not None,
+        is_windowed=aggregation.window is not None,
     )
+
+
+def emit_rows(rows: Rows) -> SparkPlan:
+    """The plan of a query that keeps no state."""
+    return SparkPlan(
+        version=VERSION,
+        inputs=rows.relation.inputs,
+        sql=rows_sql(rows),
+        output_mode="update",
+        is_windowed=rows.relation.has_window,
+    )
+
+
+def rows_sql(rows: Rows) -> str:
+    relation = rows.relation
+    selected = [f"{expression_sql(typed)} AS {quoted(name)}" for name, typed in rows.keys]
+    if relation.has_window:
+        selected += [quoted(name) for name in _BOUNDS]
+    selected += [f"{expression_sql(typed)} AS {quoted(name)}" for name, typed in rows.values]
+    selected.append(f"{_rowtime_sql(rows.timestamp)} AS `__ROWTIME`")
+    where = None if rows.where is None else expression_sql(rows.where)
+    filtered = "" if where is None else f" WHERE {where}"
+    live = "`__PRESENT`" if relation.has_presence else "true"
+    if relation.is_table and where is not None:
+        live, filtered = f"(`__PRESENT` AND coalesce({where}, false))", ""
+    selected.append(f"{live} AS `__LIVE`")
+    return f"SELECT {', '.join(selected)} FROM {_exploded_sql(rows, filtered)}"  # noqa: S608 - escaped
+
+
+def _exploded_sql(rows: Rows, filtered: str) -> str:
+    """EXPLODEs walk side by side; the shorter arrays are padded with nulls (ksqlDB)."""
+    if not rows.exploded:
+        return f"{rows.relation.text}{filtered}"
+    arrays = ", ".join(
+        f"coalesce({expression_sql(typed)}, array()) AS `__E{index}`"
+        for index, typed in enumerate(rows.exploded)
+    )
+    names = ", ".join(f"`__E{index}`" for index in range(len(rows.exploded)))
+    picked = ", ".join(f"`__Z`.`__E{index}` AS `__E{index}`" for index in range(len(rows.exploded)))
+    inner = f"SELECT *, {arrays} FROM {rows.relation.text}{filtered}"  # noqa: S608 - escaped
+    zipped = f"SELECT * EXCEPT ({names}), explode(arrays_zip({names})) AS `__Z` FROM ({inner})"  # noqa: S608
+    return f"(SELECT * EXCEPT (`__Z`), {picked} FROM ({zipped}))"  # noqa: S608
+
+
+def _rowtime_sql(timestamp: Timestamp | None) -> str:
+    if timestamp is None:
+        return "`ROWTIME`"
+    column = expression_sql(timestamp.typed)
+    if timestamp.format is not None:
+        return f"unix_millis(to_timestamp({column}, {text_sql(timestamp.format)}))"
+    if timestamp.typed.type.base == "TIMESTAMP":
+        return f"unix_millis({column})"
+    return column
 
 
 def aggregation_sql(aggregation: Aggregation) -> str:
@@ -98,7 +213,7 @@ def aggregation_sql(aggregation: Aggregation) -> str:
     computed = [f"{expression_sql(typed)} AS {quoted(name)}" for typed, name in grouping.items()]
     where = aggregation.where
     filtered = "" if where is None else f" WHERE {expression_sql(where)}"
-    inner = f"SELECT *, {', '.join(computed)} FROM {quoted(aggregation.view)}{filtered}"  # noqa: S608 - escaped
+    inner = f"SELECT *, {', '.join(computed)} FROM {aggregation.relation.text}{filtered}"  # noqa: S608 - escaped
     names = [quoted(name) for name in grouping.values()]
     present = " AND ".join(f"{name} IS NOT NULL" for name in names)
     groups = names if window is None else [window, *names]
@@ -130,8 +245,11 @@ def expression_sql(typed: Typed) -> str:
     if isinstance(typed, Operation):
         parts = [expression_sql(argument) for argument in typed.arguments]
         return typed.template.format(*parts, all=", ".join(parts))
-    if isinstance(typed, TypedColumn):
+    if isinstance(typed, (TypedColumn, LambdaVariable)):
         return identifier_sql(typed.name)
+    if isinstance(typed, LambdaBody):
+        variables = ", ".join(identifier_sql(each.name) for each in typed.variables)
+        return f"({variables}) -> {expression_sql(typed.body)}"
     assert isinstance(typed, Constant), typed
     return constant_sql(typed.value, typed.type)
 

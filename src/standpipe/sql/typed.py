@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from standpipe.sql.types import SqlType
+
+#: Template of the table function, which no expression can hold: `rowwise.py` takes it out.
+EXPLODE: Final = "explode({0})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,35 @@ class WindowBound(Typed):
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class LambdaVariable(Typed):
+    """A parameter of the lambda around it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaBody(Typed):
+    """What a lambda computes from its variables: the argument of a function that walks."""
+
+    variables: tuple[LambdaVariable, ...]
+    body: Typed
+
+
 def aggregates_in(node: Typed) -> bool:
     """Whether an aggregate is somewhere in the expression."""
     if isinstance(node, Aggregate):
         return True
+    if isinstance(node, LambdaBody):
+        return aggregates_in(node.body)
     return isinstance(node, Operation) and any(map(aggregates_in, node.arguments))
+
+
+def exploded_in(node: Typed) -> bool:
+    """Whether a table function is somewhere in the expression."""
+    if isinstance(node, Operation):
+        return node.template == EXPLODE or any(map(exploded_in, node.arguments))
+    return False
 
 
 def rewrite(node: Typed, change: Callable[[Typed], Typed | None]) -> Typed:
@@ -64,4 +92,6 @@ def rewrite(node: Typed, change: Callable[[Typed], Typed | None]) -> Typed:
     if isinstance(node, Operation):
         arguments = tuple(rewrite(argument, change) for argument in node.arguments)
         return type(node)(node.type, node.template, arguments)
+    if isinstance(node, LambdaBody):
+        return LambdaBody(node.type, node.variables, rewrite(node.body, change))
     return node

@@ -199,3 +199,21 @@ def unified(one: SqlType, two: SqlType) -> SqlType | None:
     if two.base == "STRING" and one.base in _FROM_TEXT:
         return one
     return common_type(one, two)
+
+
+def format_date(days: int) -> str:
+    """A DATE as answers show it: 2020-02-23."""
+    return today(days).isoformat()
+
+
+def format_time(millis: int) -> str:
+    """A TIME as answers show it: HH:mm, and seconds where there are some; no milliseconds."""
+    minutes, seconds = divmod(millis // 1000, 60)
+    text = f"{minutes // 60:02d}:{minutes % 60:02d}"
+    return f"{text}:{seconds:02d}" if seconds else text
+
+
+def format_timestamp(millis: int) -> str:
+    """A TIMESTAMP as answers show it, in UTC: 2020-02-23T23:45:12.000."""
+    moment = EPOCH + timedelta(milliseconds=millis)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03d}"

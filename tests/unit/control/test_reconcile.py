@@ -55,7 +55,11 @@ OWN = there(EMPTY)
             EMPTY,
             {},
             [
-                CreateTopic("default__progress", 1, {"cleanup.policy": "compact"}),
+                CreateTopic(
+                    "default__progress",
+                    1,
+                    {"cleanup.policy": "compact", "segment.bytes": "4194304"},
+                ),
                 CreateTopic(
                     "default_ksql_processing_log",
                     1,

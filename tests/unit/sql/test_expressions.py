@@ -83,8 +83,11 @@ def test_types_and_sql(typed: Callable[[str], Typed], text: str, of: str, sql: s
         ("seats[1]", "SEATS (INTEGER) has no elements."),
         ("info->z", "Could not find field 'Z' in 'INFO'"),
         ("day = 'x'", "Failed to parse timestamp: x"),
-        ("ARRAY[1]", "ARRAY[…] in a query is not supported yet."),
-        ("TRANSFORM(tags, x => x)", "A lambda is not supported yet."),
+        ("ARRAY[NULL]", "Cannot construct an array with all NULL elements"),
+        ("STRUCT(a := 1, a := 2)", "Duplicate field names found in STRUCT: 'A'."),
+        ("UCASE(x => x)", "Function UCASE takes no lambda."),
+        ("FILTER(tags, x => 1)", "FILTER wants a BOOLEAN of its lambda, not INTEGER"),
+        ("TRANSFORM(tags, x => y)", "SELECT column 'Y' cannot be resolved."),
         ("LATEST_BY_OFFSET(tail)", "without a GROUP BY clause"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -122,9 +123,15 @@ def test_the_cache_agrees_with_the_parser(
     cache = PlanCache(sources)
     for each in literals:
         text = shape.format(*each)
-        assert outcome(lambda text=text: cache.plan(text, {})) == outcome(
-            lambda text=text: direct(text, sources)
+        assert outcome(lambda text=text: comparable(cache.plan(text, {}))) == outcome(
+            lambda text=text: comparable(direct(text, sources))
         )
+
+
+def comparable(plan: PullPlan) -> tuple[PullPlan, bool, bool]:
+    """Functions are never equal; what they compute is tested in test_evaluate."""
+    plain = msgspec.structs.replace(plan, where=None, cells=None)
+    return plain, plan.where is None, plan.cells is None
 
 
 def test_the_least_recently_used_shape_goes_first(

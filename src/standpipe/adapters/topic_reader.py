@@ -1,0 +1,76 @@
+"""A topic from its first record to what is its end now: what a pull query on a stream reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import confluent_kafka
+import confluent_kafka.admin
+
+from standpipe.errors import KafkaUnavailable
+
+_kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
+_admin: Any = confluent_kafka.admin
+
+REQUEST_S_MAX: Final = 10.0
+RECORDS_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """One record as Kafka has it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def read_topic(
+    bootstrap_servers: str, topic: str, partitions: int, deadline: float
+) -> Iterator[TopicRecord]:
+    """Records of all partitions up to their ends. Raises KafkaUnavailable after `deadline`
+    (`time.monotonic`), or where Kafka does not answer."""
+    common = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+    ends = _ends(common, topic, partitions)
+    left = {partition for partition, end in ends.items() if end > 0}
+    if not left:
+        return
+    consumer: Any = _kafka.Consumer({**common, "group.id": "unused", "enable.auto.commit": False})
+    try:
+        start = _kafka.OFFSET_BEGINNING
+        consumer.assign([_kafka.TopicPartition(topic, p, start) for p in sorted(left)])
+        while left:
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(f"{topic} could not be read in time")
+            for message in consumer.consume(RECORDS_AT_ONCE, 0.1):
+                if message.error() is not None:
+                    raise KafkaUnavailable(f"Kafka: {message.error()}")
+                partition, offset = message.partition(), message.offset()
+                if offset < ends[partition]:
+                    yield TopicRecord(
+                        message.key(),
+                        message.value(),
+                        message.timestamp()[1],
+                        tuple(message.headers() or ()),
+                    )
+            # positions, not records: the last offsets may hold none (compaction, transactions)
+            for place in consumer.position(consumer.assignment()):
+                if place.offset >= ends[place.partition]:
+                    left.discard(place.partition)
+    finally:
+        consumer.close()
+
+
+def _ends(common: dict[str, Any], topic: str, partitions: int) -> dict[int, int]:
+    client: Any = _admin.AdminClient(common)
+    latest = _admin.OffsetSpec.latest()
+    asked = {_kafka.TopicPartition(topic, p): latest for p in range(partitions)}
+    try:
+        answers = client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
+        return {place.partition: answer.result().offset for place, answer in answers.items()}
+    except _kafka.KafkaException as error:
+        raise KafkaUnavailable(f"Kafka: {error}") from error

@@ -1,0 +1,98 @@
+"""Cells of rows as Python values, and values as the JSON that clients get (types.py has both).
+
+A store keeps JSON as it came: names in any case, dates as numbers. Only queries that compute,
+filter or show dates come here; a lookup splices the bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from decimal import Decimal
+from typing import Any, Final, cast
+
+import msgspec
+
+from standpipe.sql.types import SqlType
+from standpipe.sql.values import format_date, format_time, format_timestamp
+
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def row_of(array: bytes, types: tuple[SqlType, ...]) -> list[Any]:
+    """The values of a stored JSON array."""
+    cells = cast("list[Any]", _decode(array))
+    return [value_of(cell, of) for cell, of in zip(cells, types, strict=True)]
+
+
+def value_of(cell: Any, of: SqlType) -> Any:
+    """What a decoded JSON value is as a value of the type; None where it is none of it."""
+    if cell is None:
+        return None
+    try:
+        return _value_of(cell, of)
+    except (ValueError, TypeError, ArithmeticError):
+        return None
+
+
+def _value_of(cell: Any, of: SqlType) -> Any:
+    match of.base:
+        case "STRING":
+            return cell if isinstance(cell, str) else _encode(cell).decode()
+        case "DOUBLE":
+            return float(cell)
+        case "DECIMAL":
+            return Decimal(cell)
+        case "BYTES":
+            return b64decode(cell)
+        case "BOOLEAN":
+            return cell if isinstance(cell, bool) else str(cell).lower() == "true"
+        case "ARRAY":
+            return [value_of(item, of.arguments[0]) for item in cell]
+        case "MAP":
+            return {key: value_of(item, of.arguments[1]) for key, item in cell.items()}
+        case "STRUCT":
+            folded = {name.upper(): item for name, item in cell.items()}
+            return {
+                name: value_of(cell.get(name, folded.get(name.upper())), part)
+                for name, part in zip(of.field_names, of.arguments, strict=True)
+            }
+        case _:
+            return int(cell)
+
+
+def cell_json(value: Any, of: SqlType) -> bytes:
+    """A value as an answer shows it. Source: conformance surface, section (b), values."""
+    return _encode(_plain(value, of))
+
+
+_SHOWN: Final = {"DATE": format_date, "TIME": format_time, "TIMESTAMP": format_timestamp}
+
+
+def _plain(value: Any, of: SqlType) -> Any:
+    if value is None:
+        return None
+    if of.base in _SHOWN:
+        return _SHOWN[of.base](value)
+    if of.base == "BYTES":
+        return b64encode(value).decode()
+    if of.base == "DECIMAL":
+        return Decimal(value).quantize(Decimal(1).scaleb(-of.scale))
+    if of.base == "DOUBLE":
+        number = float(value)
+        return number if math.isfinite(number) else _not_finite(number)
+    if of.base == "ARRAY":
+        return [_plain(item, of.arguments[0]) for item in value]
+    if of.base == "MAP":
+        return {str(key): _plain(item, of.arguments[1]) for key, item in value.items()}
+    if of.base == "STRUCT":
+        parts = zip(of.field_names, of.arguments, strict=True)
+        return {name: _plain(value.get(name), part) for name, part in parts}
+    return value
+
+
+def _not_finite(number: float) -> str:
+    if math.isnan(number):
+        return "NaN"
+    return "Infinity" if number > 0 else "-Infinity"

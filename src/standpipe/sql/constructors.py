@@ -1,0 +1,183 @@
+"""ARRAY[…], MAP(…), STRUCT(…) and lambdas: the expressions that make or walk collections.
+
+A lambda is no value: it is typed where it stands, as an argument of TRANSFORM, FILTER or REDUCE,
+whose first argument says what its parameters are. Over a MAP the same names take (key, value).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from standpipe.sql import ast, types
+from standpipe.sql.conversion import convert
+from standpipe.sql.printer import expression_text
+from standpipe.sql.refusals import refusal
+from standpipe.sql.typed import Constant, LambdaBody, LambdaVariable, Operation, Typed
+from standpipe.sql.types import BOOLEAN, NULL, STRING, SqlType
+
+_EMPTY: Final = (
+    "{} constructor cannot be empty. Please supply at least one {} (see"
+    " https://github.com/confluentinc/ksql/issues/4239)."
+)
+
+
+class Types(Protocol):
+    """What is asked of the Typer."""
+
+    def type(self, node: ast.Expression) -> Typed: ...
+
+    def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:
+        """The body's type where `variables` are names."""
+        ...
+
+
+def _common(items: Sequence[Typed], nodes: Sequence[ast.Expression], what: str) -> SqlType:
+    found = NULL
+    for item, node in zip(items, nodes, strict=True):
+        wider = types.common_type(found, item.type)
+        if wider is None:
+            raise refusal(
+                f'invalid input syntax for type {found}: "{expression_text(node)}". All {what}'
+                " must have one type.",
+                node.at,
+            )
+        found = wider
+    return found
+
+
+def make_array(typer: Types, node: ast.MakeArray) -> Typed:
+    if not node.items:
+        raise refusal(_EMPTY.format("Array", "element"), node.at)
+    items = [typer.type(item) for item in node.items]
+    of = _common(items, node.items, "elements of an array")
+    if of == NULL:
+        raise refusal("Cannot construct an array with all NULL elements", node.at)
+    return Operation(types.array(of), "array({all})", tuple(convert(item, of) for item in items))
+
+
+def make_map(typer: Types, node: ast.MakeMap) -> Typed:
+    if not node.entries:
+        raise refusal(_EMPTY.format("Map", "key value pair"), node.at)
+    keys = [typer.type(key) for key, _ in node.entries]
+    values = [typer.type(value) for _, value in node.entries]
+    key_of = _common(keys, [key for key, _ in node.entries], "keys of a map")
+    value_of = _common(values, [value for _, value in node.entries], "values of a map")
+    if NULL in (key_of, value_of):
+        raise refusal("Cannot construct a map with all NULL keys or values", node.at)
+    parts: list[Typed] = []
+    for key, value in zip(keys, values, strict=True):
+        parts += [convert(key, key_of), convert(value, value_of)]
+    return Operation(types.map_of(key_of, value_of), "map({all})", tuple(parts))
+
+
+def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
+    names = [name for name, _ in node.entries]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise refusal(f"Duplicate field names found in STRUCT: '{twice}'.", node.at)
+    parts: list[Typed] = []
+    fields: list[tuple[str, SqlType]] = []
+    for name, value in node.entries:
+        typed = typer.type(value)
+        fields.append((name, typed.type))
+        parts += [Constant(STRING, name), typed]
+    return Operation(types.struct(tuple(fields)), "named_struct({all})", tuple(parts))
+
+
+# ---------------------------------------------------------------------------------------- lambdas
+
+
+def call_with_lambdas(typer: Types, node: ast.Call) -> Typed:
+    """TRANSFORM, FILTER or REDUCE. Raises StatementError for any other name and shape."""
+    maker = _WALKERS.get(node.name)
+    if maker is None:
+        raise refusal(f"Function {node.name} takes no lambda.", node.at)
+    collection = typer.type(node.arguments[0])
+    if collection.type.base not in ("ARRAY", "MAP"):
+        raise refusal(
+            f"Function '{node.name.lower()}' does not accept parameters ({collection.type}, …)",
+            node.at,
+        )
+    return maker(typer, node, collection)
+
+
+def _bodies(node: ast.Call, counts: tuple[int, ...], skip: int) -> list[ast.Lambda]:
+    found = [each for each in node.arguments[skip:] if isinstance(each, ast.Lambda)]
+    arity = [len(each.parameters) for each in found]
+    if len(found) != len(node.arguments) - skip or arity != list(counts):
+        raise refusal(
+            f"Function '{node.name.lower()}' does not accept the lambdas that are given:"
+            f" {expression_text(node)}",
+            node.at,
+        )
+    return found
+
+
+def _body(typer: Types, node: ast.Lambda, of: Sequence[Typed]) -> Typed:
+    return typer.under(dict(zip(node.parameters, of, strict=True)), node.body)
+
+
+def _pair(entry: LambdaVariable, of: SqlType) -> list[Typed]:
+    key, value = of.arguments
+    return [Operation(key, "{0}.`key`", (entry,)), Operation(value, "{0}.`value`", (entry,))]
+
+
+def _transform(typer: Types, node: ast.Call, collection: Typed) -> Typed:
+    if collection.type.base == "ARRAY":
+        (body,) = _bodies(node, (1,), 1)
+        variable = LambdaVariable(collection.type.arguments[0], body.parameters[0])
+        made = _body(typer, body, [variable])
+        walked = LambdaBody(made.type, (variable,), made)
+        return Operation(types.array(made.type), "transform({0}, {1})", (collection, walked))
+    first, second = _bodies(node, (2, 2), 1)
+    entry = LambdaVariable(collection.type, "__E")
+    key = _body(typer, first, _pair(entry, collection.type))
+    value = _body(typer, second, _pair(entry, collection.type))
+    pair = Operation(NULL, "struct({0}, {1})", (key, value))
+    result = types.map_of(key.type, value.type)
+    template = "map_from_entries(transform(map_entries({0}), {1}))"
+    return Operation(result, template, (collection, LambdaBody(NULL, (entry,), pair)))
+
+
+def _filter(typer: Types, node: ast.Call, collection: Typed) -> Typed:
+    of = collection.type
+    count = 1 if of.base == "ARRAY" else 2
+    (body,) = _bodies(node, (count,), 1)
+    variables = tuple(map(LambdaVariable, of.arguments, body.parameters))
+    made = _body(typer, body, list(variables))
+    if made.type != BOOLEAN:
+        raise refusal(f"FILTER wants a BOOLEAN of its lambda, not {made.type}", body.at)
+    word = "filter" if count == 1 else "map_filter"
+    return Operation(
+        of, f"{word}({{0}}, {{1}})", (collection, LambdaBody(BOOLEAN, variables, made))
+    )
+
+
+def _reduce(typer: Types, node: ast.Call, collection: Typed) -> Typed:
+    if len(node.arguments) < 2:
+        raise refusal("REDUCE takes a collection, a start and a lambda.", node.at)
+    start = typer.type(node.arguments[1])
+    of = collection.type
+    (body,) = _bodies(node, (2 if of.base == "ARRAY" else 3,), 2)
+    state = LambdaVariable(start.type, body.parameters[0])
+    if of.base == "ARRAY":
+        entry = LambdaVariable(of.arguments[0], body.parameters[1])
+        made = _body(typer, body, [state, entry])
+        template = "aggregate({0}, {1}, {2})"
+    else:
+        entry = LambdaVariable(of, "__E")
+        made = _body(typer, body, [state, *_pair(entry, of)])
+        template = "aggregate(map_entries({0}), {1}, {2})"
+    common = types.common_type(start.type, made.type)
+    if common is None:
+        raise refusal(f"REDUCE: the lambda makes {made.type}, its state is {start.type}.", body.at)
+    walked = LambdaBody(common, (LambdaVariable(common, state.name), entry), convert(made, common))
+    return Operation(common, template, (collection, convert(start, common), walked))
+
+
+_WALKERS: Final[dict[str, Callable[[Types, ast.Call, Typed], Typed]]] = {
+    "TRANSFORM": _transform,
+    "FILTER": _filter,
+    "REDUCE": _reduce,
+}

@@ -1,0 +1,222 @@
+"""Scalar functions of time, JSON, URLs and bytes: ksqlDB's meaning in Spark's words.
+
+A TIME is the INT of its milliseconds. Formats are Java's DateTimeFormatter's, which is Spark's too
+for the letters that people use.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.sql.function import Function, T
+from standpipe.sql.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    INTEGER,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    array,
+    map_of,
+)
+
+#: name of a unit as DATEADD and its like take it, bare -> milliseconds
+UNITS: Final = {
+    "MILLISECONDS": 1,
+    "SECONDS": 1000,
+    "MINUTES": 60_000,
+    "HOURS": 3_600_000,
+    "DAYS": 86_400_000,
+    "WEEKS": 604_800_000,
+}
+#: functions whose first argument is a unit
+TAKES_UNIT: Final = frozenset(
+    {"TIMESTAMPADD", "TIMESTAMPSUB", "DATEADD", "DATESUB", "TIMEADD", "TIMESUB"}
+)
+_DAY: Final = "86400000L"
+_WHENS: Final = " ".join(f"WHEN '{name}' THEN {length}L" for name, length in UNITS.items())
+_STEP: Final = f"({{1}} * CASE {{0}} {_WHENS} END)"
+
+
+def _shifts(word: str, sign: str) -> tuple[Function, ...]:
+    return (
+        Function(
+            f"TIMESTAMP{word}",
+            (STRING, INTEGER, TIMESTAMP),
+            TIMESTAMP,
+            f"timestamp_millis(unix_millis({{2}}) {sign} {_STEP})",
+        ),
+        Function(
+            f"DATE{word}",
+            (STRING, INTEGER, DATE),
+            DATE,
+            f"date_from_unix_date(cast(unix_date({{2}}) {sign} ({_STEP} div {_DAY}) AS INT))",
+        ),
+        Function(
+            f"TIME{word}",
+            (STRING, INTEGER, TIME),
+            TIME,
+            f"cast(pmod({{2}} {sign} {_STEP}, {_DAY}) AS INT)",
+        ),
+    )
+
+
+def _in_zone(moment: str, place: str) -> str:
+    return f"from_utc_timestamp({moment}, {place})"
+
+
+_OF_DAY: Final = "cast(pmod(unix_millis(to_timestamp({0}, {1})), 86400000L) AS INT)"
+
+_TIME: Final = (
+    *_shifts("ADD", "+"),
+    *_shifts("SUB", "-"),
+    Function(
+        "CONVERT_TZ",
+        (TIMESTAMP, STRING, STRING),
+        TIMESTAMP,
+        "from_utc_timestamp(to_utc_timestamp({0}, {1}), {2})",
+    ),
+    Function(
+        "DATETOSTRING", (INTEGER, STRING), STRING, "date_format(date_from_unix_date({0}), {1})"
+    ),
+    Function("FORMAT_DATE", (DATE, STRING), STRING, "date_format({0}, {1})"),
+    Function("FORMAT_TIME", (TIME, STRING), STRING, "date_format(timestamp_millis({0}), {1})"),
+    Function("FORMAT_TIMESTAMP", (TIMESTAMP, STRING), STRING, "date_format({0}, {1})"),
+    Function(
+        "FORMAT_TIMESTAMP",
+        (TIMESTAMP, STRING, STRING),
+        STRING,
+        f"date_format({_in_zone('{0}', '{2}')}, {{1}})",
+    ),
+    Function("FROM_DAYS", (INTEGER,), DATE, "date_from_unix_date({0})"),
+    Function("FROM_UNIXTIME", (BIGINT,), TIMESTAMP, "timestamp_millis({0})"),
+    Function("PARSE_DATE", (STRING, STRING), DATE, "to_date({0}, {1})"),
+    Function("PARSE_TIME", (STRING, STRING), TIME, _OF_DAY),
+    Function("PARSE_TIMESTAMP", (STRING, STRING), TIMESTAMP, "to_timestamp({0}, {1})"),
+    Function(
+        "PARSE_TIMESTAMP",
+        (STRING, STRING, STRING),
+        TIMESTAMP,
+        "to_utc_timestamp(to_timestamp({0}, {1}), {2})",
+    ),
+    Function("STRINGTODATE", (STRING, STRING), INTEGER, "unix_date(to_date({0}, {1}))"),
+    Function("STRINGTOTIMESTAMP", (STRING, STRING), BIGINT, "unix_millis(to_timestamp({0}, {1}))"),
+    Function(
+        "STRINGTOTIMESTAMP",
+        (STRING, STRING, STRING),
+        BIGINT,
+        "unix_millis(to_utc_timestamp(to_timestamp({0}, {1}), {2}))",
+    ),
+    Function(
+        "TIMESTAMPTOSTRING", (BIGINT, STRING), STRING, "date_format(timestamp_millis({0}), {1})"
+    ),
+    Function(
+        "TIMESTAMPTOSTRING",
+        (BIGINT, STRING, STRING),
+        STRING,
+        f"date_format({_in_zone('timestamp_millis({0})', '{2}')}, {{1}})",
+    ),
+    Function("UNIX_DATE", (), INTEGER, "unix_date(current_date())"),
+    Function("UNIX_DATE", (DATE,), INTEGER, "unix_date({0})"),
+    Function("UNIX_TIMESTAMP", (), BIGINT, "unix_millis(current_timestamp())"),
+    Function("UNIX_TIMESTAMP", (TIMESTAMP,), BIGINT, "unix_millis({0})"),
+)
+
+#: any value as JSON text: to_json takes no plain value, so it travels in an array
+_AS_JSON: Final = "to_json(array({0}), map('ignoreNullFields', 'false'))"
+
+_JSON: Final = (
+    Function("EXTRACTJSONFIELD", (STRING, STRING), STRING, "get_json_object({0}, {1})"),
+    Function("IS_JSON_STRING", (STRING,), BOOLEAN, "(try_parse_json({0}) IS NOT NULL)"),
+    Function("JSON_ARRAY_LENGTH", (STRING,), INTEGER, "json_array_length({0})"),
+    Function(
+        "JSON_ARRAY_CONTAINS",
+        (STRING, STRING),
+        BOOLEAN,
+        "coalesce(exists(cast(try_parse_json({0}) AS ARRAY<VARIANT>),"
+        " e -> schema_of_variant(e) = 'STRING' AND cast(e AS STRING) <=> {1}), false)",
+    ),
+    Function(
+        "JSON_ARRAY_CONTAINS",
+        (STRING, T),
+        BOOLEAN,
+        "coalesce(exists(cast(try_parse_json({0}) AS ARRAY<VARIANT>),"
+        " e -> schema_of_variant(e) <> 'STRING'"
+        " AND cast(e AS STRING) <=> cast({1} AS STRING)), false)",
+    ),
+    Function("JSON_ITEMS", (STRING,), array(STRING), "from_json({0}, 'array<string>')"),
+    Function("JSON_KEYS", (STRING,), array(STRING), "json_object_keys({0})"),
+    Function(
+        "JSON_RECORDS", (STRING,), map_of(STRING, STRING), "from_json({0}, 'map<string,string>')"
+    ),
+    Function(
+        "TO_JSON_STRING",
+        (T,),
+        STRING,
+        f"coalesce(substring({_AS_JSON}, 2, length({_AS_JSON}) - 2), 'null')",
+    ),
+)
+
+
+def _url(name: str, part: str) -> Function:
+    return Function(f"URL_EXTRACT_{name}", (STRING,), STRING, f"try_parse_url({{0}}, '{part}')")
+
+
+_URLS: Final = (
+    _url("FRAGMENT", "REF"),
+    _url("HOST", "HOST"),
+    _url("PATH", "PATH"),
+    _url("PROTOCOL", "PROTOCOL"),
+    _url("QUERY", "QUERY"),
+    Function(
+        "URL_EXTRACT_PORT",
+        (STRING,),
+        INTEGER,
+        "cast(nullif(regexp_extract(try_parse_url({0}, 'AUTHORITY'), ':([0-9]+)$', 1), '') AS INT)",
+    ),
+    Function(
+        "URL_EXTRACT_PARAMETER",
+        (STRING, STRING),
+        STRING,
+        "try_url_decode(try_parse_url({0}, 'QUERY', {1}))",
+    ),
+    Function("URL_ENCODE_PARAM", (STRING,), STRING, "url_encode({0})"),
+    Function("URL_DECODE_PARAM", (STRING,), STRING, "try_url_decode({0})"),
+)
+
+
+def _to_bytes(text: str, encoding: str) -> str:
+    """Bytes of a text in one of ksqlDB's four encodings."""
+    return (
+        f"(CASE lower({encoding}) WHEN 'hex' THEN try_to_binary("
+        f"regexp_replace({text}, '^(0[xX]|[xX]\\'(.*)\\'$)', '$2'), 'hex')"
+        f" WHEN 'base64' THEN try_to_binary({text}, 'base64') ELSE encode({text}, 'UTF-8') END)"
+    )
+
+
+def _from_bytes(data: str, encoding: str) -> str:
+    return (
+        f"(CASE lower({encoding}) WHEN 'hex' THEN hex({data}) WHEN 'base64' THEN base64({data})"
+        f" ELSE decode({data}, 'UTF-8') END)"
+    )
+
+
+_INTEGER_BYTES: Final = "conv(hex({0}), 16, -10)"
+_BYTES: Final = (
+    Function("ENCODE", (STRING,) * 3, STRING, _from_bytes(_to_bytes("{0}", "{1}"), "{2}")),
+    Function("TO_BYTES", (STRING, STRING), BYTES, _to_bytes("{0}", "{1}")),
+    Function("FROM_BYTES", (BYTES, STRING), STRING, _from_bytes("{0}", "{1}")),
+    Function(
+        "INT_FROM_BYTES",
+        (BYTES,),
+        INTEGER,
+        "cast(cast(conv(hex({0}), 16, 10) AS BIGINT) - if(hex(substring({0}, 1, 1)) >= '80',"
+        " 4294967296L, 0L) AS INT)",
+    ),
+    Function("BIGINT_FROM_BYTES", (BYTES,), BIGINT, f"cast({_INTEGER_BYTES} AS BIGINT)"),
+)
+
+
+MORE_SCALARS: Final = (*_TIME, *_JSON, *_URLS, *_BYTES)

@@ -1,0 +1,90 @@
+"""The items of a SELECT list with their names: stars expanded, KSQL_COL_n where nothing names them.
+
+What a name means is the scope's business: one source (`scope.Scope`) or several joined ones
+(`joins.JoinScope`); both are `ScopeNames`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from standpipe.sql import ast
+from standpipe.sql.ddl import check_own_name
+from standpipe.sql.expressions import Typer
+from standpipe.sql.refusals import refusal
+from standpipe.sql.scope import RESERVED
+from standpipe.sql.typed import Typed
+
+
+class ScopeNames(Protocol):
+    """The columns that a query may name."""
+
+    def resolve(
+        self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False
+    ) -> Typed: ...
+
+    def key_columns(self) -> list[tuple[str, Typed]]:
+        """Key columns of the rows, under the names that messages give them."""
+        ...
+
+    def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
+        """The columns of `*` or `source.*`, each with its name in the result."""
+        ...
+
+    def column_names(self) -> frozenset[str]:
+        """Names that generated ones must not repeat."""
+        ...
+
+    def name_of(self, node: ast.ColumnName) -> str:
+        """What a bare column is called in the result."""
+        ...
+
+
+def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.SelectItem]]:
+    """The items with stars expanded, each with the name of its column."""
+    count = 0
+    given = {item.alias for item in query.items if isinstance(item, ast.SelectItem)}
+    taken = scope.column_names() | given
+    for item in _expanded(query, scope):
+        expression = item.expression
+        if item.alias is not None:
+            if item.alias in RESERVED:
+                raise refusal(
+                    f"`{item.alias}` is a reserved column name. You cannot use it as an alias for"
+                    " a column.",
+                    item.at,
+                )
+            check_own_name(item.alias, item.at)
+            yield item.alias, item
+        elif isinstance(expression, ast.ColumnName):
+            if expression.name in RESERVED:
+                raise refusal(
+                    f"Reserved column name in select: `{expression.name}`. Please remove or alias"
+                    " the column.",
+                    item.at,
+                )
+            yield scope.name_of(expression), item
+        elif isinstance(expression, ast.Dereference):
+            yield expression.field, item
+        else:
+            while f"KSQL_COL_{count}" in taken:
+                count += 1
+            yield f"KSQL_COL_{count}", item
+            count += 1
+
+
+def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:
+    for item in query.items:
+        if isinstance(item, ast.StructStar):
+            base = Typer(scope, "SELECT").type(item.base).type
+            if base.base != "STRUCT":
+                raise refusal("Cannot use ->* on a column that is no STRUCT", item.at)
+            for field in base.field_names:
+                node = ast.Dereference(item.at, item.base, field)
+                yield ast.SelectItem(item.at, node, field)
+        elif isinstance(item, ast.Star):
+            for node, name in scope.star(item):
+                yield ast.SelectItem(item.at, node, name)
+        else:
+            yield item

@@ -1,0 +1,136 @@
+"""The SELECT list of a query that makes a row of each row: keys, values, what EXPLODE takes apart.
+
+ksqlDB's rules: the key is that of the source, or what PARTITION BY says; each key column must be in
+the list, once; everything else is a value column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from standpipe.sql import ast
+from standpipe.sql.expressions import Typer
+from standpipe.sql.names import ScopeNames, named_items
+from standpipe.sql.printer import expression_text
+from standpipe.sql.refusals import refusal
+from standpipe.sql.typed import EXPLODE, Column, Operation, Typed, exploded_in, rewrite
+from standpipe.sql.types import quoted
+
+NamedColumns = tuple[tuple[str, Typed], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowProjection:
+    keys: NamedColumns
+    values: NamedColumns
+    #: arrays that EXPLODE walks side by side; in the values they are the columns `__Z.__E<n>`
+    exploded: tuple[Typed, ...]
+
+
+def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjection:
+    """Raises StatementError where the list does not hold the key, or holds it twice."""
+    wanted = _keys(query, scope)
+    items = list(named_items(query, scope))
+    typer = Typer(scope, "SELECT", takes_tables=True)
+    typed = [(name, typer.type(item.expression)) for name, item in items]
+    if query.partition_by and any(isinstance(item, ast.Star) for item in query.items):
+        typed = _with_new_key(typed, wanted, scope)
+    keys = tuple(_key(each, typed, query, sink) for each in wanted)
+    taken = {name for name, _ in keys}
+    values = tuple((name, each) for name, each in typed if name not in taken)
+    exploded: list[Typed] = []
+    if any(exploded_in(each) for _, each in keys):
+        raise refusal("PARTITION BY does not support table functions.", query.at)
+    shown = tuple((name, _exploded(each, exploded)) for name, each in values)
+    return RowProjection(keys, shown, tuple(exploded))
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    typed: Typed
+    text: str  # as the statement has it, for messages
+    name: str  # what it is called where the list does not say
+
+
+def _keys(query: ast.Query, scope: ScopeNames) -> list[_Key]:
+    if not query.partition_by:
+        return [_Key(typed, name, name) for name, typed in scope.key_columns()]
+    typer = Typer(scope, "PARTITION BY")
+    nodes = [node for node in query.partition_by if not _is_null(node)]
+    if len(nodes) < len(query.partition_by) and len(query.partition_by) > 1:
+        raise refusal("Cannot PARTITION BY multiple columns including NULL", query.at)
+    keys: list[_Key] = []
+    for node in nodes:
+        typed = typer.type(node)
+        if any(typed == other.typed for other in keys):
+            raise refusal(f"Duplicate PARTITION BY expression: {expression_text(node)}", node.at)
+        name = f"KSQL_COL_{len(keys)}"
+        if isinstance(node, ast.ColumnName):
+            name = node.name
+        elif isinstance(node, ast.Dereference):
+            name = node.field
+        keys.append(_Key(typed, expression_text(node), name))
+    return keys
+
+
+def _is_null(node: ast.Expression) -> bool:
+    return isinstance(node, ast.LiteralValue) and node.kind == "NULL"
+
+
+def _with_new_key(
+    typed: list[tuple[str, Typed]], wanted: list[_Key], scope: ScopeNames
+) -> list[tuple[str, Typed]]:
+    """`SELECT *` is a star over the rows after PARTITION BY: the new key, then the values, and
+    behind them what was the key before."""
+    there = [each for _, each in typed]
+    before = [each for _, each in scope.key_columns()]
+    made = [(key.name, key.typed) for key in wanted if key.typed not in there]
+    rest = [pair for pair in typed if pair[1] not in before]
+    return [*made, *rest, *(pair for pair in typed if pair[1] in before)]
+
+
+def _key(
+    key: _Key, typed: list[tuple[str, Typed]], query: ast.Query, sink: str
+) -> tuple[str, Typed]:
+    names = [name for name, each in typed if each == key.typed]
+    if not names:
+        raise refusal(_missing(key, query, sink), query.at)
+    if len(names) > 1:
+        listed = " and ".join(quoted(name) for name in sorted(names))
+        raise refusal(
+            f"The projection contains a key column ({quoted(key.name)}) more than once, aliased"
+            f" as: {listed}.\nEach key column must only be in the projection once. If you intended"
+            " to copy the key into the value, then consider using the AS_VALUE function to"
+            " indicate which key reference should be copied.",
+            query.at,
+        )
+    return names[0], key.typed
+
+
+def _missing(key: _Key, query: ast.Query, sink: str) -> str:
+    if query.partition_by:
+        texts = [expression_text(node) for node in query.partition_by]
+        listed = ", ".join(texts[:-1]) + (f" and {texts[-1]}" if len(texts) > 1 else texts[-1])
+        what = f"partitioning expression{'s' if len(texts) > 1 else ''} {listed}"
+        example = ", ".join(texts)
+    else:
+        what, example = f"key column {key.text}", key.text
+    return (
+        "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
+        f"\nThe query used to build {quoted(sink)} must include the {what} in its projection"
+        f" (eg, SELECT {example}...)."
+    )
+
+
+def _exploded(typed: Typed, arrays: list[Typed]) -> Typed:
+    """The value with each table function replaced by the column that it will be."""
+
+    def change(node: Typed) -> Typed | None:
+        if not (isinstance(node, Operation) and node.template == EXPLODE):
+            return None
+        (array,) = node.arguments
+        if array not in arrays:
+            arrays.append(array)
+        return Column(node.type, f"__E{arrays.index(array)}")
+
+    return rewrite(typed, change)

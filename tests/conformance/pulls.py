@@ -1,0 +1,123 @@
+"""The SELECTs of a case through a worker's own code: plan, route, stores that the tailer filled."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from tests.conformance import records as formats
+from tests.conformance.cases import Outcome
+from tests.conformance.statements import NOT_SUPPORTED, Session
+from tests.conformance.verdict import is_equal, is_same_multiset, shown
+from tests.conformance.world import NODE, Record, World
+
+from standpipe.adapters import snapshot_file
+from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.peer_client import PeerClient
+from standpipe.errors import StandpipeError
+from standpipe.node.forward import Forwarder
+from standpipe.node.rest_bodies import Form
+from standpipe.node.rest_pull import Ask, Pulls, bounds_of
+from standpipe.node.rest_view import Map, Replicas
+
+
+def open_pulls(world: World, session: Session) -> Pulls:
+    """A worker that sees the sources of this case only, over the one node's stores."""
+    directory = world.directory / "maps"
+    directory.mkdir(exist_ok=True)
+    path = directory / session.prefix
+    sources = [session.physical(source) for source in session.catalog.sources.values()]
+    snapshot_file.write(path, world.snapshot(sources))
+    replicas = Replicas(world.node.paths.state, world.node.paths.status)
+    return Pulls(
+        node_id=NODE,
+        map=Map(path, replicas),
+        replicas=replicas,
+        forwarder=Forwarder(PeerClient({}), 1000, 1000),
+        metrics=Metrics(0, world.directory),
+        bounds=bounds_of(world.config),
+        forward_timeout_ms=1000,
+        bootstrap_servers=world.servers,
+    )
+
+
+async def judge(session: Session, pulls: Pulls) -> Outcome:
+    """Send every SELECT and compare header, rows, final message or refusal."""
+    data = session.case.data
+    wanted = {answer["statement"]: answer for answer in data["responses"] if "rows" in answer}
+    refusal = session.case.refusal
+    for number, text in session.selects:
+        body = {"ksql": text, "streamsProperties": data["properties"]}
+        try:
+            answer = await pulls.answer(Ask(Form.ARRAY), json.dumps(body).encode())
+        except StandpipeError as error:
+            if refusal is not None and number == len(session.case.statements) - 1:
+                return judge_refusal(refusal, error)
+            return refused_wrongly(error, text)
+        if number in wanted:
+            why = _differs(wanted[number], answer.body, data)
+            if why is not None:
+                return Outcome("failed", f"{text} {why}")
+    if refusal is not None:
+        return Outcome("failed", f"not refused, expected: {refusal['message_contains']}")
+    return Outcome("passed")
+
+
+def judge_refusal(refusal: dict[str, Any], error: StandpipeError) -> Outcome:
+    """Whether an error says what the case wants, under the status that it wants."""
+    contained = refusal.get("message_contains") or []
+    texts = [contained] if isinstance(contained, str) else list(contained)
+    missing = [text for text in texts if text and text not in error.message]
+    if missing:
+        if error.message.endswith(NOT_SUPPORTED):
+            return Outcome("skipped", error.message)
+        return Outcome("failed", f"says {error.message!r}, expected {missing[0]!r}")
+    status = refusal.get("http_status", refusal.get("status", error.status))
+    if status != error.status:
+        return Outcome("failed", f"status {error.status}, expected {status}")
+    return Outcome("passed")
+
+
+def refused_wrongly(error: StandpipeError, text: str) -> Outcome:
+    if error.message.endswith(NOT_SUPPORTED):
+        return Outcome("skipped", error.message)
+    return Outcome("failed", f"refused: {error.message} [{text[:200]}]")
+
+
+def _differs(wanted: dict[str, Any], body: bytes, data: dict[str, Any]) -> str | None:
+    items = json.loads(body, parse_float=Decimal)
+    schema = items[0]["header"]["schema"]
+    if wanted.get("schema") is not None and schema != wanted["schema"]:
+        return f"schema {schema}, expected {wanted['schema']}"
+    rows = [item["row"]["columns"] for item in items if "row" in item]
+    final = next((item["finalMessage"] for item in items if "finalMessage" in item), None)
+    if data.get("storage_order_dependent"):
+        if len(rows) != len(wanted["rows"]):
+            return f"{len(rows)} rows, expected {len(wanted['rows'])}"
+    elif not is_same_multiset(wanted["rows"], rows):
+        return f"rows {shown(rows)}, expected {shown(wanted['rows'])}"
+    if final != wanted.get("final_message"):
+        return f"final message {final}, expected {wanted.get('final_message')}"
+    return None
+
+
+def judge_records(session: Session, topics: dict[str, list[Record]]) -> Outcome:
+    """Records that INSERT must have written, in order."""
+    places: dict[str, int] = {}
+    for wanted in session.case.data.get("expected_records") or ():
+        topic = wanted["topic"]
+        number = places[topic] = places.get(topic, -1) + 1
+        found = topics.get(topic, [])
+        if number >= len(found):
+            return Outcome("failed", f"{topic} has {len(found)} records")
+        record, source = found[number], session.by_topic[topic]
+        key = formats.decode(record.key, source.key_format, source.key_columns)
+        value = formats.decode(record.value, source.value_format, source.value_columns)
+        said = {"key": key, "value": value, "timestamp": record.timestamp_ms}
+        for name in ("key", "value", "timestamp"):
+            if name in wanted and not is_equal(wanted[name], said[name]):
+                return Outcome(
+                    "failed", f"{topic} {name} {shown(said[name])}, expected {shown(wanted[name])}"
+                )
+    return Outcome("passed")

@@ -1,0 +1,102 @@
+"""What must be in the topics afterwards: the suite whose cases name final rows and records."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+from tests.conformance import records as formats
+from tests.conformance.cases import Outcome
+from tests.conformance.statements import Session
+from tests.conformance.verdict import is_equal, shown
+from tests.conformance.world import Record
+
+from standpipe.data.records import HEADER_ROWTIME
+from standpipe.model import Source
+from standpipe.sql import formats as sql_formats
+
+HIDDEN_HEADERS = ("sp-commit", HEADER_ROWTIME)
+
+
+def judge(session: Session, topics: dict[str, list[Record]]) -> Outcome:
+    """Compare every topic that the case names. `topics`: their records, names without prefix."""
+    data = session.case.data
+    for topic, expected in data["expected_final"].items():
+        source = session.by_topic.get(topic)
+        if source is None:
+            return Outcome("failed", f"no stream or table writes topic {topic}")
+        rows = [_row(source, record) for record in topics.get(topic, [])]
+        if data["sink_kind"][topic] == "TABLE":
+            rows = _final(rows)
+            expected = sorted(expected, key=_order)
+        if (why := _differs(expected, rows)) is not None:
+            return Outcome("failed", f"{topic}: {why}")
+    for wanted in data.get("expected_sources") or ():
+        if (why := _source_differs(session, wanted)) is not None:
+            return Outcome("failed", why)
+    return Outcome("passed")
+
+
+def _row(source: Source, record: Record) -> dict[str, Any]:
+    raw, window = record.key, None
+    if source.window is not None and raw is not None:
+        if source.window.kind == "SESSION":
+            end, start = struct.unpack(">qq", raw[-16:])
+            raw, window = raw[:-16], {"start": start, "end": end}
+        else:
+            (start,) = struct.unpack(">q", raw[-8:])
+            raw, window = raw[:-8], {"start": start, "end": start + source.window.size_ms}
+    rowtime = next((v for n, v in record.headers if n == HEADER_ROWTIME), None)
+    return {
+        "key": formats.decode(raw, source.key_format, source.key_columns),
+        "value": formats.decode(record.value, source.value_format, source.value_columns),
+        "window": window,
+        "timestamp": struct.unpack(">q", rowtime)[0] if rowtime else record.timestamp_ms,
+    }
+
+
+def _final(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    newest = {_order(row): row for row in rows}
+    return [newest[key] for key in sorted(newest) if newest[key]["value"] is not None]
+
+
+def _order(row: dict[str, Any]) -> str:
+    window = row.get("window")
+    return shown([row["key"], [window["start"], window["end"]] if window else None])
+
+
+def _differs(expected: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str | None:
+    for number, (wanted, row) in enumerate(zip(expected, rows, strict=False)):
+        for name in ("key", "value", "timestamp", "window"):
+            if name not in wanted:
+                continue
+            asked, found = wanted[name], row[name]
+            if name == "window":
+                asked = {"start": asked["start"], "end": asked["end"]}
+            if not is_equal(asked, found):
+                return f"row {number}: {name} {shown(found)}, expected {shown(asked)}"
+    if len(expected) != len(rows):
+        listed = shown([[row["key"], row["value"]] for row in rows])
+        return f"{len(rows)} rows, expected {len(expected)}: {listed}"
+    return None
+
+
+def _source_differs(session: Session, wanted: dict[str, Any]) -> str | None:
+    source = session.catalog.sources.get(wanted["name"])
+    if source is None:
+        return f"source {wanted['name']} does not exist"
+    if source.kind.lower() != str(wanted.get("type", source.kind)).lower():
+        return f"{source.name} is a {source.kind}"
+    schema = wanted.get("schema")
+    if isinstance(schema, str):
+        own = sql_formats.schema_text(source.columns)
+        if _plain(schema) != _plain(own):
+            return f"{source.name} has schema {own}, expected {schema}"
+    return None
+
+
+def _plain(schema: str) -> str:
+    text = schema.upper().replace("`", "").replace("PRIMARY KEY", "KEY")
+    text = re.sub(r"\bINT\b", "INTEGER", text)
+    return re.sub(r"\s+", "", re.sub(r"\bVARCHAR\b", "STRING", text))

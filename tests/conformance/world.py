@@ -1,0 +1,304 @@
+"""The real parts that cases run on: an embedded Kafka, one Spark session, one tailer process.
+
+The runner stands in for control only: it publishes the map that the tailer and the readers follow.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from standpipe import config
+from standpipe.adapters import snapshot_file
+from standpipe.data.records import partition_of
+from standpipe.local.broker import Broker
+from standpipe.local.ports import any_port
+from standpipe.model import (
+    Assignment,
+    AssignmentEpoch,
+    LeaseEpoch,
+    LogIndex,
+    NodeId,
+    NodeInfo,
+    PersistentQuery,
+    Placement,
+    Snapshot,
+    Source,
+)
+from standpipe.node import node_config
+from standpipe.node.node_config import NodeConfig
+from standpipe.pipeline import session
+from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.query import QueryRun, Surroundings, start_query
+from standpipe.pipeline.reconcile import WantedQuery
+from standpipe.pipeline.source import KafkaReads
+
+NODE = NodeId("node-1")
+SERVICE = "conformance_"
+QUERY_S_MAX = 120.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a topic, as it was read back."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class ToSend:
+    """A record to produce; its partition is that of its key, without a window, or the first."""
+
+    topic: str
+    partitions: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+
+
+@dataclass
+class World:
+    """Start it, use it from one thread (queries run in several), close it."""
+
+    directory: Path
+    _stamp: int = field(default=0)
+
+    def __post_init__(self) -> None:
+        self.broker = Broker(self.directory / "kafka", any_port(), say=lambda _: None)
+        self.broker.start()
+        self.servers = self.broker.bootstrap_servers
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        self.config = config.load({"standpipe.pipeline.shuffle.partitions": 1})
+        self.log = ProgressLog(self.servers, SERVICE)
+        self.make_topics({self.log.topic: 1, f"{SERVICE}ksql_processing_log": 1})
+        self.spark = self._open_spark()
+        self.around = Surroundings(
+            spark=self.spark,
+            reads=KafkaReads(bootstrap_servers=self.servers, config=self.config),
+            log=self.log,
+            service_id=SERVICE,
+            checkpoints=self.directory / "checkpoints",
+            lease_epoch=LeaseEpoch(1),
+            check_lease=lambda: None,
+            stops_when_drained=True,
+        )
+        options = self.spark._jvm.java.util.HashMap()
+        options["bootstrap.servers"] = self.servers
+        # one request at a time: the records of a topic keep their order
+        options["max.in.flight.requests.per.connection"] = "1"
+        for part in ("key", "value"):
+            name = "org.apache.kafka.common.serialization.ByteArraySerializer"
+            options[f"{part}.serializer"] = name
+        producers = self.spark._jvm.org.apache.kafka.clients.producer
+        self._producer = producers.KafkaProducer(options)
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="case")
+        self._start_tailer()
+
+    def _open_spark(self) -> Any:
+        command = [sys.executable, "-m", "standpipe.local.jvm"]
+        found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        spark = session.open_session(
+            self.config,
+            master="local[2]",
+            jars=[Path(path) for path in str(found["jars"]).split(",")],
+            java_home=Path(found["java_home"]),
+        )
+        spark.sparkContext.setLogLevel("OFF")
+        return spark
+
+    # ------------------------------------------------------------------------------ tailer
+
+    def _start_tailer(self) -> None:
+        secret = self.directory / "secret"
+        secret.write_text("secret")
+        self.node = NodeConfig(
+            node_id=NODE,
+            data_dir=str(self.directory / "node"),
+            bootstrap_servers=self.servers,
+            public="127.0.0.1:1",
+            internal="127.0.0.1:2",
+            peer="127.0.0.1:3",
+            holder=NODE,
+            secret_file=str(secret),
+            service_id=SERVICE.removesuffix("_") + "_",
+            config={"standpipe.store.map.bytes.start": 1024 * 1024},
+        )
+        self.node.paths.make()
+        file = self.directory / "node.json"
+        node_config.save(file, self.node)
+        self.publish([])
+        output = (self.directory / "tailer.log").open("wb")
+        command = [sys.executable, "-m", "standpipe.node.tail_loop", "--node-file", str(file)]
+        self._tailer = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def snapshot(self, sources: Iterable[Source]) -> Snapshot:
+        """A map in which this one node holds every partition of every table."""
+        known = tuple(sources)
+        self._stamp += 1
+        placements = tuple(
+            Placement(
+                table_id=source.table_id or "",
+                generation=source.generation,
+                partition=partition,
+                replicas=(NODE,),
+            )
+            for source in known
+            if source.is_materialized
+            for partition in range(source.partitions)
+        )
+        info = NodeInfo(node_id=NODE, public="a:1", internal="a:2", peer="a:3", incarnation="i")
+        return Snapshot(
+            stamp=self._stamp,
+            node_id=NODE,
+            service_id=SERVICE,
+            cluster_id="cluster",
+            log_index=LogIndex(self._stamp),
+            log_holder=NODE,
+            nodes=(info,),
+            sources=known,
+            queries=(),
+            assignment=Assignment(epoch=AssignmentEpoch(self._stamp), placements=placements),
+        )
+
+    def publish(self, sources: Iterable[Source]) -> None:
+        """What the tailer is to hold from now on."""
+        snapshot_file.write(self.node.paths.snapshot, self.snapshot(sources))
+
+    # -------------------------------------------------------------------------------- Kafka
+
+    def make_topics(self, topics: dict[str, int]) -> None:
+        if not topics:
+            return
+        wanted = [NewTopic(name, partitions, 1) for name, partitions in topics.items()]
+        for made in self.admin.create_topics(wanted, operation_timeout=30).values():
+            made.result()
+
+    def drop_topics(self, topics: Sequence[str]) -> None:
+        if topics:
+            for gone in self.admin.delete_topics(list(topics), operation_timeout=30).values():
+                gone.exception()
+
+    def send(self, records: Iterable[ToSend]) -> None:
+        """Produce and wait. By the JVM's client: librdkafka takes timestamp 0 for "now"."""
+        jvm: Any = self.spark._jvm
+        client = jvm.org.apache.kafka.clients.producer
+        header = jvm.org.apache.kafka.common.header.internals.RecordHeader
+        for each in records:
+            if each.partition is None and each.key is not None:
+                place = partition_of(each.key, each.partitions)
+            else:
+                place = each.partition or 0
+            headers = jvm.java.util.ArrayList()
+            for name, value in each.headers:
+                headers.add(header(name, value))
+            self._producer.send(
+                client.ProducerRecord(
+                    each.topic, place, each.timestamp_ms, each.key, each.value, headers
+                )
+            )
+        self._producer.flush()
+
+    def read(self, topics: dict[str, int]) -> dict[str, list[Record]]:
+        """All records of the topics, partition by partition in the order of offsets."""
+        ends = self.ends(topics)
+        records: dict[str, list[Record]] = {topic: [] for topic in topics}
+        left = {place for place, end in ends.items() if end}
+        if left:
+            self._consume(left, ends, records)
+        for found in records.values():
+            found.sort(key=lambda record: (record.partition, record.offset))
+        return records
+
+    def ends(self, topics: dict[str, int]) -> dict[tuple[str, int], int]:
+        """End offset of each (topic, partition)."""
+        places = [TopicPartition(t, p) for t, count in topics.items() for p in range(count)]
+        latest = OffsetSpec.latest()
+        asked = self.admin.list_offsets(dict.fromkeys(places, latest), request_timeout=60)
+        return {(at.topic, at.partition): end.result().offset for at, end in asked.items()}
+
+    def _consume(
+        self,
+        left: set[tuple[str, int]],
+        ends: dict[tuple[str, int], int],
+        records: dict[str, list[Record]],
+    ) -> None:
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "c", "log_level": 0})
+        try:
+            consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in sorted(left)])
+            deadline = time.monotonic() + 60
+            while left and time.monotonic() < deadline:
+                for message in consumer.consume(500, 0.2):
+                    if message.error() is not None:
+                        continue
+                    place = (str(message.topic()), int(message.partition() or 0))
+                    offset = int(message.offset() or 0)
+                    records[place[0]].append(
+                        Record(
+                            place[1],
+                            offset,
+                            message.key(),
+                            message.value(),
+                            list(message.headers() or ()),
+                            message.timestamp()[1],
+                        )
+                    )
+                    if offset + 1 >= ends[place]:
+                        left.discard(place)
+        finally:
+            consumer.close()
+
+    # -------------------------------------------------------------------------------- Spark
+
+    def run_chain(self, queries: Sequence[tuple[PersistentQuery, Source]]) -> Future[str]:
+        """Run queries one after the other, each until its topics are drained: "" or what failed."""
+        return self._pool.submit(self._run_chain, queries)
+
+    def _run_chain(self, queries: Sequence[tuple[PersistentQuery, Source]]) -> str:
+        for query, table in queries:
+            run: QueryRun | None = None
+            try:
+                run = start_query(WantedQuery(query=query, table=table), self.around)
+                drained = run.streaming_query.awaitTermination(QUERY_S_MAX)
+                if not drained:
+                    run.stop()
+                    return f"query {query.query_id} did not end within {QUERY_S_MAX:.0f} s"
+                if run.counts.failure is not None:
+                    return f"query {query.query_id}: {run.counts.failure}"
+            except Exception as error:
+                why = run.counts.failure if run is not None else None
+                return f"query {query.query_id}: {why or error!r}"
+            finally:
+                shutil.rmtree(
+                    self.around.checkpoints / f"{query.query_id}-{table.generation}",
+                    ignore_errors=True,
+                )
+        return ""
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        watchdog = threading.Timer(20, session.kill_jvm)
+        watchdog.daemon = True
+        watchdog.start()
+        self._tailer.terminate()
+        session.kill_jvm()
+        watchdog.cancel()
+        self.broker.stop()

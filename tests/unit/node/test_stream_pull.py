@@ -1,0 +1,41 @@
+"""Records of a stream as rows of an answer; the reading itself is tested with a real Kafka."""
+
+from __future__ import annotations
+
+import msgspec
+
+from standpipe.adapters.topic_reader import TopicRecord
+from standpipe.model import Column, Source
+from standpipe.node.stream_pull import rows_of_stream
+from standpipe.sql.plans import PullPlan
+
+STREAM = Source(
+    name="S", kind="STREAM", topic="s", partitions=1, key_format="KAFKA", value_format="JSON",
+    statement="",
+    columns=(
+        Column(name="K", type="INTEGER", is_key=True),
+        Column(name="V", type="STRING"),
+        Column(name="H", type="BYTES", header="abc"),
+    ),
+)  # fmt: skip
+PLAN = PullPlan(
+    source=STREAM, keys=(), schema="", is_scan=True, column_names=("K", "V", "H"),
+    column_types=("INTEGER", "STRING", "BYTES"),
+)  # fmt: skip
+RECORDS = [
+    TopicRecord(b"\0\0\0\1", b'{"v":"a"}', 5, (("abc", b"!"),)),
+    TopicRecord(None, b'{"V":"b"}', 6, ()),
+    TopicRecord(b"\0\0\0\1", None, 7, ()),
+    TopicRecord(b"\0\0\0\1", b"no JSON", 8, ()),
+]
+
+
+def test_rows_of_a_stream() -> None:
+    """A null value is no event, and what cannot be read is left out."""
+    rows = list(rows_of_stream(PLAN, iter(RECORDS)))
+    assert rows == [b'[1,"a","IQ=="]', b'[null,"b",null]']
+
+
+def test_a_filter_sees_rowtime() -> None:
+    plan = msgspec.structs.replace(PLAN, where=lambda row: row[-1] == 6)
+    assert list(rows_of_stream(plan, iter(RECORDS))) == [b'[null,"b",null]']
