@@ -217,6 +217,8 @@ class DataWorld:
         if self.is_healed:
             return
         key = f"k{self.random.randrange(self.options.keys)}"
+        if self.random.random() < 0.02:  # some keys are written rarely: what is deleted stays so
+            key = f"rare{self.random.randrange(3)}"
         self.events.append((key, self.random.randint(1, 9)))
         self.after(self.random.random() * 2 * self.options.event_ms, self._event)
 

@@ -34,7 +34,7 @@ import lmdb
 import msgspec
 import structlog
 
-from standpipe.data.digest import digest_after, rows_digest
+from standpipe.data.digest import digest_after, rows_digest, sound_digest
 from standpipe.data.positions import STORE_FORMAT, StoreIdentity, StoreMeta
 from standpipe.errors import DataDirectoryRefused, NotReady
 
@@ -233,6 +233,54 @@ class StoreWriter:
     def abandon(self) -> None:
         """Close without the marker: the store is about to be replaced."""
         self._environment.close()
+
+    def is_sound(self) -> bool:
+        """Whether every row is as it was written and none is missing: reads all of them."""
+        with self._environment.begin(db=self._meta) as transaction:
+            data = transaction.get(_META_KEY)
+            known = None if data is None else _decode_meta(bytes(data), self.path).digest
+            rows = cast("Iterable[tuple[bytes, bytes]]", transaction.cursor(self._rows))
+            found = sound_digest(rows)
+        return found is not None and known in (None, found)
+
+
+#: tries to open a store that ended with the death of the process; it may have been killed by chance
+_TRIES_MAX: Final = 5
+
+
+def open_verified(path: Path, identity: StoreIdentity, map_bytes: int, now_ms: int) -> StoreWriter:
+    """A store whose rows are those that were written, or NotReady: then it was moved aside.
+
+    LMDB's pages have no checksums. A damaged one may hide rows, raise an error, or end the process
+    (a truncated file is SIGBUS), so the tries are counted in a file that outlives it. Reads all
+    rows: about a second for two million. Raises also what StoreWriter raises.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    tries = path / "opening"
+    count = len(tries.read_bytes()) if tries.exists() else 0
+    why = "it ended the process that opened it"
+    if count < _TRIES_MAX:
+        tries.write_bytes(b"." * (count + 1))
+        try:
+            store = StoreWriter(path, identity, map_bytes=map_bytes)
+            try:
+                if store.is_sound():
+                    tries.unlink()
+                    return store
+                why = "its rows are not those that were written"
+            except lmdb.Error as error:
+                why = str(error)
+            store.abandon()
+        except DataDirectoryRefused:  # somebody else's: not to be moved by us
+            tries.unlink()
+            raise
+        except StoreFailure as failure:
+            if not failure.is_damaged:
+                tries.unlink()
+                raise
+            why = str(failure)
+    retire(path, now_ms)
+    raise NotReady(f"{path} is made anew: {why}")
 
 
 class _Read(Protocol):

@@ -71,8 +71,7 @@ PIN_MS_MAX: Final = 2000  # a reader that pins pages for longer lets the map gro
 STRAY_MS_MAX: Final = 60_000  # a store that nobody asks for: moved aside, then deleted
 #: topics keep tombstones for 7 days (docs/INTERFACES.md); an hour less, for clocks
 TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
-#: for how long table topics keep what was superseded (docs/INTERFACES.md)
-COMPACTION_LAG_MS: Final = 3_600_000
+COMPACTION_LAG_MS: Final = 3_600_000  # for how long they keep what was superseded
 
 
 @dataclass(frozen=True)
@@ -115,18 +114,19 @@ class Replica:
 
     def _open_store(self) -> StoreWriter:
         path = lmdb_store.store_path(self._world.paths.state, self.holding.identity)
-        store = StoreWriter(path, self.holding.identity, map_bytes=self._world.map_bytes)
+        now_ms, map_bytes = self._world.clock.wall_ms(), self._world.map_bytes
+        store = lmdb_store.open_verified(path, self.holding.identity, map_bytes, now_ms)
         why = must_rebuild(
             store.meta(),
             boot_id=self._world.clock.boot_id(),
             closed_cleanly=store.was_closed_cleanly,
-            now_ms=self._world.clock.wall_ms(),
+            now_ms=now_ms,
             tombstones_ms=TOMBSTONES_MS,
         )
         if why is None:
             return store
         store.abandon()
-        lmdb_store.retire(path, self._world.clock.wall_ms())
+        lmdb_store.retire(path, now_ms)
         raise NotReady(f"{path} is made anew: {why}")
 
     @property

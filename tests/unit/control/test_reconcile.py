@@ -7,6 +7,7 @@ import pytest
 
 from standpipe.control.catalog import EMPTY, Catalog, TopicWish, apply
 from standpipe.control.reconcile import (
+    PROGRESS_CONFIG,
     TABLE_CONFIG,
     ConfigureTopic,
     CreateTopic,
@@ -55,11 +56,7 @@ OWN = there(EMPTY)
             EMPTY,
             {},
             [
-                CreateTopic(
-                    "default__progress",
-                    1,
-                    {"cleanup.policy": "compact", "segment.bytes": "4194304"},
-                ),
+                CreateTopic("default__progress", 1, dict(PROGRESS_CONFIG)),
                 CreateTopic(
                     "default_ksql_processing_log",
                     1,

@@ -1,0 +1,178 @@
+"""A store whose writer is killed, and a store whose files are damaged: no wrong row is ever read.
+
+The writer is a child that is killed at random moments (`STORE_KILLS`, default 8; `make
+store-kills` does 1,000). The damage is a flipped bit, a zeroed page, a cut or a swapped directory
+at a random place (`STORE_DAMAGES`, default 15); each store is opened in a child, for it may be
+SIGBUS.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from standpipe.adapters.lmdb_store import StoreWriter, open_verified
+from standpipe.data.digest import rows_digest
+from standpipe.data.positions import StoreIdentity, StoreMeta
+from standpipe.data.records import pack_row
+from standpipe.errors import NotReady
+from standpipe.model import Offset
+
+pytestmark = pytest.mark.e2e
+KILLS = int(os.environ.get("STORE_KILLS", "8"))
+DAMAGES = int(os.environ.get("STORE_DAMAGES", "15"))
+IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
+MAP_BYTES = 1024 * 1024
+KEYS = 400
+
+
+def batch(number: int) -> tuple[dict[bytes, bytes], list[bytes]]:
+    """What batch `number` puts and deletes."""
+    chance = random.Random(number)
+    keys = [b"k%05d" % chance.randrange(KEYS) for _ in range(20)]
+    deletes = [b"k%05d" % chance.randrange(KEYS) for _ in range(5)]
+    puts = {key: pack_row(b"[%d]" % number + b" " * 50, number) for key in keys}
+    return puts, [key for key in dict.fromkeys(deletes) if key not in puts]
+
+
+def rows_after(batches: int) -> dict[bytes, bytes]:
+    rows: dict[bytes, bytes] = {}
+    for number in range(batches):
+        puts, deletes = batch(number)
+        for key in deletes:
+            rows.pop(key, None)
+        rows |= puts
+    return rows
+
+
+def write_for_ever(path: Path, ready: Path) -> None:
+    """The child: goes on from the store's position."""
+    store = open_verified(path, IDENTITY, MAP_BYTES, 0)
+    number = int(store.meta().position)
+    ready.touch()
+    while True:
+        puts, deletes = batch(number)
+        number += 1
+        store.apply([*puts.items()], deletes, StoreMeta(identity=IDENTITY, position=Offset(number)))
+
+
+def rows_of(path: Path) -> tuple[int, dict[bytes, bytes]]:
+    """(position, rows) of a store that opens."""
+    store = open_verified(path, IDENTITY, MAP_BYTES, 0)
+    with store._environment.begin(db=store._rows) as transaction:
+        rows = {bytes(key): bytes(row) for key, row in transaction.cursor()}
+    position, digest = int(store.meta().position), store.meta().digest
+    store.abandon()
+    assert digest in (None, rows_digest(rows.items()))
+    return position, rows
+
+
+def child(code: str, *arguments: object) -> subprocess.Popen[bytes]:
+    here = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=here,
+        env={**os.environ, "PYTHONPATH": f"{here}:{here / 'src'}"},
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.timeout(3600)
+def test_a_killed_writer_leaves_whole_batches(tmp_path: Path) -> None:
+    path, ready = tmp_path / "store", tmp_path / "ready"
+    chance, positions = random.Random(1), [0]
+    code = "import sys; from pathlib import Path; import tests.e2e.test_store_crash as t;"
+    for _ in range(KILLS):
+        ready.unlink(missing_ok=True)
+        writer = child(code + "t.write_for_ever(*map(Path, sys.argv[1:]))", path, ready)
+        while not ready.exists():
+            assert writer.poll() is None, "the writer cannot open the store"
+            time.sleep(0.01)
+        time.sleep(chance.random() * 0.3)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        position, rows = rows_of(path)
+        assert rows == rows_after(position), "the position and the rows are of one batch"
+        positions.append(position)
+    assert positions == sorted(positions)
+    assert positions[-1] > KILLS, "the writer got somewhere between its deaths"
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    data = path / "data.mdb"
+    place = chance.randrange(data.stat().st_size)
+    with data.open("r+b") as file:
+        file.seek(place)
+        (byte,) = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte ^ 1 << chance.randrange(8)]))
+
+
+def zero_a_page(path: Path, chance: random.Random) -> None:
+    data = path / "data.mdb"
+    with data.open("r+b") as file:
+        file.seek(chance.randrange(data.stat().st_size // 4096) * 4096)
+        file.write(bytes(4096))
+
+
+def cut(path: Path, chance: random.Random) -> None:
+    data = path / "data.mdb"
+    os.truncate(data, chance.randrange(data.stat().st_size))
+
+
+def swap(path: Path, chance: random.Random) -> None:
+    """Another partition's directory lies here."""
+    shutil.rmtree(path)
+    other = StoreWriter(path, StoreIdentity(table_id="t", generation=1, partition=1))
+    other.apply([(b"a", pack_row(b"[1]", 1))], [], StoreMeta(identity=other.identity))
+    other.close()
+
+
+def open_and_compare(path: Path, position: int) -> None:
+    """The child. Exit status 0: right rows; 3: known to be damaged, or refused."""
+    from standpipe.errors import DataDirectoryRefused
+
+    try:
+        found, rows = rows_of(path)
+    except (NotReady, DataDirectoryRefused):
+        raise SystemExit(3) from None
+    empty = found == 0 and not rows  # made anew: BOOTSTRAP, does not answer
+    older = found <= position and rows == rows_after(found)  # the other meta page of LMDB
+    raise SystemExit(0 if empty or older else 7)
+
+
+@pytest.mark.timeout(3600)
+def test_a_damaged_store_is_known_or_harmless(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    store = StoreWriter(whole, IDENTITY, map_bytes=MAP_BYTES)
+    for number in range(200):
+        puts, deletes = batch(number)
+        meta = StoreMeta(identity=IDENTITY, position=Offset(number + 1))
+        store.apply([*puts.items()], deletes, meta)
+    store.close()
+    chance, ends = random.Random(2), dict[int, int]()
+    kinds: list[Callable[[Path, random.Random], None]] = [flip, flip, zero_a_page, cut, swap]
+    code = "import sys; from pathlib import Path; import tests.e2e.test_store_crash as t;"
+    for number in range(DAMAGES):
+        path = tmp_path / str(number)
+        shutil.copytree(whole, path)
+        kinds[number % len(kinds)](path, chance)
+        for _ in range(8):  # a death counts; after five of them it is made anew
+            opener = child(code + "t.open_and_compare(Path(sys.argv[1]), 200)", path)
+            status = opener.wait()
+            assert status != 7, f"wrong rows after {kinds[number % len(kinds)].__name__} {number}"
+            ends[status] = ends.get(status, 0) + 1
+            if status == 0:
+                break
+        is_refused = kinds[number % len(kinds)] is swap
+        assert status == (3 if is_refused else 0), f"damage {number} is never overcome: {status}"
+    assert ends.get(3, 0) > 0, "no damage was noticed: nothing was tested"
