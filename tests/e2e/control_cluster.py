@@ -92,9 +92,10 @@ class ControlCluster:
 
     def describe(self, name: str) -> dict[str, Any] | None:
         try:
-            return self.client.get(self._url(name, "/describe")).json()
+            answer = self.client.get(self._url(name, "/describe"))
         except httpx2.TransportError:
             return None
+        return answer.json() if answer.status_code == 200 else None
 
     def post(self, name: str, path: str, body: object) -> httpx2.Response:
         return self.client.post(self._url(name, path), content=msgspec.json.encode(body))
