@@ -93,10 +93,10 @@ class ControlCluster:
     def describe(self, name: str) -> dict[str, Any] | None:
         """None: it does not answer, or is still opening its replica."""
         try:
-            reply = self.client.get(self._url(name, "/describe"))
+            answer = self.client.get(self._url(name, "/describe"))
         except httpx2.TransportError:
             return None
-        return reply.json() if reply.status_code == 200 else None
+        return answer.json() if answer.status_code == 200 else None
 
     def post(self, name: str, path: str, body: object) -> httpx2.Response:
         return self.client.post(self._url(name, path), content=msgspec.json.encode(body))

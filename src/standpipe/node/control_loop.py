@@ -56,6 +56,17 @@ from standpipe.node.quorum_loop import Quorum, Refused
 
 WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
 RETRY_S: Final = 0.2
+NEEDS_REPLICA: Final = (
+    ("GET", "/log"),
+    ("GET", "/describe"),
+    ("GET", "/quorum"),
+    ("GET", "/read-index"),
+    ("GET", "/catalog"),
+    ("POST", "/query-status"),
+    ("POST", "/execute"),
+    ("POST", "/register"),
+    ("POST", "/pipeline/start"),
+)
 GRACE_S: Final = 0.7  # for requests in flight at the end
 HAND_OVER_S: Final = 0.7  # for another leader, if this node led
 
@@ -96,12 +107,17 @@ class Doors:
     """The internal listener's routes and its second protocol; they grow while a node starts."""
 
     def __init__(self) -> None:
-        self.routes: dict[tuple[str, str], Handler] = {}
+        self.routes: dict[tuple[str, str], Handler] = dict.fromkeys(NEEDS_REPLICA, starting)
         self.wire: QuorumWire | None = None
 
     def accept(self) -> asyncio.Protocol:
         """For a peer's connection: before the replica runs, it is kept waiting and gives up."""
         return self.wire.accept() if self.wire else asyncio.Protocol()
+
+
+async def starting(_: Call) -> Reply:
+    """For whoever is faster than this node's start."""
+    raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
 
 
 def routes_of(copy: LogCopy, writer: Writer) -> Routes:
