@@ -84,6 +84,9 @@ demo: setup ## real flights through Kafka and Spark into three nodes; one is kil
 bench: setup ## every benchmark, one after the other; results in bench/results
 	@set -e; for file in bench/*.py; do echo "== $$file"; $(PYTHON_IN) $$file; done
 
+#: make bench-failover RUNS=20
+bench-failover: BENCH += $(if $(RUNS),--runs $(RUNS))
+
 bench-%: setup
 	$(PYTHON_IN) bench/$(subst -,_,$*).py $(BENCH)
 

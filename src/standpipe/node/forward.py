@@ -4,10 +4,10 @@ A forward carries the client's own statement and bounds, so that the target can 
 own numbers; it is answered there from the local store or refused with a reason, never forwarded
 again (KLIP-12; users' pain 6).
 
-A refused connection, a reset or a time-out opens the *breaker* of that path at once. An open path
-is a suspect for `control.routing`: tried last. It is closed again by a probe over the same path,
-with back-off, so that no client's read pays for finding out, and so that a node whose control lives
-while its workers hang stays out.
+A refused connection, a reset, a time-out or a row of slow reads opens the *breaker* of that path at
+once. An open path is a suspect for `control.routing`: tried last. It is closed again by a probe
+over the same path, with back-off, so that no client's read pays for finding out, and so that a node
+whose control lives while its workers hang stays out.
 
 Not here: the choice of the replica (`control.routing`), connections (`adapters.peer_client`).
 """
@@ -39,6 +39,8 @@ TABLE_HEADER: Final = "standpipe-table"
 #: Answered by the peer lane without a look at anything: is there a worker that works?
 PROBE_PATH: Final = "/probe"
 PROBE_WAIT_MS_MAX: Final = 10_000
+#: Slow reads in a row that open a breaker before the first of them is out of time.
+SILENCES_MAX: Final = 10
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -130,6 +132,8 @@ class Forwarder:
     probe_timeout_ms: int
     #: is told how many ms each answered forward took
     took: Callable[[float], None] = lambda ms: None
+    #: address -> reads in a row that were slow on this path, without one answer in between
+    _silences: dict[str, int] = field(default_factory=dict[str, int])
     #: address of a peer lane -> its breaker; closed ones are dropped
     _breakers: dict[str, Breaker] = field(default_factory=dict[str, Breaker])
     _probes: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
@@ -171,6 +175,13 @@ class Forwarder:
         self._succeeded(peer.peer)
         return read_part(response)
 
+    def silent(self, peer: NodeInfo) -> None:
+        """A read on this path is slow. So many in a row are a path that failed: a stopped peer
+        must not cost every read a hedge, and its time-outs come a second too late."""
+        count = self._silences[peer.peer] = self._silences.get(peer.peer, 0) + 1
+        if count >= SILENCES_MAX and peer.peer not in self._breakers:
+            self._failed(peer.peer)
+
     async def close(self) -> None:
         for probe in self._probes.values():
             probe.cancel()
@@ -185,6 +196,7 @@ class Forwarder:
             self._probes[address] = asyncio.create_task(self._probe(address))
 
     def _succeeded(self, address: str) -> None:
+        self._silences.pop(address, None)
         if self._breakers and (breaker := self._breakers.pop(address, None)):
             breaker.succeeded()
             _log.info("path works again", peer=address)

@@ -21,6 +21,7 @@ from typing import Any
 
 from standpipe.control.budget import Budget, Pace
 from standpipe.control.routing import Verdict
+from standpipe.model import NodeInfo
 from standpipe.node.forward import Part, Refused
 
 #: One try at one replica, `timeout_ms` at the most. Raises Refused.
@@ -44,6 +45,8 @@ class Racing:
     hedges: Budget
     retries: Budget
     pace: Pace
+    #: is told of every replica that is slow
+    silent: Callable[[NodeInfo], None] = lambda peer: None
     _tasks: set[asyncio.Task[Part]] = field(default_factory=set[asyncio.Task[Part]])
 
     async def first(
@@ -119,6 +122,9 @@ class _Race:
     async def _hedge(self, left_s: float, now_s: float) -> Part | None:
         """Ask the next one too; the own replica costs no other node anything."""
         self.is_hedged = True
+        for slow in self.running.values():
+            if slow.info is not None:
+                self.shared.silent(slow.info)
         if self.queue[0].is_local or self.shared.hedges.take(now_s):
             return await self._begin(self.queue.popleft(), left_s)
         return None

@@ -91,6 +91,7 @@ class Worker:
         self.forwarder = Forwarder(
             self.client, self.settings[BREAKER_OPEN], timeout_ms, self.racing.pace.took
         )
+        self.racing.silent = self.forwarder.silent
         self.decisions = Decisions(self.node.node_id, self.settings, self.forwarder, self.board)
         self.routes = Routes(self.map, self.replicas, self.decisions, self.clock)
         self.producer = RowProducer(self.node.bootstrap_servers)

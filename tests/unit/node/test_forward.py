@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
-from standpipe.adapters.peer_client import Response
-from standpipe.node.forward import Breaker, Refused, read_part
+from standpipe.adapters.peer_client import PeerClient, Response
+from standpipe.model import NodeId, NodeInfo
+from standpipe.node.forward import SILENCES_MAX, Breaker, Forwarder, Refused, read_part
 
 
 @pytest.mark.parametrize(
@@ -70,3 +72,36 @@ def test_rows_of_an_answer() -> None:
     part = read_part(Response(200, {"standpipe-served-by": "n"}, b'{"q":1}\n[1]\n[2]\n'))
     assert part.rows == [b"[1]", b"[2]"]
     assert part.fresh.served_by == "n"
+
+
+def test_slow_reads_in_a_row_open_a_breaker() -> None:
+    """A stopped peer, long before its time-outs; one answer in between and it is merely slow."""
+    peer = NodeInfo(node_id=NodeId("a"), public="p", internal="i", peer="a:1", incarnation="x")
+
+    async def story() -> list[frozenset[str]]:
+        forwarder = Forwarder(PeerClient({}), open_ms=60_000, probe_timeout_ms=10)
+        seen: list[frozenset[str]] = []
+        for _ in range(SILENCES_MAX - 1):
+            forwarder.silent(peer)
+        seen.append(forwarder.open_paths)
+        forwarder._succeeded(peer.peer)
+        for _ in range(SILENCES_MAX - 1):
+            forwarder.silent(peer)
+        seen.append(forwarder.open_paths)
+        forwarder.silent(peer)
+        seen.append(forwarder.open_paths)
+        forwarder._succeeded(peer.peer)
+        seen.append(forwarder.open_paths)
+        await forwarder.close()
+        return seen
+
+    closed, open_ = frozenset[str](), frozenset({"a:1"})
+    assert asyncio.run(story()) == [closed, closed, open_, closed]
+
+
+def test_not_owner_brings_the_map_of_the_one_that_refused() -> None:
+    said = {"why": "NOT_OWNER: x", "replicas": ["b", "c"], "assignment_epoch": 7}
+    body = json.dumps({"error_code": 50306, "message": "m", "standpipe": said}).encode()
+    with pytest.raises(Refused) as caught:
+        read_part(Response(503, {}, body))
+    assert (caught.value.owners, caught.value.assignment_epoch) == (("b", "c"), 7)

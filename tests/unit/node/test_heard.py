@@ -1,0 +1,150 @@
+"""What control told the workers, and for how long it is believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from standpipe import config
+from standpipe.adapters import record_file
+from standpipe.adapters.clock import Clock
+from standpipe.model import (
+    BatchId,
+    Health,
+    KnownLag,
+    KnownLags,
+    Liveness,
+    NodeId,
+    Offset,
+    PeerLiveness,
+    ReplicaLag,
+    ReplicaState,
+)
+from standpipe.node.heard import VERDICTS_AGE_MS_MAX, Board, lags_age_ms_max
+
+A, B = NodeId("a"), NodeId("b")
+REPLICA = ("T1", 1, 0)
+
+
+class Hands(Clock):
+    """A clock that is set by hand."""
+
+    now_ms = 1_000_000
+
+    def boot_ms(self) -> int:
+        return self.now_ms
+
+
+def lag(position: int, end: int) -> ReplicaLag:
+    return ReplicaLag(
+        table_id="T1",
+        generation=1,
+        partition=0,
+        position=Offset(position),
+        committed_end=Offset(end),
+        state=ReplicaState.RUNNING,
+        batch=BatchId(1),
+    )
+
+
+class Control:
+    """Writes what control would."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.clock = Hands()
+        self.liveness, self.lags = folder / "liveness", folder / "lags"
+        layer = {name.replace("__", "."): value for name, value in settings.items()}
+        self.board = Board(self.liveness, self.lags, config.load(layer), self.clock)
+
+    def tell(self, **health: Health) -> None:
+        peers = tuple(PeerLiveness(node_id=NodeId(n), health=h) for n, h in health.items())
+        told = Liveness(published_boot_ms=self.clock.now_ms, peers=peers)
+        record_file.write(self.liveness, told)
+
+    def tell_lags(self, *known: tuple[NodeId, ReplicaLag, int]) -> None:
+        listed = tuple(KnownLag(node_id=n, lag=lag, at_boot_ms=at) for n, lag, at in known)
+        record_file.write(self.lags, KnownLags(published_boot_ms=self.clock.now_ms, known=listed))
+
+
+def test_nothing_was_told(tmp_path: Path) -> None:
+    control = Control(tmp_path)
+    assert not control.board.refresh()
+    heard = control.board.told.of(REPLICA)
+    assert (heard.liveness, heard.lags, heard.committed_end) == ({}, {}, -1)
+
+
+def test_the_same_files_are_the_same_object(tmp_path: Path) -> None:
+    control = Control(tmp_path)
+    control.tell(a=Health.ALIVE)
+    assert control.board.refresh()
+    told = control.board.told
+    assert not control.board.refresh()
+    assert control.board.told is told, "decisions are kept by it"
+    control.tell(a=Health.DOWN)
+    assert control.board.refresh()
+    assert control.board.told.liveness[A].health is Health.DOWN
+
+
+def test_verdicts_that_nobody_renews_are_dropped(tmp_path: Path) -> None:
+    """Control stopped: a node that was down then may be back; breakers decide from here on."""
+    control = Control(tmp_path)
+    control.tell(a=Health.DOWN)
+    control.board.refresh()
+    control.clock.now_ms += VERDICTS_AGE_MS_MAX
+    assert not control.board.refresh()
+    control.clock.now_ms += 1
+    assert control.board.refresh()
+    assert control.board.told.liveness == {}
+    control.tell(a=Health.DOWN)
+    assert control.board.refresh()
+    assert A in control.board.told.liveness
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "health", "believed", "why"),
+    [
+        (0, Health.ALIVE, True, "fresh"),
+        (3000, Health.ALIVE, True, "the limit"),
+        (3001, Health.ALIVE, False, "too old: unknown"),
+        (0, Health.DOWN, False, "a dead node's last word (ksql#4833)"),
+        (0, Health.UNKNOWN, True, "it reported, after all"),
+    ],
+)
+def test_lags_are_believed_for_a_while(
+    tmp_path: Path, age_ms: int, health: Health, believed: bool, why: str
+) -> None:
+    control = Control(tmp_path)
+    control.tell(a=health)
+    control.tell_lags((A, lag(90, 100), control.clock.now_ms - age_ms))
+    control.board.refresh()
+    heard = control.board.told.of(REPLICA)
+    assert (A in heard.lags) is believed, why
+    assert heard.committed_end == 100, "a committed end only grows: never too old"
+    assert bool(control.board.told.lags_of(A)) is believed
+
+
+def test_the_end_is_the_largest_of_all(tmp_path: Path) -> None:
+    control = Control(tmp_path)
+    now = control.clock.now_ms
+    control.tell_lags((A, lag(90, 100), now), (B, lag(95, 120), now))
+    control.board.refresh()
+    assert control.board.told.of(REPLICA).committed_end == 120
+    assert control.board.told.end_of(lag(0, 0)) == 120
+    assert control.board.told.of(("T1", 2, 0)).committed_end == -1, "another generation"
+
+
+def test_reports_alone_come_seldom() -> None:
+    beats = config.load()
+    alone = config.load({"ksql.heartbeat.enable": False})
+    assert lags_age_ms_max(beats) == 3000
+    assert lags_age_ms_max(alone) == 15_000
+
+
+def test_a_file_of_another_version_is_passed_over(tmp_path: Path) -> None:
+    control = Control(tmp_path)
+    control.tell(a=Health.DOWN)
+    control.board.refresh()
+    control.liveness.write_bytes(b"\xc1 what is this")
+    control.board.refresh()
+    assert control.board.told.liveness[A].health is Health.DOWN

@@ -1,0 +1,180 @@
+"""The first answer wins: hedges, retries, budgets and deadlines, with replicas that are made up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from standpipe.control.budget import Budget, Pace
+from standpipe.control.routing import Verdict
+from standpipe.model import NodeId
+from standpipe.node.forward import Part, Refused
+from standpipe.node.race import AllRefused, Racing
+from standpipe.node.rest_fresh import Freshness
+
+NEVER = 3600.0
+
+
+def candidate(name: str, *, ok: bool = True) -> Verdict:
+    return Verdict(
+        node_id=NodeId(name), role="STANDBY", ok=ok, why=f"{name}?", is_local=name == "here"
+    )
+
+
+def part(name: str) -> Part:
+    return Part(rows=[], fresh=Freshness(served_by=name, role="standby", state="RUNNING"))
+
+
+class Replicas:
+    """Answers by name: seconds until an answer, or a refusal."""
+
+    def __init__(self, **answers: float | Refused) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+        self.ended: list[str] = []
+
+    async def attempt(self, verdict: Verdict, left_ms: int) -> Part:
+        name = verdict.node_id
+        self.asked.append(name)
+        answer = self.answers[name]
+        if isinstance(answer, Refused):
+            raise answer
+        try:
+            await asyncio.wait_for(asyncio.sleep(answer), left_ms / 1000)
+        except TimeoutError:
+            raise Refused("no answer", is_path_failure=True) from None
+        finally:
+            self.ended.append(name)
+        return part(name)
+
+
+def racing(*, hedges: float = 0.05, retries: float = 0.1, burst: int = 100) -> Racing:
+    pace = Pace()
+    pace.slow_ms = 5.0
+    return Racing(Budget(hedges, burst), Budget(retries, burst), pace)
+
+
+def nobody(refusal: Refused) -> Sequence[Verdict]:
+    return []
+
+
+def run(
+    replicas: Replicas,
+    names: str,
+    *,
+    shared: Racing | None = None,
+    total_ms: int = 10_000,
+    further: Callable[[Refused], Sequence[Verdict]] = nobody,
+) -> str | list[str]:
+    """Who answered, or the reasons of all."""
+
+    async def race() -> str | list[str]:
+        chosen = shared or racing()
+        candidates = [candidate(name) for name in names.split()]
+        try:
+            won = await chosen.first(candidates, replicas.attempt, further, total_ms)
+        except AllRefused as refused:
+            return [f"{verdict.node_id}: {refusal.why}" for verdict, refusal in refused.refusals]
+        finally:
+            chosen.close()
+        return won.fresh.served_by
+
+    return asyncio.run(race())
+
+
+FAILED = Refused("reset", is_path_failure=True)
+REFUSED = Refused("lag")
+
+
+@pytest.mark.parametrize(
+    ("answers", "names", "won", "asked", "why"),
+    [
+        ({"a": 0.0, "b": 0.0}, "a b", "a", ["a"], "the first answers: nobody else is asked"),
+        ({"a": NEVER, "b": 0.0}, "a b", "b", ["a", "b"], "slow: the next is asked too"),
+        ({"a": 0.02, "b": NEVER}, "a b", "a", ["a", "b"], "the slow one was first after all"),
+        ({"a": FAILED, "b": 0.0}, "a b", "b", ["a", "b"], "a failed path: at once to the next"),
+        ({"a": REFUSED, "b": 0.0}, "a b", "b", ["a", "b"], "a refusal: at once to the next"),
+        ({"a": NEVER, "here": 0.0}, "a here", "here", ["a", "here"], "the own one as a hedge"),
+        ({"a": FAILED, "b": FAILED, "c": 0.0}, "a b c", "c", ["a", "b", "c"], "to the last"),
+    ],
+)
+def test_who_answers(
+    answers: dict[str, float | Refused], names: str, won: str, asked: list[str], why: str
+) -> None:
+    replicas = Replicas(**answers)
+    assert run(replicas, names) == won, why
+    assert replicas.asked == asked, why
+
+
+def test_nothing_is_hedged_twice() -> None:
+    replicas = Replicas(a=NEVER, b=NEVER, c=0.0)
+    reasons = run(replicas, "a b c", total_ms=60)
+    assert replicas.asked == ["a", "b"]
+    assert isinstance(reasons, list)
+    assert len(reasons) == 3, "one verdict per replica"
+
+
+def test_all_refuse_with_one_reason_each() -> None:
+    replicas = Replicas(a=FAILED, b=REFUSED)
+    assert run(replicas, "a b") == ["a: reset", "b: lag"]
+
+
+def test_no_candidate() -> None:
+    assert run(Replicas(), "") == []
+
+
+def test_a_spent_hedge_budget_waits() -> None:
+    replicas = Replicas(a=0.05, b=0.0)
+    assert run(replicas, "a b", shared=racing(hedges=0.0)) == "a"
+    assert replicas.asked == ["a"]
+
+
+def test_the_own_replica_needs_no_budget() -> None:
+    none = racing(hedges=0.0, retries=0.0)
+    assert run(Replicas(a=NEVER, here=0.0), "a here", shared=none) == "here"
+    assert run(Replicas(a=FAILED, here=0.0), "a here", shared=none) == "here"
+
+
+def test_a_spent_retry_budget_tells_so() -> None:
+    reasons = run(Replicas(a=FAILED, b=0.0), "a b", shared=racing(retries=0.0))
+    assert reasons == ["a: reset", "b: Not tried: too many reads were tried again lately."]
+
+
+def test_a_refusal_spends_no_retry() -> None:
+    """The peer answered: asking the next is no extra load on what is sick."""
+    assert run(Replicas(a=REFUSED, b=0.0), "a b", shared=racing(retries=0.0)) == "b"
+
+
+def test_an_owner_that_a_newer_map_names() -> None:
+    moved = Refused("NOT_OWNER", owners=(NodeId("b"),), assignment_epoch=7)
+    replicas = Replicas(a=moved, b=0.0)
+    assert run(replicas, "a", further=lambda refusal: [candidate("b")]) == "b"
+
+
+def test_a_loser_is_not_called_off() -> None:
+    """Its end is what the breaker of its path learns from."""
+
+    async def race() -> list[str]:
+        shared, replicas = racing(), Replicas(a=0.1, b=0.0)
+        candidates = [candidate("a"), candidate("b")]
+        won = await shared.first(candidates, replicas.attempt, nobody, 10_000)
+        assert (won.fresh.served_by, replicas.ended) == ("b", ["b"])
+        while "a" not in replicas.ended:  # noqa: ASYNC110 - an event would be the loser's
+            await asyncio.sleep(0.01)
+        return replicas.ended
+
+    assert asyncio.run(race()) == ["b", "a"]
+
+
+def test_what_is_refused_here_is_not_sent() -> None:
+    async def race() -> list[str]:
+        async def attempt(verdict: Verdict, left_ms: int) -> Part:
+            raise Refused(verdict.why)
+
+        with pytest.raises(AllRefused) as caught:
+            await racing().first([candidate("a", ok=False)], attempt, nobody, 1000)
+        return [refusal.why for _, refusal in caught.value.refusals]
+
+    assert asyncio.run(race()) == ["a?"]
