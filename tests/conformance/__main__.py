@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,12 +26,21 @@ from tests.conformance.cases import Case, Outcome, load
 from tests.conformance.world import World
 
 
+class Stopped(Exception):
+    """SIGTERM came."""
+
+
+def _stop(_signal: int, _frame: object) -> None:
+    raise Stopped
+
+
 def main() -> int:
     options = _parse()
     began = time.monotonic()
     k, n = map(int, options.shard.split("/"))
     cases = list(load(options.cases, options.only, (k, n)))
     outcomes: list[tuple[Case, Outcome]] = []
+    signal.signal(signal.SIGTERM, _stop)  # what is known by then is still reported
     if options.statements:
         outcomes = list(runner.run(cases, None))
     else:
@@ -41,6 +51,8 @@ def main() -> int:
                     outcomes.append((case, outcome))
                     if outcome.kind != "passed" and options.verbose:
                         print(f"  {outcome.kind} {case.id}: {outcome.reason}", flush=True)
+            except Stopped:
+                print(f"stopped after {len(outcomes)} of {len(cases)} cases", flush=True)
             finally:
                 world.close()
     per_file: dict[str, Counter[str]] = defaultdict(Counter)
@@ -50,7 +62,7 @@ def main() -> int:
         print(f"{file}: {_sum(counts)}")
     total = Counter(outcome.kind for _, outcome in outcomes)
     if options.report is not None:
-        _report(options, outcomes, total, per_file, time.monotonic() - began)
+        _report(options, outcomes, total, per_file, time.monotonic() - began, len(cases))
     print(_sum(total))
     return 0 if total["passed"] == len(outcomes) else 1
 
@@ -65,6 +77,7 @@ def _report(
     total: Counter[str],
     per_file: dict[str, Counter[str]],
     seconds: float,
+    cases: int,
 ) -> None:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
@@ -77,6 +90,7 @@ def _report(
         "only": options.only,
         "shard": options.shard,
         "seconds": round(seconds),
+        "cases": cases,
         "total": dict(total),
         "files": {name: dict(counts) for name, counts in sorted(per_file.items())},
         "not_passed": [

@@ -19,7 +19,8 @@ from standpipe.data.records import partition_of
 from standpipe.model import Source
 from standpipe.node.rest_view import Replicas
 
-GROUP = 40
+#: cases at once: what their topics and stores cost, against what waiting for one another costs
+GROUP = 12
 TAIL_S_MAX = 30.0
 
 

@@ -48,6 +48,7 @@ from standpipe.pipeline.source import KafkaReads
 NODE = NodeId("node-1")
 SERVICE = "conformance_"
 QUERY_S_MAX = 120.0
+READ_S_MAX = 240.0
 
 
 @dataclass(frozen=True)
@@ -244,8 +245,11 @@ class World:
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "c", "log_level": 0})
         try:
             consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in sorted(left)])
-            deadline = time.monotonic() + 60
-            while left and time.monotonic() < deadline:
+            deadline = time.monotonic() + READ_S_MAX
+            while left:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"Kafka did not give all records: {len(left)} partitions")
+
                 for message in consumer.consume(500, 0.2):
                     if message.error() is not None:
                         continue

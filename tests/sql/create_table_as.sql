@@ -24,7 +24,7 @@ CREATE TABLE t AS SELECT tail, SUM(seats) AS s FROM flights f WHERE f.delay > 5 
 TABLE T: `TAIL` STRING KEY, `S` INTEGER
 topic T x 4, KAFKA → JSON
 CTAS_T_7 reads flights as T_7__IN0, watermark None
-SELECT `__KEY_0` AS `TAIL`, cast(coalesce(sum(`SEATS`), 0) AS INT) AS `S`, max(`ROWTIME`) AS `__ROWTIME`, coalesce((cast(coalesce(sum(`SEATS`), 0) AS INT) > (10)), false) AS `__LIVE` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `T_7__IN0` WHERE (`DELAY` > (5.0D))) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+SELECT `__KEY_0` AS `TAIL`, cast(coalesce(sum(`SEATS`), 0) AS INT) AS `S`, max(`ROWTIME`) AS `__ROWTIME`, coalesce(coalesce(cast(coalesce(sum(`SEATS`), 0) AS INT) > (10), false), false) AS `__LIVE` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `T_7__IN0` WHERE coalesce(`DELAY` > (5.0D), false)) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
 
 # Default grace: 24 hours less the size.
 CREATE TABLE t AS SELECT carrier, COUNT(*) AS n FROM flights WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY carrier;
@@ -185,7 +185,7 @@ CREATE TABLE t AS SELECT carrier, MAX(info->x) AS m, MAX(tags[1]) FROM flights W
 TABLE T: `CARRIER` STRING KEY, `M` INTEGER, `KSQL_COL_0` STRING
 topic T x 4, KAFKA → JSON
 CTAS_T_7 reads flights as T_7__IN0, watermark None
-SELECT `__KEY_0` AS `CARRIER`, cast(max(`INFO`.`X`) AS INT) AS `M`, max(if((1) = 0, NULL, try_element_at(`TAGS`, (1)))) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0` WHERE ((`AT` > timestamp_millis(1356998400000L)) AND (`DAY` = date_from_unix_date(15739)))) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+SELECT `__KEY_0` AS `CARRIER`, cast(max(`INFO`.`X`) AS INT) AS `M`, max(if((1) = 0, NULL, try_element_at(`TAGS`, (1)))) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0` WHERE (coalesce(`AT` > timestamp_millis(1356998400000L), false) AND coalesce(`DAY` = date_from_unix_date(15739), false))) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
 
 CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights WHERE delays > 1 GROUP BY carrier;
 ----
@@ -231,7 +231,7 @@ CREATE TABLE t AS SELECT tail, COUNT(*) FROM flights WHERE carrier IN ('it''s', 
 TABLE T: `TAIL` STRING KEY, `KSQL_COL_0` BIGINT
 topic T x 4, KAFKA → JSON
 CTAS_T_7 reads flights as T_7__IN0, watermark None
-SELECT `__KEY_0` AS `TAIL`, cast(count(1) AS BIGINT) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `T_7__IN0` WHERE (`CARRIER` IN ('it\'s', '\\', '\u0024{HOME}', 'a	b'))) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+SELECT `__KEY_0` AS `TAIL`, cast(count(1) AS BIGINT) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `T_7__IN0` WHERE (coalesce(`CARRIER` IN ('it\'s', '\\', '\u0024{HOME}', 'a	b'), false))) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
 
 # What is not there yet says so.
 CREATE STREAM s AS SELECT * FROM flights;
@@ -247,7 +247,7 @@ CREATE TABLE t AS SELECT maker, COUNT(*) FROM planes GROUP BY maker;
 
 CREATE TABLE t AS SELECT tail, COUNT(*) FROM flights f JOIN planes p ON f.tail = p.tail GROUP BY tail;
 ----
-! 40001 1:61 A join is not supported yet.
+! 40001 1:61 GROUP BY over a join is not supported yet.
 
 CREATE TABLE t AS SELECT tail, COUNT(*) FROM flights WINDOW SESSION (5 MINUTES) GROUP BY tail;
 ----

@@ -69,11 +69,12 @@ def summary(plan: plans.Plan) -> str:
         return _source(plan.source, made)
     if isinstance(plan, plans.CreateTableAsPlan):
         query = plan.query
-        (spark_input,) = query.plan.inputs
-        return (
-            f"{_source(plan.source, '')}\n{query.query_id} reads {spark_input.topic}"
-            f" as {spark_input.view}, watermark {spark_input.watermark_delay_ms}\n{query.plan.sql}"
+        read = "; ".join(
+            f"{each.topic} as {each.view}, watermark {each.watermark_delay_ms}"
+            for each in query.plan.inputs
         )
+        made = _source(plan.source, "")
+        return f"{made}\n{query.query_id} reads {read}\n{query.plan.sql}"
     if isinstance(plan, plans.PullPlan):
         return _pull(plan)
     if isinstance(plan, plans.ExplainRoutePlan):

@@ -15,6 +15,7 @@ from standpipe.sql.plans import CreateSourcePlan, DropPlan
 from standpipe.sql.properties import Properties, default_format
 from standpipe.sql.refusals import nearest, place, refusal, unknown_name, unsupported
 from standpipe.sql.scope import RESERVED
+from standpipe.sql.source_columns import header_column, source_window
 from standpipe.sql.statements import ColumnDefinition, CreateSource, Creation, DropSource
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -38,11 +39,18 @@ def create_source(
     key_format, value_format = _formats(properties, context, columns, creation)
     keys = [column for column in columns if column.is_key]
     values = [column for column in columns if not column.is_key]
+    carried = [column for column in values if column.header is None]
     formats.check_columns(keys, key_format, "Key", creation.at)
-    formats.check_columns(values, value_format, "Value", creation.at)
+    formats.check_columns(carried, value_format, "Value", creation.at)
     timestamp = timestamp_column(properties, columns)
     wrap_at = properties.at("WRAP_SINGLE_VALUE")
-    wraps = formats.wraps(value_format, values, properties.flag("WRAP_SINGLE_VALUE"), wrap_at)
+    wraps = formats.wraps(
+        value_format,
+        carried,
+        properties.flag("WRAP_SINGLE_VALUE"),
+        wrap_at,
+        usual=context.flag(formats.WRAP_PROPERTY, default=True),
+    )
     source = Source(
         name=creation.name,
         kind=creation.kind,
@@ -58,6 +66,7 @@ def create_source(
         value_delimiter=properties.delimiter or ",",
         retention_ms=properties.number("RETENTION_MS"),
         offset_lag_max=properties.acceptable_offset_lag,
+        window=source_window(properties, keys, creation),
     )
     return CreateSourcePlan(
         source=source,
@@ -169,7 +178,7 @@ def _column(definition: ColumnDefinition, creation: Creation) -> Column:
     check_known(definition.type, definition.at)
     mark, at = definition.mark, definition.at
     if mark in ("HEADER", "HEADERS"):
-        raise unsupported("A HEADERS column", at)
+        return header_column(definition)
     if mark == "KEY" and creation.kind == "TABLE":
         raise refusal(
             f"{place(at)}: Column `{definition.name}` is a 'KEY' column: please use"
@@ -208,7 +217,7 @@ def _formats(
 ) -> tuple[str, str]:
     has_key = any(column.is_key for column in columns)
     given = properties.format("KEY_FORMAT") or default_format(context.properties, "key")
-    key_format = (given or "KAFKA") if has_key else "NONE"
+    key_format = (given or "KAFKA") if has_key else (properties.format("KEY_FORMAT") or "NONE")
     value_format = properties.format("VALUE_FORMAT") or default_format(context.properties, "value")
     if value_format is None:
         raise refusal(

@@ -2,7 +2,8 @@
 
 `Evaluator.compile` gives a function from the full row (types.py says how values look; ROWTIME last)
 to the value. The analyser has typed the expression before, so only NULL and the edges of arithmetic
-are left to meet here: they give NULL, as in ksqlDB. AND, OR and NOT have three values.
+are left to meet here: they give NULL, as in ksqlDB. AND, OR and NOT have three values; a
+comparison has two, as in ksqlDB: with NULL it is false.
 """
 
 # values of SQL have no static types: what flows through these functions is Any
@@ -129,34 +130,21 @@ class Evaluator:
         if node.operator.startswith("IS"):
             same = node.operator == "IS NOT DISTINCT FROM"
             return lambda row: (left(row) == right(row)) is same
-        return _strict(_COMPARE[node.operator], left, right)
+        compare = _strict(_COMPARE[node.operator], left, right)
+        return lambda row: compare(row) is True  # ksqlDB: nothing compares with NULL
 
     def between(self, node: ast.Between) -> Compute:
         low = self.comparison(ast.Comparison(node.at, ">=", node.value, node.low))
         high = self.comparison(ast.Comparison(node.at, "<=", node.value, node.high))
         negated = node.negated
-
-        def decide(row: Row) -> bool | None:
-            one, two = low(row), high(row)
-            if one is False or two is False:
-                return negated
-            return None if one is None or two is None else not negated
-
-        return decide
+        return lambda row: (low(row) and high(row)) is not negated
 
     def in_list(self, node: ast.InList) -> Compute:
         equals = [
             self.comparison(ast.Comparison(item.at, "=", node.value, item)) for item in node.items
         ]
         negated = node.negated
-
-        def decide(row: Row) -> bool | None:
-            found = [equal(row) for equal in equals]
-            if True in found:
-                return not negated
-            return None if None in found else negated
-
-        return decide
+        return lambda row: any(equal(row) for equal in equals) is not negated
 
     def like(self, node: ast.Like) -> Compute:
         value, pattern = self.compile(node.value), self.compile(node.pattern)

@@ -177,7 +177,8 @@ class Typer:
         template = {
             "IS DISTINCT FROM": "(NOT ({0} <=> {1}))",
             "IS NOT DISTINCT FROM": "({0} <=> {1})",
-        }.get(node.operator, f"({{0}} {node.operator} {{1}})")
+            # ksqlDB: nothing compares with NULL, so NOT (a = NULL) is true
+        }.get(node.operator, f"coalesce({{0}} {node.operator} {{1}}, false)")
         return Operation(BOOLEAN, template, (left, right))
 
     def compared(self, node: ast.Comparison) -> tuple[Typed, Typed]:
@@ -222,7 +223,7 @@ class Typer:
             common = wider
         listed = tuple(self._as(item, common, node) for item in items)
         places = ", ".join(f"{{{index + 1}}}" for index in range(len(listed)))
-        template = f"({{0}} {'NOT ' if node.negated else ''}IN ({places}))"
+        template = f"({'NOT ' if node.negated else ''}coalesce({{0}} IN ({places}), false))"
         return Operation(BOOLEAN, template, (self._as(value, common, node), *listed))
 
     def like(self, node: ast.Like) -> Typed:

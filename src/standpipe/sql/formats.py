@@ -75,10 +75,21 @@ def _json_maps(of: SqlType) -> bool:
     return all(map(_json_maps, of.arguments))
 
 
-def wraps(name: str, columns: Sequence[Column], asked: bool | None, at: Position | None) -> bool:
+#: property of a session: whether a single value column is wrapped where a statement does not say
+WRAP_PROPERTY: Final = "ksql.persistence.wrap.single.values"
+
+
+def wraps(
+    name: str,
+    columns: Sequence[Column],
+    asked: bool | None,
+    at: Position | None,
+    *,
+    usual: bool = True,
+) -> bool:
     """Whether a single value column sits in an object: WRAP_SINGLE_VALUE, checked."""
     if asked is None:
-        return True
+        return usual or name not in _UNWRAPPABLE or len(columns) != 1
     if name not in _UNWRAPPABLE and (asked or name == "NONE"):
         raise refusal(
             f"Format '{name}' does not support 'WRAP_SINGLE_VALUE' set to '{str(asked).lower()}'.",

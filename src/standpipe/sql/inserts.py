@@ -28,6 +28,9 @@ def insert_values(statement: InsertValues, sources: Mapping[str, Source]) -> Ins
             statement.at,
         )
     columns = {column.name: column for column in source.columns}
+    of_headers = [name for name in names if name in columns and columns[name].header is not None]
+    if of_headers:
+        raise refusal(f"Cannot insert into HEADER columns: {', '.join(of_headers)}", statement.at)
     row: dict[str, object] = {}
     rowtime_ms: int | None = None
     for name, node in zip(names, statement.values, strict=True):

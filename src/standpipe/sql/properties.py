@@ -52,8 +52,8 @@ KEYS: Final = {
         Key("ACCEPTABLE_OFFSET_LAG", "INTEGER", _BOTH),  # KLIP-12
         Key("VALUE_DELIMITER", "STRING", _BOTH),
         Key("KEY_DELIMITER", "STRING", _BOTH, is_supported=False),
-        Key("WINDOW_TYPE", "STRING", _SOURCE, is_supported=False),
-        Key("WINDOW_SIZE", "STRING", _SOURCE, is_supported=False),
+        Key("WINDOW_TYPE", "STRING", _SOURCE),
+        Key("WINDOW_SIZE", "STRING", _SOURCE),
         Key("KEY_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
         Key("VALUE_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
         Key("KEY_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),

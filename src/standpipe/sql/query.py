@@ -6,11 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from standpipe.model import Column, PersistentQuery, Source, Window
+from standpipe.model import Column as SourceColumn
+from standpipe.model import PersistentQuery, Source, Window
 from standpipe.sql import ast, formats, to_spark
 from standpipe.sql.context import Context
 from standpipe.sql.ddl import check_free, check_topic, check_unique, timestamp_column
 from standpipe.sql.expressions import Typer
+from standpipe.sql.join_sql import join_relation
+from standpipe.sql.joins import ROWKEY, join_scope
+from standpipe.sql.names import ScopeNames
 from standpipe.sql.plans import CreateTableAsPlan
 from standpipe.sql.projection import NamedColumns, project
 from standpipe.sql.properties import Properties, default_format
@@ -18,6 +22,7 @@ from standpipe.sql.refusals import refusal, unsupported
 from standpipe.sql.rowwise import project_rows
 from standpipe.sql.scope import Scope, find_source
 from standpipe.sql.statements import CreateAs
+from standpipe.sql.typed import Column
 
 DAY_MS: Final = 86_400_000
 
@@ -31,7 +36,9 @@ def create_as(
     source = find_source(query.relation.name, sources, query.relation.at)
     _check_source(source, statement)
     window = None if query.window is None else window_of(query.window)
-    scope = Scope.of(source, query.relation.alias, has_window=window is not None)
+    scope: ScopeNames = Scope.of(source, query.relation.alias, has_window=window is not None)
+    joined = join_scope(query, sources) if query.joins else None
+    scope = joined or scope
     where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
     sink = _Sink(statement, sources, context)
     view = f"{sink.table_id}__IN0"
@@ -41,6 +48,8 @@ def create_as(
         None if window is None else window.grace_ms,
         keeps_nulls=not query.group_by,
     )
+    if joined is not None:
+        relation = join_relation(joined, sink.table_id)
     if query.group_by:
         projection = project(query, scope, creation.name)
         _check_kind(statement, source)
@@ -62,17 +71,18 @@ def create_as(
         plan = to_spark.emit_rows(
             to_spark.Rows(
                 relation=relation,
-                keys=rows.keys,
+                keys=_join_keys(rows.keys) if joined and not query.partition_by else rows.keys,
                 values=rows.values,
                 exploded=rows.exploded,
                 where=where,
                 timestamp=_timestamp(made, rows.values + rows.keys),
+                is_append=joined is not None and source.kind == "STREAM",
             )
         )
     running = PersistentQuery(
         query_id=str(made.query_id),
         sink=creation.name,
-        sources=(source.name,),
+        sources=tuple(dict.fromkeys(each.source for each in plan.inputs)),
         statement=statement.text,
         plan=plan,
     )
@@ -129,8 +139,8 @@ def _refuse_clauses(statement: CreateAs) -> None:
         if query.window is None:
             raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
         raise unsupported("EMIT FINAL", query.at)
-    if query.joins:
-        raise unsupported("A join", query.joins[0].at)
+    if query.joins and query.group_by:
+        raise unsupported("GROUP BY over a join", query.joins[0].at)
 
 
 def _check_source(source: Source, statement: CreateAs) -> None:
@@ -178,6 +188,11 @@ def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None
     return to_spark.Timestamp(typed, made.timestamp_format)
 
 
+def _join_keys(keys: NamedColumns) -> NamedColumns:
+    """The key that was joined on: a side's own column is NULL where its row is deleted."""
+    return tuple((name, Column(typed.type, ROWKEY)) for name, typed in keys)
+
+
 class _Sink:
     """The stream or table that a statement makes, and the ids that go with it."""
 
@@ -223,7 +238,13 @@ class _Sink:
             window=window,
             timestamp_column=timestamp_column(properties, (*keys, *values)),
             timestamp_format=properties.text("TIMESTAMP_FORMAT"),
-            wrap_single_value=formats.wraps(value_format, values, wrap, wrap_at),
+            wrap_single_value=formats.wraps(
+                value_format,
+                values,
+                wrap,
+                wrap_at,
+                usual=self.context.flag(formats.WRAP_PROPERTY, default=True),
+            ),
             value_delimiter=properties.delimiter or source.value_delimiter,
             retention_ms=properties.number("RETENTION_MS"),
             query_id=self.query_id,
@@ -236,8 +257,8 @@ class _Sink:
         self,
         properties: Properties,
         source: Source,
-        keys: tuple[Column, ...],
-        values: tuple[Column, ...],
+        keys: tuple[SourceColumn, ...],
+        values: tuple[SourceColumn, ...],
     ) -> tuple[str, str]:
         creation = self.statement.creation
         given = properties.format("KEY_FORMAT")

@@ -29,10 +29,12 @@ class RowProjection:
 
 def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjection:
     """Raises StatementError where the list does not hold the key, or holds it twice."""
-    wanted = _keys(query, scope)
     items = list(named_items(query, scope))
     typer = Typer(scope, "SELECT", takes_tables=True)
     typed = [(name, typer.type(item.expression)) for name, item in items]
+    wanted = _keys(query, scope)
+    if query.joins and not query.partition_by:
+        wanted = [_joined_key(wanted, typed, query, sink)]
     if query.partition_by and any(isinstance(item, ast.Star) for item in query.items):
         typed = _with_new_key(typed, wanted, scope)
     keys = tuple(_key(each, typed, query, sink) for each in wanted)
@@ -54,7 +56,7 @@ class _Key:
 
 def _keys(query: ast.Query, scope: ScopeNames) -> list[_Key]:
     if not query.partition_by:
-        return [_Key(typed, name, name) for name, typed in scope.key_columns()]
+        return [_Key(typed, name, name.strip("`")) for name, typed in scope.key_columns()]
     typer = Typer(scope, "PARTITION BY")
     nodes = [node for node in query.partition_by if not _is_null(node)]
     if len(nodes) < len(query.partition_by) and len(query.partition_by) > 1:
@@ -71,6 +73,31 @@ def _keys(query: ast.Query, scope: ScopeNames) -> list[_Key]:
             name = node.field
         keys.append(_Key(typed, expression_text(node), name))
     return keys
+
+
+def _joined_key(
+    alternatives: list[_Key], typed: list[tuple[str, Typed]], query: ast.Query, sink: str
+) -> _Key:
+    """The first of the join expressions that the list has."""
+    shown = [each for _, each in typed]
+    found = next((key for key in alternatives if key.typed in shown), None)
+    if found is not None:
+        return found
+    texts = [key.text for key in alternatives]
+    synthetic = ""
+    if texts == ["ROWKEY"]:
+        synthetic = (
+            "\nROWKEY was added as a synthetic key column because the join criteria did not match"
+            " any source column. This expression must be included in the projection and may be"
+            " aliased."
+        )
+    raise refusal(
+        "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
+        f"\nThe query used to build {quoted(sink)} must include the join"
+        f" expression{'s' if len(texts) > 1 else ''} {' or '.join(texts)} in its projection"
+        f" (eg, SELECT {texts[0]}...).{synthetic}",
+        query.at,
+    )
 
 
 def _is_null(node: ast.Expression) -> bool:

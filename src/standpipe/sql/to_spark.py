@@ -28,7 +28,7 @@ from standpipe.sql.typed import (
     WindowBound,
     rewrite,
 )
-from standpipe.sql.types import SqlType, quoted
+from standpipe.sql.types import SqlType, parse_type, quoted
 
 #: Version of SparkPlan that this module writes.
 VERSION: Final = 1
@@ -97,6 +97,8 @@ class Rows:
     exploded: tuple[Typed, ...]
     where: Typed | None
     timestamp: Timestamp | None = None
+    #: Spark's join of two streams appends, and knows no updates
+    is_append: bool = False
 
 
 def spark_input(
@@ -138,7 +140,7 @@ def emit_rows(rows: Rows) -> SparkPlan:
         version=VERSION,
         inputs=rows.relation.inputs,
         sql=rows_sql(rows),
-        output_mode="update",
+        output_mode="append" if rows.is_append else "update",
         is_windowed=rows.relation.has_window,
     )
 
@@ -223,6 +225,11 @@ def aggregation_sql(aggregation: Aggregation) -> str:
     )
 
 
+def spark_type(name: str) -> str:
+    """Spark's spelling of a column's type."""
+    return spark_name(parse_type(name))
+
+
 def key_name(index: int) -> str:
     return f"__KEY_{index}"
 
@@ -249,7 +256,8 @@ def expression_sql(typed: Typed) -> str:
         return identifier_sql(typed.name)
     if isinstance(typed, LambdaBody):
         variables = ", ".join(identifier_sql(each.name) for each in typed.variables)
-        return f"({variables}) -> {expression_sql(typed.body)}"
+        head = variables if len(typed.variables) == 1 else f"({variables})"
+        return f"{head} -> {expression_sql(typed.body)}"
     assert isinstance(typed, Constant), typed
     return constant_sql(typed.value, typed.type)
 

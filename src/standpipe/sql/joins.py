@@ -1,0 +1,325 @@
+"""FROM a JOIN b ON …: which joins there are, what their columns are called, which is the key.
+
+Carried out: stream-stream INNER within a time, and table-table on primary keys, several at once.
+Columns of a joined row are called ALIAS_COLUMN; a SELECT may name them shorter where that is plain.
+Not here: the Spark SQL of a join (`join_sql.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from standpipe.model import Source
+from standpipe.sql import ast
+from standpipe.sql.expressions import Typer
+from standpipe.sql.printer import expression_text
+from standpipe.sql.refusals import nearest, place, refusal, unknown_name, unsupported
+from standpipe.sql.scope import PSEUDO, Scope, find_source
+from standpipe.sql.typed import Column, Typed
+from standpipe.sql.types import BIGINT, SqlType, parse_type
+
+ROWKEY: Final = "ROWKEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the joined sources. `key`: what the others' keys must equal, over its own columns."""
+
+    source: Source
+    alias: str
+    key: Typed
+    node: ast.Expression
+    kind: str = ""  # of the join that brings it in; "" for the first
+    within: ast.Within | None = None
+
+    @property
+    def text(self) -> str:
+        return _text(self.node, self)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinScope:
+    """Names over joined rows: `names.ScopeNames`."""
+
+    sides: tuple[Side, ...]
+
+    @property
+    def key_type(self) -> SqlType:
+        return self.sides[0].key.type
+
+    @property
+    def is_synthetic(self) -> bool:
+        """No column is the key of the result: ROWKEY is."""
+        is_full = any(side.kind == "FULL" for side in self.sides)
+        return is_full or not self.alternatives()
+
+    def alternatives(self) -> list[tuple[str, Typed]]:
+        """Columns that may be the key, the first one that the SELECT list has."""
+        return [
+            (side.text, Column(side.key.type, joined_name(side.alias, side.key.name)))
+            for side in self.sides
+            if isinstance(side.key, Column)
+        ]
+
+    def key_columns(self) -> list[tuple[str, Typed]]:
+        if self.is_synthetic:
+            return [(ROWKEY, Column(self.key_type, ROWKEY))]
+        return self.alternatives()
+
+    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
+        del in_aggregate
+        sides = self.sides
+        if node.source is not None:
+            sides = tuple(side for side in sides if node.source in (side.alias, side.source.name))
+            if not sides:
+                known = [side.alias for side in self.sides]
+                message = f"'{node.source}' is not a valid stream/table name or alias."
+                raise unknown_name(message, node.at, nearest(node.source, known))
+            if node.name in PSEUDO:
+                name = joined_name(sides[0].alias, node.name)
+                return Column(PSEUDO[node.name], name)
+        found = [(side, column) for side in sides for column in side.source.columns]
+        found = [(side, column) for side, column in found if column.name == node.name]
+        if len(found) > 1:
+            could = " or ".join(f"{side.alias}.{node.name}" for side, _ in found)
+            raise refusal(
+                f"{place(node.at)}: Column '{expression_text(node)}' is ambiguous. Could be"
+                f" {could}.",
+                node.at,
+            )
+        if found:
+            side, column = found[0]
+            return Column(parse_type(column.type), joined_name(side.alias, column.name))
+        if node.source is None and node.name == "ROWTIME":
+            return Column(BIGINT, "ROWTIME")
+        if node.source is None and node.name == ROWKEY and self.is_synthetic:
+            return Column(self.key_type, ROWKEY)
+        hint = nearest(node.name, (c.name for side in self.sides for c in side.source.columns))
+        message = f"{clause} column '{expression_text(node)}' cannot be resolved."
+        raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
+
+    def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
+        aliases = [side.alias for side in self.sides]
+        known = [name for side in self.sides for name in (side.alias, side.source.name)]
+        if item.source is not None and item.source not in known:
+            message = f"'{item.source}' is not a valid stream/table name or alias."
+            raise unknown_name(message, item.at, nearest(item.source, aliases))
+        if item.source is None and self.is_synthetic:
+            yield ast.ColumnName(item.at, ROWKEY), ROWKEY
+        for side in self.sides:
+            if item.source in (None, side.alias, side.source.name):
+                for column in side.source.columns:
+                    node = ast.ColumnName(item.at, column.name, side.alias)
+                    whole = item.source is None
+                    name = joined_name(side.alias, column.name) if whole else self.name_of(node)
+                    yield node, name
+
+    def column_names(self) -> frozenset[str]:
+        return frozenset(
+            joined_name(side.alias, column.name)
+            for side in self.sides
+            for column in side.source.columns
+        )
+
+    def name_of(self, node: ast.ColumnName) -> str:
+        """The column's own name where no other source has it."""
+        holders = [
+            side
+            for side in self.sides
+            for column in side.source.columns
+            if column.name == node.name
+        ]
+        if len(holders) > 1 and node.source is not None:
+            side = next(s for s in self.sides if node.source in (s.alias, s.source.name))
+            return joined_name(side.alias, node.name)
+        return node.name
+
+
+def joined_name(alias: str, column: str) -> str:
+    return f"{alias}_{column}"
+
+
+def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
+    """The joined sources of a query. Raises StatementError for joins that make no sense here."""
+    relations = (query.relation, *(join.relation for join in query.joins))
+    found = [find_source(each.name, sources, each.at) for each in relations]
+    scopes = [
+        Scope.of(source, relation.alias) for source, relation in zip(found, relations, strict=True)
+    ]
+    twice = [scope.alias for scope in scopes]
+    if len(set(twice)) < len(twice):
+        raise refusal(
+            "Each side of the join must have an alias of its own; N-way joins of a source with"
+            " itself need aliases.",
+            query.at,
+        )
+    _check_kafka(found, query)
+    sides: list[Side] = []
+    for join, scope in zip(query.joins, scopes[1:], strict=True):
+        left, right = _sides_of(join, scopes[: len(sides) or 1], scope)
+        _check_pair(join, left, right)
+        sides = sides or [left]
+        if len(sides) > 1 and not _same_key(left, sides):
+            raise unsupported("A join of several sources on different keys", join.at)
+        sides.append(right)
+    return JoinScope(tuple(sides))
+
+
+def _same_key(left: Side, sides: list[Side]) -> bool:
+    return any(side.alias == left.alias and side.key == left.key for side in sides)
+
+
+def _check_kafka(sources: list[Source], query: ast.Query) -> None:
+    kafka = [source.name for source in sources if source.value_format == "KAFKA"]
+    if kafka:
+        raise refusal(
+            f"Source(s) {', '.join(kafka)} are using the 'KAFKA' value format. This format does"
+            " not yet support JOIN.\nUse a different value format.",
+            query.at,
+        )
+
+
+def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Side]:
+    """Both halves of ON, the one over the sources before first."""
+    condition = join.condition
+    text = expression_text(condition)
+    if isinstance(condition, ast.Logical):
+        raise refusal(
+            f"Invalid join condition: joins on multiple conditions are not yet supported. Got"
+            f" {text}.",
+            condition.at,
+        )
+    if not isinstance(condition, ast.Comparison) or condition.operator != "=":
+        raise refusal(
+            f"Invalid join condition: only equality comparisons are supported. Got {text}.",
+            condition.at,
+        )
+    scopes = [*before, new]
+    left_of = _owner(condition.left, condition, scopes)
+    right_of = _owner(condition.right, condition, scopes)
+    if (left_of is new) == (right_of is new):
+        raise refusal(
+            f"Each side of the join must reference exactly one source and not the same source."
+            f" Left side references `{left_of.alias}` and right references `{right_of.alias}`",
+            condition.at,
+        )
+    one, two = (condition.left, left_of), (condition.right, right_of)
+    (old_node, old), (new_node, _) = (two, one) if left_of is new else (one, two)
+    left = Side(old.source, old.alias, Typer(old, "JOIN ON").type(old_node), old_node)
+    key = Typer(new, "JOIN ON").type(new_node)
+    if left.key.type != key.type:
+        named = f"{expression_text(old_node)}{{{left.key.type}}} = "
+        raise refusal(
+            f"Invalid join condition: types don't match. Got {named}{expression_text(new_node)}"
+            f"{{{key.type}}}.",
+            condition.at,
+        )
+    return left, Side(new.source, new.alias, key, new_node, join.kind, join.within)
+
+
+def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope]) -> Scope:
+    """The one source that half of a join condition is about."""
+    owners: list[Scope] = []
+    for each, _ in ast.walk(node):
+        if isinstance(each, ast.ColumnName):
+            fitting = [scope for scope in scopes if _has(scope, each)]
+            if not fitting:
+                scopes[-1].resolve(each, "JOIN ON")
+            if len(fitting) > 1:
+                could = " or ".join(f"{scope.alias}.{each.name}" for scope in fitting)
+                message = f"Column '{each.name}' is ambiguous. Could be {could}."
+                raise refusal(f"{place(each.at)}: {message}", each.at)
+            owners += [scope for scope in fitting if scope not in owners]
+    if len(owners) != 1:
+        raise refusal(
+            f"Invalid comparison expression '{expression_text(node)}' in join"
+            f" '{expression_text(condition)}'. Each side of the join comparision must contain"
+            " references from exactly one source.",
+            node.at,
+        )
+    return owners[0]
+
+
+def _has(scope: Scope, node: ast.ColumnName) -> bool:
+    is_named = node.source in (None, scope.alias, scope.source.name)
+    known = node.name in scope.types or (node.source is not None and node.name in PSEUDO)
+    return is_named and known
+
+
+def _check_pair(join: ast.Join, left: Side, right: Side) -> None:
+    kinds = (left.source.kind, right.source.kind)
+    got = f"Got {left.source.name} [{join.kind}] {'OUTER ' if join.kind != 'INNER' else ''}JOIN"
+    got = f"{got} {right.source.name}."
+    if kinds == ("TABLE", "STREAM"):
+        raise refusal(
+            "Invalid join order: table-stream joins are not supported; only stream-table joins."
+            f" {got}",
+            join.at,
+        )
+    if kinds == ("STREAM", "STREAM") and join.within is None:
+        raise refusal(
+            f"{left.source.name} and {right.source.name} are both streams: stream-stream joins"
+            " must have a WITHIN clause specified. None was provided.",
+            join.at,
+        )
+    if "TABLE" in kinds and join.within is not None:
+        raise refusal(
+            "A window definition was provided for a Table join. These joins are not windowed.",
+            join.at,
+        )
+    if kinds == ("STREAM", "TABLE"):
+        _check_stream_table(join, left, right, got)
+    if kinds == ("TABLE", "TABLE"):
+        _check_tables(join, left, right)
+    if kinds == ("STREAM", "STREAM") and join.kind != "INNER":
+        raise unsupported(f"A {join.kind} join of two streams", join.at)
+
+
+def _check_stream_table(join: ast.Join, left: Side, right: Side, got: str) -> None:
+    if join.kind in ("FULL", "RIGHT"):
+        raise refusal(
+            f"Invalid join type: {join.kind.lower()}-outer join not supported for stream-table"
+            f" join. {got}",
+            join.at,
+        )
+    if not _is_primary_key(right):
+        raise refusal(
+            "Invalid join condition: stream-table joins require to join on the table's primary"
+            f" key. Got {_condition(join, left, right)}.",
+            join.at,
+        )
+    raise unsupported("A join of a stream with a table", join.at)
+
+
+def _check_tables(join: ast.Join, left: Side, right: Side) -> None:
+    if not _is_primary_key(right):
+        raise refusal(
+            "Invalid join condition: table-table joins require to join on the primary key of the"
+            f" right input table. Got {_condition(join, left, right)}.",
+            join.at,
+        )
+    if not _is_primary_key(left):
+        if join.kind in ("RIGHT", "FULL"):
+            raise refusal(f"{join.kind} OUTER JOIN on a foreign key is not supported", join.at)
+        raise unsupported("A join of tables on a foreign key", join.at)
+
+
+def _is_primary_key(side: Side) -> bool:
+    keys = side.source.key_columns
+    return len(keys) == 1 and isinstance(side.key, Column) and side.key.name == keys[0].name
+
+
+def _condition(join: ast.Join, left: Side, right: Side) -> str:
+    """As the statement has it, each column with its source."""
+    assert isinstance(join.condition, ast.Comparison)
+    first = left if join.condition.left is left.node else right
+    second = right if first is left else left
+    return f"{first.text} = {second.text}"
+
+
+def _text(node: ast.Expression, side: Side) -> str:
+    if isinstance(node, ast.ColumnName):
+        return f"{side.alias}.{node.name}"
+    return expression_text(node)

@@ -1,0 +1,102 @@
+# A row for each row: the key is the source's.
+CREATE STREAM s AS SELECT tail, delay * 2 AS twice FROM flights WHERE seats > 3;
+----
+STREAM S: `TAIL` STRING KEY, `TWICE` DOUBLE
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, (`DELAY` * (2.0D)) AS `TWICE`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0` WHERE coalesce(`SEATS` > (3), false)
+
+# The key must be there, once.
+CREATE STREAM s AS SELECT delay FROM flights;
+----
+! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
+!   The query used to build `S` must include the key column `TAIL` in its projection (eg, SELECT `TAIL`...).
+
+CREATE STREAM s AS SELECT tail, tail AS again, delay FROM flights;
+----
+! 40001 1:20 The projection contains a key column (`TAIL`) more than once, aliased as: `AGAIN` and `TAIL`.
+!   Each key column must only be in the projection once. If you intended to copy the key into the value, then consider using the AS_VALUE function to indicate which key reference should be copied.
+
+# PARTITION BY makes another key; a star has what was the key before at its end.
+CREATE STREAM s AS SELECT * FROM flights PARTITION BY carrier;
+----
+STREAM S: `CARRIER` STRING KEY, `DELAY` DOUBLE, `SEATS` INTEGER, `MILES` BIGINT, `FARE` DECIMAL(6, 2), `DAY` DATE, `AT` TIMESTAMP, `TAGS` ARRAY<STRING>, `INFO` STRUCT<`X` INTEGER, `Y` STRING>, `TAIL` STRING
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `CARRIER` AS `CARRIER`, `DELAY` AS `DELAY`, `SEATS` AS `SEATS`, `MILES` AS `MILES`, `FARE` AS `FARE`, `DAY` AS `DAY`, `AT` AS `AT`, `TAGS` AS `TAGS`, `INFO` AS `INFO`, `TAIL` AS `TAIL`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+CREATE STREAM s AS SELECT * FROM flights PARTITION BY seats + 1;
+----
+STREAM S: `KSQL_COL_0` INTEGER KEY, `CARRIER` STRING, `DELAY` DOUBLE, `SEATS` INTEGER, `MILES` BIGINT, `FARE` DECIMAL(6, 2), `DAY` DATE, `AT` TIMESTAMP, `TAGS` ARRAY<STRING>, `INFO` STRUCT<`X` INTEGER, `Y` STRING>, `TAIL` STRING
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT (`SEATS` + (1)) AS `KSQL_COL_0`, `CARRIER` AS `CARRIER`, `DELAY` AS `DELAY`, `SEATS` AS `SEATS`, `MILES` AS `MILES`, `FARE` AS `FARE`, `DAY` AS `DAY`, `AT` AS `AT`, `TAGS` AS `TAGS`, `INFO` AS `INFO`, `TAIL` AS `TAIL`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+CREATE STREAM s AS SELECT tail, delay FROM flights PARTITION BY carrier;
+----
+! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
+!   The query used to build `S` must include the partitioning expression CARRIER in its projection (eg, SELECT CARRIER...).
+
+CREATE STREAM s AS SELECT delay FROM flights PARTITION BY NULL;
+----
+STREAM S: `DELAY` DOUBLE
+topic S x 4, NONE → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `DELAY` AS `DELAY`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# EXPLODE: several walk side by side.
+CREATE STREAM s AS SELECT tail, EXPLODE(tags) AS tag, EXPLODE(ARRAY[1, 2]) AS n FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `TAG` STRING, `N` INTEGER
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, `__E0` AS `TAG`, cast(`__E1` AS INT) AS `N`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM (SELECT * EXCEPT (`__Z`), `__Z`.`__E0` AS `__E0`, `__Z`.`__E1` AS `__E1` FROM (SELECT * EXCEPT (`__E0`, `__E1`), explode(arrays_zip(`__E0`, `__E1`)) AS `__Z` FROM (SELECT *, coalesce(`TAGS`, array()) AS `__E0`, coalesce(array((1), (2)), array()) AS `__E1` FROM `S_7__IN0`)))
+
+CREATE STREAM s AS SELECT tail, delay FROM flights WHERE EXPLODE(tags) = 'x';
+----
+! 40001 1:58 Table functions can only be used in the SELECT list of a query without aggregation: EXPLODE(TAGS)
+
+# Constructors, lambdas, structs.
+CREATE STREAM s AS SELECT tail, info->*, TRANSFORM(tags, x => UCASE(x)) AS up FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `X` INTEGER, `Y` STRING, `UP` ARRAY<STRING>
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, `INFO`.`X` AS `X`, `INFO`.`Y` AS `Y`, transform(`TAGS`, `X` -> upper(`X`)) AS `UP`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+CREATE STREAM s AS SELECT tail, REDUCE(tags, '', (s, x) => s + x) AS joined FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `JOINED` STRING
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, aggregate(`TAGS`, '', (`S`, `X`) -> concat(`S`, `X`)) AS `JOINED`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# A stream is no table, a table no stream.
+CREATE TABLE t AS SELECT tail, delay FROM flights;
+----
+! 40001 1:14 Invalid result type. Your SELECT query produces a STREAM. Please use CREATE STREAM AS SELECT statement instead.
+
+CREATE STREAM s AS SELECT tail, COUNT(*) AS n FROM flights GROUP BY tail;
+----
+! 40001 1:15 Invalid result type. Your SELECT query produces a TABLE. Please use CREATE TABLE AS SELECT statement instead.
+
+# A table's filter deletes what it does not let in.
+CREATE TABLE t AS SELECT tail, maker FROM planes WHERE maker = 'x';
+----
+TABLE T: `TAIL` STRING KEY, `MAKER` STRING
+topic T x 4, KAFKA → JSON
+CTAS_T_7 reads planes as T_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, `MAKER` AS `MAKER`, `ROWTIME` AS `__ROWTIME`, (`__PRESENT` AND coalesce(coalesce(`MAKER` = 'x', false), false)) AS `__LIVE` FROM `T_7__IN0`
+
+CREATE STREAM s AS SELECT tail, delay FROM flights LIMIT 3;
+----
+! 40001 1:20 CREATE STREAM AS SELECT statements don't support LIMIT clause.
+
+# ROWTIME from a column.
+CREATE STREAM s WITH (TIMESTAMP='miles') AS SELECT tail, miles FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `MILES` BIGINT
+topic S x 4, KAFKA → JSON
+time from MILES
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, `MILES` AS `MILES`, `MILES` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`

@@ -1,0 +1,65 @@
+# Two streams, within a time.
+CREATE STREAM s AS SELECT a.tail, a.delay, b.delay AS other FROM flights a JOIN flights b WITHIN (1 MINUTE, 2 MINUTES) ON a.tail = b.tail;
+----
+STREAM S: `A_TAIL` STRING KEY, `A_DELAY` DOUBLE, `OTHER` DOUBLE
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark 86400000; flights as S_7__IN1, watermark 86400000
+SELECT `ROWKEY` AS `A_TAIL`, `A_DELAY` AS `A_DELAY`, `B_DELAY` AS `OTHER`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM (SELECT `__L`.`TAIL` AS `A_TAIL`, `__L`.`CARRIER` AS `A_CARRIER`, `__L`.`DELAY` AS `A_DELAY`, `__L`.`SEATS` AS `A_SEATS`, `__L`.`MILES` AS `A_MILES`, `__L`.`FARE` AS `A_FARE`, `__L`.`DAY` AS `A_DAY`, `__L`.`AT` AS `A_AT`, `__L`.`TAGS` AS `A_TAGS`, `__L`.`INFO` AS `A_INFO`, `__L`.`ROWTIME` AS `A_ROWTIME`, `__R`.`TAIL` AS `B_TAIL`, `__R`.`CARRIER` AS `B_CARRIER`, `__R`.`DELAY` AS `B_DELAY`, `__R`.`SEATS` AS `B_SEATS`, `__R`.`MILES` AS `B_MILES`, `__R`.`FARE` AS `B_FARE`, `__R`.`DAY` AS `B_DAY`, `__R`.`AT` AS `B_AT`, `__R`.`TAGS` AS `B_TAGS`, `__R`.`INFO` AS `B_INFO`, `__R`.`ROWTIME` AS `B_ROWTIME`, `__L`.`__JK` AS `ROWKEY`, greatest(`__L`.`ROWTIME`, `__R`.`ROWTIME`) AS `ROWTIME`, true AS `__PRESENT` FROM (SELECT *, `TAIL` AS `__JK` FROM `S_7__IN0`) AS `__L` JOIN (SELECT *, `TAIL` AS `__JK` FROM `S_7__IN1`) AS `__R` ON `__L`.`__JK` = `__R`.`__JK` AND `__R`.`__TS` >= `__L`.`__TS` - INTERVAL '60.0' SECOND AND `__R`.`__TS` <= `__L`.`__TS` + INTERVAL '120.0' SECOND)
+
+# Names that both have carry their alias; one of the join columns must be there.
+CREATE STREAM s AS SELECT a.delay, b.seats FROM flights a JOIN flights b WITHIN 1 MINUTE ON a.tail = b.tail;
+----
+! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
+!   The query used to build `S` must include the join expressions A.TAIL or B.TAIL in its projection (eg, SELECT A.TAIL...).
+
+CREATE STREAM s AS SELECT a.tail, delay FROM flights a JOIN flights b WITHIN 1 MINUTE ON a.tail = b.tail;
+----
+! 40001 1:35 Line: 1, Col: 35: Column 'DELAY' is ambiguous. Could be A.DELAY or B.DELAY.
+
+CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN flights b ON a.tail = b.tail;
+----
+! 40001 1:63 FLIGHTS and FLIGHTS are both streams: stream-stream joins must have a WITHIN clause specified. None was provided.
+
+CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN flights b WITHIN 1 MINUTE ON a.tail = b.seats;
+----
+! 40001 1:92 Invalid join condition: types don't match. Got A.TAIL{STRING} = B.SEATS{INTEGER}.
+
+CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN flights b WITHIN 1 MINUTE ON a.tail = b.tail AND a.seats = b.seats;
+----
+! 40001 1:92 Invalid join condition: joins on multiple conditions are not yet supported. Got ((A.TAIL = B.TAIL) AND (A.SEATS = B.SEATS)).
+
+CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN flights b WITHIN 1 MINUTE ON a.tail = 'x';
+----
+! 40001 1:101 Invalid comparison expression ''x'' in join '(A.TAIL = 'x')'. Each side of the join comparision must contain references from exactly one source.
+
+# Tables on their primary keys: the union of their changelogs.
+CREATE TABLE t AS SELECT a.tail, a.maker, b.maker AS other FROM planes a LEFT JOIN planes b ON a.tail = b.tail;
+----
+TABLE T: `A_TAIL` STRING KEY, `A_MAKER` STRING, `OTHER` STRING
+topic T x 4, KAFKA → JSON
+CTAS_T_7 reads planes as T_7__IN0, watermark None; planes as T_7__IN1, watermark None
+SELECT `ROWKEY` AS `A_TAIL`, `A_MAKER` AS `A_MAKER`, `B_MAKER` AS `OTHER`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM (SELECT if(`__S0`.`__PRESENT`, `__S0`.`TAIL`, NULL) AS `A_TAIL`, if(`__S0`.`__PRESENT`, `__S0`.`MAKER`, NULL) AS `A_MAKER`, if(`__S0`.`__PRESENT`, `__S0`.`ROWTIME`, NULL) AS `A_ROWTIME`, if(`__S1`.`__PRESENT`, `__S1`.`TAIL`, NULL) AS `B_TAIL`, if(`__S1`.`__PRESENT`, `__S1`.`MAKER`, NULL) AS `B_MAKER`, if(`__S1`.`__PRESENT`, `__S1`.`ROWTIME`, NULL) AS `B_ROWTIME`, `__JK` AS `ROWKEY`, greatest(`__S0`.`ROWTIME`, `__S1`.`ROWTIME`, `__S0`.`ROWTIME`, `__S1`.`ROWTIME`) AS `ROWTIME`, coalesce(`__S0`.`__PRESENT`, false) AS `__PRESENT` FROM (SELECT `__JK`, max_by(`__S0`, `__ORDER`) FILTER (WHERE `__SIDE` = 0) AS `__S0`, max_by(`__S1`, `__ORDER`) FILTER (WHERE `__SIDE` = 1) AS `__S1` FROM (SELECT `TAIL` AS `__JK`, 0 AS `__SIDE`, `__ORDER`, struct(`TAIL`, `MAKER`, `ROWTIME`, `__PRESENT`) AS `__S0`, CAST(NULL AS STRUCT<`TAIL`: STRING, `MAKER`: STRING, `ROWTIME`: BIGINT, `__PRESENT`: BOOLEAN>) AS `__S1` FROM `T_7__IN0` UNION ALL SELECT `TAIL` AS `__JK`, 1 AS `__SIDE`, `__ORDER`, CAST(NULL AS STRUCT<`TAIL`: STRING, `MAKER`: STRING, `ROWTIME`: BIGINT, `__PRESENT`: BOOLEAN>) AS `__S0`, struct(`TAIL`, `MAKER`, `ROWTIME`, `__PRESENT`) AS `__S1` FROM `T_7__IN1`) GROUP BY `__JK`))
+
+CREATE TABLE t AS SELECT ROWKEY, a.maker FROM planes a FULL JOIN planes b ON a.tail = b.tail;
+----
+TABLE T: `ROWKEY` STRING KEY, `A_MAKER` STRING
+topic T x 4, KAFKA → JSON
+CTAS_T_7 reads planes as T_7__IN0, watermark None; planes as T_7__IN1, watermark None
+SELECT `ROWKEY` AS `ROWKEY`, `A_MAKER` AS `A_MAKER`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM (SELECT if(`__S0`.`__PRESENT`, `__S0`.`TAIL`, NULL) AS `A_TAIL`, if(`__S0`.`__PRESENT`, `__S0`.`MAKER`, NULL) AS `A_MAKER`, if(`__S0`.`__PRESENT`, `__S0`.`ROWTIME`, NULL) AS `A_ROWTIME`, if(`__S1`.`__PRESENT`, `__S1`.`TAIL`, NULL) AS `B_TAIL`, if(`__S1`.`__PRESENT`, `__S1`.`MAKER`, NULL) AS `B_MAKER`, if(`__S1`.`__PRESENT`, `__S1`.`ROWTIME`, NULL) AS `B_ROWTIME`, `__JK` AS `ROWKEY`, greatest(`__S0`.`ROWTIME`, `__S1`.`ROWTIME`, `__S0`.`ROWTIME`, `__S1`.`ROWTIME`) AS `ROWTIME`, (coalesce(`__S0`.`__PRESENT`, false) OR coalesce(`__S1`.`__PRESENT`, false)) AS `__PRESENT` FROM (SELECT `__JK`, max_by(`__S0`, `__ORDER`) FILTER (WHERE `__SIDE` = 0) AS `__S0`, max_by(`__S1`, `__ORDER`) FILTER (WHERE `__SIDE` = 1) AS `__S1` FROM (SELECT `TAIL` AS `__JK`, 0 AS `__SIDE`, `__ORDER`, struct(`TAIL`, `MAKER`, `ROWTIME`, `__PRESENT`) AS `__S0`, CAST(NULL AS STRUCT<`TAIL`: STRING, `MAKER`: STRING, `ROWTIME`: BIGINT, `__PRESENT`: BOOLEAN>) AS `__S1` FROM `T_7__IN0` UNION ALL SELECT `TAIL` AS `__JK`, 1 AS `__SIDE`, `__ORDER`, CAST(NULL AS STRUCT<`TAIL`: STRING, `MAKER`: STRING, `ROWTIME`: BIGINT, `__PRESENT`: BOOLEAN>) AS `__S0`, struct(`TAIL`, `MAKER`, `ROWTIME`, `__PRESENT`) AS `__S1` FROM `T_7__IN1`) GROUP BY `__JK`))
+
+CREATE TABLE t AS SELECT a.tail, a.maker FROM planes a JOIN planes b ON a.tail = b.maker;
+----
+! 40001 1:61 Invalid join condition: table-table joins require to join on the primary key of the right input table. Got A.TAIL = B.MAKER.
+
+# What is not built says so.
+CREATE TABLE t AS SELECT a.tail, a.maker FROM planes a JOIN planes b ON a.maker = b.tail;
+----
+! 40001 1:61 A join of tables on a foreign key is not supported yet.
+
+CREATE STREAM s AS SELECT a.tail, b.maker FROM flights a JOIN planes b ON a.tail = b.tail;
+----
+! 40001 1:63 A join of a stream with a table is not supported yet.
+
+CREATE STREAM s AS SELECT a.tail, b.maker FROM planes b JOIN flights a ON a.tail = b.tail;
+----
+! 40001 1:62 Invalid join order: table-stream joins are not supported; only stream-table joins. Got PLANES [INNER] JOIN FLIGHTS.
