@@ -17,13 +17,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from standpipe.control.budget import Budget, Pace
 from standpipe.control.routing import Verdict
 from standpipe.model import NodeInfo
 from standpipe.node.forward import Part, Refused
 
+#: A try with less time than this ends without an answer and only costs its target work.
+_TRY_S_MIN: Final = 0.005
 #: One try at one replica, `timeout_ms` at the most. Raises Refused.
 Attempt = Callable[[Verdict, int], Coroutine[Any, Any, Part]]
 #: Candidates that a refusal names and that were not known before (NOT_OWNER with its map).
@@ -93,6 +95,8 @@ class _Race:
             if left_s <= 0:
                 break
             if not self.running:
+                if left_s < _TRY_S_MIN:
+                    break
                 verdict = self.queue.popleft()
                 part = await self._begin(verdict, left_s)
                 if part is not None:

@@ -17,7 +17,8 @@ def create(columns: str, more: str = "") -> str:
 
 
 def test_header_columns(plan: Callable[..., Plan]) -> None:
-    columns = "k STRING KEY, v INT, h BYTES HEADER('abc'), a ARRAY<STRUCT<key STRING, value BYTES>> HEADERS"
+    headers = "h BYTES HEADER('abc'), a ARRAY<STRUCT<key STRING, value BYTES>> HEADERS"
+    columns = f"k STRING KEY, v INT, {headers}"
     made = plan(create(columns))
     assert isinstance(made, CreateSourcePlan)
     assert [column.header for column in made.source.columns] == [None, None, "abc", ""]
@@ -40,15 +41,27 @@ def test_windows(plan: Callable[..., Plan], kind: str, size: str, window: tuple[
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (create("k STRING KEY, h INT HEADER('k')"), "Invalid type for HEADER('k') column: expected BYTES, got INTEGER"),
+        (
+            create("k STRING KEY, h INT HEADER('k')"),
+            "Invalid type for HEADER('k') column: expected BYTES, got INTEGER",
+        ),
         (create("v INT", ", WINDOW_TYPE='SESSION'"), "Windowed sources require a key column."),
         (create("k INT KEY, v INT", ", WINDOW_TYPE='TUMBLING'"), "require 'WINDOW_SIZE'"),
         (create("k INT KEY, v INT", ", WINDOW_TYPE='ROUND'"), "String must be one of: SESSION"),
-        (create("k INT KEY, v INT", ", WINDOW_TYPE='HOPPING', WINDOW_SIZE='3 bobs'"), "Unknown time unit: 'BOBS'"),
-        (create("k INT KEY, v INT", ", WINDOW_TYPE='HOPPING', WINDOW_SIZE='0 DAYS'"), "It must be above 0"),
-        (create("k INT KEY, v INT", ", WINDOW_TYPE='HOPPING', WINDOW_SIZE='day'"), "Expected string with format"),
+        (
+            create("k INT KEY, v INT", ", WINDOW_TYPE='HOPPING', WINDOW_SIZE='3 bobs'"),
+            "Unknown time unit: 'BOBS'",
+        ),
+        (
+            create("k INT KEY, v INT", ", WINDOW_TYPE='HOPPING', WINDOW_SIZE='0 DAYS'"),
+            "It must be above 0",
+        ),
+        (
+            create("k INT KEY, v INT", ", WINDOW_TYPE='HOPPING', WINDOW_SIZE='day'"),
+            "Expected string with format",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(plan: Callable[..., Plan], text: str, message: str) -> None:
     with pytest.raises(StatementError) as raised:
         plan(text)
