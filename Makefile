@@ -77,7 +77,7 @@ test: setup check ## check, then end to end with real Kafka and real Spark (unde
 
 # ------------------------------------------------------------------------ demo, benches
 
-.PHONY: demo bench sim sim-planted sim-data sim-data-planted store-kills docs
+.PHONY: demo bench assignor-clusters sim sim-planted sim-data sim-data-planted store-kills docs
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -101,6 +101,9 @@ sim-data: $(DONE)/standpipe ## the data path in simulation: make sim-data FIRST=
 
 sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, each within 300 seeds
 	$(PYTHON_IN) -m tests.sim.data --planted --seeds 300
+
+assignor-clusters: $(DONE)/standpipe ## random clusters through random events: COUNT=20000 FIRST=0
+	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000)
 
 store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a store damaged in 500 places
 	STORE_KILLS=1000 STORE_DAMAGES=500 $(PYTEST) -q tests/e2e/test_store_crash.py

@@ -27,6 +27,12 @@ from standpipe.model import (
 STORE_FORMAT: Final = 1
 
 
+def store_directory(table_id: str, generation: int, partition: int) -> str:
+    """Where a store lies below a node's `state/`. The generation is part of it, so that a
+    table made anew never meets the rows of the old one."""
+    return f"{table_id}-{generation}/{partition}"
+
+
 class StoreIdentity(Record, frozen=True, kw_only=True):
     """Whose rows a store holds. A store that names another one is refused."""
 

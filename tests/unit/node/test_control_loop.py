@@ -43,6 +43,7 @@ def test_a_statement_is_durable_applied_and_shown_when_it_is_answered(tmp_path: 
     payloads = [one.payload for one in found.recovered.entries if isinstance(one.payload, bytes)]
     assert [type(catalogs.decode(payload)).__name__ for payload in payloads] == [
         "FoundCluster",
+        "SetPlacementRules",
         "RegisterNode",
         "CreateSource",
         "CreateTableAs",
@@ -230,10 +231,10 @@ def test_the_log_is_served_in_pages(tmp_path: Path) -> None:
         async with control(*configs_of(tmp_path, "a")) as (node,):
             whole = (await node.get("/log", **{"from": 1, "wait_ms": 0})).msgpack(LogPage)
             indexes = [entry.index for entry in whole.entries]
-            assert len(indexes) == 2, "FoundCluster, RegisterNode"
+            assert len(indexes) == 3, "FoundCluster, SetPlacementRules, RegisterNode"
             assert (whole.last_index, whole.leader) == (indexes[-1], "a")
             assert whole.cluster_id == node.copy.catalog.cluster_id
-            for start, left in ((indexes[1], indexes[1:]), (indexes[1] + 1, [])):
+            for start, left in ((indexes[1], indexes[1:]), (indexes[-1] + 1, [])):
                 reply = await node.get("/log", **{"from": start, "wait_ms": 0})
                 page = reply.msgpack(LogPage)
                 assert [entry.index for entry in page.entries] == left
