@@ -13,6 +13,8 @@ PYTEST_ARGS ?=
 #: seeds of `make sim`: the first, and how many
 FIRST ?= 0
 SEEDS ?= 200
+#: make sim SIM="--result bench/results/sim.json" adds the totals to what that file has
+SIM ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
@@ -91,10 +93,10 @@ bench-%: setup
 	$(PYTHON_IN) bench/$(subst -,_,$*).py $(BENCH)
 
 sim: $(DONE)/standpipe ## the quorum in simulation: make sim FIRST=0 SEEDS=200
-	$(PYTHON_IN) -m tests.sim.raft --first $(FIRST) --seeds $(SEEDS)
+	$(PYTHON_IN) -m tests.sim.raft --first $(FIRST) --seeds $(SEEDS) $(SIM)
 
 sim-planted: $(DONE)/standpipe ## the simulation must find faults that were planted
-	$(PYTHON_IN) -m tests.sim.raft --planted
+	$(PYTHON_IN) -m tests.sim.raft --planted --seeds 300 $(SIM)
 
 sim-data: $(DONE)/standpipe ## the data path in simulation: make sim-data FIRST=0 SEEDS=200
 	$(PYTHON_IN) -m tests.sim.data --first $(FIRST) --seeds $(SEEDS)
