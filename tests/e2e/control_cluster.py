@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from standpipe.adapters.http_client import SECRET_HEADER
+from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.adapters.snapshot_file import read
 from standpipe.local.ports import any_port
 from standpipe.model import LogPage, NodeId, Snapshot

@@ -15,7 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from standpipe.adapters.http_client import SECRET_HEADER
+from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.adapters.quorum_disk import QuorumDisk, snapshot_file, snapshot_state
 from standpipe.adapters.raft_disk import replace_file
 from standpipe.control import catalog as catalogs

@@ -56,17 +56,6 @@ from standpipe.node.quorum_loop import Quorum, Refused
 
 WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
 RETRY_S: Final = 0.2
-NEEDS_REPLICA: Final = (
-    ("GET", "/log"),
-    ("GET", "/describe"),
-    ("GET", "/quorum"),
-    ("GET", "/read-index"),
-    ("GET", "/catalog"),
-    ("POST", "/query-status"),
-    ("POST", "/execute"),
-    ("POST", "/register"),
-    ("POST", "/pipeline/start"),
-)
 GRACE_S: Final = 0.7  # for requests in flight at the end
 HAND_OVER_S: Final = 0.7  # for another leader, if this node led
 
@@ -107,17 +96,18 @@ class Doors:
     """The internal listener's routes and its second protocol; they grow while a node starts."""
 
     def __init__(self) -> None:
-        self.routes: dict[tuple[str, str], Handler] = dict.fromkeys(NEEDS_REPLICA, starting)
-        self.wire: QuorumWire | None = None
+        self.routes: dict[tuple[str, str], Handler] = {}
+        self.wire: QuorumWire | None = None  # from then on, all routes are there
 
     def accept(self) -> asyncio.Protocol:
         """For a peer's connection: before the replica runs, it is kept waiting and gives up."""
         return self.wire.accept() if self.wire else asyncio.Protocol()
 
-
-async def starting(_: Call) -> Reply:
-    """For whoever is faster than this node's start."""
-    raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
+    async def otherwise(self, call: Call) -> Reply:
+        """For whoever is faster than this node's start: any route may be there in a moment."""
+        if self.wire is not None:
+            return await http_client.no_route(call)
+        raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
 
 
 def routes_of(copy: LogCopy, writer: Writer) -> Routes:
@@ -216,7 +206,8 @@ async def run(config: NodeConfig, parts: Sequence[Callable[[Base], Part]] = PART
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     values, secret, doors = config.settings(), config.secret(), Doors()
     client = HttpClient(secret, timeout_ms=FORWARD_MS)
-    app = InternalApp(secret, doors.routes, body_bytes_max=values[settings.BODY_MAX])
+    body_max, otherwise = values[settings.BODY_MAX], doors.otherwise
+    app = InternalApp(secret, doors.routes, body_bytes_max=body_max, otherwise=otherwise)
     bound = http_client.bind_alone(config.internal)
     quorum_part = (quorum_wire.MAGIC, doors.accept)
     try:
@@ -244,13 +235,13 @@ async def live(
     made = [part(base) for part in parts]
     try:
         base.quorum.start()
-        doors.wire = wire
         for routes in (
             routes_of(base.copy, writer),
             quorum_routes.routes_of(base.copy, base.quorum, writer, client),
             *(part.routes() for part in made),
         ):
             doors.routes.update(routes)
+        doors.wire = wire
         _log.info("control serves", log_index=base.copy.catalog.index)
         async with asyncio.TaskGroup() as group:
             chores: list[Coroutine[Any, Any, None]] = [

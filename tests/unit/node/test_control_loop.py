@@ -8,9 +8,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.node.in_process import STREAM, TABLE, body_of, configs_of, control, run
+from tests.unit.node.in_process import (
+    STREAM,
+    TABLE,
+    Control,
+    body_of,
+    configs_of,
+    control,
+    run,
+)
 
-from standpipe.adapters.http_client import SECRET_HEADER, json_reply, msgpack_reply
+from standpipe.adapters.http_client import json_reply, msgpack_reply
+from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.adapters.quorum_disk import QuorumDisk
 from standpipe.adapters.raft_disk import DiskRecord, LogFile
 from standpipe.control import catalog as catalogs
@@ -291,6 +300,29 @@ def test_parts_live_beside_the_log(tmp_path: Path) -> None:
     async def story() -> None:
         async with control(*configs_of(tmp_path, "a"), parts=[Echo]) as (node,):
             assert (await node.get("/echo")).json() == {"nodes": ["a"]}
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/heartbeat"), ("POST", "/execute"), ("GET", "/log"), ("POST", "/quorum/add-voter")],
+)
+def test_a_node_that_is_still_opening_asks_to_come_again(
+    tmp_path: Path, method: str, path: str
+) -> None:
+    """404 would say that there is no such route, and a beat or a statement would give up."""
+    founder, *_ = configs_of(tmp_path, "a", "b", "c")
+
+    async def story() -> None:
+        alone = Control(founder, [])  # no majority of the voters is there: it may not found
+        try:
+            reply = await (alone.get(path) if method == "GET" else alone.post(path, {}))
+            assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+            assert body_of(reply)["error_code"] == 50307
+            assert (await alone.get("/quorum/self")).status == 200
+        finally:
+            await alone.close()
 
     run(story)
 
