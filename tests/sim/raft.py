@@ -10,6 +10,7 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tests import report as reports
 
@@ -62,27 +63,29 @@ def main() -> None:
     parser.add_argument("--result", type=Path, help="keep the totals in this file")
     args = parser.parse_args()
     seeds = range(args.first, args.first + args.seeds)
+    head = report.head()
     if args.planted:
         from .planted import PLANTS
 
         caught = runner.run_planted(PLANTS, run_seed, seeds, args.processes)
         if args.result:
-            keep_planted(args.result, caught, seeds)
+            keep_planted(args.result, head, caught, seeds)
         sys.exit(any(one.seed is None for one in caught))
     totals = runner.run_seeds(run_seed, seeds, args.processes, EXPECTED)
     if args.result:
-        report.add_piece(args.result, QUESTION, totals.piece())
+        report.add_piece(args.result, QUESTION, {**head, **totals.piece()})
     sys.exit(bool(totals.failed))
 
 
-def keep_planted(path: Path, caught: list[runner.Catch], seeds: range) -> None:
+def keep_planted(
+    path: Path, head: dict[str, Any], caught: list[runner.Catch], seeds: range
+) -> None:
     escaped = sum(one.seed is None for one in caught)
     reports.write(
         path,
         {
             "question": "which planted bugs does the simulation catch, and within how many seeds",
-            "code": report.code(),
-            **reports.circumstances(),
+            **head,
             "seeds_max": len(seeds),
             "passed": len(caught) - escaped,
             "failed": escaped,

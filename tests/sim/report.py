@@ -33,10 +33,15 @@ def code() -> str:
     return digest.hexdigest()[:16]
 
 
+def head() -> dict[str, Any]:
+    """To be taken when a run begins: sources may change while it runs."""
+    return {"code": code(), **report.circumstances()}
+
+
 def add_piece(path: Path, question: str, piece: Mapping[str, Any]) -> dict[str, Any]:
-    """Put one run into the file; the report that stands there now."""
+    """Put one run, with its `head`, into the file; the report that stands there now."""
     before = json.loads(path.read_text()) if path.exists() else {}
-    ours = {"code": code(), **report.circumstances(), **piece}
+    ours = dict(piece)
     kept = [one for one in before.get("pieces", []) if one["code"] == ours["code"]]
     pieces = sorted([*_others(kept, ours), ours], key=lambda one: one["first"])
     whole = {"question": question, **_totals(pieces), "pieces": pieces}

@@ -45,6 +45,7 @@ from standpipe.adapters.process import die_with_parent
 from standpipe.adapters.quorum_disk import QuorumDisk
 from standpipe.adapters.quorum_wire import QuorumWire
 from standpipe.control.quorum import Incarnation, ReplicaKey
+from standpipe.control.raft_events import RaftSettings
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import NodeId, QueryStatus
 from standpipe.node import founding, node_config, quorum_routes
@@ -56,6 +57,8 @@ from standpipe.node.quorum_loop import Quorum, Refused
 
 WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
 RETRY_S: Final = 0.2
+#: An assignment is one entry, 80 bytes a partition: 100,000 of them. Below FRAME_BYTES_MAX.
+ENTRY_BYTES_MAX: Final = 8 << 20
 GRACE_S: Final = 0.7  # for requests in flight at the end
 HAND_OVER_S: Final = 0.7  # for another leader, if this node led
 
@@ -281,7 +284,8 @@ async def open_replica(
     me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
     wire = QuorumWire(me, config.secret(), addresses_by(copy))
     wire.cluster = identity.cluster_id
-    quorum = Quorum(opened, wire, copy, bootstrap=tuple(config.nodes))
+    limits = RaftSettings(entry_bytes_max=ENTRY_BYTES_MAX)
+    quorum = Quorum(opened, wire, copy, bootstrap=tuple(config.nodes), settings=limits)
     running.append(quorum)
     return Base(config, copy, quorum, client), wire
 

@@ -25,7 +25,7 @@ from standpipe.adapters.raft_disk import DiskRecord, LogFile
 from standpipe.control import catalog as catalogs
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import BatchId, LeaseEpoch, LogPage, NodeId, NodeInfo, QueryStatus
-from standpipe.node import node_config
+from standpipe.node import control_loop, leading, node_config
 from standpipe.node.control_loop import Base
 from standpipe.node.node_config import NodeConfig
 
@@ -98,6 +98,42 @@ def test_three_nodes_agree_and_any_of_them_takes_statements(tmp_path: Path) -> N
             assert nodes[0].copy.catalog == nodes[1].copy.catalog == nodes[2].copy.catalog
             assert [key.node for key in nodes[2].quorum.voters.keys] == ["a", "b", "c"]
             assert len({node.copy.identity.cluster_id for node in nodes}) == 1
+
+    run(story)
+
+
+def test_a_leader_is_reached_where_it_was_named_if_the_log_is_out_of_date(tmp_path: Path) -> None:
+    """As when all nodes came back elsewhere, and the leader's registration is not through yet."""
+
+    async def story() -> None:
+        async with control(*configs_of(tmp_path, "a", "b", "c")) as nodes:
+            index = 0
+            for node in nodes:
+                known = node.copy.catalog.nodes[node.config.node_id]
+                stale = msgspec.structs.replace(known, internal="127.0.0.1:1")
+                index = body_of(await node.post("/register", stale))["log_index"]
+            for number, node in enumerate(nodes):
+                await node.copy.wait_for(index, 20)
+                sql = STREAM.replace("STREAM S", f"STREAM S{number}")
+                assert (await node.execute(sql, f"r{number}")).status == 200
+                assert (await node.get("/quorum")).status == 200
+
+    run(story)
+
+
+def test_a_plan_that_no_entry_can_hold_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not asked again for ten seconds, as if nobody led."""
+    monkeypatch.setattr(control_loop, "ENTRY_BYTES_MAX", 900)
+    monkeypatch.setattr(leading, "WRITE_S_MAX", 1e9)
+
+    async def story() -> None:
+        async with control(*configs_of(tmp_path, "a")) as (node,):
+            long = STREAM.replace("V INTEGER", ", ".join(f"V{i} INTEGER" for i in range(40)))
+            refused = await node.execute(long, "r1")
+            assert (refused.status, body_of(refused)["error_code"]) == (413, 41300)
+            assert (await node.execute(STREAM, "r2")).status == 200, "others go on"
 
     run(story)
 
