@@ -13,6 +13,10 @@ PYTEST_ARGS ?=
 #: seeds of `make sim`: the first, and how many
 FIRST ?= 0
 SEEDS ?= 200
+#: make sim SIM="--result bench/results/sim.json" adds the totals to what that file has
+SIM ?=
+#: make quorum-kills KILLS=50
+KILLS ?= 50
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
@@ -77,7 +81,7 @@ test: setup check ## check, then end to end with real Kafka and real Spark (unde
 
 # ------------------------------------------------------------------------ demo, benches
 
-.PHONY: demo bench assignor-clusters sim sim-planted sim-data sim-data-planted store-kills docs
+.PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted store-kills docs
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -91,10 +95,13 @@ bench-%: setup
 	$(PYTHON_IN) bench/$(subst -,_,$*).py $(BENCH)
 
 sim: $(DONE)/standpipe ## the quorum in simulation: make sim FIRST=0 SEEDS=200
-	$(PYTHON_IN) -m tests.sim.raft --first $(FIRST) --seeds $(SEEDS)
+	$(PYTHON_IN) -m tests.sim.raft --first $(FIRST) --seeds $(SEEDS) $(SIM)
 
 sim-planted: $(DONE)/standpipe ## the simulation must find faults that were planted
-	$(PYTHON_IN) -m tests.sim.raft --planted
+	$(PYTHON_IN) -m tests.sim.raft --planted --seeds 300 $(SIM)
+
+quorum-kills: $(DONE)/standpipe ## five real processes, the leader killed KILLS times under load
+	$(PYTHON_IN) -m tests.e2e.quorum_kills --kills $(KILLS)
 
 sim-data: $(DONE)/standpipe ## the data path in simulation: make sim-data FIRST=0 SEEDS=200
 	$(PYTHON_IN) -m tests.sim.data --first $(FIRST) --seeds $(SEEDS)

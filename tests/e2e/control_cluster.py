@@ -13,8 +13,9 @@ from typing import Any
 
 import httpx2
 import msgspec
+from tests.e2e.netns import Hosts
 
-from standpipe.adapters.http_client import SECRET_HEADER
+from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.adapters.snapshot_file import read
 from standpipe.local.ports import any_port
 from standpipe.model import LogPage, NodeId, Snapshot
@@ -44,6 +45,7 @@ class ControlCluster:
     bootstrap_servers: str = ""
     names: Sequence[str] = NAMES
     voters: Sequence[str] = ()  # default: all
+    hosts: Hosts | None = None  # default: all on loopback
     configs: dict[str, NodeConfig] = field(default_factory=dict[str, NodeConfig])
     processes: dict[str, subprocess.Popen[bytes]] = field(
         default_factory=dict[str, subprocess.Popen[bytes]]
@@ -52,7 +54,7 @@ class ControlCluster:
     def __post_init__(self) -> None:
         secret = self.directory / "secret"
         secret.write_text(SECRET)
-        internal = {name: f"127.0.0.1:{any_port()}" for name in self.names}
+        internal = {name: self._place(name) for name in self.names}
         for name in self.names:
             config = NodeConfig(
                 node_id=NodeId(name),
@@ -73,9 +75,13 @@ class ControlCluster:
         for name in names:
             with (self.directory / f"{name}.err").open("ab") as err:
                 command = [sys.executable, "-m", "standpipe.node.control_loop", "--node-file"]
+                inside = self.hosts.inside(name) if self.hosts else []
                 self.processes[name] = subprocess.Popen(
-                    [*command, str(self.directory / name / "node.json")], stderr=err
+                    [*inside, *command, str(self.directory / name / "node.json")], stderr=err
                 )
+
+    def _place(self, name: str) -> str:
+        return f"{self.hosts.address(name)}:8089" if self.hosts else f"127.0.0.1:{any_port()}"
 
     def kill(self, name: str) -> None:
         self.processes[name].send_signal(signal.SIGKILL)
@@ -158,8 +164,10 @@ class ControlCluster:
         return f"http://{self.configs[name].internal}{path}"
 
 
-def running(directory: Path, names: Sequence[str] = NAMES) -> Iterator[ControlCluster]:
-    cluster = ControlCluster(directory, names=names)
+def running(
+    directory: Path, names: Sequence[str] = NAMES, hosts: Hosts | None = None
+) -> Iterator[ControlCluster]:
+    cluster = ControlCluster(directory, names=names, hosts=hosts)
     try:
         cluster.start(*names)
         cluster.until_voters(*names)

@@ -14,15 +14,20 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
+from typing import Literal
 
 import httpx2
 import msgspec
 
-from standpipe.adapters.http_client import SECRET_HEADER
+from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.control import catalog as catalogs
+
+Kind = Literal["add", "read"]
 
 
 @dataclass
@@ -30,27 +35,54 @@ class Operation:
     """One call. Times are of one monotonic clock, ns; `value` None: nobody knows its outcome."""
 
     client: int
-    kind: str  # "add" or "read"
+    kind: Kind
     start_ns: int
     end_ns: int = 0
     value: int | None = None
 
 
+@dataclass(frozen=True)
+class Served:
+    """One request that a node answered well; a call may have been tried elsewhere before."""
+
+    address: str
+    kind: Kind
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Client:
+    """Which node it asks first (None: any) and what it does (None: either)."""
+
+    home: str | None = None
+    kind: Kind | None = None
+
+
+def one_of_each(addresses: Sequence[str]) -> tuple[Client, ...]:
+    """A writer and a reader at home at every node."""
+    return tuple(Client(at, kind) for at in addresses for kind in ("add", "read"))
+
+
 @dataclass
 class Load:
-    """Clients that add and read through any of these addresses, until `stop`."""
+    """Clients that add and read through these addresses, until `stop`."""
 
     addresses: Sequence[str]
     secret: str
-    clients: int = 6
+    clients: Sequence[Client] = (Client(),) * 6
     seed: int = 1
+    pause_s: float = 0.0  # after each call: a long run needs no more of a history than this
+    first_number: int = 0  # of its clients; histories that are joined need different ones
     history: list[Operation] = field(default_factory=list[Operation])
+    served: list[Served] = field(default_factory=list[Served])
 
     def __post_init__(self) -> None:
         self._is_over = threading.Event()
+        self._added = [0] * len(self.clients)
         self._threads = [
-            threading.Thread(target=self._run, args=(number,), daemon=True)
-            for number in range(self.clients)
+            threading.Thread(target=self._run, args=(number, client), daemon=True)
+            for number, client in enumerate(self.clients)
         ]
 
     def start(self) -> None:
@@ -64,37 +96,65 @@ class Load:
         return self.history
 
     def acknowledged(self) -> int:
-        return sum(one.kind == "add" and one.value is not None for one in list(self.history))
+        return sum(self._added)
 
-    def _run(self, number: int) -> None:
+    def resumed(self, address: str, kind: Kind, since_ns: int, since: int) -> int | None:
+        """When a node first answered a request that began after an instant; None: not yet.
+
+        `since`: how many were served before that instant.
+        """
+        ends = (
+            one.end_ns
+            for one in self.served[since:]
+            if (one.address, one.kind) == (address, kind) and one.start_ns >= since_ns
+        )
+        return min(ends, default=None)
+
+    def _run(self, number: int, me: Client) -> None:
         draw = random.Random(self.seed * 1000 + number)
         headers = {SECRET_HEADER: self.secret}
-        with httpx2.Client(headers=headers, timeout=5) as client:
+        with httpx2.Client(headers=headers, timeout=5) as http:
             while not self._is_over.is_set():
-                operation = Operation(number, draw.choice(["add", "read"]), time.monotonic_ns())
+                kind: Kind = me.kind or draw.choice(("add", "read"))
+                operation = Operation(self.first_number + number, kind, time.monotonic_ns())
                 self.history.append(operation)
-                operation.value = self._call(client, operation.kind, draw)
+                operation.value = self._call(http, kind, self._ways(me.home, draw))
                 operation.end_ns = time.monotonic_ns()
+                self._added[number] += kind == "add" and operation.value is not None
+                self._is_over.wait(self.pause_s)
 
-    def _call(self, client: httpx2.Client, kind: str, draw: random.Random) -> int | None:
+    def _ways(self, home: str | None, draw: random.Random) -> Iterator[str]:
+        """Addresses to try, one after the other."""
+        while True:
+            if home is not None:
+                yield home
+            yield draw.choice(self.addresses)
+
+    def _call(self, http: httpx2.Client, kind: Kind, ways: Iterator[str]) -> int | None:
         """The value, tried at one node after the other; None when the load ends before."""
         body = msgspec.json.encode({"pipeline_id": "p", "request_id": uuid.uuid4().hex})
         while not self._is_over.is_set():
-            url = f"http://{draw.choice(self.addresses)}"
+            address, began_ns = next(ways), time.monotonic_ns()
             try:
-                if kind == "add":
-                    answer = client.post(f"{url}/pipeline/start", content=body)
-                else:
-                    answer = client.get(f"{url}/catalog?consistency=linearizable")
+                answer = self._ask(http, address, kind, body)
             except httpx2.TransportError:
                 time.sleep(0.02)
                 continue
             if answer.status_code == 200:
-                if kind == "add":
-                    return int(answer.json()["lease_epoch"])
-                return catalogs.from_bytes(answer.content).pipeline_epoch
+                self.served.append(Served(address, kind, began_ns, time.monotonic_ns()))
+                return self._value(kind, answer)
             time.sleep(0.02)
         return None
+
+    def _ask(self, http: httpx2.Client, at: str, kind: Kind, body: bytes) -> httpx2.Response:
+        if kind == "add":
+            return http.post(f"http://{at}/pipeline/start", content=body)
+        return http.get(f"http://{at}/catalog?consistency=linearizable")
+
+    def _value(self, kind: Kind, answer: httpx2.Response) -> int:
+        if kind == "add":
+            return int(answer.json()["lease_epoch"])
+        return int(catalogs.from_bytes(answer.content).pipeline_epoch)
 
 
 def violations(history: Sequence[Operation]) -> list[str]:
@@ -104,17 +164,17 @@ def violations(history: Sequence[Operation]) -> list[str]:
     found: list[str] = []
     if len({one.value for one in adds}) < len(adds):
         found.append("two writes were given the same ticket")
+    ended = sorted(known, key=lambda one: one.end_ns)
+    ends = [one.end_ns for one in ended]
+    highest = list(accumulate((one.value or 0 for one in ended), max))
+    begins = sorted(one.start_ns for one in history if one.kind == "add")
     for later in known:
-        for earlier in known:
-            if earlier.end_ns >= later.start_ns:
-                continue
-            assert earlier.value is not None
-            assert later.value is not None
-            least = earlier.value + (later.kind == "add")
-            if later.value < least:
-                found.append(f"{later} began after {earlier} had ended")
-        begun = sum(one.kind == "add" and one.start_ns < later.end_ns for one in history)
-        if later.value is not None and later.value > begun:
+        assert later.value is not None
+        before = bisect_left(ends, later.start_ns)  # of those that had ended when it began
+        if before and later.value < highest[before - 1] + (later.kind == "add"):
+            found.append(f"{later} began after {highest[before - 1]} had been answered")
+        begun = bisect_left(begins, later.end_ns)
+        if later.value > begun:
             found.append(f"{later} saw more writes than had begun ({begun})")
     return found
 

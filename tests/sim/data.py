@@ -59,8 +59,9 @@ def main() -> None:
     if args.planted:
         from .data_planted import PLANTS
 
-        sys.exit(runner.run_planted(PLANTS, run_seed, seeds) > 0)
-    sys.exit(runner.run_seeds(run_seed, seeds, args.processes, EXPECTED) > 0)
+        caught = runner.run_planted(PLANTS, run_seed, seeds)
+        sys.exit(any(one.seed is None for one in caught))
+    sys.exit(bool(runner.run_seeds(run_seed, seeds, args.processes, EXPECTED).failed))
 
 
 if __name__ == "__main__":

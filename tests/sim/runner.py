@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 from unittest.mock import patch
 
@@ -43,10 +45,36 @@ def outcome_of(world: AnyWorld, seed: int) -> Outcome:
     return seed, failure, world.counts, world.scheduler.now_us // 1000, world.scheduler.events
 
 
+@dataclass(frozen=True)
+class Totals:
+    """What a run of many seeds did. `failed`: seeds, and -1 for a run that tested too little."""
+
+    seeds: range
+    failed: list[int]
+    counts: Counter[str]
+    simulated_hours: float
+    events: int
+    seconds: float
+
+    def piece(self) -> dict[str, Any]:
+        """For a result file (`tests.sim.report`)."""
+        return {
+            "first": self.seeds.start,
+            "seeds": len(self.seeds),
+            "passed": max(len(self.seeds) - len(self.failed), 0),
+            "failed": len(self.failed),
+            "failed_seeds": self.failed,
+            "simulated_hours": round(self.simulated_hours, 2),
+            "events": self.events,
+            "seconds": round(self.seconds, 1),
+            "counts": dict(sorted(self.counts.items())),
+        }
+
+
 def run_seeds(
     run_seed: Callable[[int], Outcome], seeds: range, processes: int, expected: Sequence[str]
-) -> int:
-    """Run, print totals; the number of failures. `expected`: counts that must not be 0."""
+) -> Totals:
+    """Run and print totals. `expected`: counts that must not be 0."""
     began = time.monotonic()
     total: Counter[str] = Counter()
     failed: list[int] = []
@@ -78,7 +106,8 @@ def run_seeds(
     if failed:
         print(f"failed seeds: {failed}")
     print(f"{max(len(seeds) - len(failed), 0)} passed, {len(failed)} failed")
-    return len(failed)
+    took = time.monotonic() - began
+    return Totals(seeds, failed, total, simulated_ms / 3_600_000, events, took)
 
 
 def replacing(owner: object, name: str, make: Callable[[Any], Any]) -> Plant:
@@ -107,17 +136,40 @@ def catch(
     return None, "not caught"
 
 
+@dataclass(frozen=True)
+class Catch:
+    """What became of one planted bug. `seed` None: it got through."""
+
+    bug: str
+    seed: int | None
+    by: str
+    tried: int
+    seconds: float
+
+
+def _try_plant(
+    run_seed: Callable[[int], Outcome], seeds: range, plant: Callable[[], list[Plant]]
+) -> Catch:
+    began = time.monotonic()
+    seed, by = catch(plant, run_seed, seeds)
+    tried = len(seeds) if seed is None else seed - seeds.start + 1
+    return Catch(plant.__name__, seed, by[:160], tried, round(time.monotonic() - began, 1))
+
+
 def run_planted(
-    plants: Sequence[Callable[[], list[Plant]]], run_seed: Callable[[int], Outcome], seeds: range
-) -> int:
-    """Print the table; the number of bugs that got through."""
-    escaped = 0
-    for plant in plants:
-        began = time.monotonic()
-        seed, by = catch(plant, run_seed, seeds)
-        escaped += seed is None
-        tried = len(seeds) if seed is None else seed - seeds.start + 1
-        took = time.monotonic() - began
-        print(f"{plant.__name__:40} {tried:4} seeds {took:6.1f} s  {by[:110]}", flush=True)
+    plants: Sequence[Callable[[], list[Plant]]],
+    run_seed: Callable[[int], Outcome],
+    seeds: range,
+    processes: int = 1,
+) -> list[Catch]:
+    """Print the table. Each process has its own copy of the code that a bug is put into."""
+    found: list[Catch] = []
+    with ProcessPoolExecutor(processes) as pool:
+        for one in pool.map(partial(_try_plant, run_seed, seeds), plants):
+            print(
+                f"{one.bug:40} {one.tried:4} seeds {one.seconds:6.1f} s  {one.by[:110]}", flush=True
+            )
+            found.append(one)
+    escaped = sum(one.seed is None for one in found)
     print(f"{len(plants) - escaped} passed, {escaped} failed")
-    return escaped
+    return found

@@ -26,6 +26,7 @@ import msgspec
 import structlog
 
 from standpipe.adapters import http_server
+from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.errors import (
     BadRequest,
     NotFound,
@@ -35,7 +36,6 @@ from standpipe.errors import (
     Unauthorized,
 )
 
-SECRET_HEADER: Final = "standpipe-secret"  # noqa: S105 - the header's name
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
 
@@ -135,14 +135,28 @@ def _asked(decode: Callable[[], T]) -> T:
 Handler = Callable[[Call], Awaitable[Reply]]
 
 
+async def no_route(call: Call) -> Reply:
+    """What a path that is no route answers."""
+    raise NotFound(f"no internal route {call.path}")
+
+
 class InternalApp:
-    """ASGI application of an internal listener. `routes`: (method, path) -> handler."""
+    """ASGI application of an internal listener. `routes`: (method, path) -> handler.
+
+    `otherwise` answers what is no route; its call has no body.
+    """
 
     def __init__(
-        self, secret: str, routes: Mapping[tuple[str, str], Handler], *, body_bytes_max: int
+        self,
+        secret: str,
+        routes: Mapping[tuple[str, str], Handler],
+        *,
+        body_bytes_max: int,
+        otherwise: Handler = no_route,
     ) -> None:
         self._secret = secret.encode()
         self._routes = routes
+        self._otherwise = otherwise
         self._body_bytes_max = body_bytes_max
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -158,7 +172,7 @@ class InternalApp:
             self._let_in(scope["headers"])
             handler = self._routes.get((scope["method"], scope["path"]))
             if handler is None:
-                raise NotFound(f"no internal route {scope['method']} {scope['path']}")
+                return await self._otherwise(Call(f"{scope['method']} {scope['path']}", {}, b""))
             body = await http_server.read_body(scope["headers"], receive, self._body_bytes_max)
             params = dict(parse_qsl(scope["query_string"].decode("latin-1")))
             return await handler(Call(scope["path"], params, body))

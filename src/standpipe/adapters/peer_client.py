@@ -23,7 +23,7 @@ IDLE_CONNECTIONS_MAX = 64
 IDLE_SECONDS_MAX = 60.0
 
 
-#: Name of the header that carries the cluster's secret; control's `http_client` says the same.
+#: Name of the header that carries the cluster's secret, of every internal client and listener.
 SECRET_HEADER = "standpipe-secret"  # noqa: S105 the name, not the secret
 
 

@@ -46,6 +46,7 @@ from standpipe.adapters.process import die_with_parent
 from standpipe.adapters.quorum_disk import QuorumDisk
 from standpipe.adapters.quorum_wire import QuorumWire
 from standpipe.control.quorum import Incarnation, ReplicaKey
+from standpipe.control.raft_events import RaftSettings
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import NodeId, QueryStatus
 from standpipe.node import assignment_routes, founding, node_config, quorum_routes
@@ -59,17 +60,8 @@ from standpipe.node.writer import FORWARD_MS, Writer
 
 WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
 RETRY_S: Final = 0.2
-NEEDS_REPLICA: Final = (
-    ("GET", "/log"),
-    ("GET", "/describe"),
-    ("GET", "/quorum"),
-    ("GET", "/read-index"),
-    ("GET", "/catalog"),
-    ("POST", "/query-status"),
-    ("POST", "/execute"),
-    ("POST", "/register"),
-    ("POST", "/pipeline/start"),
-)
+#: An assignment is one entry, 80 bytes a partition: 100,000 of them. Below FRAME_BYTES_MAX.
+ENTRY_BYTES_MAX: Final = 8 << 20
 GRACE_S: Final = 0.7  # for requests in flight at the end
 HAND_OVER_S: Final = 0.7  # for another leader, if this node led
 
@@ -104,17 +96,18 @@ class Doors:
     """The internal listener's routes and its second protocol; they grow while a node starts."""
 
     def __init__(self) -> None:
-        self.routes: dict[tuple[str, str], Handler] = dict.fromkeys(NEEDS_REPLICA, starting)
-        self.wire: QuorumWire | None = None
+        self.routes: dict[tuple[str, str], Handler] = {}
+        self.wire: QuorumWire | None = None  # from then on, all routes are there
 
     def accept(self) -> asyncio.Protocol:
         """For a peer's connection: before the replica runs, it is kept waiting and gives up."""
         return self.wire.accept() if self.wire else asyncio.Protocol()
 
-
-async def starting(_: Call) -> Reply:
-    """For whoever is faster than this node's start."""
-    raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
+    async def otherwise(self, call: Call) -> Reply:
+        """For whoever is faster than this node's start: any route may be there in a moment."""
+        if self.wire is not None:
+            return await http_client.no_route(call)
+        raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
 
 
 def routes_of(copy: LogCopy, writer: Writer) -> Routes:
@@ -215,7 +208,8 @@ async def run(config: NodeConfig, parts: Sequence[Callable[[Base], Part]] = PART
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     values, secret, doors = config.settings(), config.secret(), Doors()
     client = HttpClient(secret, timeout_ms=FORWARD_MS)
-    app = InternalApp(secret, doors.routes, body_bytes_max=values[settings.BODY_MAX])
+    body_max, otherwise = values[settings.BODY_MAX], doors.otherwise
+    app = InternalApp(secret, doors.routes, body_bytes_max=body_max, otherwise=otherwise)
     bound = http_client.bind_alone(config.internal)
     quorum_part = (quorum_wire.MAGIC, doors.accept)
     try:
@@ -247,7 +241,6 @@ async def live(
     made: list[Part] = [liveness, *(part(base) for part in parts)]
     try:
         base.quorum.start()
-        doors.wire = wire
         for routes in (
             routes_of(base.copy, writer),
             quorum_routes.routes_of(base.copy, base.quorum, writer, client),
@@ -255,6 +248,7 @@ async def live(
             *(part.routes() for part in made),
         ):
             doors.routes.update(routes)
+        doors.wire = wire
         _log.info("control serves", log_index=base.copy.catalog.index)
         async with asyncio.TaskGroup() as group:
             chores: list[Coroutine[Any, Any, None]] = [
@@ -294,7 +288,8 @@ async def open_replica(
     me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
     wire = QuorumWire(me, config.secret(), addresses_by(copy))
     wire.cluster = identity.cluster_id
-    quorum = Quorum(opened, wire, copy, bootstrap=tuple(config.nodes))
+    limits = RaftSettings(entry_bytes_max=ENTRY_BYTES_MAX)
+    quorum = Quorum(opened, wire, copy, bootstrap=tuple(config.nodes), settings=limits)
     running.append(quorum)
     return Base(config, copy, quorum, client), wire
 

@@ -116,14 +116,15 @@ def routes_of(
     async def _ask_leader(leader: NodeId) -> Reply:
         node = copy.catalog.nodes.get(leader)
         by_log = {leader: node.internal} if node else {}
+        why = "no address of it is known"
         for address in addresses_of(leader, by_log=by_log, by_file=copy.config.nodes):
             try:
                 return await client.get(
                     address, "/quorum", timeout_ms=DESCRIBE_MS, **{FORWARDED: 1}
                 )
             except (PeerUnreachable, PeerSilent) as error:
-                raise LogUnavailable(f"the leader {leader} does not answer: {error}") from error
-        raise LogUnavailable(f"no address of the leader {leader} is known")
+                why = str(error)
+        raise LogUnavailable(f"the leader {leader} does not answer: {why}")
 
     async def catalog(call: Call) -> Reply:
         if call.query(ReadParameters).consistency == "linearizable":

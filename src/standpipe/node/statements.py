@@ -40,7 +40,7 @@ from standpipe.errors import (
 )
 from standpipe.model import Column, LogIndex, NodeInfo, Snapshot, Source
 from standpipe.node import render
-from standpipe.node.metadata_reads import is_linearizable, read_index
+from standpipe.node.metadata_reads import ReadIndexes, is_linearizable
 from standpipe.node.render import Entity, Instant, Scene
 from standpipe.node.rest_bodies import offset_lag_max, parse_statements, property_text
 from standpipe.node.rest_route import Routes
@@ -146,6 +146,7 @@ class Statements:
     routes: Routes
     bootstrap_servers: str = ""
     _admin: KafkaAdmin | None = None
+    _read_indexes: ReadIndexes | None = None
 
     async def carry_out(self, body: bytes) -> list[Entity]:
         """Entities of all statements. Raises StandpipeError when nothing was done, else
@@ -266,7 +267,9 @@ class Statements:
 
     async def _settle(self) -> None:
         """Until this node's map has all that was acknowledged. Raises LogUnavailable."""
-        await self._catch_up(await read_index(self.control, self.internal_address))
+        if self._read_indexes is None:
+            self._read_indexes = ReadIndexes(self.control, self.internal_address)
+        await self._catch_up(await self._read_indexes.newest())
 
     async def _catch_up(self, index: int) -> None:
         """Wait until this node's map has a log index. Raises LogUnavailable after a while."""

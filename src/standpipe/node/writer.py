@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 
 from standpipe.adapters.http_client import Call, HttpClient, PeerSilent, PeerUnreachable, Reply
-from standpipe.errors import LogUnavailable
+from standpipe.control.raft_messages import Error
+from standpipe.errors import BodyTooLarge, LogUnavailable
 from standpipe.model import NodeId
 from standpipe.node.leading import RETRY_S, Leading, PipelineStart
 from standpipe.node.log_copy import LogCopy
@@ -43,6 +44,7 @@ class Writer:
         self._leading = leading
         self._client = client
         self._addresses = addresses
+        self._misses = 0  # forwards without an answer: the next address of the leader is tried
 
     async def write(self, call: Call) -> Reply:
         """The leader's answer, once this node's copy has what was written.
@@ -57,6 +59,8 @@ class Writer:
             try:
                 return await self._try(call)
             except (Refused, PeerUnreachable, PeerSilent, _TryAgain) as error:
+                if isinstance(error, Refused) and error.error is Error.RECORD_TOO_LARGE:
+                    raise BodyTooLarge("its plan is larger than one entry of the log") from error
                 if FORWARDED in call.params or time.monotonic() > deadline:
                     raise LogUnavailable(
                         f"no leader of the metadata quorum took it: {error}"
@@ -82,7 +86,8 @@ class Writer:
         if not addresses:
             raise _TryAgain(f"no address of {leader} is known")
         target = f"{call.path}?{FORWARDED}=1"
-        post = self._client.post(addresses[0], target, call.body, timeout_ms=FORWARD_MS)
+        address = addresses[self._misses % len(addresses)]
+        post = self._client.post(address, target, call.body, timeout_ms=FORWARD_MS)
         asked = asyncio.ensure_future(post)
         moved = asyncio.ensure_future(self._quorum.changed())
         try:
@@ -90,6 +95,9 @@ class Writer:
             if asked.done():
                 return asked.result()
             raise _TryAgain(f"{leader} lost the lead")
+        except (PeerUnreachable, PeerSilent):
+            self._misses += 1
+            raise
         finally:
             asked.cancel()
             moved.cancel()

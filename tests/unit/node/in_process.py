@@ -56,7 +56,8 @@ class Control:
         self._doors = Doors()
         self._stop = asyncio.Event()
         self._bound = http_client.bind_alone(config.internal)
-        app = InternalApp(SECRET, self._doors.routes, body_bytes_max=1024)
+        otherwise = self._doors.otherwise
+        app = InternalApp(SECRET, self._doors.routes, body_bytes_max=1024, otherwise=otherwise)
         other = (quorum_wire.MAGIC, self._doors.accept)
         self.app = app
         self._serving = asyncio.create_task(

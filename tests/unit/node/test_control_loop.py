@@ -8,15 +8,24 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.node.in_process import STREAM, TABLE, body_of, configs_of, control, run
+from tests.unit.node.in_process import (
+    STREAM,
+    TABLE,
+    Control,
+    body_of,
+    configs_of,
+    control,
+    run,
+)
 
-from standpipe.adapters.http_client import SECRET_HEADER, json_reply, msgpack_reply
+from standpipe.adapters.http_client import json_reply, msgpack_reply
+from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.adapters.quorum_disk import QuorumDisk
 from standpipe.adapters.raft_disk import DiskRecord, LogFile
 from standpipe.control import catalog as catalogs
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import BatchId, LeaseEpoch, LogPage, NodeId, NodeInfo, QueryStatus
-from standpipe.node import node_config
+from standpipe.node import control_loop, leading, node_config
 from standpipe.node.control_loop import Base
 from standpipe.node.node_config import NodeConfig
 
@@ -90,6 +99,42 @@ def test_three_nodes_agree_and_any_of_them_takes_statements(tmp_path: Path) -> N
             assert nodes[0].copy.catalog == nodes[1].copy.catalog == nodes[2].copy.catalog
             assert [key.node for key in nodes[2].quorum.voters.keys] == ["a", "b", "c"]
             assert len({node.copy.identity.cluster_id for node in nodes}) == 1
+
+    run(story)
+
+
+def test_a_leader_is_reached_where_it_was_named_if_the_log_is_out_of_date(tmp_path: Path) -> None:
+    """As when all nodes came back elsewhere, and the leader's registration is not through yet."""
+
+    async def story() -> None:
+        async with control(*configs_of(tmp_path, "a", "b", "c")) as nodes:
+            index = 0
+            for node in nodes:
+                known = node.copy.catalog.nodes[node.config.node_id]
+                stale = msgspec.structs.replace(known, internal="127.0.0.1:1")
+                index = body_of(await node.post("/register", stale))["log_index"]
+            for number, node in enumerate(nodes):
+                await node.copy.wait_for(index, 20)
+                sql = STREAM.replace("STREAM S", f"STREAM S{number}")
+                assert (await node.execute(sql, f"r{number}")).status == 200
+                assert (await node.get("/quorum")).status == 200
+
+    run(story)
+
+
+def test_a_plan_that_no_entry_can_hold_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not asked again for ten seconds, as if nobody led."""
+    monkeypatch.setattr(control_loop, "ENTRY_BYTES_MAX", 900)
+    monkeypatch.setattr(leading, "WRITE_S_MAX", 1e9)
+
+    async def story() -> None:
+        async with control(*configs_of(tmp_path, "a")) as (node,):
+            long = STREAM.replace("V INTEGER", ", ".join(f"V{i} INTEGER" for i in range(40)))
+            refused = await node.execute(long, "r1")
+            assert (refused.status, body_of(refused)["error_code"]) == (413, 41300)
+            assert (await node.execute(STREAM, "r2")).status == 200, "others go on"
 
     run(story)
 
@@ -292,6 +337,29 @@ def test_parts_live_beside_the_log(tmp_path: Path) -> None:
     async def story() -> None:
         async with control(*configs_of(tmp_path, "a"), parts=[Echo]) as (node,):
             assert (await node.get("/echo")).json() == {"nodes": ["a"]}
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/heartbeat"), ("POST", "/execute"), ("GET", "/log"), ("POST", "/quorum/add-voter")],
+)
+def test_a_node_that_is_still_opening_asks_to_come_again(
+    tmp_path: Path, method: str, path: str
+) -> None:
+    """404 would say that there is no such route, and a beat or a statement would give up."""
+    founder, *_ = configs_of(tmp_path, "a", "b", "c")
+
+    async def story() -> None:
+        alone = Control(founder, [])  # no majority of the voters is there: it may not found
+        try:
+            reply = await (alone.get(path) if method == "GET" else alone.post(path, {}))
+            assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+            assert body_of(reply)["error_code"] == 50307
+            assert (await alone.get("/quorum/self")).status == 200
+        finally:
+            await alone.close()
 
     run(story)
 
