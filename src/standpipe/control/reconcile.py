@@ -175,7 +175,8 @@ def assignment_due(catalog: Catalog, standby_count: int) -> CommitAssignment | N
 
 
 def _members(nodes: Iterable[NodeInfo]) -> list[assignment.Node]:
-    return [assignment.Node(node.node_id, node.tags) for node in nodes]
+    """The tag `rack` is a node's rack: copies are spread over racks where every node has one."""
+    return [assignment.Node(n.node_id, n.tags, rack=n.tags.get("rack", "")) for n in nodes]
 
 
 def _placement(at: assignment.TablePartition, replicas: tuple[NodeId, ...]) -> Placement:

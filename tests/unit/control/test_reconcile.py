@@ -200,6 +200,28 @@ def test_assignment_due(nodes: str, standbys: int, copies: int, why: str) -> Non
         assert len(placement.replicas) == len(set(placement.replicas)) == copies, why
 
 
+@pytest.mark.parametrize(
+    ("racks", "is_spread", "why"),
+    [
+        ("aabb", True, "no two copies in one rack"),
+        ("ab-b", False, "a node without a rack: load alone decides (Kafka's rule)"),
+    ],
+)
+def test_copies_are_spread_over_racks(racks: str, is_spread: bool, why: str) -> None:
+    catalog = cluster("wxyz", partitions=12)
+    tagged = {
+        node_id: msgspec.structs.replace(info, tags={} if rack == "-" else {"rack": rack})
+        for (node_id, info), rack in zip(catalog.nodes.items(), racks, strict=True)
+    }
+    due = assignment_due(msgspec.structs.replace(catalog, nodes=tagged), 1)
+    assert due is not None
+    found = [
+        {tagged[node_id].tags.get("rack") for node_id in placement.replicas}
+        for placement in due.assignment.placements
+    ]
+    assert all(len(racks) == 2 for racks in found) is is_spread, why
+
+
 def test_assignment_is_not_due_twice() -> None:
     catalog = cluster("abc")
     due = assignment_due(catalog, 1)
