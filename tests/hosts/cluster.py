@@ -141,7 +141,7 @@ class HostCluster:
         self.folder = folder
         self.network = network
         self.plan = plan
-        self.broker = Broker(folder / "kafka", BROKER, host=HUB)
+        self.broker = Broker(folder / "kafka", BROKER, host=HUB, start_s_max=WAIT_S_MAX)
         self.nodes: list[HostNode] = []
         self.pipeline: Child | None = None
         self.table: Source | None = None

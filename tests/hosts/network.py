@@ -73,6 +73,21 @@ def _ip(lines: Iterable[str], host: str = "") -> None:
     _run(["ip", *within, "-batch", "-"], "\n".join(lines) + "\n")
 
 
+#: A datagram to PORT, and who waits for it until `wait_s` after it was sent.
+_SAY = """
+import socket, sys
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", (sys.argv[1], 9))
+"""
+_HEAR = """
+import select, socket, sys
+bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+bound.bind((sys.argv[1], 9))
+print("bound", flush=True)
+sys.stdin.readline()
+print("heard" if select.select([bound], [], [], float(sys.argv[2]))[0] else "silence", flush=True)
+"""
+
+
 @dataclass(frozen=True)
 class Host:
     """One namespace. `number` 1 is the hub: the test itself, Kafka and Spark."""
@@ -168,6 +183,16 @@ class Network:
     def around(self, *hosts: Host) -> list[Link]:
         """All links of hosts to all others, as if their switch had lost power."""
         return self.between(hosts, [h for h in self.everybody if h not in hosts])
+
+    def reaches(self, sender: Host, receiver: Host, wait_s: float = 0.5) -> bool:
+        """Whether a datagram gets from one to the other. Other traffic is not looked at."""
+        hear = receiver.command([sys.executable, "-c", _HEAR, receiver.address, str(wait_s)])
+        say = sender.command([sys.executable, "-c", _SAY, receiver.address])
+        with subprocess.Popen(hear, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listener:
+            assert listener.stdout is not None
+            listener.stdout.readline()  # it is bound
+            subprocess.run(say, check=True)
+            return listener.communicate(b"sent\n")[0] == b"heard\n"
 
     def _point(self, links: Iterable[Link], mac: str | None) -> None:
         by_sender: dict[Host, list[Host]] = {}

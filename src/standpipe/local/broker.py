@@ -91,10 +91,12 @@ class Broker:
         port: int | None = None,
         *,
         host: str = HOST,
+        start_s_max: float = START_S_MAX,
         say: jvm.Say = jvm.say_on_stderr,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.host = host
+        self._start_s_max = start_s_max
         self._port_asked = port
         self._say = say
         self._port = 0
@@ -250,7 +252,7 @@ class Broker:
 
     def _wait_until_ready(self) -> None:
         """Until the broker answers a metadata request: its port opens before it can."""
-        deadline = time.monotonic() + START_S_MAX
+        deadline = time.monotonic() + self._start_s_max
         while time.monotonic() < deadline:
             self.raise_if_dead()
             if _accepts(self.host, self._port):
@@ -260,7 +262,7 @@ class Broker:
                     )
                     return
             time.sleep(0.05)
-        raise self._died(f"did not answer within {START_S_MAX:.0f} s")
+        raise self._died(f"did not answer within {self._start_s_max:.0f} s")
 
     def _died(self, how: str | None = None) -> BrokerDied:
         code = self._child.exit_status if self._child else None
