@@ -100,13 +100,14 @@ def problem(catalog: Catalog, heard: Heard, limits: Limits = DEFAULT_LIMITS) -> 
 
 
 def members(catalog: Catalog, heard: Heard, gone_after_ms: int) -> tuple[Node, ...]:
-    """Nodes that may hold copies; those that drain have no capacity."""
+    """Nodes that may hold copies; those that drain have no capacity. A tag named `rack` is a
+    node's rack where client.rack is not set."""
     return tuple(
         Node(
             node.node_id,
             node.tags,
             capacity=0 if node.node_id in catalog.draining else node.capacity,
-            rack=node.rack,
+            rack=node.rack or node.tags.get("rack", ""),
         )
         for node in catalog.nodes.values()
         if heard.away_ms.get(node.node_id, 0) < gone_after_ms

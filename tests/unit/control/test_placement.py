@@ -122,6 +122,30 @@ def test_a_new_table_is_placed_at_once(nodes: str, standbys: int, copies: int, w
         assert placement.warmups == ()
 
 
+@pytest.mark.parametrize(
+    ("racks", "is_spread", "why"),
+    [
+        ("aabb", True, "no two copies in one rack"),
+        ("ab-b", False, "a node without a rack: load alone decides (Kafka's rule)"),
+    ],
+)
+@pytest.mark.parametrize("is_tag", [True, False])
+def test_copies_are_spread_over_racks(racks: str, is_spread: bool, why: str, is_tag: bool) -> None:
+    catalog = cluster("wxyz", partitions=12)
+    rack_of = dict(zip(catalog.nodes, racks.replace("-", " "), strict=True))
+    nodes = {
+        node_id: msgspec.structs.replace(
+            node,
+            tags={"rack": rack_of[node_id]} if is_tag and rack_of[node_id] != " " else {},
+            rack="" if is_tag else rack_of[node_id].strip(),
+        )
+        for node_id, node in catalog.nodes.items()
+    }
+    placed = committed(msgspec.structs.replace(catalog, nodes=nodes)).assignment.placements
+    found = [{rack_of[node_id] for node_id in placement.replicas} for placement in placed]
+    assert all(len(racks) == 2 for racks in found) is is_spread, why
+
+
 def test_nothing_is_due_twice() -> None:
     catalog = committed(cluster("abc"))
     assert committed(catalog) is catalog
