@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from . import runner
 from .data_world import DataWorld
@@ -54,13 +55,14 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--planted", action="store_true", help="planted bugs instead of seeds")
+    parser.add_argument("--result", type=Path, help="a file that pieces of a run add up in")
     args = parser.parse_args()
     seeds = range(args.first, args.first + args.seeds)
     if args.planted:
         from .data_planted import PLANTS
 
-        sys.exit(runner.run_planted(PLANTS, run_seed, seeds) > 0)
-    sys.exit(runner.run_seeds(run_seed, seeds, args.processes, EXPECTED) > 0)
+        sys.exit(runner.run_planted(PLANTS, run_seed, seeds, args.result) > 0)
+    sys.exit(runner.run_seeds(run_seed, seeds, args.processes, EXPECTED, args.result) > 0)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 from unittest.mock import patch
 
+from . import report
 from .scheduler import Scheduler
 
 #: (seed, failure with history or None, counts, simulated ms, events)
@@ -44,7 +46,11 @@ def outcome_of(world: AnyWorld, seed: int) -> Outcome:
 
 
 def run_seeds(
-    run_seed: Callable[[int], Outcome], seeds: range, processes: int, expected: Sequence[str]
+    run_seed: Callable[[int], Outcome],
+    seeds: range,
+    processes: int,
+    expected: Sequence[str],
+    result: Path | None = None,
 ) -> int:
     """Run, print totals; the number of failures. `expected`: counts that must not be 0."""
     began = time.monotonic()
@@ -77,6 +83,11 @@ def run_seeds(
         failed.append(-1)
     if failed:
         print(f"failed seeds: {failed}")
+    if result is not None:
+        spent = {"simulated hours": simulated_ms / 3_600_000, "events": events}
+        spent["wall seconds"] = time.monotonic() - began
+        question = "does every seed of the simulation hold its invariants?"
+        report.add_seeds(result, question, seeds, failed, {**total, **spent})
     print(f"{max(len(seeds) - len(failed), 0)} passed, {len(failed)} failed")
     return len(failed)
 
@@ -108,10 +119,14 @@ def catch(
 
 
 def run_planted(
-    plants: Sequence[Callable[[], list[Plant]]], run_seed: Callable[[int], Outcome], seeds: range
+    plants: Sequence[Callable[[], list[Plant]]],
+    run_seed: Callable[[int], Outcome],
+    seeds: range,
+    result: Path | None = None,
 ) -> int:
     """Print the table; the number of bugs that got through."""
     escaped = 0
+    rows: list[dict[str, Any]] = []
     for plant in plants:
         began = time.monotonic()
         seed, by = catch(plant, run_seed, seeds)
@@ -119,5 +134,9 @@ def run_planted(
         tried = len(seeds) if seed is None else seed - seeds.start + 1
         took = time.monotonic() - began
         print(f"{plant.__name__:40} {tried:4} seeds {took:6.1f} s  {by[:110]}", flush=True)
+        rows.append({"bug": plant.__name__, "seed": seed, "tried": tried, "by": by[:200]})
+    if result is not None:
+        question = "does the simulation catch every bug that was planted?"
+        report.write_planted(result, question, rows)
     print(f"{len(plants) - escaped} passed, {escaped} failed")
     return escaped
