@@ -107,10 +107,10 @@ quorum-kills: $(DONE)/standpipe ## five real processes, the leader killed KILLS 
 	$(PYTHON_IN) -m tests.e2e.quorum_kills --kills $(KILLS)
 
 sim-data: $(DONE)/standpipe ## the data path in simulation: make sim-data FIRST=0 SEEDS=200
-	$(PYTHON_IN) -m tests.sim.data --first $(FIRST) --seeds $(SEEDS)
+	$(PYTHON_IN) -m tests.sim.data --first $(FIRST) --seeds $(SEEDS) $(SIM)
 
 sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, each within 300 seeds
-	$(PYTHON_IN) -m tests.sim.data --planted --seeds 300
+	$(PYTHON_IN) -m tests.sim.data --planted --seeds 300 $(SIM)
 
 assignor-clusters: $(DONE)/standpipe ## random clusters through random events: COUNT=20000 FIRST=0
 	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000)

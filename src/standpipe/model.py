@@ -262,6 +262,9 @@ class Progress(Record, frozen=True, kw_only=True):
     sources: dict[str, dict[int, int]] = {}
     #: partition of the table topic -> end offset that covers the batch
     sinks: dict[int, int] = {}
+    #: partition -> `sinks` of the valid record before this one: so a reader knows when compaction
+    #: took records between the two; empty: the record does not say
+    starts: dict[int, int] = {}
     #: partition -> offset below which every foreign record has been repaired
     clean_through: dict[int, int] = {}
     watermark_ms: int = 0

@@ -25,7 +25,7 @@ from standpipe.adapters.raft_disk import DiskRecord, LogFile
 from standpipe.control import catalog as catalogs
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import BatchId, LeaseEpoch, LogPage, NodeId, NodeInfo, QueryStatus
-from standpipe.node import control_loop, leading, node_config
+from standpipe.node import control_loop, node_config, writer
 from standpipe.node.control_loop import Base
 from standpipe.node.node_config import NodeConfig
 
@@ -127,7 +127,7 @@ def test_a_plan_that_no_entry_can_hold_is_refused_at_once(
 ) -> None:
     """Not asked again for ten seconds, as if nobody led."""
     monkeypatch.setattr(control_loop, "ENTRY_BYTES_MAX", 900)
-    monkeypatch.setattr(leading, "WRITE_S_MAX", 1e9)
+    monkeypatch.setattr(writer, "WRITE_S_MAX", 1e9)
 
     async def story() -> None:
         async with control(*configs_of(tmp_path, "a")) as (node,):
