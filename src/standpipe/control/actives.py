@@ -187,13 +187,21 @@ class _Seats:
         for node in over:
             while self._count[node] > self._allowed(node):
                 target = self._next_open(open_nodes)
-                table = max(
-                    self._cells[node],
-                    key=lambda t: (self._cell(t, node) - self._cell(t, target), -t),
-                )
+                table = self._table_to_give(node, target)
                 partition = min(self._cells[node][table])
                 self._take(partition)
                 self._put(partition, target)
+
+    def _table_to_give(self, node: int, target: int) -> int:
+        """One of which the giver has too many or the taker too few, if there is one: what rule 4
+        has just brought here must not be sent back."""
+
+        def gain(table: int) -> tuple[int, int, int]:
+            mends = self._is_uneven(table, node, is_over=True)
+            mends += self._is_uneven(table, target, is_over=False)
+            return (mends, self._cell(table, node) - self._cell(table, target), -table)
+
+        return max(self._cells[node], key=gain)
 
     def _allowed(self, node: int) -> int:
         """A node of the tied ones may keep one more, as long as the spare units last."""

@@ -151,6 +151,7 @@ def test_one_step_serves_from_the_readiest(data: st.DataObject, standbys: int, c
     ("seed", "why"),
     [
         (5271429, "two actives of a table could go to one node, and their warm-ups took turns"),
+        (5006293, "what was exchanged for the sake of a table was given back as surplus"),
     ],
 )
 def test_clusters_that_did_not_converge(seed: int, why: str) -> None:
