@@ -208,6 +208,16 @@ def test_three_nodes_become_five_and_three_again(cluster: TestCluster, tmp_path:
     assert (readers.failed, readers.wrong) == ([], [])
 
 
+def test_explain_assignment_shows_the_same(cluster: TestCluster) -> None:
+    (entity,) = cluster.sql("EXPLAIN ASSIGNMENT;")
+    assert entity["@type"] == "assignment"
+    seen = view(cluster)
+    for name in ("nodes", "rules", "assignmentEpoch", "moves"):
+        assert entity[name] == seen[name]
+    assert [line["active"] for line in entity["partitions"]]
+    assert all(line["bytes"] > 0 for line in entity["partitions"]), "stores have a size"
+
+
 def test_what_is_needed_is_not_thrown_away(cluster: TestCluster) -> None:
     ask = internal(cluster).ask
     node = msgspec.json.encode({"node_id": "node-3"})

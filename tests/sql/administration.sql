@@ -117,3 +117,7 @@ EXPLAIN ROUTE SELECT * FROM flights;
 EXPLAIN route;
 ----
 ! 40001 1:1 EXPLAIN is not supported yet.
+
+EXPLAIN ASSIGNMENT;
+----
+assignment

@@ -77,6 +77,8 @@ def summary(plan: plans.Plan) -> str:
         return f"{made}\n{query.query_id} reads {read}\n{query.plan.sql}"
     if isinstance(plan, plans.PullPlan):
         return _pull(plan)
+    if isinstance(plan, plans.ExplainAssignmentPlan):
+        return "assignment"
     if isinstance(plan, plans.ExplainRoutePlan):
         return f"route of {plan.pull.source.name} {list(plan.pull.keys)}"
     if isinstance(plan, plans.InsertValuesPlan):

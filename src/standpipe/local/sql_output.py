@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from standpipe.errors import SetupError, StandpipeError, StatementError
+from standpipe.local import assignment_output
 from standpipe.local.rest_client import Entity, PullAnswer
 from standpipe.node.rest_fresh import Freshness
 
@@ -65,6 +66,8 @@ def print_entity(console: Console, entity: Entity, *, as_json: bool) -> None:
     status = cast(dict[str, Any] | None, entity.get("commandStatus"))
     if status is not None:
         console.print(str(status.get("message", status)), highlight=False, markup=False)
+    elif entity.get("@type") == "assignment":
+        assignment_output.print_view(console, entity)
     elif "sourceDescription" in entity:
         _print_description(console, cast(Entity, entity["sourceDescription"]))
     else:

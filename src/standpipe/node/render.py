@@ -138,6 +138,11 @@ def route(described: Mapping[str, object], text: str) -> Entity:
     return _entity("route", text, **described)
 
 
+def assignment(view: Mapping[str, object], text: str) -> Entity:
+    """EXPLAIN ASSIGNMENT: ours, as `GET /assignment` shows it."""
+    return _entity("assignment", text, **view)
+
+
 def function_names(text: str) -> Entity:
     items = [
         {

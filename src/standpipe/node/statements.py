@@ -34,12 +34,10 @@ from standpipe.errors import (
     BadRequest,
     LogUnavailable,
     QueryOnStatementEndpoint,
-    ServerError,
     StandpipeError,
-    StatementError,
 )
 from standpipe.model import Column, LogIndex, NodeInfo, Snapshot, Source
-from standpipe.node import render
+from standpipe.node import control_answers, render
 from standpipe.node.metadata_reads import ReadIndexes, is_linearizable
 from standpipe.node.render import Entity, Instant, Scene
 from standpipe.node.rest_bodies import offset_lag_max, parse_statements, property_text
@@ -51,6 +49,7 @@ from standpipe.sql.plans import (
     CreateTableAsPlan,
     DescribePlan,
     DropPlan,
+    ExplainAssignmentPlan,
     ExplainRoutePlan,
     InsertValuesPlan,
     Plan,
@@ -224,6 +223,9 @@ class Statements:
             case ExplainRoutePlan():
                 route = self.routes.explain(plan.pull, offset_lag_max(session.properties))
                 return [render.route(route, statement.text)]
+            case ExplainAssignmentPlan():
+                view = await control_answers.assignment(self.control, self.internal_address)
+                return [render.assignment(view, statement.text)]
             case CreateSourcePlan() | CreateTableAsPlan() | DropPlan() | TerminatePlan():
                 return await self._execute(statement.text, session.properties)
             case _:
@@ -239,7 +241,7 @@ class Statements:
         except msgspec.MsgspecError as error:
             raise LogUnavailable(f"control answered {reply.status} without JSON") from error
         if reply.status != 200:
-            raise error_of(answer, text)
+            raise control_answers.error_of(answer, text)
         index = answer.get("log_index")
         if isinstance(index, int):
             await self._catch_up(index)
@@ -326,31 +328,6 @@ class Statements:
 
 
 # ------------------------------------------------------------------------------------ pure parts
-
-
-def error_of(body: Mapping[str, object], statement: str) -> StandpipeError:
-    """The error that control answered with, as one of ours."""
-    message = str(body.get("message", "control refused the statement"))
-    code = body.get("error_code")
-    if code == StatementError.code:
-        extras = body.get("standpipe")
-        place = cast("dict[str, object]", extras) if isinstance(extras, dict) else {}
-        line, column = place.get("line"), place.get("column")
-        return StatementError(
-            message,
-            statement=statement,
-            line=line if isinstance(line, int) else None,
-            column=column if isinstance(column, int) else None,
-            hint=str(place.get("hint") or ""),
-        )
-    for kind in _kinds(StandpipeError):
-        if kind.code == code and not issubclass(kind, StatementError):
-            return kind(message)
-    return ServerError(message)
-
-
-def _kinds(base: type[StandpipeError]) -> list[type[StandpipeError]]:
-    return [kind for below in base.__subclasses__() for kind in (below, *_kinds(below))]
 
 
 def _catalog(snapshot: Snapshot) -> Catalog:

@@ -15,6 +15,7 @@ from standpipe.sql.ast import Query, Statement
 from standpipe.sql.context import Context
 from standpipe.sql.plans import (
     DescribePlan,
+    ExplainAssignmentPlan,
     ExplainRoutePlan,
     Plan,
     SetPropertyPlan,
@@ -79,6 +80,12 @@ def _explain_route(
     return ExplainRoutePlan(pull=plan)
 
 
+def _explain_assignment(
+    _statement: statements.ExplainAssignment, _sources: Sources, _context: Context
+) -> ExplainAssignmentPlan:
+    return ExplainAssignmentPlan()
+
+
 _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.CreateSource: ddl.create_source,
     statements.CreateAs: query.create_as,
@@ -91,6 +98,7 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.Describe: _describe,
     statements.SetProperty: _set_property,
     statements.ExplainRoute: _explain_route,
+    statements.ExplainAssignment: _explain_assignment,
     Query: pull_plan.pull,
 }
 _NOT_YET: Final[dict[type, str]] = {

@@ -181,6 +181,8 @@ class StatementBuilder(ExpressionBuilder):
         return statements.ExplainRoute(START, query)
 
     def explain_id(self, name: Name) -> Statement:
+        if name.text == "ASSIGNMENT":  # no id of a query looks like that, and columns may
+            return statements.ExplainAssignment(START)
         return statements.Explain(START, name.text)
 
     def set_property(self, name: Token, value: Token) -> Statement:

@@ -125,6 +125,10 @@ class ExplainRoutePlan(Record, frozen=True, kw_only=True):
     pull: PullPlan
 
 
+class ExplainAssignmentPlan(Record, frozen=True, kw_only=True):
+    """EXPLAIN ASSIGNMENT: who holds which table partition, why, and what would move."""
+
+
 Plan = (
     CreateSourcePlan
     | CreateTableAsPlan
@@ -136,4 +140,5 @@ Plan = (
     | SetPropertyPlan
     | PullPlan
     | ExplainRoutePlan
+    | ExplainAssignmentPlan
 )

@@ -145,6 +145,11 @@ class ExplainRoute(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainAssignment(Statement):
+    """Who holds which table partition, why, and what would move."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explain(Statement):
     subject: str | Statement  # id of a query, or a statement
 

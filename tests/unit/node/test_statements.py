@@ -16,7 +16,8 @@ from standpipe.errors import (
     StatementError,
 )
 from standpipe.model import Column, Source
-from standpipe.node.statements import StatementFailed, encode_value, error_of
+from standpipe.node.control_answers import error_of
+from standpipe.node.statements import StatementFailed, encode_value
 from standpipe.sql.plans import Value
 
 SOURCE = Source(
