@@ -127,6 +127,11 @@ class QuorumDisk:
         """
         for path in directory.glob("*" + SNAPSHOT_SUFFIX):
             path.unlink()
+        # Of a log that was here before: it says nothing about what this one will hold.
+        (directory / COMMITTED_NAME).unlink(missing_ok=True)
+        # The directories may be as new as their files: without their names, nothing is found.
+        for parent in (directory.parent, directory.parent.parent):
+            sync_directory(parent)
         if start.end_offset > 0:
             data = snapshot_file(start, state)
             start = replace(start, size=len(data))

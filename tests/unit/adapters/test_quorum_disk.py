@@ -108,6 +108,35 @@ def test_a_formatted_disk_is_empty(directory: Path) -> None:
     assert not QuorumDisk.is_formatted(directory / "other")
 
 
+def test_formatting_forgets_what_an_earlier_log_had_committed(directory: Path) -> None:
+    """Else entries of a restored cluster, not committed yet, would count as committed."""
+    carry_out(directory, [AppendLog(1, entries(0, 1, 1, 1)), NoteCommitted(3)])
+    assert recovered(directory).committed == 3
+    (directory / LOG_NAME).unlink()
+    QuorumDisk.format(directory, EMPTY)
+    carry_out(directory, [AppendLog(1, entries(0, 2, 2, 2))])
+    assert recovered(directory).committed == 0
+
+
+def test_the_names_of_new_directories_are_durable_before_their_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    home = tmp_path / "node" / "log"
+    home.mkdir(parents=True)
+    monkeypatch.setattr(os, "fsync", noting)
+    QuorumDisk.format(home, EMPTY)
+    log = synced.index(home / (LOG_NAME + ".new"))
+    assert {home.parent, tmp_path} <= set(synced[:log])
+    assert synced[-1] == home, "and the log's own name"
+
+
 def test_lives_are_counted(directory: Path) -> None:
     assert [opened(directory).life for _ in range(3)] == [1, 2, 3]
     carry_out(directory, [PersistElection(ElectionState(7))])
