@@ -10,6 +10,8 @@ PYTEST := $(PYTHON_IN) -m pytest
 DEMO ?=
 BENCH ?=
 PYTEST_ARGS ?=
+#: make chaos CHAOS="--faults SIGKILL,partial --rate 200"
+CHAOS ?=
 #: seeds of `make sim`: the first, and how many
 FIRST ?= 0
 SEEDS ?= 200
@@ -81,7 +83,8 @@ test: setup check ## check, then end to end with real Kafka and real Spark (unde
 
 # ------------------------------------------------------------------------ demo, benches
 
-.PHONY: demo bench sim sim-planted quorum-kills sim-data sim-data-planted store-kills docs
+.PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
+        store-kills chaos docs
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -104,13 +107,19 @@ quorum-kills: $(DONE)/standpipe ## five real processes, the leader killed KILLS 
 	$(PYTHON_IN) -m tests.e2e.quorum_kills --kills $(KILLS)
 
 sim-data: $(DONE)/standpipe ## the data path in simulation: make sim-data FIRST=0 SEEDS=200
-	$(PYTHON_IN) -m tests.sim.data --first $(FIRST) --seeds $(SEEDS)
+	$(PYTHON_IN) -m tests.sim.data --first $(FIRST) --seeds $(SEEDS) $(SIM)
 
 sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, each within 300 seeds
-	$(PYTHON_IN) -m tests.sim.data --planted --seeds 300
+	$(PYTHON_IN) -m tests.sim.data --planted --seeds 300 $(SIM)
+
+assignor-clusters: $(DONE)/standpipe ## random clusters through random events: COUNT=20000 FIRST=0
+	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000)
 
 store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a store damaged in 500 places
 	STORE_KILLS=1000 STORE_DAMAGES=500 $(PYTEST) -q tests/e2e/test_store_crash.py
+
+chaos: setup ## real nodes on hosts of their own, faults, every answer judged: make chaos QUICK=1
+	$(PYTHON_IN) -m tests.chaos $(if $(QUICK),--quick) $(CHAOS)
 
 docs: $(DONE)/standpipe ## docs/config.md and docs/errors.md from their registries
 	$(PYTHON_IN) -m standpipe.local.config_doc > docs/config.md

@@ -67,6 +67,72 @@ STANDBYS = key(
     source="Kafka Streams",
     doc="Copies of each table partition beside the active one.",
 )
+RACK_TAGS = key(
+    "rack.aware.assignment.tags",
+    str,
+    "",
+    source="KIP-708",
+    doc="Tags over whose values the copies of a partition are spread, with commas between them; "
+    "each node sets client.tag.<name> for each. Cluster-wide: lives in the metadata log.",
+)
+RACK_FORCED = key(
+    "standpipe.rack.aware.forced",
+    str,
+    "",
+    doc="Forced awareness (Elasticsearch's): tag:value,… of all racks that exist. Copies of a rack "
+    "that is away are not made in the others. Cluster-wide: lives in the metadata log.",
+)
+RACK = key(
+    "client.rack",
+    str,
+    "",
+    source="Kafka",
+    doc="Rack of this node: what copies are spread over where no tags are named.",
+)
+CAPACITY = key(
+    "standpipe.node.capacity",
+    int,
+    1,
+    unit="count",
+    low=1,
+    high=1000,
+    doc="Weight of this node's share of the table partitions.",
+)
+RECOVERY_LAG = key(
+    "acceptable.recovery.lag",
+    int,
+    10_000,
+    unit="records",
+    low=0,
+    source="Kafka Streams",
+    doc="A copy that trails by at most so much counts as caught up and may become the active.",
+)
+WARMUPS_MAX = key(
+    "max.warmup.replicas",
+    int,
+    2,
+    unit="count",
+    low=1,
+    source="Kafka Streams",
+    doc="Copies that may be on the move at once in the whole cluster.",
+)
+MOVE_BYTES_MAX = key(
+    "standpipe.move.bytes.max",
+    int,
+    2**63 - 1,
+    unit="bytes",
+    low=1,
+    doc="Bytes of the stores that may be on the move at once; one store may always move.",
+)
+GONE_AFTER = key(
+    "standpipe.node.gone.after.ms",
+    int,
+    600_000,
+    unit="ms",
+    low=1_000,
+    doc="A node that is silent for so long loses its copies: they are made anew elsewhere. Until "
+    "then others only lead in its place.",
+)
 LAG_MAX = key(
     "ksql.query.pull.max.allowed.offset.lag",
     int,

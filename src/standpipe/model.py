@@ -168,7 +168,10 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     internal: str  # control: log, lags, quorum
     peer: str  # forwards from other nodes: HTTP workers, a lane of their own
     incarnation: str  # identity of its data directory (the sources' directory id)
-    tags: dict[str, str] = {}
+    tags: dict[str, str] = {}  # client.tag.*
+    rack: str = ""  # client.rack
+    #: weight of its share of the table partitions, > 0
+    capacity: int = 1
 
 
 class Health(IntEnum):
@@ -186,6 +189,22 @@ class Placement(Record, frozen=True, kw_only=True):
     generation: int
     partition: int
     replicas: tuple[NodeId, ...]
+    #: copies on their way to replace one of `replicas`: kept, and not read (KIP-441)
+    warmups: tuple[NodeId, ...] = ()
+
+    @property
+    def holders(self) -> tuple[NodeId, ...]:
+        """All nodes that keep a copy."""
+        return (*self.replicas, *self.warmups)
+
+
+class PlacementRules(Record, frozen=True, kw_only=True):
+    """What placement obeys in the whole cluster; it lives in the log, so that nodes with
+    different files cannot pull copies to and fro."""
+
+    standby_count: int = 1  # num.standby.replicas
+    rack_aware_tags: tuple[str, ...] = ()  # rack.aware.assignment.tags
+    forced: dict[str, tuple[str, ...]] = {}  # standpipe.rack.aware.forced
 
 
 class Assignment(Record, frozen=True, kw_only=True):
@@ -243,6 +262,9 @@ class Progress(Record, frozen=True, kw_only=True):
     sources: dict[str, dict[int, int]] = {}
     #: partition of the table topic -> end offset that covers the batch
     sinks: dict[int, int] = {}
+    #: partition -> `sinks` of the valid record before this one: so a reader knows when compaction
+    #: took records between the two; empty: the record does not say
+    starts: dict[int, int] = {}
     #: partition -> offset below which every foreign record has been repaired
     clean_through: dict[int, int] = {}
     watermark_ms: int = 0
@@ -307,6 +329,7 @@ class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
     batch: BatchId
     #: when it was reported; None: never confirmed
     replica_lag_ms: int | None = None
+    store_bytes: int = 0  # on disk, now and then
 
 
 class LagDelta(Record, frozen=True, kw_only=True):

@@ -229,7 +229,7 @@ def test_internal_routes_want_the_secret(shared: ControlCluster) -> None:
 
 
 def test_children_die_with_whoever_started_them(tmp_path: Path) -> None:
-    cluster = ControlCluster(tmp_path)
+    cluster = ControlCluster(tmp_path, names=["node-1"])
     node_file = str(tmp_path / "node-1" / "node.json")
     code = (
         "import subprocess, sys, time\n"

@@ -35,7 +35,7 @@ def kafka(broker: Broker) -> KafkaAdmin:
 @pytest.fixture
 def control(broker: Broker, kafka: KafkaAdmin, tmp_path: Path) -> Iterator[ControlCluster]:
     """One control process; all topics are gone after the test."""
-    cluster = ControlCluster(tmp_path, broker.bootstrap_servers)
+    cluster = ControlCluster(tmp_path, broker.bootstrap_servers, names=[NODE])
     try:
         cluster.start(NODE)
         cluster.until_members(1, NODE)
@@ -112,7 +112,7 @@ def test_a_wrong_configuration_is_mended(control: ControlCluster, kafka: KafkaAd
 
 def test_statements_are_logged_while_kafka_is_away(tmp_path: Path) -> None:
     port = any_port()
-    cluster = ControlCluster(tmp_path, f"127.0.0.1:{port}")
+    cluster = ControlCluster(tmp_path, f"127.0.0.1:{port}", names=[NODE])
     broker = Broker(tmp_path / "kafka", port)
     try:
         cluster.start(NODE)

@@ -7,10 +7,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
-from . import runner
+from . import report, runner
 from .data_world import DataWorld
 
+QUESTION = "does the data path keep its promises under every fault of the simulation"
+#: the decisions of the data path, and what they are put through
+SIMULATED = (
+    *(f"src/standpipe/data/{n}.py" for n in ("apply", "digest", "positions", "progress")),
+    *(f"src/standpipe/data/{n}.py" for n in ("repair", "stage", "takeover")),
+    "tests/sim/data_*.py",
+    *(f"tests/sim/{name}.py" for name in ("options", "scheduler")),
+)
 #: over many seeds, each of these must have happened, or the run has tested less than it claims
 EXPECTED = (
     "acknowledgements lost",
@@ -54,14 +63,21 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--planted", action="store_true", help="planted bugs instead of seeds")
+    parser.add_argument("--result", type=Path, help="a file that pieces of a run add up in")
     args = parser.parse_args()
     seeds = range(args.first, args.first + args.seeds)
+    head = report.head(SIMULATED)
     if args.planted:
         from .data_planted import PLANTS
 
-        caught = runner.run_planted(PLANTS, run_seed, seeds)
+        caught = runner.run_planted(PLANTS, run_seed, seeds, args.processes)
+        if args.result:
+            report.keep_planted(args.result, head, caught, seeds)
         sys.exit(any(one.seed is None for one in caught))
-    sys.exit(bool(runner.run_seeds(run_seed, seeds, args.processes, EXPECTED).failed))
+    totals = runner.run_seeds(run_seed, seeds, args.processes, EXPECTED)
+    if args.result:
+        report.add_piece(args.result, QUESTION, {**head, **totals.piece()})
+    sys.exit(bool(totals.failed))
 
 
 if __name__ == "__main__":

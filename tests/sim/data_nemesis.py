@@ -122,11 +122,11 @@ class DataNemesis:
         tailer.crash()
         away_ms = self.random.choice([10_000, 50_000, 130_000])
         if self.random.random() < 0.3:
-            self.world.after(away_ms * 0.1, self.stranger)
+            self.world.after(away_ms * 0.1, self._late_stranger)
             self.world.after(away_ms * 0.6, self.world.compact)
             self.world.after(away_ms * 0.9, self.world.compact)
         if self.random.random() < 0.3:  # repaired by the time it comes back, or almost
-            self.world.after(away_ms - 3000, self.stranger)
+            self.world.after(away_ms - 3000, self._late_stranger)
             self.world.after(away_ms - 1, self.world.compact)
         self.world.after(away_ms, tailer.start)
         return True
@@ -144,6 +144,10 @@ class DataNemesis:
     def compact(self) -> bool:
         self.world.compact(self.random)
         return True
+
+    def _late_stranger(self) -> None:
+        if self.is_active:
+            self.stranger()
 
     def stranger(self) -> bool:
         """Records that no batch has written, under some name that may sound right."""

@@ -227,6 +227,7 @@ class SimDriver:
             commit=commit,
             sources={"s": {0: source_end}},
             sinks=sinks,
+            starts=takeover.ends_before(self.newest, self.world.partitions),
             clean_through={p: sweep.clean_through for p, sweep in enumerate(self.sweeps)},
             committed_at_ms=self.world.now_ms,
         )

@@ -35,15 +35,16 @@ class SimStore:
         self.rows: dict[bytes, bytes] = {}
         self.meta = StoreMeta(identity=identity, digest=digest.EMPTY)
 
-    def apply(self, order: ApplyBatch, now_ms: int) -> None:
+    def apply(self, order: ApplyBatch, now_ms: int, is_caught_up: bool = False) -> None:
         replaced = [(key, self.rows[key]) for key, _ in order.puts if key in self.rows]
         deleted = [(key, self.rows[key]) for key in order.deletes if key in self.rows]
         sum_ = digest.digest_after(self.meta.digest or 0, replaced, deleted, order.puts)
         for key in order.deletes:
             self.rows.pop(key, None)
         self.rows |= dict(order.puts)
+        since_ms = positions.current_since(self.meta.current_ms, now_ms, is_caught_up)
         self.meta = msgspec.structs.replace(
-            order.meta, digest=sum_, boot_id="boot", last_applied_ms=now_ms
+            order.meta, digest=sum_, boot_id="boot", last_applied_ms=now_ms, current_ms=since_ms
         )
 
 
@@ -166,4 +167,5 @@ class SimTailer:
             self.world.seen(self)
 
     def apply(self, order: ApplyBatch) -> None:
-        self.store.apply(order, self.world.now_ms)
+        is_caught_up = self.machine is not None and self.machine.is_caught_up
+        self.store.apply(order, self.world.now_ms, is_caught_up)

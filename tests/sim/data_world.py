@@ -190,7 +190,7 @@ class DataWorld:
             for p, sweep in enumerate(self.drivers[-1].sweeps)
             for shadow in sweep.all_shadows().values()
         ]
-        return bool(shadows) and all(
+        return any(
             shadow.first_ms < old_ms
             and not any(t.is_whole for t in self.tailers if t.partition == p)
             for p, shadow in shadows

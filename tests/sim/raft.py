@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-from tests import report as reports
 
 from . import report, runner
 from .world import World
 
 QUESTION = "does the quorum keep its promises under every fault of the simulation"
 
+#: the core, and what it is put through; not what prints and counts
+SIMULATED = (
+    "src/standpipe/control/quorum.py",
+    "src/standpipe/control/raft*.py",
+    *(f"tests/sim/{name}.py" for name in ("disk", "invariants", "nemesis", "network", "node")),
+    *(f"tests/sim/{name}.py" for name in ("options", "planted", "scheduler", "world")),
+)
 #: over many seeds, each of these must have happened, or the run has tested less than it claims
 EXPECTED = (
     "messages lost",
@@ -63,35 +66,18 @@ def main() -> None:
     parser.add_argument("--result", type=Path, help="keep the totals in this file")
     args = parser.parse_args()
     seeds = range(args.first, args.first + args.seeds)
-    head = report.head()
+    head = report.head(SIMULATED)
     if args.planted:
         from .planted import PLANTS
 
         caught = runner.run_planted(PLANTS, run_seed, seeds, args.processes)
         if args.result:
-            keep_planted(args.result, head, caught, seeds)
+            report.keep_planted(args.result, head, caught, seeds)
         sys.exit(any(one.seed is None for one in caught))
     totals = runner.run_seeds(run_seed, seeds, args.processes, EXPECTED)
     if args.result:
         report.add_piece(args.result, QUESTION, {**head, **totals.piece()})
     sys.exit(bool(totals.failed))
-
-
-def keep_planted(
-    path: Path, head: dict[str, Any], caught: list[runner.Catch], seeds: range
-) -> None:
-    escaped = sum(one.seed is None for one in caught)
-    reports.write(
-        path,
-        {
-            "question": "which planted bugs does the simulation catch, and within how many seeds",
-            **head,
-            "seeds_max": len(seeds),
-            "passed": len(caught) - escaped,
-            "failed": escaped,
-            "bugs": [asdict(one) for one in caught],
-        },
-    )
 
 
 if __name__ == "__main__":

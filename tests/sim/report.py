@@ -10,32 +10,45 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests import report
 
-#: the core, and what it is put through; not what prints and counts
-SIMULATED = (
-    "src/standpipe/control/quorum.py",
-    "src/standpipe/control/raft*.py",
-    *(f"tests/sim/{name}.py" for name in ("disk", "invariants", "nemesis", "network", "node")),
-    *(f"tests/sim/{name}.py" for name in ("options", "planted", "scheduler", "world")),
-)
+from .runner import Catch
 
 
-def code() -> str:
-    """Names the sources of the core and of its simulation."""
+def code(simulated: Sequence[str]) -> str:
+    """Names the sources of the core and of its simulation, which `simulated` are patterns of."""
     digest = hashlib.sha256()
-    for pattern in SIMULATED:
+    for pattern in simulated:
         for path in sorted(report.ROOT.glob(pattern)):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def head() -> dict[str, Any]:
+def head(simulated: Sequence[str]) -> dict[str, Any]:
     """To be taken when a run begins: sources may change while it runs."""
-    return {"code": code(), **report.circumstances()}
+    return {"code": code(simulated), **report.circumstances()}
+
+
+def keep_planted(
+    path: Path, head: Mapping[str, Any], caught: Sequence[Catch], seeds: range
+) -> None:
+    """One row for each planted bug."""
+    escaped = sum(one.seed is None for one in caught)
+    report.write(
+        path,
+        {
+            "question": "which planted bugs does the simulation catch, and within how many seeds",
+            **head,
+            "seeds_max": len(seeds),
+            "passed": len(caught) - escaped,
+            "failed": escaped,
+            "bugs": [asdict(one) for one in caught],
+        },
+    )
 
 
 def add_piece(path: Path, question: str, piece: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,12 @@ import msgspec
 import structlog
 
 from standpipe.data.digest import digest_after, rows_digest, sound_digest
-from standpipe.data.positions import STORE_FORMAT, StoreIdentity, StoreMeta
+from standpipe.data.positions import (
+    STORE_FORMAT,
+    StoreIdentity,
+    StoreMeta,
+    store_directory,
+)
 from standpipe.errors import DataDirectoryRefused, NotReady
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -61,9 +66,8 @@ _meta_encoder = msgspec.msgpack.Encoder()
 
 
 def store_path(state: Path, identity: StoreIdentity) -> Path:
-    """Directory of a store below a node's `state/`. The generation is part of it, so that a
-    table made anew never meets the rows of the old one."""
-    return state / f"{identity.table_id}-{identity.generation}" / str(identity.partition)
+    """Directory of a store below a node's `state/`."""
+    return state / store_directory(identity.table_id, identity.generation, identity.partition)
 
 
 def _open(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:

@@ -53,6 +53,7 @@ def choose_actives(work: ActiveWork) -> list[int]:
     seats.move_surplus()
     seats.seat_the_rest()
     seats.even_out_tables()
+    seats.take_what_is_begun()
     return seats.active
 
 
@@ -257,6 +258,29 @@ class _Seats:
                     break
                 for shift in shifts:
                     self._apply(shift)
+
+    def take_what_is_begun(self) -> None:
+        """Where a node gets some partition of a table, it gets the one that it is copying already.
+
+        Loads are the same either way; but two equally good plans that differ in this would undo
+        each other's warm-ups for ever.
+        """
+        owners = self._work.owners
+        for partition, holders in enumerate(self._work.holders):
+            giver, taker = self.active[partition], holders[0] if holders else NOBODY
+            if NOBODY in (giver, taker) or giver == taker or owners[partition] != giver:
+                continue
+            newcomers = [
+                other
+                for other in self._cells[taker].get(self._work.tables[partition], ())
+                if owners[other] == giver and self._work.holders[other][:1] != [taker]
+            ]
+            if newcomers:
+                other = min(newcomers)
+                self._take(partition)
+                self._take(other)
+                self._put(partition, taker)
+                self._put(other, giver)
 
     def _uneven_cells(self) -> list[tuple[int, int, bool]]:
         over = [

@@ -5,9 +5,6 @@ has an equal catalog, and a command that does not fit (its name is taken, its ba
 changes nothing but the index and the memory of requests, on every node alike. Whether a statement
 *should* be refused is decided before it is logged (`ddl.propose`).
 
-A command that this program does not know, or knows only in an older version, stops it by name
-(UnknownCommand): guessing would make its catalog differ from the others' for ever.
-
 This is the quorum's state machine (`node.log_copy` feeds it). Room is left: leases per query arrive
 as a command and a field beside `pipeline_epoch`, and `feature_level` grows by a command once every
 node can read what comes after it. Indexes have gaps: the quorum's log holds records that are no
@@ -17,11 +14,32 @@ commands.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from standpipe.errors import ServerError
+from standpipe.control.commands import (
+    VERSIONS,
+    Base,
+    Command,
+    CommitAssignment,
+    CreateSource,
+    CreateTableAs,
+    DrainNode,
+    DropSource,
+    FoundCluster,
+    Receipt,
+    RegisterNode,
+    RemoveNode,
+    SetPlacementRules,
+    StartPipeline,
+    TerminateQuery,
+    TopicDeleted,
+    TopicWish,
+    UnknownCommand,
+    decode,
+    encode,
+)
 from standpipe.model import (
     Assignment,
     LeaseEpoch,
@@ -29,168 +47,52 @@ from standpipe.model import (
     NodeId,
     NodeInfo,
     PersistentQuery,
+    PlacementRules,
     QueryStatus,
     Record,
     Snapshot,
     Source,
 )
 
+__all__ = [
+    "CATALOG_VERSION",
+    "EMPTY",
+    "REQUESTS_MAX",
+    "VERSIONS",
+    "AppliedRequest",
+    "Base",
+    "Catalog",
+    "Command",
+    "CommitAssignment",
+    "CreateSource",
+    "CreateTableAs",
+    "DrainNode",
+    "DropSource",
+    "FoundCluster",
+    "Receipt",
+    "RegisterNode",
+    "RemoveNode",
+    "SetPlacementRules",
+    "StartPipeline",
+    "TerminateQuery",
+    "TopicDeleted",
+    "TopicWish",
+    "UnknownCommand",
+    "apply",
+    "decode",
+    "encode",
+    "from_bytes",
+    "to_bytes",
+    "to_snapshot",
+]
+
 #: Requests that are remembered so that a retry is applied once; the oldest are forgotten.
 REQUESTS_MAX: Final = 1024
 CATALOG_VERSION: Final = 1
 
+_encoder = msgspec.msgpack.Encoder()
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-class UnknownCommand(ServerError):
-    """The log holds something that a newer program wrote. This one must not go on."""
-
-
-# ----------------------------------------------------------------------------------- commands
-
-
-class Receipt(Record, frozen=True, kw_only=True):
-    """What is answered to the client of a statement, whenever and wherever it asks again."""
-
-    statement: str
-    command_id: str  # ksqlDB's, e.g. "stream/S1/create"
-    message: str
-    query_id: str | None = None
-
-
-class TopicWish(Record, frozen=True, kw_only=True):
-    """A Kafka topic that must exist. `retention_ms` None: the broker's default."""
-
-    name: str
-    partitions: int
-    kind: Literal["SOURCE", "TABLE"]
-    retention_ms: int | None = None
-
-
-class Base(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Of every command. `version` grows when an older program would misread its fields."""
-
-    version: int = 1
-    request_id: str = ""  # the same one is applied once; empty: never compared
-    receipt: Receipt | None = None
-
-
-class FoundCluster(Base, frozen=True, kw_only=True, tag="found_cluster"):
-    """The first command of a log: names the cluster."""
-
-    cluster_id: str
-
-
-class RegisterNode(Base, frozen=True, kw_only=True, tag="register_node"):
-    """A node is a member from now on, or has other addresses, tags or incarnation."""
-
-    node: NodeInfo
-
-
-class CreateSource(Base, frozen=True, kw_only=True, tag="create_source"):
-    """A stream or table over a topic that somebody else writes."""
-
-    source: Source
-    replace: bool = False
-    topic: TopicWish | None = None  # the statement said PARTITIONS
-
-
-class CreateTableAs(Base, frozen=True, kw_only=True, tag="create_table_as"):
-    """A materialised table, the query that fills it and the topic between them."""
-
-    source: Source
-    query: PersistentQuery
-    topic: TopicWish
-
-
-class DropSource(Base, frozen=True, kw_only=True, tag="drop_source"):
-    """A stream or table goes, and with it the query that writes it."""
-
-    name: str
-    delete_topic: bool = False
-
-
-class TopicDeleted(Base, frozen=True, kw_only=True, tag="topic_deleted"):
-    """Kafka has carried out a deletion that a statement asked for. It is never repeated."""
-
-    name: str
-
-
-class TerminateQuery(Base, frozen=True, kw_only=True, tag="terminate_query"):
-    """Queries end; their tables stay readable as they are."""
-
-    query_ids: tuple[str, ...]
-
-
-class CommitAssignment(Base, frozen=True, kw_only=True, tag="commit_assignment"):
-    """Who holds what. Its epoch is the successor of the one that it was computed from."""
-
-    assignment: Assignment
-
-
-class StartPipeline(Base, frozen=True, kw_only=True, tag="start_pipeline"):
-    """A pipeline starts and gets the next lease epoch for all its queries."""
-
-    pipeline_id: str
-
-
-Command = (
-    FoundCluster
-    | RegisterNode
-    | CreateSource
-    | CreateTableAs
-    | DropSource
-    | TopicDeleted
-    | TerminateQuery
-    | CommitAssignment
-    | StartPipeline
-)
-
-#: type -> newest version that this program understands
-VERSIONS: Final[Mapping[str, int]] = {
-    "found_cluster": 1,
-    "register_node": 1,
-    "create_source": 1,
-    "create_table_as": 1,
-    "drop_source": 1,
-    "topic_deleted": 1,
-    "terminate_query": 1,
-    "commit_assignment": 1,
-    "start_pipeline": 1,
-}
-
-
-class _Head(msgspec.Struct):
-    """What must be understood of a command before its fields are looked at."""
-
-    type: str
-    version: int = 1
-
-
-_encoder = msgspec.msgpack.Encoder()
-_head_decoder = msgspec.msgpack.Decoder(_Head)
-_command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
-
-
-def encode(command: Command) -> bytes:
-    """Bytes of a command as they are logged and travel."""
-    return _encoder.encode(command)
-
-
-def decode(data: bytes) -> Command:
-    """A command from its bytes. Raises UnknownCommand that names type and version."""
-    try:
-        head = _head_decoder.decode(data)
-        newest = VERSIONS.get(head.type, 0)
-        if head.version > newest:
-            raise UnknownCommand(
-                f"the log holds command {head.type!r} version {head.version}; this program knows "
-                f"{f'it up to version {newest}' if newest else 'no such command'}: upgrade it"
-            )
-        return _command_decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise UnknownCommand(f"a command of the log cannot be read: {error}") from error
 
 
 # ------------------------------------------------------------------------------------ catalog
@@ -222,6 +124,10 @@ class Catalog(Record, frozen=True, kw_only=True):
     sources: Mapping[str, Source] = {}
     queries: Mapping[str, PersistentQuery] = {}
     assignment: Assignment = Assignment()
+    #: None: of a log from before they were in it; the next leader says them
+    placement_rules: PlacementRules | None = None
+    #: nodes that must end up empty
+    draining: tuple[NodeId, ...] = ()
     #: starts of pipelines so far; the lease epoch of the newest one
     pipeline_epoch: LeaseEpoch = LeaseEpoch(0)
     #: topic name -> topic that must exist
@@ -331,6 +237,12 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
             if assignment.epoch != catalog.assignment.epoch + 1:
                 raise _Misfit(f"assignment epoch is {catalog.assignment.epoch}")
             return msgspec.structs.replace(catalog, assignment=assignment)
+        case SetPlacementRules(rules=rules):
+            return msgspec.structs.replace(catalog, placement_rules=rules)
+        case DrainNode(node_id=node_id, is_draining=is_draining):
+            return _drain(catalog, node_id, is_draining=is_draining)
+        case RemoveNode(node_id=node_id):
+            return _remove_node(catalog, node_id)
         case StartPipeline():
             epoch = LeaseEpoch(catalog.pipeline_epoch + 1)
             return msgspec.structs.replace(catalog, pipeline_epoch=epoch)
@@ -380,6 +292,24 @@ def _drop(catalog: Catalog, command: DropSource) -> Catalog:
         queries=_without(catalog.queries, source.query_id or ""),
         topics=catalog.topics if is_shared else _without(catalog.topics, source.topic),
         doomed_topics=doomed,
+    )
+
+
+def _drain(catalog: Catalog, node_id: NodeId, *, is_draining: bool) -> Catalog:
+    if node_id not in catalog.nodes:
+        raise _Misfit(f"{node_id} is no node of this cluster")
+    others = tuple(node for node in catalog.draining if node != node_id)
+    draining = (*others, node_id) if is_draining else others
+    return msgspec.structs.replace(catalog, draining=draining)
+
+
+def _remove_node(catalog: Catalog, node_id: NodeId) -> Catalog:
+    if node_id not in catalog.nodes:
+        raise _Misfit(f"{node_id} is no node of this cluster")
+    return msgspec.structs.replace(
+        catalog,
+        nodes=_without(catalog.nodes, node_id),
+        draining=tuple(node for node in catalog.draining if node != node_id),
     )
 
 

@@ -210,6 +210,14 @@ class Ledger:
             if lag.state is not ReplicaState.ABSENT
         ]
 
+    def whole(self) -> dict[NodeId, dict[ReplicaId, ReplicaLag]]:
+        """Reports of those who have told everything: a replica that is not in one is not there."""
+        return {
+            node: {replica: lag for replica, (_, lag) in sender.lags.items()}
+            for node, sender in self._senders.items()
+            if sender.complete_ms is not None
+        }
+
     def _apply(self, sender: _Sender, delta: LagDelta, at_ms: int) -> None:
         if delta.base == 0:
             sender.restart(delta.session)  # from the start: what it does not name is gone

@@ -162,6 +162,11 @@ class Membership:
         peer = self._peers.get(node)
         return peer.newest_ms if peer else None
 
+    def silent_since_ms(self, node: NodeId) -> float:
+        """Instant of a known peer's last beat, or at which it became known."""
+        peer = self._peers[node]
+        return peer.known_ms if peer.newest_ms is None else peer.newest_ms
+
     def handle(self, event: Event) -> list[Order]:
         if isinstance(event, BeatHeard):
             return self._heard(event)

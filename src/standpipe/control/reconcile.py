@@ -1,22 +1,20 @@
-"""What must be done so that the world is as the catalog says: topics in Kafka, table placements.
+"""What must be done in Kafka so that its topics are as the catalog says.
 
 Statements are desired state. `topic_orders` compares it with what was observed and may be called at
 any time, after any crash: carried-out orders are not ordered again. A topic is deleted only if a
 statement said DELETE TOPIC, once (the catalog remembers the wish until TopicDeleted), and before
 anything new may use its name.
 
-Not here: the calls to Kafka (`adapters.kafka_admin`), who may hold what (`assignment`).
+Not here: the calls to Kafka (`adapters.kafka_admin`), who holds what (`control.placement`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from standpipe.control import assignment
-from standpipe.control.catalog import Catalog, CommitAssignment, TopicWish
-from standpipe.model import Assignment, AssignmentEpoch, NodeId, NodeInfo, Placement
+from standpipe.control.catalog import Catalog, TopicWish
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -144,44 +142,6 @@ def topic_orders(
         if wanted.name not in doomed:
             orders.extend(_orders_for(wanted, observed.get(wanted.name)))
     return orders
-
-
-def assignment_due(catalog: Catalog, standby_count: int) -> CommitAssignment | None:
-    """The assignment that the tables and nodes of the catalog ask for; None: it is the current one.
-
-    Every materialised table partition is held by 1 + `standby_count` nodes, as far as they go.
-    """
-    wanted = [
-        assignment.TablePartition(source.table_id or "", source.generation, partition)
-        for source in catalog.sources.values()
-        if source.is_materialized
-        for partition in range(source.partitions)
-    ]
-    held = {
-        assignment.TablePartition(
-            placement.table_id, placement.generation, placement.partition
-        ): placement.replicas
-        for placement in catalog.assignment.placements
-    }
-    holders = assignment.assign(_members(catalog.nodes.values()), wanted, held, standby_count)
-    if holders == held:
-        return None
-    return CommitAssignment(
-        assignment=Assignment(
-            epoch=AssignmentEpoch(catalog.assignment.epoch + 1),
-            placements=tuple(_placement(at, holders[at]) for at in sorted(holders)),
-        )
-    )
-
-
-def _members(nodes: Iterable[NodeInfo]) -> list[assignment.Node]:
-    return [assignment.Node(node.node_id, node.tags) for node in nodes]
-
-
-def _placement(at: assignment.TablePartition, replicas: tuple[NodeId, ...]) -> Placement:
-    return Placement(
-        table_id=at.table_id, generation=at.generation, partition=at.partition, replicas=replicas
-    )
 
 
 def _config_of(wish: TopicWish) -> Mapping[str, str]:

@@ -15,9 +15,9 @@ from there up to the newest target of that moment the rows are no batch's rows, 
 And what superseded them may be *foreign*: until all foreign records that were in the log by then
 are repaired, a committed row may be missing, and the rows are not whole either.
 
-Where the topic of progress begins with a target (those before were tombstoned), records below
-`clean_through` count in their order, whoever wrote them (`data/repair.py`). In between a foreign
-record may show, so a replica that goes that way does not answer until it is whole again.
+Where the targets before one were tombstoned (`TargetSet.start`), records below `clean_through`
+count in their order, whoever wrote them (`data/repair.py`). In between a foreign record may show,
+so a replica that goes that way does not answer until it is whole again.
 
 Not here: Kafka, LMDB, clocks; which progress records are valid (`data/progress.py`).
 """
@@ -43,6 +43,7 @@ from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 TRANSACTION_ROWS: Final = 100_000
 #: offsets from the fetched to the committed end that count as far behind
 BACKLOG_RECORDS: Final = 20_000
+_NEVER: Final = 1 << 63
 #: bytes that may wait for a target before fetching pauses
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
 
@@ -161,8 +162,9 @@ class ApplyMachine:
         self._whole_at = meta.whole_at
         #: end of the log when a gap was met: what lies below may be why; 0: no gap was met
         self._suspect_end = Offset(0)
-        #: {key: offset} of keys that were last written by a foreign record, since there was a gap
-        self._shadowed: dict[bytes | None, int] = {}
+        #: {key: (offset, offset of the committed record after it)} of keys that a foreign record
+        #: wrote since there was a gap; the latter may lie beyond what is applied
+        self._shadowed: dict[bytes | None, tuple[int, int]] = {}
         self._goes_by_order = False  # rows of foreign records may be in the store
         self._applied: TargetSet | None = None
         #: whole batches that are gathered for one transaction, and the last of their targets
@@ -260,7 +262,9 @@ class ApplyMachine:
 
     def _apply(self) -> list[Order]:
         while self._targets:
-            target = self._targets[0]
+            target, newest = self._targets[0], self._newest or self._targets[0]
+            if self._judged < target.start and target.waits_for(newest):
+                break
             self._judge_up_to(target)
             if self._fetched < target.end:
                 break
@@ -315,19 +319,18 @@ class ApplyMachine:
     def _note_shadows(self, records: Sequence[Fetched], wanted: bytes) -> None:
         mark = (HEADER_COMMIT, wanted)
         for offset, key, _, headers in records:
-            if mark in (headers or ()):
-                self._shadowed.pop(key, None)
-            else:
-                self._shadowed.setdefault(key, offset)
+            at, ended = self._shadowed.get(key, (offset, _NEVER))
+            if mark not in (headers or ()):
+                self._shadowed[key] = (at, _NEVER)
+            elif ended == _NEVER and key in self._shadowed:
+                self._shadowed[key] = (at, offset)
 
     def _clean_below(self, target: TargetSet) -> Offset:
-        """Offset below which any record counts, because the progress records were tombstoned.
-
-        That is only so below the first target that is left in the topic.
-        """
-        if self._newest is None or target.start >= 0:
+        """Offset below which any record counts, because the progress records were tombstoned."""
+        if self._newest is None:
             return Offset(0)
-        return self._newest.clean_through
+        clean = self._newest.clean_through
+        return clean if target.start < 0 else min(clean, target.start)
 
     def _note_gap(self) -> None:
         self._whole_at = max(self._whole_at, self.committed_end)
@@ -335,7 +338,9 @@ class ApplyMachine:
 
     def _is_whole(self, end: Offset) -> bool:
         """Whether rows that were applied up to `end` are those of a batch, nothing missing."""
-        if end < self._whole_at or any(at < self._suspect_end for at in self._shadowed.values()):
+        shadowed = self._shadowed.items()
+        self._shadowed = {key: places for key, places in shadowed if places[1] >= end}
+        if end < self._whole_at or any(at < self._suspect_end for at, _ in self._shadowed.values()):
             return False
         if end >= self._suspect_end:
             return True

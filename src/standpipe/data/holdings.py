@@ -36,7 +36,7 @@ def holdings(snapshot: Snapshot) -> dict[StoreIdentity, Holding]:
     held: dict[StoreIdentity, Holding] = {}
     for placement in snapshot.assignment.placements:
         source = tables.get((placement.table_id, placement.generation))
-        if source is None or snapshot.node_id not in placement.replicas:
+        if source is None or snapshot.node_id not in placement.holders:
             continue
         identity = StoreIdentity(
             table_id=placement.table_id,

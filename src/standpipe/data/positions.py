@@ -27,6 +27,12 @@ from standpipe.model import (
 STORE_FORMAT: Final = 1
 
 
+def store_directory(table_id: str, generation: int, partition: int) -> str:
+    """Where a store lies below a node's `state/`. The generation is part of it, so that a
+    table made anew never meets the rows of the old one."""
+    return f"{table_id}-{generation}/{partition}"
+
+
 class StoreIdentity(Record, frozen=True, kw_only=True):
     """Whose rows a store holds. A store that names another one is refused."""
 
@@ -48,6 +54,10 @@ class StoreMeta(Record, frozen=True, kw_only=True):
     source_instant_ms: int = 0
     watermark_ms: int = 0
     last_applied_ms: int = 0  # Unix ms
+    #: Unix ms of the last transaction that left it at the committed end; before there was one, of
+    #: its first transaction. Tombstones of records below `position` are only sure to last
+    #: from here on; 0: of a store made before it
+    current_ms: int = 0
     boot_id: str = ""  # boot of the machine during which it was written
     foreign_records: int = 0
     mismatched_records: int = 0  # committed, but in the partition of another key
@@ -134,9 +144,15 @@ def must_rebuild(
         return "the machine went down while it was open, and writes are not synced"
     if meta.whole_at > meta.position:
         return "it was stopped while it was being made, and what was suspect then is forgotten"
-    if meta.last_applied_ms and now_ms - meta.last_applied_ms > tombstones_ms:
+    since_ms = meta.current_ms or meta.last_applied_ms
+    if since_ms and now_ms - since_ms > tombstones_ms:
         return "it is older than the tombstones of its topic"
     return None
+
+
+def current_since(current_ms: int, now_ms: int, is_caught_up: bool) -> int:
+    """`StoreMeta.current_ms` of a transaction at `now_ms`."""
+    return now_ms if is_caught_up or not current_ms else current_ms
 
 
 def must_restart(silent_ms: int, compaction_lag_ms: int) -> bool:

@@ -36,14 +36,24 @@ class TargetSet(Record, frozen=True, kw_only=True):
 
     commit: Commit
     end: Offset
-    #: end of the target before; -1: the topic begins with this one, those before were tombstoned
+    #: offset at which its range begins; -1: it does not say, and none is known before it
     start: Offset = Offset(-1)
+    #: end of the target that the topic has before it; where that is less than `start`, those in
+    #: between were tombstoned; -1: it has none
+    after: Offset = Offset(-1)
     #: below it offset order alone gives the right rows (every foreign record is repaired)
     clean_through: Offset = Offset(0)
     watermark_ms: int = 0
     source_instant_ms: int = 0
     #: the writer found the partition to end before an older target: it is not the log it was
     went_back: bool = False
+
+    def waits_for(self, newest: TargetSet) -> bool:
+        """Whether a record that says how to read what lies before `start` is still to come.
+
+        Records are tombstoned when a newer one calls their ranges clean, and it stays.
+        """
+        return max(0, self.after) < self.start and newest.clean_through < self.start
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -133,15 +143,16 @@ class ProgressBook:
     def _set(self, progress: Progress, partition: int) -> ValidTarget:
         known = self.committed_end(progress.query_id, partition)
         before = max(0, known)
-        end = progress.sinks.get(partition, before)
+        end = Offset(max(before, progress.sinks.get(partition, before)))
         target = TargetSet(
             commit=progress.commit,
-            start=known,
-            end=Offset(max(before, end)),
+            start=Offset(min(max(progress.starts.get(partition, known), known), end)),
+            after=known,
+            end=end,
             clean_through=Offset(progress.clean_through.get(partition, 0)),
             watermark_ms=progress.watermark_ms,
             source_instant_ms=progress.batch_started_ms,
-            went_back=end < before,
+            went_back=progress.sinks.get(partition, before) < before,
         )
         self._targets[progress.query_id].setdefault(partition, []).append(target)
         return ValidTarget(query_id=progress.query_id, partition=partition, target=target)

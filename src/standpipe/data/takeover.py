@@ -130,6 +130,12 @@ def ends_refused(
     return None
 
 
+def ends_before(newest: Progress | None, partitions: int) -> dict[int, int]:
+    """`Progress.starts` of the record after `newest`: nothing committed is offset 0."""
+    ends = {} if newest is None else newest.sinks
+    return {partition: ends.get(partition, 0) for partition in range(partitions)}
+
+
 def no_offsets(partitions: Iterable[int]) -> dict[int, Offset]:
     """Ends of partitions in which nothing is committed."""
     return dict.fromkeys(partitions, Offset(0))

@@ -1,4 +1,4 @@
-"""The embedded Kafka broker: one real KRaft node as a supervised child, on loopback only.
+"""The embedded Kafka broker: one real KRaft node as a supervised child, on loopback by default.
 
     with Broker(data_dir) as broker:        # start() and stop()
         broker.bootstrap_servers            # "127.0.0.1:9092"
@@ -81,12 +81,22 @@ class Broker:
     """One embedded broker. `start` blocks until it answers; safe to call from any thread.
 
     `port` None: 9092, or the next free one, which is said aloud; a number: that one or PortInUse.
+    `host`: the address of this machine to listen on and to advertise; anybody who reaches it may
+    write, so another one than loopback is for tests in a network of their own.
     """
 
     def __init__(
-        self, data_dir: Path, port: int | None = None, *, say: jvm.Say = jvm.say_on_stderr
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        *,
+        host: str = HOST,
+        start_s_max: float = START_S_MAX,
+        say: jvm.Say = jvm.say_on_stderr,
     ) -> None:
         self.data_dir = data_dir.resolve()
+        self.host = host
+        self._start_s_max = start_s_max
         self._port_asked = port
         self._say = say
         self._port = 0
@@ -103,7 +113,7 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """Address for clients, `host:port`; meaningful after `start`."""
-        return f"{HOST}:{self._port}"
+        return f"{self.host}:{self._port}"
 
     @property
     def pid(self) -> int | None:
@@ -190,13 +200,14 @@ class Broker:
 
     def _choose_port(self) -> int:
         if self._port_asked is not None:
-            if not _is_free(self._port_asked):
+            if not _is_free(self.host, self._port_asked):
                 raise PortInUse(
                     f"port {self._port_asked} for Kafka is taken",
                     next_step="give another port, or none to take the next free one",
                 )
             return self._port_asked
-        port = next(p for p in range(PORT_DEFAULT, PORT_DEFAULT + PORTS_TRIED_MAX) if _is_free(p))
+        tried = range(PORT_DEFAULT, PORT_DEFAULT + PORTS_TRIED_MAX)
+        port = next(port for port in tried if _is_free(self.host, port))
         if port != PORT_DEFAULT:
             self._say(f"Port {PORT_DEFAULT} is taken; Kafka listens on {port}.")
         return port
@@ -205,7 +216,7 @@ class Broker:
         path = self.data_dir / "server.properties"
         path.write_text(
             _PROPERTIES.format(
-                host=HOST,
+                host=self.host,
                 port=self._port,
                 controller_port=ports.any_port(),
                 log_directory=self.data_dir / "log",
@@ -241,17 +252,17 @@ class Broker:
 
     def _wait_until_ready(self) -> None:
         """Until the broker answers a metadata request: its port opens before it can."""
-        deadline = time.monotonic() + START_S_MAX
+        deadline = time.monotonic() + self._start_s_max
         while time.monotonic() < deadline:
             self.raise_if_dead()
-            if _accepts(self._port):
+            if _accepts(self.host, self._port):
                 with contextlib.suppress(KafkaException):
                     AdminClient({"bootstrap.servers": self.bootstrap_servers}).list_topics(
                         timeout=5
                     )
                     return
             time.sleep(0.05)
-        raise self._died(f"did not answer within {START_S_MAX:.0f} s")
+        raise self._died(f"did not answer within {self._start_s_max:.0f} s")
 
     def _died(self, how: str | None = None) -> BrokerDied:
         code = self._child.exit_status if self._child else None
@@ -324,19 +335,19 @@ def _class_path(say: jvm.Say) -> str:
     return ":".join(str(path) for path in (*binding, *jvm.jars("broker", say=say)))
 
 
-def _is_free(port: int) -> bool:
+def _is_free(host: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError:
             return False
         return True
 
 
-def _accepts(port: int) -> bool:
+def _accepts(host: str, port: int) -> bool:
     try:
-        with socket.create_connection((HOST, port), timeout=1):
+        with socket.create_connection((host, port), timeout=1):
             return True
     except OSError:
         return False

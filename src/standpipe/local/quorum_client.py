@@ -6,16 +6,12 @@ statements, members and placements; rows are Kafka's and come again from the cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.adapters.quorum_disk import QuorumDisk, snapshot_file, snapshot_state
 from standpipe.adapters.raft_disk import replace_file
 from standpipe.control import catalog as catalogs
@@ -23,69 +19,28 @@ from standpipe.control.catalog import Catalog
 from standpipe.control.quorum import Incarnation, LeaderEpoch, LogOffset, ReplicaKey, VoterSet
 from standpipe.control.raft_log import Snapshot
 from standpipe.errors import DataDirectoryRefused, SetupError
+from standpipe.local.internal_client import InternalClient
 from standpipe.model import NodeId
 from standpipe.node import founding, node_config
 from standpipe.node.quorum_routes import QuorumView, ReplicaLine
 
-ANSWER_S_MAX = 30.0
 
-
-class QuorumRefused(SetupError):
-    """The quorum did not do what was asked; the message is its own."""
-
-    name = "E-QUORUM-001"
-
-
-@dataclass(frozen=True)
-class QuorumClient:
-    """Asks the first of `nodes` (internal addresses) that answers."""
-
-    nodes: Sequence[str]
-    secret: str
+class QuorumClient(InternalClient):
+    """What `standpipe quorum` asks of a node."""
 
     def describe(self) -> QuorumView:
         """The quorum as its leader sees it. Raises QuorumRefused."""
-        return msgspec.json.decode(self._ask("GET", "/quorum"), type=QuorumView)
+        return msgspec.json.decode(self.ask("GET", "/quorum"), type=QuorumView)
 
     def change(self, what: str, node_id: str) -> list[str]:
         """add-voter, remove-voter or transfer; who votes then. Raises QuorumRefused."""
         body = msgspec.json.encode({"node_id": node_id})
-        answer = msgspec.json.decode(self._ask("POST", f"/quorum/{what}", body))
+        answer = msgspec.json.decode(self.ask("POST", f"/quorum/{what}", body))
         return list(answer["voters"])
 
     def catalog(self, consistency: str) -> Catalog:
         """The whole catalog. Raises QuorumRefused."""
-        return catalogs.from_bytes(self._ask("GET", f"/catalog?consistency={consistency}"))
-
-    def _ask(self, method: str, path: str, body: bytes = b"") -> bytes:
-        silent: list[str] = []
-        with httpx2.Client(headers={SECRET_HEADER: self.secret}, timeout=ANSWER_S_MAX) as client:
-            for node in self.nodes:
-                try:
-                    answer = client.request(method, f"http://{node}{path}", content=body)
-                except httpx2.TransportError as error:
-                    silent.append(f"{node} ({error or type(error).__name__})")
-                    continue
-                if answer.is_success:
-                    return answer.content
-                raise _refused(answer)
-        raise QuorumRefused(
-            f"no node answers on its internal address: {', '.join(silent)}",
-            next_step="check that a node runs; name one with --node HOST:PORT (public port + 1)",
-        )
-
-
-def _refused(answer: httpx2.Response) -> QuorumRefused:
-    try:
-        message = str(answer.json()["message"])
-    except (ValueError, KeyError, TypeError):
-        message = f"HTTP {answer.status_code} {answer.text[:200]}"
-    steps = {
-        401: "give --secret-file the file that all nodes of the cluster share",
-        503: "`standpipe quorum describe` shows who is missing; start those nodes",
-    }
-    step = steps.get(answer.status_code, "`standpipe quorum describe` shows who votes")
-    return QuorumRefused(message, next_step=step)
+        return catalogs.from_bytes(self.ask("GET", f"/catalog?consistency={consistency}"))
 
 
 # ------------------------------------------------------------------------------------ showing

@@ -10,8 +10,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from standpipe.errors import ConfigError
-from standpipe.local.directory import DEFAULT_DIRECTORY, running_cluster
+from standpipe.local.directory import DEFAULT_DIRECTORY
+from standpipe.local.internal_options import AsJson, Directory, Node, Secret
 
 if TYPE_CHECKING:
     from standpipe.local.quorum_client import QuorumClient
@@ -23,17 +23,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Node = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A node's internal address; default: the local cluster.", metavar="HOST:PORT"
-    ),
-]
-Secret = Annotated[
-    Path | None, typer.Option(help="The cluster's secret; default: the local cluster's.")
-]
-Directory = Annotated[Path, typer.Option(help="The local cluster's directory.", metavar="DIR")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for other programs.")]
 NodeName = Annotated[str, typer.Argument(metavar="NODE_ID")]
 File = Annotated[Path, typer.Argument(metavar="FILE")]
 
@@ -138,28 +127,10 @@ def restore(
 
 
 def _client(nodes: list[str] | None, secret_file: Path | None, directory: Path) -> QuorumClient:
-    """To the nodes that were named, else to those of the local cluster. Raises ConfigError."""
+    from standpipe.local.internal_client import client_of
     from standpipe.local.quorum_client import QuorumClient
 
-    if nodes and secret_file is None:
-        raise ConfigError(
-            "--node needs --secret-file", next_step="give the file that all nodes share"
-        )
-    if nodes and secret_file is not None:
-        return QuorumClient(nodes, _secret(secret_file))
-    cluster = running_cluster(directory)
-    addresses = [entry.internal for entry in cluster.nodes if entry.pid]
-    return QuorumClient(addresses, _secret(secret_file or Path(cluster.secret_file)))
-
-
-def _secret(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the cluster's secret: {error}",
-            next_step="give --secret-file the file that all nodes of the cluster share",
-        ) from error
+    return client_of(QuorumClient, nodes, secret_file, directory)
 
 
 def _change(what: str, node_id: str, client: QuorumClient, *, as_json: bool) -> None:

@@ -21,6 +21,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,12 +49,14 @@ from standpipe.control.quorum import Incarnation, ReplicaKey
 from standpipe.control.raft_events import RaftSettings
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import NodeId, QueryStatus
-from standpipe.node import founding, node_config, quorum_routes
-from standpipe.node.leading import FORWARD_MS, Leading, VoterName, Writer
+from standpipe.node import assignment_routes, founding, node_config, quorum_routes
+from standpipe.node.leading import Leading, VoterName
 from standpipe.node.liveness_loop import LivenessLoop
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.node_config import NodeConfig
+from standpipe.node.placing import Placing, limits_of
 from standpipe.node.quorum_loop import Quorum, Refused
+from standpipe.node.writer import FORWARD_MS, Writer
 
 WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
 RETRY_S: Final = 0.2
@@ -85,14 +88,8 @@ class Part(Protocol):
     async def run(self) -> NoReturn: ...
 
 
-def liveness_of(base: Base) -> Part:
-    """Beats and lag reports."""
-    incarnation = base.copy.identity.incarnation
-    return LivenessLoop(base.config, incarnation, lambda: base.copy.catalog)
-
-
-#: Each is made once per process, after the replica has been opened.
-PARTS: Final[Sequence[Callable[[Base], Part]]] = (liveness_of,)
+#: More than beats and lags. Each is made once per process, after the replica has been opened.
+PARTS: Final[Sequence[Callable[[Base], Part]]] = ()
 
 
 class Doors:
@@ -177,7 +174,9 @@ async def register(base: Base, writer: Writer) -> None:
     Goes on until the leader has taken it.
     """
     node = node_config.member(base.config, base.copy.identity)
-    await _until_taken(writer, "/register", msgspec.json.encode(node))
+    rules = node_config.placement_rules(base.config.settings())
+    body = {**msgspec.structs.asdict(node), "placement_rules": rules}
+    await _until_taken(writer, "/register", msgspec.json.encode(body))
     if base.config.node_id not in base.config.founders:
         return
     if base.quorum.me not in base.quorum.voters and not base.copy.identity.has_voted:
@@ -232,15 +231,20 @@ async def live(
 ) -> None:
     """Open the replica, open the doors, do the chores; at cancellation hand over and close."""
     base, wire = await open_replica(config, doors, client)
-    standbys = config.settings()[settings.STANDBYS]
-    leading = Leading(base.copy, base.quorum, lambda: topics_of(config), standbys)
+    node_config.check_tags(config)
+    incarnation = base.copy.identity.incarnation
+    liveness = LivenessLoop(config, incarnation, lambda: base.copy.catalog)
+    placing = Placing(liveness, limits_of(config.settings()), time.monotonic)
+    rules = node_config.placement_rules(config.settings())
+    leading = Leading(base.copy, base.quorum, lambda: topics_of(config), placing, rules)
     writer = Writer(base.copy, base.quorum, leading, client, addresses_by(base.copy))
-    made = [part(base) for part in parts]
+    made: list[Part] = [liveness, *(part(base) for part in parts)]
     try:
         base.quorum.start()
         for routes in (
             routes_of(base.copy, writer),
             quorum_routes.routes_of(base.copy, base.quorum, writer, client),
+            assignment_routes.routes_of(base.copy, placing, writer),
             *(part.routes() for part in made),
         ):
             doors.routes.update(routes)

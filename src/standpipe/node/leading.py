@@ -13,8 +13,6 @@ Not here: what a statement means (`control.ddl`), who leads (`control.raft`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NoReturn
@@ -22,33 +20,24 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from standpipe.adapters.http_client import (
-    Call,
-    HttpClient,
-    PeerSilent,
-    PeerUnreachable,
-    Reply,
-    json_reply,
-)
+from standpipe.adapters.http_client import Call, Reply, json_reply
 from standpipe.adapters.kafka_admin import TopicKeeper, TopicPartitions
 from standpipe.control import catalog as catalogs
-from standpipe.control import ddl, reconcile
+from standpipe.control import ddl
 from standpipe.control.catalog import AppliedRequest, Catalog, Command
 from standpipe.control.quorum import Incarnation, LeaderEpoch, ReplicaKey
 from standpipe.control.raft_messages import Error
-from standpipe.errors import BadRequest, BodyTooLarge, LogUnavailable
-from standpipe.model import LogIndex, NodeId, NodeInfo
+from standpipe.errors import BadRequest, LogUnavailable
+from standpipe.model import LogIndex, NodeId, PlacementRules
+from standpipe.node import members
 from standpipe.node.log_copy import LogCopy
+from standpipe.node.placing import REVIEW_S, Placing
 from standpipe.node.quorum_loop import Quorum, Refused
 
-WRITE_S_MAX: Final = 10.0  # for finding a leader that takes it
 RETRY_S: Final = 0.05
-FORWARD_MS: Final = 20_000  # a statement at the leader: its topics, and then some
-SEEN_S_MAX: Final = 2.0  # how long a forwarded statement waits for this node's copy
 TOPICS_S_MAX: Final = 10.0  # how long a statement waits for its topics
 TOPICS_RETRY_S: Final = 1.0
 TOPICS_CHECK_S: Final = 30.0  # between looks at Kafka when nothing has changed
-FORWARDED: Final = "forwarded"
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -67,23 +56,43 @@ class VoterName(msgspec.Struct):
     incarnation: Incarnation = Incarnation("")  # empty: the one that is registered
 
 
+async def _first(works: Sequence[Awaitable[object]]) -> None:
+    """Returns as soon as one of them does; the others are cancelled."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
 class Leading:
     """What only the leader does. Each write raises Refused where this node does not lead."""
 
     def __init__(
-        self, copy: LogCopy, quorum: Quorum, topics: Callable[[], TopicKeeper], standby_count: int
+        self,
+        copy: LogCopy,
+        quorum: Quorum,
+        topics: Callable[[], TopicKeeper],
+        placing: Placing,
+        rules: PlacementRules,
     ) -> None:
-        """`topics` is called once, when this node leads first."""
+        """`topics` is called once, when this node leads first. `rules`: what a new cluster begins
+        with."""
         self._copy = copy
         self._quorum = quorum
         self._make_topics = topics
         self._topics: TopicKeeper | None = None
-        self._standby_count = standby_count
+        self._placing = placing
+        self._rules = rules
         self._turn = asyncio.Lock()
         self._writes: Mapping[str, Callable[[Call], Awaitable[object]]] = {
             "/execute": self._execute,
             "/register": self._register,
             "/pipeline/start": self._start_pipeline,
+            "/nodes/drain": self._drain,
+            "/nodes/remove": self._remove,
+            "/assignment/rules": self._set_rules,
             "/quorum/add-voter": self._add_voter,
             "/quorum/remove-voter": self._remove_voter,
             "/quorum/transfer": self._transfer,
@@ -99,15 +108,30 @@ class Leading:
             if self._quorum.leading is None:
                 await self._quorum.changed()
                 continue
-            with contextlib.suppress(Refused):
+            try:
                 await self._lead()
-            await asyncio.sleep(RETRY_S)  # the lead is lost, or about to be handed over
+            except* Refused:
+                await asyncio.sleep(RETRY_S)  # the lead is lost, or about to be handed over
 
     async def _lead(self) -> None:
+        self._placing.begin()
         async with self._turn:
             await self._found(self._epoch())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_topics())
+            group.create_task(self._keep_placed())
+
+    async def _keep_placed(self) -> None:
+        """Copies go where they should be, a step at a time, each when the one before has caught
+        up (KIP-441)."""
         while self._quorum.leading is not None:
             await self._settle_assignment()
+            catalog = self._copy.catalog
+            news = [self._copy.wait_for(catalog.index + 1, REVIEW_S), self._placing.news()]
+            await _first([*news, self._quorum.changed()])
+
+    async def _keep_topics(self) -> None:
+        while self._quorum.leading is not None:
             catalog = self._copy.catalog
             outcome = await self._keeper.look_after(catalog)
             for name in outcome.gone:
@@ -117,13 +141,7 @@ class Leading:
 
     async def _wait_for_news(self, catalog: Catalog, pause_s: float) -> None:
         """Until there is another command, another leader, or the time is over."""
-        news = [self._copy.wait_for(catalog.index + 1, pause_s), self._quorum.changed()]
-        tasks = [asyncio.ensure_future(one) for one in news]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
+        await _first([self._copy.wait_for(catalog.index + 1, pause_s), self._quorum.changed()])
 
     @property
     def _keeper(self) -> TopicKeeper:
@@ -149,12 +167,39 @@ class Leading:
         return {"log_index": applied.index, "entities": ddl.entities(applied, warnings)}
 
     async def _register(self, call: Call) -> object:
-        node = call.json(NodeInfo)
+        asked = call.json(members.Registration)
+        node = asked.node()
         async with self._turn:
             epoch = self._epoch()
+            await self._found(epoch)
+            members.check_rules(asked, self._copy.catalog.placement_rules)
             if self._copy.catalog.nodes.get(node.node_id) != node:
                 await self._append(catalogs.RegisterNode(node=node), epoch)
             return {"log_index": self._copy.catalog.index}
+
+    async def _drain(self, call: Call) -> object:
+        asked = call.json(members.DrainWish)
+        self._epoch()
+        members.check_known(self._copy.catalog, asked.node_id)
+        if (asked.node_id in self._copy.catalog.draining) == asked.undo:
+            await self._log(catalogs.DrainNode(node_id=asked.node_id, is_draining=not asked.undo))
+        copies = members.copies_of(self._copy.catalog, asked.node_id)
+        return {"log_index": self._copy.catalog.index, "copies": copies}
+
+    async def _remove(self, call: Call) -> object:
+        node_id = call.json(VoterName).node_id
+        self._epoch()
+        votes = self._quorum.voters.key_of(node_id) is not None
+        members.check_removable(self._copy.catalog, node_id, votes=votes)
+        await self._log(catalogs.RemoveNode(node_id=node_id))
+        return {"log_index": self._copy.catalog.index}
+
+    async def _set_rules(self, call: Call) -> object:
+        rules = call.json(PlacementRules)
+        self._epoch()
+        if rules != self._copy.catalog.placement_rules:
+            await self._log(catalogs.SetPlacementRules(rules=rules))
+        return {"log_index": self._copy.catalog.index}
 
     async def _start_pipeline(self, call: Call) -> object:
         start = call.json(PipelineStart)
@@ -177,32 +222,38 @@ class Leading:
             await self._append(command, self._epoch())
 
     async def _settle_assignment(self) -> None:
-        """An assignment that an earlier leader left undone."""
+        """The next step towards where copies should be, if one is due.
+
+        Worked out while statements go on; where one came in between it no longer fits, and the
+        next look finds what is due then.
+        """
+        catalog = self._copy.catalog
+        due = await self._placing.due(catalog)
+        if due is None:
+            return
         async with self._turn:
-            epoch, catalog = self._epoch(), self._copy.catalog
-            due = await self._assignment_due(catalog)
-            if due is not None:
-                await self._quorum.propose(catalogs.encode(due), epoch)
+            if self._copy.catalog.index == catalog.index:
+                await self._quorum.propose(catalogs.encode(due), self._epoch())
 
     async def _found(self, epoch: LeaderEpoch) -> None:
-        """The first command of all names the cluster."""
+        """The first commands of all name the cluster and the rules that its nodes agree on."""
         if not self._copy.catalog.cluster_id:
             command = catalogs.FoundCluster(cluster_id=uuid.uuid4().hex)
             await self._quorum.propose(catalogs.encode(command), epoch)
+        if self._copy.catalog.placement_rules is None:
+            rules = catalogs.SetPlacementRules(rules=self._rules)
+            await self._quorum.propose(catalogs.encode(rules), epoch)
 
     async def _append(self, command: Command, epoch: LeaderEpoch) -> None:
         """Log a command together with the assignment that it asks for, in one go."""
         await self._found(epoch)
         catalog = self._copy.catalog
         index = LogIndex(max(self._quorum.end, catalog.index + 1))
-        due = await self._assignment_due(catalogs.apply(catalog, index, command))
+        due = await self._placing.due(catalogs.apply(catalog, index, command))
         commands = [command, due] if due else [command]
         await asyncio.gather(
             *(self._quorum.propose(catalogs.encode(one), epoch) for one in commands)
         )
-
-    async def _assignment_due(self, catalog: Catalog) -> catalogs.CommitAssignment | None:
-        return await asyncio.to_thread(reconcile.assignment_due, catalog, self._standby_count)
 
     def _epoch(self) -> LeaderEpoch:
         if self._quorum.leading is None:
@@ -268,86 +319,3 @@ class Leading:
 
     def _names(self) -> str:
         return ", ".join(key.node for key in self._quorum.voters.keys)
-
-
-class Writer:
-    """Where statements, registrations and the rest that writes go, on any node."""
-
-    def __init__(
-        self,
-        copy: LogCopy,
-        quorum: Quorum,
-        leading: Leading,
-        client: HttpClient,
-        addresses: Callable[[NodeId], Sequence[str]],
-    ) -> None:
-        self._copy = copy
-        self._quorum = quorum
-        self._leading = leading
-        self._client = client
-        self._addresses = addresses
-        self._misses = 0  # forwards without an answer: the next address of the leader is tried
-
-    async def write(self, call: Call) -> Reply:
-        """The leader's answer, once this node's copy has what was written.
-
-        Asks again while leaders change; all that asks has one request id. Raises LogUnavailable.
-        """
-        if call.path == "/pipeline/start" and not call.json(PipelineStart).request_id:
-            start = PipelineStart(call.json(PipelineStart).pipeline_id, uuid.uuid4().hex)
-            call = Call(call.path, call.params, msgspec.json.encode(start))
-        deadline = time.monotonic() + WRITE_S_MAX
-        while True:
-            try:
-                return await self._try(call)
-            except (Refused, PeerUnreachable, PeerSilent, _TryAgain) as error:
-                if isinstance(error, Refused) and error.error is Error.RECORD_TOO_LARGE:
-                    raise BodyTooLarge("its plan is larger than one entry of the log") from error
-                if FORWARDED in call.params or time.monotonic() > deadline:
-                    raise LogUnavailable(
-                        f"no leader of the metadata quorum took it: {error}"
-                    ) from error
-            await asyncio.sleep(RETRY_S)
-
-    async def _try(self, call: Call) -> Reply:
-        if self._quorum.leading is not None:
-            return await self._leading.write(call)
-        leader = self._quorum.leader
-        if leader is None or leader == self._quorum.me.node or FORWARDED in call.params:
-            raise _TryAgain(f"{self._quorum.me.node} does not lead; {leader or 'nobody'} does")
-        reply = await self._forward(call, leader)
-        if reply.status == LogUnavailable.status and LogUnavailable.code == _code(reply):
-            raise _TryAgain(reply.json().get("message", ""))
-        if reply.ok:
-            await self._copy.wait_for(reply.json()["log_index"], SEEN_S_MAX)
-        return reply
-
-    async def _forward(self, call: Call, leader: NodeId) -> Reply:
-        """Its answer; or _TryAgain as soon as another one leads, which a stopped one never says."""
-        addresses = self._addresses(leader)
-        if not addresses:
-            raise _TryAgain(f"no address of {leader} is known")
-        target = f"{call.path}?{FORWARDED}=1"
-        address = addresses[self._misses % len(addresses)]
-        post = self._client.post(address, target, call.body, timeout_ms=FORWARD_MS)
-        asked = asyncio.ensure_future(post)
-        moved = asyncio.ensure_future(self._quorum.changed())
-        try:
-            await asyncio.wait({asked, moved}, return_when=asyncio.FIRST_COMPLETED)
-            if asked.done():
-                return asked.result()
-            raise _TryAgain(f"{leader} lost the lead")
-        except (PeerUnreachable, PeerSilent):
-            self._misses += 1
-            raise
-        finally:
-            asked.cancel()
-            moved.cancel()
-
-
-class _TryAgain(Exception):
-    """Nobody took it this time; `str` says why."""
-
-
-def _code(reply: Reply) -> object:
-    return reply.json().get("error_code")

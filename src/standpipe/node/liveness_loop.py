@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 import msgspec
@@ -28,11 +27,9 @@ from standpipe.adapters import record_file
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http_client import Call, Handler, Reply, json_reply
 from standpipe.adapters.peer_client import SECRET_HEADER, PathFailed, PeerClient
-from standpipe.adapters.process import Life, life_of, read_pid
-from standpipe.adapters.status_page import StatusReader, page_path
 from standpipe.config import Config
 from standpipe.control.catalog import Catalog
-from standpipe.control.lag import Ledger, ReplicaId, Reporter
+from standpipe.control.lag import Ledger, Reporter, replica_id
 from standpipe.control.membership import (
     BeatHeard,
     CheckDue,
@@ -43,6 +40,8 @@ from standpipe.control.membership import (
     Order,
     Rules,
 )
+from standpipe.control.placement import Heard
+from standpipe.control.workload import TablePartition
 from standpipe.model import (
     Health,
     KnownLags,
@@ -51,7 +50,6 @@ from standpipe.model import (
     NodeId,
     NodeInfo,
     PeerLiveness,
-    ReplicaLag,
 )
 from standpipe.node.liveness_wire import (
     Beat,
@@ -61,11 +59,11 @@ from standpipe.node.liveness_wire import (
     LagExtra,
     LagReport,
     delta_of,
-    lag_of,
     node_named,
     store_lags,
 )
-from standpipe.node.node_config import NodeConfig, NodePaths
+from standpipe.node.node_config import NodeConfig
+from standpipe.node.own_replicas import Own
 
 #: A beat that is not answered by then is lost; the next ones are on their way.
 BEAT_WAIT_S: Final = 1.0
@@ -78,39 +76,6 @@ LAGS_PUBLISH_MS: Final = 100
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 _answer_decoder = msgspec.json.Decoder(BeatAnswer)
-
-
-@dataclass
-class Own:
-    """What this node says of itself: its replicas and its other processes."""
-
-    node_id: NodeId
-    paths: NodePaths
-    _pages: dict[ReplicaId, StatusReader] = field(default_factory=dict[ReplicaId, StatusReader])
-
-    def lags(self, catalog: Catalog, now_boot_ms: int) -> list[ReplicaLag]:
-        """Of every replica that is assigned here and of which the tailer says something."""
-        mine = {
-            (placement.table_id, placement.generation, placement.partition)
-            for placement in catalog.assignment.placements
-            if self.node_id in placement.replicas
-        }
-        for gone in self._pages.keys() - mine:
-            self._pages.pop(gone).close()
-        for new in mine - self._pages.keys():
-            self._pages[new] = StatusReader(page_path(self.paths.run, *new))
-        read = ((replica, page.read()) for replica, page in self._pages.items())
-        return [lag_of(replica, status, now_boot_ms) for replica, status in read if status]
-
-    @property
-    def workers_ok(self) -> bool:
-        """One runs and none is stopped. A dead one is no harm: the others have its port."""
-        lives = {life_of(read_pid(file)) for file in self.paths.run.glob("worker-*.pid")}
-        return Life.RUNS in lives and Life.STOPPED not in lives
-
-    @property
-    def tailer_ok(self) -> bool:
-        return life_of(read_pid(self.paths.run / "tailer.pid")) is Life.RUNS
 
 
 class LivenessLoop:
@@ -177,6 +142,33 @@ class LivenessLoop:
         finally:
             self._client.close()
         raise AssertionError("loops end by cancellation only")
+
+    def told(self) -> Heard:
+        """Who is away and how far copies are, this node's own included (`control.placement`)."""
+        self._look_at_members()
+        self._observe()
+        now_ms = self._clock.boot_ms()
+        away_ms: dict[NodeId, int] = {}
+        if self.beats:
+            for node, health in self._membership.health.items():
+                if health is Health.DOWN:
+                    since_ms = self._membership.silent_since_ms(node)
+                    away_ms[node] = max(0, now_ms - int(since_ms))
+        reports = self._ledger.whole()
+        reports[self._config.node_id] = {replica_id(lag): lag for lag in self._reporter.lags}
+        return Heard(
+            away_ms=away_ms,
+            reports={
+                node: {TablePartition(*replica): lag for replica, lag in lags.items()}
+                for node, lags in reports.items()
+            },
+        )
+
+    @property
+    def changes(self) -> object:
+        """Differs from what it was when `told` would say something else, ages aside."""
+        down = [n for n, health in self._membership.health.items() if health is Health.DOWN]
+        return (self._ledger.changes, self._reporter.version, tuple(sorted(down)))
 
     # ---------------------------------------------------------------------- heard
 

@@ -86,7 +86,9 @@ def store_name(table: Source) -> str:
     return f"{table.query_id or table.name}#Aggregate-Aggregate-Materialize"
 
 
-def lag_of(replica: tuple[str, int, int], status: ReplicaStatus, now_boot_ms: int) -> ReplicaLag:
+def lag_of(
+    replica: tuple[str, int, int], status: ReplicaStatus, now_boot_ms: int, store_bytes: int = 0
+) -> ReplicaLag:
     """A status page as it is reported: what this replica knows itself, nothing from hearsay."""
     table_id, generation, partition = replica
     confirmed = status.confirmed_boot_ms
@@ -99,6 +101,7 @@ def lag_of(replica: tuple[str, int, int], status: ReplicaStatus, now_boot_ms: in
         state=status.state,
         batch=status.batch,
         replica_lag_ms=max(0, now_boot_ms - confirmed) if confirmed else None,
+        store_bytes=store_bytes,
     )
 
 

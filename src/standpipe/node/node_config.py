@@ -19,8 +19,9 @@ import structlog
 
 from standpipe import config as settings
 from standpipe.adapters.raft_disk import replace_file
+from standpipe.control.racks import parse_forced, tag_faults
 from standpipe.errors import ConfigError, DataDirectoryRefused
-from standpipe.model import NodeId, NodeInfo, Record
+from standpipe.model import NodeId, NodeInfo, PlacementRules, Record
 
 FORMAT_VERSION = 1  # of the data directory; grows when an older program could not read it
 META_NAME = "meta.json"
@@ -223,7 +224,8 @@ def note_vote(config: NodeConfig, identity: DataIdentity) -> DataIdentity:
 
 
 def member(config: NodeConfig, identity: DataIdentity) -> NodeInfo:
-    """The node as others should know it."""
+    """The node as others should know it. Raises ConfigError."""
+    values = config.settings()
     return NodeInfo(
         node_id=config.node_id,
         public=config.public_advertised or config.public,
@@ -231,7 +233,35 @@ def member(config: NodeConfig, identity: DataIdentity) -> NodeInfo:
         peer=config.peer_advertised or config.peer,
         incarnation=identity.incarnation,
         tags=config.tags,
+        rack=values[settings.RACK],
+        capacity=values[settings.CAPACITY],
     )
+
+
+def placement_rules(values: settings.Config) -> PlacementRules:
+    """What a file says of the cluster-wide rules of placement. Raises ConfigError."""
+    try:
+        forced = parse_forced(values[settings.RACK_FORCED])
+    except ValueError as error:
+        raise ConfigError(
+            f"{settings.RACK_FORCED.name}: {error}", next_step="write it as zone:a,zone:b"
+        ) from error
+    names = (name.strip() for name in values[settings.RACK_TAGS].split(","))
+    return PlacementRules(
+        standby_count=values[settings.STANDBYS],
+        rack_aware_tags=tuple(name for name in names if name),
+        forced=forced,
+    )
+
+
+def check_tags(config: NodeConfig) -> None:
+    """Kafka's limits on tags, and a tag for each that is spread over. Raises ConfigError."""
+    rules = placement_rules(config.settings())
+    if faults := tag_faults(config.tags, rules.rack_aware_tags):
+        raise ConfigError(
+            f"the tags of {config.node_id} cannot be used: {'; '.join(faults)}",
+            next_step="give --tag KEY=VALUE for each name in rack.aware.assignment.tags",
+        )
 
 
 def log_json(process: str) -> None:

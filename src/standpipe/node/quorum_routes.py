@@ -32,9 +32,9 @@ from standpipe.control.raft_progress import ReplicaDescription
 from standpipe.errors import LogUnavailable
 from standpipe.model import NodeId, Record
 from standpipe.node.founding import addresses_of
-from standpipe.node.leading import FORWARDED, Writer
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.quorum_loop import Quorum, Refused
+from standpipe.node.writer import FORWARDED, Writer
 
 DESCRIBE_MS: Final = 2_000
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import structlog
+from msgspec import json, structs
 
 from standpipe import config
 from standpipe.adapters import lmdb_store, process
@@ -50,6 +50,7 @@ from standpipe.data.positions import (
     StoreIdentity,
     StoreMeta,
     blank_status,
+    current_since,
     must_rebuild,
     must_restart,
 )
@@ -100,9 +101,8 @@ class Replica:
         self.store = self._open_store()
         self._stamp(self.store.meta())
         self.machine = ApplyMachine(codec, self.store.meta())
-        self._rows = self.store.rows()
-        self._confirmed_boot_ms = 0
-        self._is_fetching = False
+        self._rows, self._is_fetching = self.store.rows(), False
+        self._confirmed_boot_ms, self._current_ms = 0, self.store.meta().current_ms
         self._carry_out: dict[type, Callable[[Any], None]] = {
             ApplyBatch: self._apply,
             Report: self._report,
@@ -158,7 +158,7 @@ class Replica:
         return {
             "table": self.holding.source.name,
             "partition": self.holding.partition,
-            **msgspec.structs.asdict(status),
+            **structs.asdict(status),
             "state": status.state.name,
             "digest": self.store.digest,
             "offset_lag": status.offset_lag,
@@ -179,13 +179,13 @@ class Replica:
 
     def _stamp(self, meta: StoreMeta) -> None:
         """From here on the store belongs to this boot; also makes it readable for workers."""
-        boot_id = self._world.clock.boot_id()
-        self.store.apply([], [], msgspec.structs.replace(meta, boot_id=boot_id))
+        self.store.apply([], [], structs.replace(meta, boot_id=self._world.clock.boot_id()))
 
     def _stamped(self, meta: StoreMeta) -> StoreMeta:
-        clock = self._world.clock
-        return msgspec.structs.replace(
-            meta, boot_id=clock.boot_id(), last_applied_ms=clock.wall_ms()
+        now_ms, boot_id = self._world.clock.wall_ms(), self._world.clock.boot_id()
+        self._current_ms = current_since(self._current_ms, now_ms, self.machine.is_caught_up)
+        return structs.replace(
+            meta, boot_id=boot_id, last_applied_ms=now_ms, current_ms=self._current_ms
         )
 
     def _report(self, order: Report) -> None:
@@ -355,7 +355,7 @@ class Tailer:
         }
         self._records = 0
         temporary = self._paths.run / "tailer.new"
-        temporary.write_bytes(msgspec.json.encode(row))
+        temporary.write_bytes(json.encode(row))
         temporary.rename(self._paths.run / "tailer.json")
 
 

@@ -91,6 +91,7 @@ class CommitBatch:
             commit=commit,
             sources=offsets.ends,
             sinks=sinks,
+            starts=self.janitor.starts(),
             clean_through=self.janitor.clean_through(),
             watermark_ms=offsets.watermark_ms,
             batch_started_ms=offsets.started_ms,

@@ -24,7 +24,7 @@ from msgspec import structs
 from standpipe.data.progress import ProgressBook, removable
 from standpipe.data.records import HEADER_COMMIT, commit_header
 from standpipe.data.repair import Finder, Repairs, Shadow, Sweep, headers_under, repairs
-from standpipe.data.takeover import ends_refused
+from standpipe.data.takeover import ends_before, ends_refused
 from standpipe.errors import KafkaUnavailable, StandpipeError
 from standpipe.model import Commit, LeaseEpoch, Offset, Progress, Source
 from standpipe.pipeline.failures import Fenced
@@ -95,6 +95,10 @@ class Janitor:
         self.newest = progress
         if self._has_rows:
             self._news.append(progress)
+
+    def starts(self) -> dict[int, int]:
+        """Where the next commit begins: at the ends of the newest one."""
+        return ends_before(self.newest, self.beat.table.partitions)
 
     def clean_through(self) -> dict[int, int]:
         """Per partition: below it no key is shadowed; empty for a stream."""
@@ -197,6 +201,7 @@ class Janitor:
             newest,
             commit=commit,
             sinks=ends,
+            starts=self.starts(),
             clean_through=self.clean_through(),
             committed_at_ms=time.time_ns() // 1_000_000,
         )

@@ -16,10 +16,13 @@ from standpipe.control.catalog import (
     CommitAssignment,
     CreateSource,
     CreateTableAs,
+    DrainNode,
     DropSource,
     FoundCluster,
     Receipt,
     RegisterNode,
+    RemoveNode,
+    SetPlacementRules,
     StartPipeline,
     TerminateQuery,
     TopicDeleted,
@@ -36,6 +39,7 @@ from standpipe.model import (
     NodeInfo,
     PersistentQuery,
     Placement,
+    PlacementRules,
     Source,
     SparkPlan,
 )
@@ -94,6 +98,9 @@ COMMANDS: tuple[Command, ...] = (
     DropSource(name="T", delete_topic=True),
     TopicDeleted(name="T"),
     DropSource(name="S"),
+    SetPlacementRules(rules=PlacementRules(standby_count=2, rack_aware_tags=("zone",))),
+    DrainNode(node_id=NodeId("a")),
+    RemoveNode(node_id=NodeId("a")),
 )
 
 
@@ -119,7 +126,24 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert list(story[8].topics) == ["s"]
     assert story[9].doomed_topics == ()
     assert (story[10].sources, story[10].topics, story[10].index) == ({}, {}, 10)
+    assert story[11].placement_rules == PlacementRules(standby_count=2, rack_aware_tags=("zone",))
+    assert story[12].draining == ("a",)
+    assert (story[13].nodes, story[13].draining) == ({}, ())
     assert story[0] == EMPTY, "catalogs are values"
+
+
+def test_a_drain_can_be_taken_back() -> None:
+    stays = DrainNode(node_id=NodeId("a"), is_draining=False)
+    catalog = after(RegisterNode(node=node("a")), DrainNode(node_id=NodeId("a")), stays)
+    assert catalog.draining == ()
+
+
+@pytest.mark.parametrize(
+    "command", [DrainNode(node_id=NodeId("x")), RemoveNode(node_id=NodeId("x"))]
+)
+def test_a_node_that_is_not_there_neither_drains_nor_leaves(command: Command) -> None:
+    before = after(RegisterNode(node=node("a")))
+    assert after(command, start=before).nodes == before.nodes
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)

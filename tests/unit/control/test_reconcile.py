@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from standpipe.control.catalog import EMPTY, Catalog, TopicWish, apply
+from standpipe.control.catalog import EMPTY, Catalog, TopicWish
 from standpipe.control.reconcile import (
     PROGRESS_CONFIG,
     TABLE_CONFIG,
@@ -16,12 +16,10 @@ from standpipe.control.reconcile import (
     ObservedTopic,
     Order,
     ReportTopic,
-    assignment_due,
     concerned_topics,
     topic_orders,
     wanted_topics,
 )
-from standpipe.model import Column, LogIndex, NodeId, NodeInfo, Source
 
 ID = "default_"
 TABLE = TopicWish(name="T", partitions=4, kind="TABLE")
@@ -154,68 +152,3 @@ def test_observed_are_wanted_and_doomed() -> None:
         "default_ksql_processing_log",
         "s",
     ]
-
-
-def table(partitions: int) -> Source:
-    return Source(
-        name="T",
-        kind="TABLE",
-        columns=(Column(name="ID", type="STRING", is_key=True),),
-        topic="T",
-        partitions=partitions,
-        key_format="KAFKA",
-        value_format="JSON",
-        statement="",
-        table_id="T_1",
-        is_materialized=True,
-    )
-
-
-def cluster(nodes: str, partitions: int = 2) -> Catalog:
-    infos = {
-        NodeId(name): NodeInfo(
-            node_id=NodeId(name), public="", internal="", peer="", incarnation=""
-        )
-        for name in nodes
-    }
-    sources = {"T": table(partitions)} if partitions else {}
-    return msgspec.structs.replace(EMPTY, nodes=infos, sources=sources)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "standbys", "copies", "why"),
-    [
-        ("abc", 1, 2, "one active, one standby"),
-        ("abc", 0, 1, "no standby asked for"),
-        ("a", 1, 1, "as far as the nodes go"),
-        ("ab", 5, 2, "a node holds a partition once"),
-    ],
-)
-def test_assignment_due(nodes: str, standbys: int, copies: int, why: str) -> None:
-    due = assignment_due(cluster(nodes), standbys)
-    assert due is not None
-    assert due.assignment.epoch == 1
-    assert [placement.partition for placement in due.assignment.placements] == [0, 1]
-    for placement in due.assignment.placements:
-        assert len(placement.replicas) == len(set(placement.replicas)) == copies, why
-
-
-def test_assignment_is_not_due_twice() -> None:
-    catalog = cluster("abc")
-    due = assignment_due(catalog, 1)
-    assert due is not None
-    assert assignment_due(apply(catalog, LogIndex(1), due), 1) is None
-
-
-def test_an_empty_cluster_needs_no_assignment() -> None:
-    assert assignment_due(cluster("abc", partitions=0), 1) is None
-
-
-def test_a_table_that_goes_leaves_the_assignment() -> None:
-    catalog = cluster("abc")
-    due = assignment_due(catalog, 1)
-    assert due is not None
-    dropped = msgspec.structs.replace(apply(catalog, LogIndex(1), due), sources={})
-    gone = assignment_due(dropped, 1)
-    assert gone is not None
-    assert (gone.assignment.epoch, gone.assignment.placements) == (2, ())

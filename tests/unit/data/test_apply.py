@@ -258,6 +258,33 @@ def test_below_clean_through_the_order_decides(
     assert applied(orders) == [({**rows, "b": "[1]"}, [], 2, 2)], why
 
 
+def test_where_progress_records_are_gone_the_order_decides_once_it_is_clean() -> None:
+    """Seed 272: a slow reader met a record whose predecessors had been tombstoned, took their
+    rows for foreign, and missed their deletions."""
+    one = machine()
+    one.handle(target(B0, 1))
+    one.handle(fetched(record(0, "a", 1, B0)))
+    one.handle(target(B2, 3, start=2, after=1))
+    rows = fetched(record(1, "a", None, B1), record(2, "b", 1, B2))
+    assert applied(one.handle(rows)) == [], "who knows what lies below its start"
+    orders = one.handle(target(commit(1, 3), 3, start=3, after=3, clean_through=2))
+    assert applied(orders) == [({"b": "[1]"}, [key_of("a")], 3, 3)]
+
+
+def test_a_shadow_ends_when_its_row_is_applied_not_when_it_is_fetched() -> None:
+    """Seed 314: half of the batch that ends a shadow made the one before it whole."""
+    one = machine()
+    one.handle(target(B1, 3))
+    one.handle(target(B2, 6))
+    one.handle(ProgressCaughtUp())
+    one.handle(LogEndHeard(Offset(6)))
+    one.handle(fetched(record(1, "a", 9, B0), record(2, "b", 1, B1)))  # offset 0 is gone
+    one.handle(fetched(record(3, "b", 1, B0), record(4, "a", 2, B2)))
+    assert (one.meta.position, one.meta.batch) == (3, NO_BATCH), "a row of a may be missing"
+    one.handle(fetched(record(5, "b", 3, B2)))
+    assert (one.meta.position, one.meta.batch) == (6, 2)
+
+
 # ---------------------------------------------------------------------------------- restart
 
 

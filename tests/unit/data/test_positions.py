@@ -89,6 +89,26 @@ def test_must_rebuild(boot_id: str, clean: bool, age_ms: int, rebuild: bool, why
     assert (found is not None) == rebuild, why
 
 
+def test_a_store_that_was_behind_is_as_old_as_it_was_current() -> None:
+    """What it applied last may have been old already, and so may the tombstones behind it."""
+    meta = msgspec.structs.replace(EMPTY, last_applied_ms=10_000, current_ms=9_000)
+    known = {"boot_id": "", "closed_cleanly": True, "tombstones_ms": 1000}
+    assert positions.must_rebuild(meta, now_ms=10_000, **known) is None
+    assert positions.must_rebuild(meta, now_ms=10_001, **known) is not None
+
+
+@pytest.mark.parametrize(
+    ("current_ms", "is_caught_up", "since_ms", "why"),
+    [
+        (0, False, 50, "its first transaction"),
+        (7, False, 7, "behind: as old as before"),
+        (7, True, 50, "at the committed end"),
+    ],
+)
+def test_current_since(current_ms: int, is_caught_up: bool, since_ms: int, why: str) -> None:
+    assert positions.current_since(current_ms, 50, is_caught_up) == since_ms, why
+
+
 def status(**fields: int) -> ReplicaStatus:
     return msgspec.structs.replace(positions.blank_status(ReplicaState.RUNNING), **fields)
 

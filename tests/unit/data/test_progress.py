@@ -104,6 +104,35 @@ def test_a_log_that_went_back_is_told(sinks: dict[int, int], went_back: bool, wh
     assert taken.target.went_back == went_back, why
 
 
+@pytest.mark.parametrize(
+    ("starts", "start", "waits", "why"),
+    [
+        ({0: 5}, 5, False, "it follows what is known"),
+        ({0: 9}, 9, True, "records between were tombstoned, and nothing calls them clean yet"),
+        ({}, 5, False, "a record that does not say"),
+        ({0: 4}, 5, False, "never back"),
+        ({0: 99}, 12, True, "never beyond its own end"),
+    ],
+)
+def test_a_reader_knows_that_records_are_gone(
+    starts: dict[int, int], start: int, waits: bool, why: str
+) -> None:
+    book = ProgressBook()
+    book.take(progress(1, 0, {0: 5}))
+    (taken,) = book.take(structs.replace(progress(1, 3, {0: 12}), starts=starts))
+    assert (taken.target.after, taken.target.start) == (5, start), why
+    assert taken.target.waits_for(taken.target) == waits, why
+    clean = structs.replace(taken.target, clean_through=Offset(start))
+    assert not taken.target.waits_for(clean), why
+
+
+def test_the_first_record_of_a_topic_says_so() -> None:
+    first = structs.replace(progress(1, 0, {0: 5}), starts={0: 0})
+    (taken,) = ProgressBook().take(first)
+    assert (taken.target.after, taken.target.start) == (-1, 0)
+    assert not taken.target.waits_for(taken.target)
+
+
 def test_queries_do_not_meet() -> None:
     book = ProgressBook()
     book.take(progress(5, 0, {0: 5}))

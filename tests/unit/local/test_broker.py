@@ -23,10 +23,10 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> N
 
 def test_the_next_free_port_is_said_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(brokers, "_is_free", lambda port: port >= 9094)
+    monkeypatch.setattr(brokers, "_is_free", lambda host, port: port >= 9094)
     assert Broker(tmp_path, say=said.append)._choose_port() == 9094
     assert said == ["Port 9092 is taken; Kafka listens on 9094."]
-    monkeypatch.setattr(brokers, "_is_free", lambda _: True)
+    monkeypatch.setattr(brokers, "_is_free", lambda host, port: True)
     assert Broker(tmp_path, say=said.append)._choose_port() == 9092
     assert len(said) == 1
 

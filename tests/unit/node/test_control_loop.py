@@ -25,7 +25,7 @@ from standpipe.adapters.raft_disk import DiskRecord, LogFile
 from standpipe.control import catalog as catalogs
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import BatchId, LeaseEpoch, LogPage, NodeId, NodeInfo, QueryStatus
-from standpipe.node import control_loop, leading, node_config
+from standpipe.node import control_loop, node_config, writer
 from standpipe.node.control_loop import Base
 from standpipe.node.node_config import NodeConfig
 
@@ -52,6 +52,7 @@ def test_a_statement_is_durable_applied_and_shown_when_it_is_answered(tmp_path: 
     payloads = [one.payload for one in found.recovered.entries if isinstance(one.payload, bytes)]
     assert [type(catalogs.decode(payload)).__name__ for payload in payloads] == [
         "FoundCluster",
+        "SetPlacementRules",
         "RegisterNode",
         "CreateSource",
         "CreateTableAs",
@@ -126,7 +127,7 @@ def test_a_plan_that_no_entry_can_hold_is_refused_at_once(
 ) -> None:
     """Not asked again for ten seconds, as if nobody led."""
     monkeypatch.setattr(control_loop, "ENTRY_BYTES_MAX", 900)
-    monkeypatch.setattr(leading, "WRITE_S_MAX", 1e9)
+    monkeypatch.setattr(writer, "WRITE_S_MAX", 1e9)
 
     async def story() -> None:
         async with control(*configs_of(tmp_path, "a")) as (node,):
@@ -275,10 +276,10 @@ def test_the_log_is_served_in_pages(tmp_path: Path) -> None:
         async with control(*configs_of(tmp_path, "a")) as (node,):
             whole = (await node.get("/log", **{"from": 1, "wait_ms": 0})).msgpack(LogPage)
             indexes = [entry.index for entry in whole.entries]
-            assert len(indexes) == 2, "FoundCluster, RegisterNode"
+            assert len(indexes) == 3, "FoundCluster, SetPlacementRules, RegisterNode"
             assert (whole.last_index, whole.leader) == (indexes[-1], "a")
             assert whole.cluster_id == node.copy.catalog.cluster_id
-            for start, left in ((indexes[1], indexes[1:]), (indexes[1] + 1, [])):
+            for start, left in ((indexes[1], indexes[1:]), (indexes[-1] + 1, [])):
                 reply = await node.get("/log", **{"from": start, "wait_ms": 0})
                 page = reply.msgpack(LogPage)
                 assert [entry.index for entry in page.entries] == left

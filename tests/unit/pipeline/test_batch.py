@@ -39,6 +39,9 @@ class NoJanitor:
         if min(ends.values()) < 0:
             raise KafkaUnavailable("old offsets")
 
+    def starts(self) -> dict[int, int]:
+        return {}
+
     def clean_through(self) -> dict[int, int]:
         return {0: 7}
 

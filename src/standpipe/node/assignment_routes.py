@@ -1,0 +1,49 @@
+"""Who holds what, why, and what would move: the assignment's routes on the internal listener.
+
+GET  /assignment[?what_if=remove node-3]    as this node has heard of the copies
+POST /assignment/rules, /nodes/drain, /nodes/remove      through the leader (`leading`)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from standpipe.adapters.http_client import Call, Handler, Reply, json_reply
+from standpipe.control import assignment_view
+from standpipe.errors import BadRequest
+from standpipe.node.log_copy import LogCopy
+from standpipe.node.placing import SMALL_MAX, Placing, solve
+from standpipe.node.writer import Writer
+
+
+class ViewParameters(msgspec.Struct):
+    """Parameters of GET /assignment."""
+
+    what_if: str = ""
+
+
+def routes_of(copy: LogCopy, placing: Placing, writer: Writer) -> Mapping[tuple[str, str], Handler]:
+    """The routes of this module, for the internal listener."""
+
+    async def view(call: Call) -> Reply:
+        what_if = call.query(ViewParameters).what_if
+        problem = placing.problem(copy.catalog)
+        try:
+            supposed = assignment_view.suppose(problem, what_if)
+        except ValueError as error:
+            raise BadRequest(str(error)) from None
+        step = await solve(supposed)
+        goal = None  # of a large cluster it is worked out by nobody who only looks
+        if supposed.size <= SMALL_MAX:
+            goal = await asyncio.to_thread(assignment_view.destination, supposed)
+        return json_reply(assignment_view.view(copy.catalog, supposed, step, goal))
+
+    return {
+        ("GET", "/assignment"): view,
+        ("POST", "/assignment/rules"): writer.write,
+        ("POST", "/nodes/drain"): writer.write,
+        ("POST", "/nodes/remove"): writer.write,
+    }

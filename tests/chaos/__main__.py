@@ -1,0 +1,154 @@
+"""`make chaos`: one real cluster, one fault after another, reads and writes all the time.
+
+    python -m tests.chaos [--quick] [--rate 200] [--rounds 1] [--faults WORD,…] [--seed 1]
+
+Three nodes, each on a host of its own, with real Kafka and real Spark. Events come in all the
+time; reads come at a steady pace, each answer is kept, and judged in the end against what the test
+itself read from Kafka (`tests.chaos.truth`). Exit status 0: everything passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from tests.chaos.faults import ALL, Fault
+from tests.chaos.feed import Feed
+from tests.chaos.judge import Judge, Sample
+from tests.chaos.load import Load
+from tests.chaos.report import Outcome, Phase, outcome, table
+from tests.chaos.truth import Truth
+from tests.hosts.cluster import HostCluster, HostNode, Plan, until
+from tests.hosts.network import Network, enter
+
+KEYS = {f"k{number}": 1 for number in range(60)}
+EVENTS_PER_S = 40.0
+CALM_S = 3.0
+SETTLE_S_MAX = 240.0
+
+
+@dataclass
+class World:
+    """A running cluster with its readers and writers."""
+
+    cluster: HostCluster
+    load: Load
+    feed: Feed
+    truth: Truth
+    chance: random.Random
+
+    def victim(self) -> HostNode:
+        """A node that is active for something."""
+        names = {holders[0].node_id for holders in self.cluster.placements().values()}
+        able = [node for node in self.cluster.nodes if node.node_id in names]
+        return self.chance.choice(able)
+
+    def suffer(self, kind: type[Fault], *, is_quick: bool) -> Phase:
+        """One fault, from calm to calm."""
+        fault = kind(self.cluster, self.victim())
+        out = {node.node_id for node in fault.outcasts()}
+        self.load.entries = [n.public for n in self.cluster.nodes if n.node_id not in out]
+        placed = self.cluster.placements()
+        mine = frozenset(p for p, holders in placed.items() if holders[0] is fault.victim)
+        print(f"  {kind.name} ({fault.victim.node_id})", flush=True)
+        phase = Phase(kind.name, time.monotonic(), partitions=mine)
+        fault.inject()
+        phase.was_there = fault.is_there()
+        hold_s = kind.hold_s[is_quick]
+        time.sleep(max(0.0, phase.began_s + hold_s - time.monotonic()))
+        phase.healed_s = time.monotonic()
+        fault.heal()
+        phase.has_settled = self.settle()
+        self.load.entries = [node.public for node in self.cluster.nodes]
+        phase.ended_s = time.monotonic()
+        time.sleep(CALM_S)
+        return phase
+
+    def settle(self) -> bool:
+        """Every node answers, every replica runs, and what was written by now can be read."""
+        wanted = dict(self.feed.numbers)
+        try:
+            until("replicas", lambda: all(map(_runs, self.cluster.nodes)), SETTLE_S_MAX)
+            until("writes", lambda: self._has(wanted), SETTLE_S_MAX)
+        except AssertionError as error:
+            print(f"    {error}", flush=True)
+            return False
+        return True
+
+    def _has(self, wanted: dict[str, int]) -> bool:
+        newest = self.truth.newest_of_all()
+        return all(newest.get(key, 0) >= number for key, number in wanted.items())
+
+
+def _runs(node: HostNode) -> bool:
+    page = node.get("/clusterStatus") or {"clusterStatus": {}}
+    own = page["clusterStatus"].get(node.public)
+    replicas = list(own["standpipe"]["replicas"].values()) if own else [None]
+    return all(one and one["state"] == "RUNNING" for one in replicas)
+
+
+def run(cluster: HostCluster, kinds: Sequence[type[Fault]], given: argparse.Namespace) -> bool:
+    cluster.fill(KEYS)
+    cluster.until_everywhere(KEYS)
+    truth = Truth(cluster.broker.bootstrap_servers, len(cluster.placements()))
+    until("the truth", lambda: len(truth.newest_of_all()) == len(KEYS))
+    feed = Feed(cluster, KEYS, EVENTS_PER_S)
+    entries = [node.public for node in cluster.nodes]
+    load = Load(list(KEYS), cluster.partition, entries, given.rate)
+    world = World(cluster, load, feed, truth, random.Random(given.seed))
+    time.sleep(2 * CALM_S)
+    phases = [
+        world.suffer(kind, is_quick=given.quick) for _ in range(given.rounds) for kind in kinds
+    ]
+    numbers = feed.stop(SETTLE_S_MAX)
+    samples = load.stop()
+    cluster.until_everywhere(numbers)  # nothing was lost, nothing was repeated, on any replica
+    return conclude(phases, samples, Judge(truth.stop()), given.rate)
+
+
+def conclude(phases: Sequence[Phase], samples: Sequence[Sample], judge: Judge, rate: float) -> bool:
+    outcomes: list[Outcome] = [outcome(phase, samples, judge) for phase in phases]
+    text = table(outcomes, rate)
+    print(f"\n{len(samples)} answers judged\n{text}", flush=True)
+    return text.endswith(" 0 failed")
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--quick", action="store_true", help="fewer and shorter faults")
+    options.add_argument("--rate", type=float, default=100.0, help="reads per second")
+    options.add_argument("--rounds", type=int, default=1)
+    options.add_argument("--faults", default="", help="words of their names, with commas")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--keep", action="store_true", help="leave logs and data where they are")
+    given = options.parse_args()
+    enter()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    words = [word for word in given.faults.split(",") if word]
+    kinds = [kind for kind in ALL if kind.quick or not given.quick]
+    if words:
+        kinds = [kind for kind in kinds if any(word in kind.name for word in words)]
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    started = time.monotonic()
+    print(f"chaos: {len(kinds)} faults, {given.rate:g} reads/s, in {folder}", flush=True)
+    is_good = False
+    try:
+        with HostCluster(folder, Network(), Plan(nodes=3)) as cluster:
+            is_good = run(cluster, kinds, given)
+    finally:
+        if is_good and not given.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"{time.monotonic() - started:.0f} s")
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,251 @@
+"""The faults of the chaos suite, one small class each: do it, prove it, undo it.
+
+`inject` and `heal` return when the fault is there, or gone. `is_there` looks at the world itself
+(process states, files, frames that do not arrive): a fault that was not injected proves nothing.
+`outcasts` are nodes that no client would enter the cluster through while it lasts. A fault that
+takes nothing away from readers says so with `readers_hurt = False`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import ClassVar
+
+from tests.hosts.cluster import HostCluster, HostNode
+from tests.hosts.network import Link
+
+from standpipe.adapters.process import Life, life_of
+
+
+class Fault:
+    """Base of all. `victim` is the node that it happens to; Kafka's and Spark's have none."""
+
+    name: ClassVar[str]
+    #: how long it lasts: in a whole run, and in a quick one
+    hold_s: ClassVar[tuple[float, float]] = (10.0, 6.0)
+    quick: ClassVar[bool] = True
+    readers_hurt: ClassVar[bool] = True
+
+    def __init__(self, cluster: HostCluster, victim: HostNode) -> None:
+        self.cluster = cluster
+        self.victim = victim
+
+    def inject(self) -> None:
+        raise NotImplementedError
+
+    def is_there(self) -> bool:
+        raise NotImplementedError
+
+    def heal(self) -> None:
+        raise NotImplementedError
+
+    def outcasts(self) -> Sequence[HostNode]:
+        return [self.victim]
+
+    @property
+    def others(self) -> list[HostNode]:
+        return [node for node in self.cluster.nodes if node is not self.victim]
+
+
+# ------------------------------------------------------------------------------- processes
+
+
+class Killed(Fault):
+    name = "SIGKILL of a node"
+
+    def inject(self) -> None:
+        self.victim.kill()
+
+    def is_there(self) -> bool:
+        return self.victim.child.pid is None and not self.victim.answers()
+
+    def heal(self) -> None:
+        self.victim.start()
+
+
+class _Stopped(Fault):
+    """SIGSTOP of some of its processes, SIGCONT later: they do not know that they were away."""
+
+    which: ClassVar[str]
+
+    def inject(self) -> None:
+        self.pids = self.victim.pids(self.which)
+        self.victim.signal_only(self.which, signal.SIGSTOP)
+
+    def is_there(self) -> bool:
+        return bool(self.pids) and all(life_of(pid) is Life.STOPPED for pid in self.pids)
+
+    def heal(self) -> None:
+        for pid in self.pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+class Stopped(Fault):
+    name = "SIGSTOP of a node"
+
+    def inject(self) -> None:
+        self.victim.signal(signal.SIGSTOP)
+
+    def is_there(self) -> bool:
+        return all(life_of(pid) is Life.STOPPED for pid in self.victim.pids(""))
+
+    def heal(self) -> None:
+        self.victim.signal(signal.SIGCONT)
+
+
+class WorkersHung(_Stopped):
+    name = "workers hung, control lives"
+    which = "worker"
+
+
+class ControlStopped(_Stopped):
+    name = "control stopped, workers live"
+    which = "control"
+
+    def outcasts(self) -> Sequence[HostNode]:
+        return []  # its workers serve on, by an ageing map
+
+
+class TailerStopped(_Stopped):
+    name = "tailer stopped"
+    which = "tailer"
+
+    def outcasts(self) -> Sequence[HostNode]:
+        return []
+
+
+# --------------------------------------------------------------------------------- network
+
+
+class _Cut(Fault):
+    """Links of which no frame arrives."""
+
+    def links(self) -> list[Link]:
+        raise NotImplementedError
+
+    def inject(self) -> None:
+        self.cluster.network.cut(self.links())
+
+    def is_there(self) -> bool:
+        ends = (self.links()[0], self.links()[-1])
+        return not any(self.cluster.network.reaches(*link) for link in ends)
+
+    def heal(self) -> None:
+        self.cluster.network.join(self.links())
+
+
+class Partitioned(_Cut):
+    name = "partition: a node from all"
+
+    def links(self) -> list[Link]:
+        return self.cluster.network.around(self.victim.host)
+
+
+class OneWay(_Cut):
+    name = "one-way: heard by nobody, hears all"
+
+    def links(self) -> list[Link]:
+        return [(self.victim.host, other.host) for other in self.others]
+
+
+class Partial(_Cut):
+    name = "partial: a node from one peer"
+
+    def links(self) -> list[Link]:
+        return self.cluster.network.between([self.victim.host], [self.others[0].host])
+
+    def outcasts(self) -> Sequence[HostNode]:
+        return []  # both are reached by clients
+
+
+class Flapping(Fault):
+    name = "flapping: 400 ms cut, 400 ms not"
+    HALF_S = 0.4
+
+    def inject(self) -> None:
+        self._links = self.cluster.network.around(self.victim.host)
+        self._cuts = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._flap, daemon=True)
+        self._thread.start()
+        time.sleep(3 * self.HALF_S)
+
+    def _flap(self) -> None:
+        network = self.cluster.network
+        while not self._stopping.is_set():
+            network.cut(self._links)
+            self._cuts += 1
+            self._stopping.wait(self.HALF_S)
+            network.join(self._links)
+            self._stopping.wait(self.HALF_S)
+
+    def is_there(self) -> bool:
+        return self._cuts > 1
+
+    def heal(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+# ------------------------------------------------------------------------- what is around
+
+
+class KafkaDown(Fault):
+    name = "Kafka down"
+    hold_s = (30.0, 8.0)
+    readers_hurt = False
+
+    def inject(self) -> None:
+        pid = self.cluster.broker.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        self.cluster.broker.stop()
+
+    def is_there(self) -> bool:
+        with socket.socket() as probe:
+            host, _, port = self.cluster.broker.bootstrap_servers.rpartition(":")
+            return probe.connect_ex((host, int(port))) != 0
+
+    def heal(self) -> None:
+        self.cluster.broker.start()
+
+    def outcasts(self) -> Sequence[HostNode]:
+        return []
+
+
+class SparkDown(Fault):
+    name = "Spark down"
+    hold_s = (30.0, 8.0)
+    readers_hurt = False
+
+    def inject(self) -> None:
+        self.cluster.kill_pipeline()
+
+    def is_there(self) -> bool:
+        return self.cluster.pipeline is not None and self.cluster.pipeline.pid is None
+
+    def heal(self) -> None:
+        self.cluster.start_pipeline()
+
+    def outcasts(self) -> Sequence[HostNode]:
+        return []
+
+
+ALL: tuple[type[Fault], ...] = (
+    Killed,
+    Stopped,
+    Partitioned,
+    WorkersHung,
+    OneWay,
+    ControlStopped,
+    TailerStopped,
+    Partial,
+    Flapping,
+    KafkaDown,
+    SparkDown,
+)

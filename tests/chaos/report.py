@@ -1,0 +1,111 @@
+"""From reads and faults to the closing table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tests.chaos.judge import Judge, Sample, Verdict
+
+#: Of the reads that were due, so many must have come to an end, or the run proved nothing.
+DONE_SHARE_MIN = 0.5
+#: Reads that failed twice, the second time through another node. On a quiet machine there are none;
+#: where routing went to the victim all the time, it would be a third of them.
+LOST_SHARE_MAX = 0.05
+
+
+@dataclass
+class Phase:
+    """One fault, from its injection to the end of its healing. Instants in s, monotonic."""
+
+    name: str
+    began_s: float
+    healed_s: float = 0.0
+    ended_s: float = 0.0
+    was_there: bool = False
+    has_settled: bool = False
+    #: partitions whose active was the victim
+    partitions: frozenset[int] = frozenset()
+
+
+@dataclass
+class Outcome:
+    """What readers saw of one phase."""
+
+    phase: Phase
+    reads: int = 0
+    failed: int = 0
+    lost: int = 0
+    wrong: int = 0
+    stale: int = 0
+    first_good_ms: float | None = None
+    worst_ms: float = 0.0
+    good_later: int = 0  # in the second half of the fault
+    whys: list[str] = field(default_factory=list[str])
+
+    def faults_found(self, rate: float) -> list[str]:
+        """Why this phase did not pass; empty: it passed."""
+        span_s = self.phase.ended_s - self.phase.began_s
+        share = self.lost / self.reads if self.reads else 1.0
+        checks = [
+            (self.phase.was_there, "the fault was not there"),
+            (self.phase.has_settled, "the cluster did not settle after it"),
+            (self.reads >= DONE_SHARE_MIN * rate * span_s, f"only {self.reads} reads were done"),
+            (self.wrong == 0, f"{self.wrong} wrong answers"),
+            (self.stale == 0, f"{self.stale} rows beyond the bound"),
+            (share <= LOST_SHARE_MAX, f"{self.lost} reads were lost"),
+            (self.good_later > 0, "no good read in the second half of the fault"),
+        ]
+        return [why for is_met, why in checks if not is_met]
+
+
+def outcome(phase: Phase, samples: Sequence[Sample], judge: Judge) -> Outcome:
+    """Of the reads that were due in the phase."""
+    found = Outcome(phase)
+    middle_s = (phase.began_s + phase.healed_s) / 2
+    for sample in samples:
+        if not phase.began_s <= sample.due_s < phase.ended_s:
+            continue
+        verdict, why = judge.verdict(sample)
+        found.lost += sample.is_lost
+        if verdict is Verdict.FAILED:
+            found.failed += 1
+            found.reads += 1  # its second try is another sample
+            _note(found, f"failed: {why}")
+            continue
+        found.reads += not sample.is_retried
+        if verdict is not Verdict.GOOD:
+            found.wrong += verdict is Verdict.WRONG
+            found.stale += verdict is Verdict.STALE
+            _note(found, f"{verdict.name.lower()}: {why}")
+            continue
+        found.worst_ms = max(found.worst_ms, 1000 * (sample.ended_s - sample.due_s))
+        found.good_later += middle_s <= sample.due_s < phase.healed_s
+        if not phase.partitions or sample.partition in phase.partitions:
+            first_ms = 1000 * (sample.ended_s - phase.began_s)
+            found.first_good_ms = min(found.first_good_ms or first_ms, first_ms)
+    return found
+
+
+def _note(found: Outcome, why: str) -> None:
+    if len(found.whys) < 4 and why not in found.whys:
+        found.whys.append(why)
+
+
+def table(outcomes: Sequence[Outcome], rate: float) -> str:
+    """The closing table, and `N passed, N failed`."""
+    words = f"{'reads':>7} {'failed':>7} {'lost':>5} {'wrong':>5} {'stale':>5} {'first good':>11}"
+    lines = [f"{'fault':40} {words} {'worst':>9}"]
+    failures = 0
+    for found in outcomes:
+        first = "-" if found.first_good_ms is None else f"{found.first_good_ms:.0f} ms"
+        lines.append(
+            f"{found.phase.name:40} {found.reads:7} {found.failed:7} {found.lost:5} "
+            f"{found.wrong:5} {found.stale:5} {first:>11} {found.worst_ms:6.0f} ms"
+        )
+        reasons = found.faults_found(rate)
+        failures += bool(reasons)
+        lines += [f"    NOT PASSED: {reason}" for reason in reasons]
+        lines += [f"    {why}" for why in found.whys]
+    lines.append(f"{len(outcomes) - failures} passed, {failures} failed")
+    return "\n".join(lines)
