@@ -13,7 +13,7 @@ StandpipeError                         500  50000
 ├── ServerError                        500  50000
 ├── NotReady                           503  50305   replicas exist, none holds a whole batch yet
 ├── NoReplica                          503  50306   every replica was ruled out; verdicts say why
-├── LogUnavailable                     503  50307   the log's holder does not answer
+├── LogUnavailable                     503  50307   no leader of the quorum answers
 ├── KafkaUnavailable                   503  50308
 └── SetupError                          -   E-…     start-up of a process; printed, exit status 1
     ├── JavaMissing                         E-JAVA-001
@@ -175,7 +175,7 @@ class NoReplica(StandpipeError):
 
 
 class LogUnavailable(StandpipeError):
-    """The holder of the metadata log does not answer. Reads go on; statements wait."""
+    """No leader of the metadata quorum answers in time. Reads go on; statements wait."""
 
     status = 503
     code = 50307

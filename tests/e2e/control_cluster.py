@@ -46,6 +46,8 @@ class ControlCluster:
     names: Sequence[str] = NAMES
     voters: Sequence[str] = ()  # default: all
     hosts: Hosts | None = None  # default: all on loopback
+    #: environment of a node's process; default: ours
+    environment: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     configs: dict[str, NodeConfig] = field(default_factory=dict[str, NodeConfig])
     processes: dict[str, subprocess.Popen[bytes]] = field(
         default_factory=dict[str, subprocess.Popen[bytes]]
@@ -77,7 +79,9 @@ class ControlCluster:
                 command = [sys.executable, "-m", "standpipe.node.control_loop", "--node-file"]
                 inside = self.hosts.inside(name) if self.hosts else []
                 self.processes[name] = subprocess.Popen(
-                    [*inside, *command, str(self.directory / name / "node.json")], stderr=err
+                    [*inside, *command, str(self.directory / name / "node.json")],
+                    stderr=err,
+                    env=self.environment.get(name),
                 )
 
     def _place(self, name: str) -> str:

@@ -9,8 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("STANDPIPE_SHARED", ROOT.parent / "shared"))
-NOT_ADOPTED = ROOT / "docs" / "quorum-not-adopted.md"
+NOT_ADOPTED = ROOT / "docs" / "sources.md"
 NOT_ADOPTED_MAX = 45
+TRANSCRIPTS_MIN = 25
 ID = r"\b[A-Z]{2}-\d\d\b"
 
 
@@ -60,3 +61,9 @@ def test_few_are_not_adopted_and_each_says_why() -> None:
     reasons = not_adopted()
     assert len(reasons) <= NOT_ADOPTED_MAX
     assert [one for one, why in reasons.items() if len(why.split()) < 5] == []
+
+
+def test_many_are_stories_that_can_be_read() -> None:
+    told = list((ROOT / "tests/transcripts").glob("*.txt"))
+    covering = [path for path in told if "\n# covers " in "\n" + path.read_text()]
+    assert len(covering) >= TRANSCRIPTS_MIN

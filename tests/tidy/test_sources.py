@@ -17,3 +17,19 @@ def test_the_page_names_modules_and_tests() -> None:
 @pytest.mark.parametrize("path", sorted(set(NAMED)))
 def test_what_is_named_exists(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+QUORUM = (
+    "src/standpipe/control/quorum.py",
+    "src/standpipe/control/raft*.py",
+    "src/standpipe/adapters/quorum_*.py",
+    "src/standpipe/adapters/raft_disk.py",
+    "src/standpipe/node/quorum_*.py",
+)
+
+
+def test_every_module_of_the_quorum_has_its_source() -> None:
+    """A part that no section asks for is a part that nobody would miss."""
+    modules = {str(path.relative_to(ROOT)) for glob in QUORUM for path in ROOT.glob(glob)}
+    assert len(modules) > 15
+    assert sorted(modules - set(NAMED)) == []

@@ -21,7 +21,8 @@ is final (DiskFailed), as in `raft_disk`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -127,6 +128,11 @@ class QuorumDisk:
         """
         for path in directory.glob("*" + SNAPSHOT_SUFFIX):
             path.unlink()
+        # Of a log that was here before: it says nothing about what this one will hold.
+        (directory / COMMITTED_NAME).unlink(missing_ok=True)
+        # The directories may be as new as their files: without their names, nothing is found.
+        for parent in (directory.parent, directory.parent.parent):
+            sync_directory(parent)
         if start.end_offset > 0:
             data = snapshot_file(start, state)
             start = replace(start, size=len(data))
@@ -231,7 +237,8 @@ def snapshot_file(snapshot: Snapshot, state: bytes) -> bytes:
 def snapshot_state(data: bytes, path: Path) -> tuple[Snapshot, bytes]:
     """Inverse of `snapshot_file`. Raises DataDirectoryRefused that names `path`."""
     header, *pieces = unsealed(data, path)
-    snapshot = raft_codec.decode_snapshot(header.payload)
+    with _naming(path):
+        snapshot = raft_codec.decode_snapshot(header.payload)
     return replace(snapshot, size=len(data)), b"".join(piece.payload for piece in pieces)
 
 
@@ -259,8 +266,9 @@ def _state_file(life: int, election: ElectionState | None) -> bytes:
 def _read_log(records: Sequence[DiskRecord], path: Path) -> tuple[Snapshot, tuple[Entry, ...]]:
     if not records:
         raise _refused(path, "it has no first record")
-    start = raft_codec.decode_snapshot(records[0].payload)
-    entries = tuple(raft_codec.decode_entry(record.payload) for record in records[1:])
+    with _naming(path):
+        start = raft_codec.decode_snapshot(records[0].payload)
+        entries = tuple(raft_codec.decode_entry(record.payload) for record in records[1:])
     offsets = [entry.offset for entry in entries]
     if offsets != list(range(start.end_offset, start.end_offset + len(entries))):
         raise _refused(path, "its entries do not follow its first record")
@@ -273,7 +281,8 @@ def _read_state(directory: Path) -> tuple[int, ElectionState | None]:
         record = unsealed(path.read_bytes(), path)[0]
     except FileNotFoundError:
         raise _refused(path, "there is a log, but not what this replica voted for") from None
-    return record.index, raft_codec.decode_election(record.payload)
+    with _naming(path):
+        return record.index, raft_codec.decode_election(record.payload)
 
 
 def _read_snapshots(
@@ -302,6 +311,18 @@ def _read_committed(directory: Path) -> LogOffset:
         return LogOffset(unsealed(path.read_bytes(), path)[0].index)
     except (OSError, DataDirectoryRefused):
         return NO_OFFSET
+
+
+@contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """Whole bytes that cannot be read were written by a newer program: refused, by name."""
+    try:
+        yield
+    except raft_codec.Unreadable as error:
+        raise DataDirectoryRefused(
+            f"{path}: {error}",
+            next_step="start the version of Standpipe that wrote it, or a newer one",
+        ) from error
 
 
 def _refused(path: Path, why: str) -> DataDirectoryRefused:

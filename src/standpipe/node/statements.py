@@ -63,7 +63,7 @@ from standpipe.sql.statements import PrintTopic
 if TYPE_CHECKING:
     from standpipe.adapters.kafka_admin import KafkaAdmin
 
-#: How long a statement may take at the log's holder: it may have to make a topic.
+#: How long a statement may take at the quorum's leader: it may have to make a topic.
 EXECUTE_SECONDS_MAX = 20.0
 #: How long to wait for the local map to have what was just logged.
 CATCH_UP_SECONDS_MAX = 10.0

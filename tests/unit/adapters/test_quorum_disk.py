@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.control.scenarios import covers
 
 from standpipe.adapters import quorum_disk
 from standpipe.adapters.quorum_disk import (
@@ -25,7 +26,7 @@ from standpipe.adapters.quorum_disk import (
     snapshot_file,
     snapshot_state,
 )
-from standpipe.adapters.raft_disk import DiskFailed
+from standpipe.adapters.raft_disk import DiskFailed, DiskRecord, scan, sealed
 from standpipe.control.quorum import ReplicaKey, VoterSet
 from standpipe.control.raft_events import (
     AppendLog,
@@ -108,6 +109,52 @@ def test_a_formatted_disk_is_empty(directory: Path) -> None:
     assert not QuorumDisk.is_formatted(directory / "other")
 
 
+def test_formatting_forgets_what_an_earlier_log_had_committed(directory: Path) -> None:
+    """Else entries of a restored cluster, not committed yet, would count as committed."""
+    carry_out(directory, [AppendLog(1, entries(0, 1, 1, 1)), NoteCommitted(3)])
+    assert recovered(directory).committed == 3
+    (directory / LOG_NAME).unlink()
+    QuorumDisk.format(directory, EMPTY)
+    carry_out(directory, [AppendLog(1, entries(0, 2, 2, 2))])
+    assert recovered(directory).committed == 0
+
+
+def test_the_names_of_new_directories_are_durable_before_their_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    home = tmp_path / "node" / "log"
+    home.mkdir(parents=True)
+    monkeypatch.setattr(os, "fsync", noting)
+    QuorumDisk.format(home, EMPTY)
+    log = synced.index(home / (LOG_NAME + ".new"))
+    assert {home.parent, tmp_path} <= set(synced[:log])
+    assert synced[-1] == home, "and the log's own name"
+
+
+@covers("PE-10")
+@pytest.mark.parametrize("name", [STATE_NAME, LOG_NAME, "*.snapshot"])
+def test_what_a_newer_program_wrote_is_refused_by_name(directory: Path, name: str) -> None:
+    """A file of another format, or a whole record that means nothing to us."""
+    carry_out(directory, STORY)
+    (path,) = directory.glob(name)
+    whole = path.read_bytes()
+    records, _ = scan(whole, path)
+    newer = sealed([DiskRecord(records[0].index, b"\xc1 of a newer kind"), *records[1:]])
+    for data in (b"STANDPIPE LOG 2\n" + whole[16:], newer):
+        path.write_bytes(data)
+        with pytest.raises(DataDirectoryRefused) as refused:
+            QuorumDisk.open(directory)
+        assert str(path) in refused.value.message
+        assert path.read_bytes() == data, "nothing was changed"
+
+
 def test_lives_are_counted(directory: Path) -> None:
     assert [opened(directory).life for _ in range(3)] == [1, 2, 3]
     carry_out(directory, [PersistElection(ElectionState(7))])
@@ -178,6 +225,7 @@ def states(directory: Path) -> list[Recovered]:
     return found
 
 
+@covers("SN-26")
 def test_killed_between_any_two_steps(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.unit.control.scenarios import covers
 
 from standpipe.adapters import raft_disk
 from standpipe.adapters.raft_disk import (
@@ -214,6 +215,7 @@ def test_a_replaced_file_is_the_old_one_or_the_new_one(
     assert path.read_bytes() == b"new"
 
 
+@covers("PE-21")
 def test_a_rename_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync

@@ -1,0 +1,82 @@
+"""A disk that refuses, under real processes: the C library's fsync answers EIO from a moment on.
+
+Torn tails and flipped bits of real processes: tests/e2e/test_control.py. No Kafka.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.control_cluster import NAMES, WAIT_S_MAX, ControlCluster, until
+from tests.e2e.quorum_faults import check, load_on, lost, more
+
+SHIM = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+int fsync(int descriptor) {
+    const char *flag = getenv("EIO_WHEN");
+    if (flag && access(flag, F_OK) == 0) { errno = EIO; return -1; }
+    return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(descriptor);
+}
+"""
+
+
+@pytest.fixture
+def shim(tmp_path: Path) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("the shim of fsync needs gcc")
+    source, library = tmp_path / "eio.c", tmp_path / "eio.so"
+    source.write_text(SHIM)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, shim: Path) -> Iterator[ControlCluster]:
+    """Each node's disk fails once the file `<node>.eio` is there."""
+    cluster = ControlCluster(tmp_path)
+    cluster.environment = {
+        name: {**os.environ, "LD_PRELOAD": str(shim), "EIO_WHEN": str(tmp_path / f"{name}.eio")}
+        for name in NAMES
+    }
+    try:
+        cluster.start(*NAMES)
+        cluster.until_voters(*NAMES)
+        cluster.until_members(3, *NAMES)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_a_failed_fsync_ends_the_process_and_loses_nothing(
+    cluster: ControlCluster, tmp_path: Path, who: str
+) -> None:
+    """The kernel may have dropped the pages: nothing after it can be believed (fsyncgate)."""
+    load = load_on(cluster)
+    load.start()
+    more(load, 20)
+    leader = cluster.leader()
+    name = leader if who == "leader" else next(one for one in NAMES if one != leader)
+    flag = tmp_path / f"{name}.eio"
+    flag.touch()
+    assert cluster.processes[name].wait(WAIT_S_MAX) == 1
+    assert "could not be written: [Errno 5] Input/output error" in cluster.errors(name)
+    more(load, 20)
+    cluster.start(name)
+    assert cluster.processes[name].wait(WAIT_S_MAX) == 1, "its disk still refuses"
+    flag.unlink()
+    cluster.start(name)
+    until("it follows", lambda: cluster.quorum(name))
+    more(load, 20)
+    history = load.stop()
+    check(history, tmp_path)
+    assert lost(cluster, history) == 0
