@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from standpipe import config as settings
 from standpipe.errors import ConfigError, SetupError, StandpipeError
-from standpipe.local import quorum_command
+from standpipe.local import drain_command, quorum_command
 from standpipe.local.directory import DEFAULT_DIRECTORY, ClusterDirectory, running_cluster
 
 
@@ -51,6 +51,10 @@ app = typer.Typer(
 )
 
 app.add_typer(quorum_command.app, name="quorum")
+node_app = typer.Typer(rich_markup_mode=None)
+app.add_typer(node_app, name="node")
+node_app.command(epilog="Example: standpipe node drain node-2")(drain_command.drain)
+node_app.command(epilog="Example: standpipe node undrain node-2")(drain_command.undrain)
 
 Directory = Annotated[Path, typer.Option(help="Where the cluster keeps its data.", metavar="DIR")]
 Settings = Annotated[
@@ -156,12 +160,14 @@ def demo(
     raise typer.Exit(status)
 
 
-@app.command(
+@node_app.callback(
+    invoke_without_command=True,
     epilog="Example: standpipe node --node-id node-2 --data-dir /var/lib/standpipe "
     "--bootstrap-servers kafka:9092 --listen 0.0.0.0:8088 --advertise node2:8088 "
-    "--other node-1=node1:8089 --other node-3=node3:8089 --secret-file secret"
+    "--other node-1=node1:8089 --other node-3=node3:8089 --secret-file secret",
 )
 def node(
+    ctx: typer.Context,
     *,
     node_file: Annotated[
         Path | None, typer.Option(help="A node.json that is there, instead of all below.")
@@ -188,7 +194,9 @@ def node(
     config: ConfigFile = None,
     set_: Settings = None,
 ) -> None:
-    """Run one node, until SIGTERM."""
+    """Run one node, until SIGTERM; or drain one."""
+    if ctx.invoked_subcommand:
+        return
     from standpipe.local.node_files import StandaloneNode, write_standalone
     from standpipe.node.parent import run_node
 

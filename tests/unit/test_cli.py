@@ -38,6 +38,13 @@ def test_every_quorum_command_does_so_too(run: CliRunner, command: str) -> None:
     assert "--json" in result.output
 
 
+@pytest.mark.parametrize("command", ["drain", "undrain"])
+def test_so_do_the_commands_on_a_node(run: CliRunner, command: str) -> None:
+    result = run.invoke(app, ["node", command, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: standpipe node {command}" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
@@ -54,6 +61,9 @@ def test_every_quorum_command_does_so_too(run: CliRunner, command: str) -> None:
         (["node", "--tag", "rack"], 1, "write --tag KEY=VALUE"),
         (["node", "--node-file", "absent.json"], 1, "cannot read absent.json"),
         (["node", "--secret-file", "absent"], 1, "cannot read the cluster's secret"),
+        (["node", "drain", "node-2"], 1, "E-SETUP-001 no cluster is running"),
+        (["node", "drain", "node-2", "--node", "127.0.0.1:1"], 1, "--node needs --secret-file"),
+        (["node", "drain"], 2, "Missing argument 'NODE_ID'"),
         (["quorum", "describe"], 1, "E-SETUP-001 no cluster is running"),
         (["quorum", "describe", "--node", "127.0.0.1:1"], 1, "--node needs --secret-file"),
         (["quorum", "backup", "b", "--node", "x:1", "--secret-file", "no"], 1, "cannot read the"),

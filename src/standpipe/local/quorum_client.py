@@ -22,7 +22,7 @@ from standpipe.control import catalog as catalogs
 from standpipe.control.catalog import Catalog
 from standpipe.control.quorum import Incarnation, LeaderEpoch, LogOffset, ReplicaKey, VoterSet
 from standpipe.control.raft_log import Snapshot
-from standpipe.errors import DataDirectoryRefused, SetupError
+from standpipe.errors import ConfigError, DataDirectoryRefused, SetupError
 from standpipe.model import NodeId
 from standpipe.node import founding, node_config
 from standpipe.node.quorum_routes import QuorumView, ReplicaLine
@@ -57,6 +57,10 @@ class QuorumClient:
         """The whole catalog. Raises QuorumRefused."""
         return catalogs.from_bytes(self._ask("GET", f"/catalog?consistency={consistency}"))
 
+    def tell(self, path: str) -> None:
+        """A POST without a body, such as /drain. Raises QuorumRefused."""
+        self._ask("POST", path)
+
     def _ask(self, method: str, path: str, body: bytes = b"") -> bytes:
         silent: list[str] = []
         with httpx2.Client(headers={SECRET_HEADER: self.secret}, timeout=ANSWER_S_MAX) as client:
@@ -73,6 +77,17 @@ class QuorumClient:
             f"no node answers on its internal address: {', '.join(silent)}",
             next_step="check that a node runs; name one with --node HOST:PORT (public port + 1)",
         )
+
+
+def read_secret(path: Path) -> str:
+    """Raises ConfigError."""
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the cluster's secret: {error}",
+            next_step="give --secret-file the file that all nodes of the cluster share",
+        ) from error
 
 
 def _refused(answer: httpx2.Response) -> QuorumRefused:

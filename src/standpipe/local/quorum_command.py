@@ -139,27 +139,17 @@ def restore(
 
 def _client(nodes: list[str] | None, secret_file: Path | None, directory: Path) -> QuorumClient:
     """To the nodes that were named, else to those of the local cluster. Raises ConfigError."""
-    from standpipe.local.quorum_client import QuorumClient
+    from standpipe.local.quorum_client import QuorumClient, read_secret
 
     if nodes and secret_file is None:
         raise ConfigError(
             "--node needs --secret-file", next_step="give the file that all nodes share"
         )
     if nodes and secret_file is not None:
-        return QuorumClient(nodes, _secret(secret_file))
+        return QuorumClient(nodes, read_secret(secret_file))
     cluster = running_cluster(directory)
     addresses = [entry.internal for entry in cluster.nodes if entry.pid]
-    return QuorumClient(addresses, _secret(secret_file or Path(cluster.secret_file)))
-
-
-def _secret(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the cluster's secret: {error}",
-            next_step="give --secret-file the file that all nodes of the cluster share",
-        ) from error
+    return QuorumClient(addresses, read_secret(secret_file or Path(cluster.secret_file)))
 
 
 def _change(what: str, node_id: str, client: QuorumClient, *, as_json: bool) -> None:

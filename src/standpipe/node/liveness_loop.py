@@ -53,6 +53,7 @@ from standpipe.model import (
     PeerLiveness,
     ReplicaLag,
 )
+from standpipe.node.leaving import Leaving
 from standpipe.node.liveness_wire import (
     Beat,
     BeatAnswer,
@@ -130,6 +131,7 @@ class LivenessLoop:
         self._clock = clock or Clock()
         self._host = config.public_advertised or config.public
         self._own = Own(config.node_id, config.paths)
+        self._leaving = Leaving(config.paths.leaving)
         self._client = PeerClient({SECRET_HEADER: config.secret()})
         self._membership = Membership(_rules(self._values))
         self._ledger = Ledger()
@@ -154,7 +156,7 @@ class LivenessLoop:
 
     def routes(self) -> dict[tuple[str, str], Handler]:
         """Of what is on; anything else is 404."""
-        routes: dict[tuple[str, str], Handler] = {}
+        routes: dict[tuple[str, str], Handler] = dict(self._leaving.routes())
         if self.beats:
             routes[("POST", "/heartbeat")] = self.heartbeat
         if self.reports:
@@ -223,10 +225,7 @@ class LivenessLoop:
     def _take_note(self, said: BeatExtra) -> None:
         before = self._said.get(said.node_id)
         self._said[said.node_id] = said
-        if before is None or (before.workers_ok, before.tailer_ok) != (
-            said.workers_ok,
-            said.tailer_ok,
-        ):
+        if before is None or _note(before) != _note(said):
             self._publish_liveness()
 
     # ----------------------------------------------------------------------- sent
@@ -237,6 +236,7 @@ class LivenessLoop:
         if self.reports:
             self._observe()
         workers_ok, tailer_ok = self._own.workers_ok, self._own.tailer_ok
+        is_leaving = self._leaving.is_set
         for peer in self._peers.values():
             delta = None
             if self.reports:
@@ -246,6 +246,7 @@ class LivenessLoop:
                 incarnation=self._incarnation,
                 workers_ok=workers_ok,
                 tailer_ok=tailer_ok,
+                is_leaving=is_leaving,
                 lags=delta,
             )
             beat = Beat(hostInfo=self._host, timestamp=self._clock.wall_ms(), standpipe=extra)
@@ -349,6 +350,7 @@ class LivenessLoop:
             beat_boot_ms=int(beat_ms or 0),
             workers_ok=said.workers_ok if said else True,
             tailer_ok=said.tailer_ok if said else True,
+            is_leaving=said.is_leaving if said else False,
         )
 
 
@@ -360,6 +362,11 @@ def _rules(values: Config) -> Rules:
         missed_count=values[settings.BEATS_MISSED],
         received_count=values[settings.BEATS_RECEIVED],
     )
+
+
+def _note(said: BeatExtra) -> tuple[bool, bool, bool]:
+    """What a peer says of itself and others should know at once."""
+    return said.workers_ok, said.tailer_ok, said.is_leaving
 
 
 def _tell(order: Order) -> None:
