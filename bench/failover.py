@@ -4,8 +4,9 @@ Sketch: 3 missed x 100 ms + a check <= 200 ms + one beat's way = 0.5 s until eve
 that a refused connection opens a breaker at once, and a hedge after the p95 of recent forwards
 covers a node that only hangs. KLIP-12's own budget: 2 s.
 
-Whole nodes, each in a network namespace that the benchmark makes; a real Kafka; the table was
-filled by Spark, which is stopped then, so that two cores are left to what is measured. Open-loop
+Whole nodes, each in a network namespace that the benchmark makes, and a real Kafka; the one batch
+of the table is written by the benchmark, by the commit protocol, so that no Spark takes part and
+two cores are left to what is measured. Open-loop
 reads of keys whose active is a victim, through the survivors in turn, latency from the intended
 send time. Every answer is compared with its row. Every read asks for lag 0: nothing is written any
 more, so a row that is behind would be a wrong one, and an unknown lag must not make a read fail.
@@ -299,9 +300,8 @@ def measure(network: Network, chosen: list[Fault], runs_count: int, rate: float)
     folder = Path(tempfile.mkdtemp(prefix="failover-"))
     try:
         with HostCluster(folder, network, chosen[0].plan) as cluster:
-            cluster.fill(ROWS)
+            cluster.commit(ROWS)
             cluster.until_everywhere(ROWS)
-            cluster.kill_pipeline()
             for number, fault in itertools.product(range(runs_count), chosen):
                 blow = fault.aim(cluster, number, list(ROWS))
                 yield uvloop.run(strike_one(fault, blow, rate))

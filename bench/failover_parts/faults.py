@@ -112,9 +112,9 @@ def join_all(blow: Blow) -> None:
     network.join(network.around(*(node.host for node in blow.victims)))
 
 
-THREE = Plan(nodes=3)
-RACKS = Plan(nodes=4, racks=("a", "b"))
-TWO_STANDBYS = Plan(nodes=4, config={"num.standby.replicas": "2"})
+THREE = Plan(nodes=3, spark=False)
+RACKS = Plan(nodes=4, spark=False, racks=("a", "b"))
+TWO_STANDBYS = Plan(nodes=4, spark=False, config={"num.standby.replicas": "2"})
 SILENT = Goals(avoided_ms=800, first_good_ms=1000, failed_share=0.01)
 
 FAULTS = (

@@ -367,6 +367,8 @@ class PeerLiveness(Record, frozen=True, kw_only=True):
     #: the peer's own word on its HTTP workers: none hangs and at least one lives
     workers_ok: bool = True
     tailer_ok: bool = True
+    #: it is drained or about to stop
+    is_leaving: bool = False
 
 
 class Liveness(Record, frozen=True, kw_only=True):

@@ -26,14 +26,32 @@ import httpx2
 from confluent_kafka import Producer
 from tests.hosts.network import HUB, Host, Network
 
+from standpipe.adapters.kafka_admin import KafkaAdmin
 from standpipe.adapters.snapshot_file import read
-from standpipe.data.records import encode_key, partition_of
+from standpipe.data.progress import serialise
+from standpipe.data.records import (
+    HEADER_COMMIT,
+    HEADER_ROWTIME,
+    commit_header,
+    encode_key,
+    partition_of,
+    rowtime_header,
+)
 from standpipe.errors import StandpipeError
 from standpipe.local.broker import Broker
 from standpipe.local.node_files import StandaloneNode, write_standalone
 from standpipe.local.rest_client import NodesClient
 from standpipe.local.supervisor import Child
-from standpipe.model import Health, Snapshot, Source
+from standpipe.model import (
+    NO_BATCH,
+    BatchId,
+    Commit,
+    Health,
+    LeaseEpoch,
+    Progress,
+    Snapshot,
+    Source,
+)
 from standpipe.node.node_config import NodeConfig, load
 
 WAIT_S_MAX = 240.0  # generous: a busy machine is no failure
@@ -65,6 +83,8 @@ class Plan:
 
     nodes: int = 3
     workers: int = 1
+    #: without it, `commit` writes a batch as a pipeline would
+    spark: bool = True
     #: tag `rack` of the nodes, in turn; empty: no tags
     racks: Sequence[str] = ()
     config: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -168,7 +188,8 @@ class HostCluster:
             node.start()
         for node in self.nodes:
             until(f"{node.node_id} to answer", node.answers)
-        self.start_pipeline()
+        if self.plan.spark:
+            self.start_pipeline()
         self.client = NodesClient([node.public for node in self.nodes])
         until("all members", lambda: all(len(n.peers_alive()) == len(hosts) for n in self.nodes))
         self.client.execute(STREAM + TABLE)
@@ -249,6 +270,39 @@ class HostCluster:
                 numbers[key] = numbers.get(key, 0) + 1
                 produce(producer, key, numbers[key])
         assert producer.flush(60) == 0
+
+    def commit(self, rows: Mapping[str, int]) -> None:
+        """One batch of the table, by the commit protocol: what Spark would have left of `fill`."""
+        assert self.table is not None
+        until("the table's topic", lambda: "LEVELS" in self._topics())
+        commit = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(0), attempt=1)
+        headers = [
+            (HEADER_COMMIT, commit_header(commit)),
+            (HEADER_ROWTIME, rowtime_header(int(time.time() * 1000))),
+        ]
+        producer, ends = self.producer(), dict.fromkeys(range(PARTITIONS), 0)
+
+        def acknowledged(error: Any, message: Any) -> None:
+            assert error is None, error
+            ends[message.partition()] = max(ends[message.partition()], message.offset() + 1)
+
+        for key, number in rows.items():
+            value = b'{"N":%d,"V":%d}' % (number, number)
+            place = {"partition": self.partition(key), "headers": headers}
+            producer.produce("LEVELS", value, key.encode(), on_delivery=acknowledged, **place)
+        assert producer.flush(60) == 0
+        query_id = self.table.query_id or ""
+        fence = Commit(lease_epoch=LeaseEpoch(1), batch=NO_BATCH, attempt=1)
+        for progress in (
+            Progress(query_id=query_id, commit=fence),
+            Progress(query_id=query_id, commit=commit, sinks=ends, clean_through=ends),
+        ):
+            key, value = serialise(progress)
+            producer.produce("default__progress", value, key)
+            assert producer.flush(60) == 0
+
+    def _topics(self) -> set[str]:
+        return set(KafkaAdmin(self.broker.bootstrap_servers).partition_counts())
 
     def producer(self) -> Producer:
         return Producer(

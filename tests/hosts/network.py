@@ -1,13 +1,14 @@
 """Hosts on one machine: a network namespace each, joined by a bridge, and faults of their network.
 
-    enter()                       # this process alone in a network (and mount) namespace of its own
+    enter()                       # this process alone in namespaces of its own
     with_bridge = Network()       # the bridge; this process has the address HUB on it
     a, b = network.add("a"), network.add("b")
     a.command(["python", …])      # the same command, at home on that host
     network.cut([(a, b)])         # what a sends to b goes nowhere (one way); `join` heals it
 
-`enter` starts the program again inside `unshare`, so nothing of it is left when it ends, however
-it ends: no names, no interfaces, no addresses on the machine itself, and no way out.
+`enter` starts the program again inside `unshare`, as the first process of a process namespace: so
+nothing of it is left when it ends, however it ends. No processes, no names, no interfaces, no
+addresses on the machine itself, and no way out of it.
 
 A cut is a neighbour entry with an address that nobody has: frames leave and vanish, without an
 error at the sender, which is what a broken switch does and what a closed port does not. (The
@@ -33,10 +34,10 @@ _NAMES = Path("/run/netns")
 
 def enter() -> None:
     """Go on inside namespaces of our own: replaces this process, and returns in the new one."""
-    if os.environ.get(_INSIDE) == str(os.getpid()):  # unshare does not fork: the id is kept
+    if _INSIDE in os.environ and os.getpid() == 1:
         _settle()
         return
-    os.environ[_INSIDE] = str(os.getpid())
+    os.environ[_INSIDE] = "1"
     os.execvp("unshare", [*_unshare(), sys.executable, *sys.orig_argv[1:]])
 
 
@@ -51,7 +52,8 @@ def is_possible() -> bool:
 
 def _unshare() -> list[str]:
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    return ["unshare", *as_root, "--net", "--mount", "--"]
+    kinds = ["--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
+    return ["unshare", *as_root, *kinds, "--"]
 
 
 def _settle() -> None:

@@ -39,6 +39,23 @@ def test_every_quorum_command_does_so_too(run: CliRunner, command: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("group", "command"),
+    [
+        ("node", "drain"),
+        ("node", "remove"),
+        ("assignment", "show"),
+        ("assignment", "rebalance"),
+        ("assignment", "rules"),
+    ],
+)
+def test_so_do_those_on_nodes_and_copies(run: CliRunner, group: str, command: str) -> None:
+    result = run.invoke(app, [group, command, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: standpipe {group} {command}" in " ".join(result.output.split())
+    assert "--json" in result.output
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
         (["sql", "-e", "SHOW TABLES;"], 1, "E-SETUP-001 no cluster is running"),
@@ -54,6 +71,12 @@ def test_every_quorum_command_does_so_too(run: CliRunner, command: str) -> None:
         (["node", "--tag", "rack"], 1, "write --tag KEY=VALUE"),
         (["node", "--node-file", "absent.json"], 1, "cannot read absent.json"),
         (["node", "--secret-file", "absent"], 1, "cannot read the cluster's secret"),
+        (["node", "drain", "node-2"], 1, "E-SETUP-001 no cluster is running"),
+        (["node", "drain", "node-2", "--node", "127.0.0.1:1"], 1, "--node needs --secret-file"),
+        (["node", "drain"], 2, "Missing argument 'NODE_ID'"),
+        (["node", "remove", "node-2"], 1, "E-SETUP-001 no cluster is running"),
+        (["assignment", "show"], 1, "E-SETUP-001 no cluster is running"),
+        (["assignment", "rules"], 2, "Missing option '--standbys'"),
         (["quorum", "describe"], 1, "E-SETUP-001 no cluster is running"),
         (["quorum", "describe", "--node", "127.0.0.1:1"], 1, "--node needs --secret-file"),
         (["quorum", "backup", "b", "--node", "x:1", "--secret-file", "no"], 1, "cannot read the"),

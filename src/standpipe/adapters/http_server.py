@@ -77,6 +77,8 @@ class Listener:
     other: tuple[bytes, Callable[[], asyncio.Protocol]] | None = None
     #: head -> (content length, token of `quick.classify`)
     heads: dict[bytes, tuple[int, object]] = field(default_factory=dict[bytes, tuple[int, object]])
+    #: every connection ends in order with its next answer: clients are to go somewhere else
+    is_leaving: bool = False
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -107,6 +109,7 @@ class LookupProtocol(HttpToolsProtocol):
 
     def __init__(self, listener: Listener, config: UvicornConfig, state: ServerState) -> None:
         super().__init__(config, state, {})
+        self._listener = listener
         self._quick = listener.quick
         self._heads = listener.heads
         #: the parser stands inside a message
@@ -123,7 +126,8 @@ class LookupProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._heard_at = self.loop.time()
         if not self._partial and (not self.cycle or self.cycle.response_complete):
-            data = self._answer_quickly(data)
+            if not self._listener.is_leaving:
+                data = self._answer_quickly(data)
             if not data:
                 return
             self._learn(data)
@@ -183,7 +187,10 @@ class LookupProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
-        self._candidate = self._classified()
+        if self._listener.is_leaving:
+            self.cycle.keep_alive = False  # and its head says so
+        else:
+            self._candidate = self._classified()
 
     def on_message_complete(self) -> None:
         self._partial = False

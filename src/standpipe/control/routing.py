@@ -96,6 +96,7 @@ class Candidate:
     lag_records: int | None  # None: unknown, which is never 0
     health: Health = Health.ALIVE
     workers_ok: bool = True
+    is_leaving: bool = False  # it is drained, or about to stop
     is_suspect: bool = False  # its path failed lately
     beat_boot_ms: int = 0
     lag_boot_ms: int = 0
@@ -204,6 +205,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 #: A doubt about a usable replica; the first that applies is its reason. A later one weighs more.
 DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
+    (lambda c: c.is_leaving, "Host is drained or about to stop, it says; tried late."),
     (lambda c: c.health is Health.UNKNOWN, "Not heard of yet; tried after those that are."),
     (
         lambda c: c.state is not None and not c.state.answers,
@@ -325,6 +327,7 @@ def _there(
         lag_records=lag,
         health=peer.health if peer else unheard,
         workers_ok=peer.workers_ok if peer else True,
+        is_leaving=peer.is_leaving if peer else False,
         is_suspect=is_suspect,
         beat_boot_ms=peer.beat_boot_ms if peer else 0,
         lag_boot_ms=known.at_boot_ms if known else 0,

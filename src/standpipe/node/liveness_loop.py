@@ -51,6 +51,7 @@ from standpipe.model import (
     NodeInfo,
     PeerLiveness,
 )
+from standpipe.node.leaving import Leaving
 from standpipe.node.liveness_wire import (
     Beat,
     BeatAnswer,
@@ -95,6 +96,7 @@ class LivenessLoop:
         self._clock = clock or Clock()
         self._host = config.public_advertised or config.public
         self._own = Own(config.node_id, config.paths)
+        self._leaving = Leaving(config.paths.leaving)
         self._client = PeerClient({SECRET_HEADER: config.secret()})
         self._membership = Membership(_rules(self._values))
         self._ledger = Ledger()
@@ -215,10 +217,7 @@ class LivenessLoop:
     def _take_note(self, said: BeatExtra) -> None:
         before = self._said.get(said.node_id)
         self._said[said.node_id] = said
-        if before is None or (before.workers_ok, before.tailer_ok) != (
-            said.workers_ok,
-            said.tailer_ok,
-        ):
+        if before is None or _note(before) != _note(said):
             self._publish_liveness()
 
     # ----------------------------------------------------------------------- sent
@@ -229,6 +228,7 @@ class LivenessLoop:
         if self.reports:
             self._observe()
         workers_ok, tailer_ok = self._own.workers_ok, self._own.tailer_ok
+        is_leaving = self._leaving.is_set
         for peer in self._peers.values():
             delta = None
             if self.reports:
@@ -238,6 +238,7 @@ class LivenessLoop:
                 incarnation=self._incarnation,
                 workers_ok=workers_ok,
                 tailer_ok=tailer_ok,
+                is_leaving=is_leaving,
                 lags=delta,
             )
             beat = Beat(hostInfo=self._host, timestamp=self._clock.wall_ms(), standpipe=extra)
@@ -293,6 +294,7 @@ class LivenessLoop:
         catalog = self._catalog()
         if catalog is self._seen:
             return
+        self._follow_drain(catalog)
         self._seen = catalog
         self._peers = {n: info for n, info in catalog.nodes.items() if n != self._config.node_id}
         self._do(MembersKnown(frozenset(self._peers), self._clock.boot_ms()))
@@ -301,6 +303,15 @@ class LivenessLoop:
             del self._said[gone]
         for gone in self._acknowledged.keys() - self._peers.keys():
             del self._acknowledged[gone]
+
+    def _follow_drain(self, catalog: Catalog) -> None:
+        """Hand reads over while the log says that this node drains; after a restart again."""
+        was = self._seen is not None and self._config.node_id in self._seen.draining
+        drains = self._config.node_id in catalog.draining
+        if drains and not was:
+            self._leaving.begin()
+        elif was and not drains:
+            self._leaving.end()
 
     def _do(self, event: Event) -> None:
         orders: list[Order] = self._membership.handle(event)
@@ -341,6 +352,7 @@ class LivenessLoop:
             beat_boot_ms=int(beat_ms or 0),
             workers_ok=said.workers_ok if said else True,
             tailer_ok=said.tailer_ok if said else True,
+            is_leaving=said.is_leaving if said else False,
         )
 
 
@@ -352,6 +364,11 @@ def _rules(values: Config) -> Rules:
         missed_count=values[settings.BEATS_MISSED],
         received_count=values[settings.BEATS_RECEIVED],
     )
+
+
+def _note(said: BeatExtra) -> tuple[bool, bool, bool]:
+    """What a peer says of itself and others should know at once."""
+    return said.workers_ok, said.tailer_ok, said.is_leaving
 
 
 def _tell(order: Order) -> None:

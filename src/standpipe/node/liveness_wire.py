@@ -30,6 +30,7 @@ class BeatExtra(Record, frozen=True, kw_only=True):
     incarnation: str
     workers_ok: bool = True
     tailer_ok: bool = True
+    is_leaving: bool = False
     lags: LagDelta | None = None
 
 

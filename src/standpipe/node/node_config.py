@@ -127,6 +127,10 @@ class NodePaths:
         return self.run / "lags"
 
     @property
+    def leaving(self) -> Path:
+        return self.run / "leaving"
+
+    @property
     def status(self) -> Path:
         return self.run / "status"
 

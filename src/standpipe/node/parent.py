@@ -5,7 +5,9 @@
 The node is a process group of its own: one signal to the group kills all of it, and every child
 also dies with this process (PDEATHSIG). Modules are imported here, each just before the children
 that need it: after a restart the workers answer from the stores while the rest is still importing.
-On SIGTERM the workers end first (no more questions), then the tailer, then control.
+On SIGTERM reads are handed over first (`node.leaving`): beats say that this node leaves, its peers
+read elsewhere, and every client's connection ends with its next answer. Then the workers end (no
+more questions), then the tailer, then control.
 
 A child that cannot live does not take the others with it: a node with a dead tailer still answers
 from its stores, and says how old they are.
@@ -22,6 +24,7 @@ import gc
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +34,13 @@ from standpipe.adapters.process import StopSignal
 from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.node import node_config
 from standpipe.node.child import Child, end, wait
+from standpipe.node.leaving import Leaving
 from standpipe.node.node_config import NodeConfig
 
 #: From SIGTERM to SIGKILL: workers, tailer, control. Together they stay below 5 s.
-GRACES_S: Final = (2.0, 1.5, 1.3)
+GRACES_S: Final = (1.8, 1.4, 1.2)
+#: Before that: a beat's interval, until peers' workers have read of it, and what was under way.
+HANDOVER_S: Final = 0.4
 TICK_S: Final = 0.1  # how late SIGTERM or a start that is due may be noticed
 SNAPSHOT_POLL_S: Final = 0.02
 
@@ -65,8 +71,14 @@ class Family:
             control=child("control", "control_loop"),
         )
 
-    def live(self, snapshot: Path, must_end: Callable[[], bool], prepare: Prepare) -> None:
-        """Start all, keep them running until `must_end`, end them in order."""
+    def live(
+        self,
+        snapshot: Path,
+        must_end: Callable[[], bool],
+        prepare: Prepare,
+        hand_over: Callable[[], None],
+    ) -> None:
+        """Start all, keep them running until `must_end`, hand reads over, end all in order."""
         running: list[Child] = []
         if snapshot.exists():
             prepare("serve")
@@ -84,6 +96,11 @@ class Family:
                 running += self.workers
             else:
                 wait(running, SNAPSHOT_POLL_S)
+        hand_over()
+        handed_over_s = time.monotonic() + HANDOVER_S
+        while time.monotonic() < handed_over_s:
+            _tend(running)
+            wait(running, SNAPSHOT_POLL_S)
         groups = (self.workers, (self.tailer,), (self.control,))
         for group, grace_s in zip(groups, GRACES_S, strict=True):
             end(group, grace_s)
@@ -133,7 +150,9 @@ def run_node(node_file: Path) -> int:
     with _locked(config.paths.data / "lock"):
         stop = StopSignal()
         family = Family.of(config, node_file)
-        family.live(config.paths.snapshot, lambda: stop.is_set, _preparing(config))
+        leaving = Leaving(config.paths.leaving)
+        leaving.end()  # a start ends a drain
+        family.live(config.paths.snapshot, lambda: stop.is_set, _preparing(config), leaving.begin)
     return 0
 
 

@@ -106,6 +106,7 @@ class ClusterStatus:
                 "beatAgeMs": boot_ms - beat_ms if beat_ms else None,
                 "workersOk": verdict.workers_ok if verdict else None,
                 "tailerOk": verdict.tailer_ok if verdict else None,
+                "leaving": verdict.is_leaving if verdict else None,
                 "replicas": {
                     f"{known.lag.table_id}-{known.lag.generation}-{known.lag.partition}": _heard(
                         told, known, boot_ms

@@ -14,6 +14,7 @@ from importlib.metadata import version
 
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, ReplicaStatus
+from standpipe.node.leaving import Leaving
 from standpipe.node.rest_view import Map, Replicas, View
 
 #: A snapshot that control has not renewed for so long: control is down, and the map ages.
@@ -33,6 +34,7 @@ class Status:
     node_id: NodeId
     map: Map
     replicas: Replicas
+    leaving: Leaving
 
     def info(self) -> dict[str, object]:
         snapshot = self.map.view.snapshot
@@ -52,7 +54,8 @@ class Status:
         return {"version": version("standpipe"), "clusterId": cluster_id}
 
     def health(self) -> dict[str, object]:
-        """Healthy: there is a map, control renews it, and no replica of this node has failed.
+        """Healthy: there is a map, control renews it, no replica of this node has failed, and it is
+        not about to stop (so that a load balancer takes it out in time).
 
         Status 200 either way, as in ksqlDB.
         """
@@ -67,6 +70,7 @@ class Status:
         details = {
             "metastore": {"isHealthy": True},
             "kafka": {"isHealthy": not failed, **({"failedReplicas": failed} if failed else {})},
+            "serving": {"isHealthy": not self.leaving.is_set},
             "commandRunner": {"isHealthy": age_ms <= MAP_AGE_MS_MAX, "mapAgeMs": age_ms},
         }
         is_healthy = all(detail["isHealthy"] for detail in details.values())

@@ -49,6 +49,7 @@ from standpipe.node import node_config
 from standpipe.node.decisions import Decisions
 from standpipe.node.forward import Forwarder
 from standpipe.node.heard import Board
+from standpipe.node.leaving import Leaving
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.race import Racing
 from standpipe.node.rest_app import PeerLane, PublicLane, PullRoute, Rest
@@ -84,6 +85,7 @@ class Worker:
         self.metrics = Metrics(self.number, paths.run)
         self.client = PeerClient({SECRET_HEADER: secret})
         self.clock = Clock()
+        self.leaving = Leaving(paths.leaving)
         self.board = Board(paths.liveness, paths.lags, self.settings)
         self.racing = Racing(
             Budget(self.settings[HEDGE_LOAD] / 100), Budget(self.settings[RETRY_LOAD] / 100), Pace()
@@ -137,12 +139,16 @@ class Worker:
             bootstrap_servers=self.node.bootstrap_servers,
             routes=self.routes,
         )
-        status = Status(self.node.node_id, self.map, self.replicas)
+        status = Status(self.node.node_id, self.map, self.replicas, self.leaving)
         cluster = ClusterStatus(
             self.node.node_id, self.map, self.replicas, self.forwarder, self.board, self.clock
         )
         exposition = self.metrics.exposition
         return Rest(status, cluster, self.routes, statements, exposition, self.settings[BODY_MAX])
+
+    def look_around(self, public: Listener) -> None:
+        """Whether clients should leave. Peers hear it from control, and keep their connections."""
+        public.is_leaving = self.leaving.is_set
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -154,6 +160,7 @@ class Worker:
         chores = [
             asyncio.create_task(_every(REFRESH_SECONDS, self.map.refresh)),
             asyncio.create_task(_every(REFRESH_SECONDS, self.board.refresh)),
+            asyncio.create_task(_every(REFRESH_SECONDS, lambda: self.look_around(listeners[0]))),
             asyncio.create_task(_every(SAVE_METRICS_SECONDS, self.metrics.save)),
         ]
         _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)

@@ -131,6 +131,25 @@ def test_which_heads_are_remembered(extra: str, path: str, remembered: bool, why
     with_server(story)
 
 
+def test_who_leaves_ends_each_connection_in_order() -> None:
+    async def story(connect: Connect, listener: Listener) -> None:
+        reader, writer = await connect()
+        for _ in range(2):  # the second time the head is known
+            writer.write(message(b"abc"))
+            await reply(reader)
+        listener.is_leaving = True
+        writer.write(message(b"abc"))
+        said = await reader.read()
+        assert b"connection: close" in said.lower(), "the client is told, so it asks nothing more"
+        assert said.endswith(b"abc"), "and has its answer"
+        listener.is_leaving = False
+        reader, writer = await connect()
+        writer.write(message(b"abc"))
+        assert (await reply(reader))[0] == "quick", "after an undrain all is as it was"
+
+    with_server(story)
+
+
 def test_memory_of_heads_is_bounded() -> None:
     async def story(connect: Connect, listener: Listener) -> None:
         reader, writer = await connect()

@@ -70,6 +70,7 @@ def heard(
     down: str = "",
     unknown: str = "",
     hung: str = "",
+    leaving: str = "",
     state: ReplicaState = RUNNING,
 ) -> Heard:
     """What was reported: lags in records below END; health of nodes, alive if not named."""
@@ -101,6 +102,7 @@ def heard(
                 else Health.ALIVE,
                 beat_boot_ms=500,
                 workers_ok=node_id not in hung,
+                is_leaving=node_id in leaving,
             )
             for node_id in NODES
         },
@@ -157,6 +159,15 @@ def test_order(
         (C, heard(unknown="a"), "", "cba", "unknown is not alive, and not dead"),
         (C, heard(unknown="a", down="b"), "", "cab", "unknown before down"),
         (C, heard(down="a"), "b", "cab", "a failed path is worse than missing beats"),
+        (C, heard(leaving="a"), "", "cba", "the active is about to stop: it is read last"),
+        (C, heard(leaving="ab"), "", "cab", "both leave: the active first again"),
+        (
+            D,
+            heard(leaving="a", unknown="bc"),
+            "",
+            "abc",
+            "who leaves still answers, who knows else",
+        ),
         (C, heard(hung="a"), "", "cba", "control beats, and says that its workers hang"),
         (C, heard({A: 0}, state=ReplicaState.BOOTSTRAP), "", "cba", "cannot answer, it said"),
         (C, Heard(), "", "acb", "heartbeats off: all count as alive (ksqlDB)"),

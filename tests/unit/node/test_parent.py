@@ -143,7 +143,7 @@ def test_a_child_is_told_and_then_made_to_end(
         os.kill(pid, 0)
 
 
-def test_workers_wait_for_a_snapshot_and_end_first(tmp_path: Path) -> None:
+def test_workers_wait_for_a_snapshot_and_end_first_after_handing_over(tmp_path: Path) -> None:
     snapshot = tmp_path / "run" / "snapshot"
     prepared: list[str] = []
 
@@ -171,14 +171,17 @@ def test_workers_wait_for_a_snapshot_and_end_first(tmp_path: Path) -> None:
             assert not is_up("worker"), "no worker before a snapshot"
         return all(map(is_up, ("worker", "tailer", "control")))
 
+    def hand_over() -> None:
+        (tmp_path / "order").write_text("over\n")  # while all of them still run
+
     family = Family(workers=(noted("worker"),), tailer=noted("tailer"), control=noted("control"))
-    family.live(snapshot, must_end, prepared.append)
-    assert (tmp_path / "order").read_text().split() == ["worker", "tailer", "control"]
+    family.live(snapshot, must_end, prepared.append, hand_over)
+    assert (tmp_path / "order").read_text().split() == ["over", "worker", "tailer", "control"]
     assert prepared == ["tail_loop", "control_loop", "serve"]
     snapshot.touch()
     prepared.clear()
     (tmp_path / "order").unlink()
-    family.live(snapshot, must_end, prepared.append)
+    family.live(snapshot, must_end, prepared.append, lambda: None)
     assert prepared[0] == "serve", "after a restart workers come first"
 
 
