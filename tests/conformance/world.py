@@ -42,8 +42,8 @@ from standpipe.node.node_config import NodeConfig
 from standpipe.pipeline import session
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.query import QueryRun, Surroundings, start_query
+from standpipe.pipeline.reads import KafkaReads
 from standpipe.pipeline.reconcile import WantedQuery
-from standpipe.pipeline.source import KafkaReads
 
 NODE = NodeId("node-1")
 SERVICE = "conformance_"

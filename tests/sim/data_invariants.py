@@ -33,6 +33,8 @@ class Oracle:
         self.rows: list[Rows] = [{} for _ in range(world.partitions)]
         #: per partition: what a replica with this label may show
         self.folds: list[dict[Label, list[Rows]]] = [{} for _ in range(world.partitions)]
+        #: per partition: offsets of committed records, in order
+        self.visible: list[list[int]] = [[] for _ in range(world.partitions)]
         #: per partition: every row that was ever committed
         self.ever: list[set[tuple[bytes, bytes]]] = [set() for _ in range(world.partitions)]
 
@@ -59,6 +61,7 @@ class Oracle:
             headers = dict(record.headers or ())
             if headers.get("sp-commit") != wanted or record.key is None:
                 continue
+            self.visible[p].append(record.offset)
             key = key_of(record.key.decode())
             if record.value is None:
                 self.rows[p].pop(key, None)

@@ -9,8 +9,9 @@ import msgspec
 
 from standpipe.data import apply, digest, positions, progress, repair, takeover
 from standpipe.data.apply import ApplyMachine
+from standpipe.data.committed import Committed
 from standpipe.data.progress import ProgressBook
-from standpipe.data.records import parse_commit_header
+from standpipe.data.records import commit_header, parse_commit_header
 from standpipe.model import Offset
 
 from .data_pipeline import SimDriver
@@ -272,6 +273,37 @@ def lag_against_the_logs_end() -> list[Plant]:
     return [replacing(ApplyMachine, "status", make)]
 
 
+def derived_query_reads_unfiltered() -> list[Plant]:
+    """Up to the committed ends, but whatever lies below them."""
+    return [(Committed, "shows", lambda committed, partition, offset, headers: True)]
+
+
+def derived_query_reads_up_to_the_logs_end() -> list[Plant]:
+    """What matches no commit yet is left out, and never looked at again."""
+
+    def make(next_ends: Any) -> Any:
+        def hasty(committed: Any, starts: Any, records_max: int) -> Any:
+            ends = next_ends(committed, starts, records_max)
+            return {p: end + 3 if end > starts[p] else end for p, end in ends.items()}
+
+        return hasty
+
+    return [
+        replacing(Committed, "next_ends", make),
+        replacing(Committed, "end", lambda end: lambda found, p: end(found, p) + 3),
+    ]
+
+
+def derived_query_matches_any_commit() -> list[Plant]:
+    """A straggler of a batch that was committed long ago is seen once more."""
+
+    def shows(committed: Any, partition: int, offset: int, headers: Any) -> bool:
+        marks = {commit_header(t.commit) for t in committed._targets(partition)}
+        return dict(headers).get("sp-commit") in marks
+
+    return [(Committed, "shows", shows)]
+
+
 def no_digest_for_deletes() -> list[Plant]:
     """A row that goes stays in the digest."""
 
@@ -342,6 +374,9 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     one_key_for_all_attempts_of_a_batch,
     tombstone_what_is_not_clean,
     lag_against_the_logs_end,
+    derived_query_reads_unfiltered,
+    derived_query_reads_up_to_the_logs_end,
+    derived_query_matches_any_commit,
     no_digest_for_deletes,
     take_nothing_back,
     go_on_although_fenced,

@@ -28,6 +28,7 @@ from .data_invariants import ALL, DataInvariant, Oracle, label_of
 from .data_kafka import Retention, SimLog
 from .data_nemesis import DataNemesis
 from .data_pipeline import QUERY, SimCheckpoint, SimDriver, record_headers
+from .data_reader import SimReader
 from .data_tailer import SimTailer
 from .invariants import Violation
 from .scheduler import Scheduler
@@ -111,6 +112,7 @@ class DataWorld:
             for p in range(self.partitions)
             for n in range(self.options.replicas)
         ]
+        self.reader = SimReader(self)
         self.nemesis = DataNemesis(self)
         self.is_healed = False
 
@@ -129,6 +131,7 @@ class DataWorld:
             self.after(self.random.random() * 2000, tailer.start)
         self.new_driver()
         self._event()
+        self.reader.plan()
         self.nemesis.begin()
         self.scheduler.run(self.options.safety_ms * 1000)
         self.heal()
@@ -172,6 +175,9 @@ class DataWorld:
         for p, sweep in enumerate(driver.sweeps):
             if sweep.fetched < self.tables[p].end:
                 return f"partition {p} is not swept"
+        read = self.reader.offsets[self.reader.commits - 1] if self.reader.commits else {}
+        if any(read.get(p, 0) < end for p, end in enumerate(self.oracle.ends)):
+            return f"the derived query has read {read} of {self.oracle.ends}"
         for tailer in self.tailers:
             machine = tailer.machine
             if machine is None or not machine.is_caught_up:

@@ -27,6 +27,8 @@ class TopicRecord:
     value: bytes | None
     timestamp_ms: int
     headers: tuple[tuple[str, bytes | None], ...]
+    partition: int = 0
+    offset: int = 0
 
 
 def read_topic(
@@ -56,6 +58,8 @@ def read_topic(
                         message.value(),
                         message.timestamp()[1],
                         tuple(message.headers() or ()),
+                        partition,
+                        offset,
                     )
             # positions, not records: the last offsets may hold none (compaction, transactions)
             for place in consumer.position(consumer.assignment()):

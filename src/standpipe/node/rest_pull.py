@@ -26,7 +26,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing import Bounds, Verdict
 from standpipe.data.pull import lookup, partition_of_key, partitions
 from standpipe.errors import NotReady
-from standpipe.model import NodeId, ReplicaStatus, Source
+from standpipe.model import NodeId, ReplicaStatus, Snapshot, Source
 from standpipe.node.decisions import Decisions, newer_owners
 from standpipe.node.forward import Forwarder, Part, Question, Refused
 from standpipe.node.race import AllRefused, Racing
@@ -147,7 +147,7 @@ class Pulls:
         view = self.map.view
         plan = view.plans.plan(asked.text, asked.properties)
         if plan.source.kind == "STREAM":
-            return await self._stream(ask, plan)
+            return await self._stream(ask, plan, view.snapshot)
         bounds = self.decisions.bounds(asked.offset_lag_max, plan.source)
         reading = _Reading(asked, body, view, plan, bounds)
         wanted = partitions(plan)
@@ -163,9 +163,9 @@ class Pulls:
         at_ms = int(time.time() * 1000)
         return Answer(render_rows(ask.form, plan, rows, at_ms), part.fresh)
 
-    async def _stream(self, ask: Ask, plan: PullPlan) -> Answer:
+    async def _stream(self, ask: Ask, plan: PullPlan, snapshot: Snapshot) -> Answer:
         """A stream has no replicas: its topic is read, by whatever node was asked."""
-        rows, message = await read_stream(plan, self.bootstrap_servers)
+        rows, message = await read_stream(plan, self.bootstrap_servers, snapshot)
         fresh = Freshness(served_by=self.node_id, role="none", state="NONE")
         at_ms = int(time.time() * 1000)
         return Answer(render_rows(ask.form, plan, rows, at_ms, message), fresh)

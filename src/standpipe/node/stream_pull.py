@@ -1,5 +1,6 @@
 """A pull query on a stream: its topic read once, from the beginning to what is the end now.
 
+Where a query of ours writes the topic, only what it committed is shown (`data/committed.py`).
 Like ksqlDB's (KLIP-53) it costs the whole topic each time, so it runs in a thread of its own and
 has a deadline. A record that cannot be read is left out, as in a persistent query.
 """
@@ -14,10 +15,12 @@ from typing import Any, Final
 
 from standpipe.adapters.topic_reader import TopicRecord, read_topic
 from standpipe.data.cells import row_of
+from standpipe.data.committed import Committed
+from standpipe.data.progress import parse, progress_topic
 from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME, UnfitKey, decode_key
 from standpipe.data.scan import laid_out, types_of
 from standpipe.data.values import ToArray, UnreadableValue, to_array
-from standpipe.model import Column, Source
+from standpipe.model import Column, Snapshot, Source
 from standpipe.sql.plans import PullPlan
 
 READ_S_MAX: Final = 30.0
@@ -25,20 +28,49 @@ COMPLETED: Final = "Query Completed"
 LIMIT_REACHED: Final = "Limit Reached"
 
 
-async def read_stream(plan: PullPlan, bootstrap_servers: str) -> tuple[list[bytes], str]:
+async def read_stream(
+    plan: PullPlan, bootstrap_servers: str, snapshot: Snapshot
+) -> tuple[list[bytes], str]:
     """Rows of the answer, and its last message. Raises KafkaUnavailable."""
-    rows = await asyncio.to_thread(_read, plan, bootstrap_servers)
+    rows = await asyncio.to_thread(_read, plan, bootstrap_servers, snapshot)
     is_cut = plan.limit is not None and len(rows) >= plan.limit
     return rows, LIMIT_REACHED if is_cut else COMPLETED
 
 
-def _read(plan: PullPlan, bootstrap_servers: str) -> list[bytes]:
+def _read(plan: PullPlan, bootstrap_servers: str, snapshot: Snapshot) -> list[bytes]:
     if plan.limit == 0:
         return []
     source = plan.source
     deadline = time.monotonic() + READ_S_MAX
-    records = read_topic(bootstrap_servers, source.topic, source.partitions, deadline)
+    writer = _writer_of(source.topic, snapshot)
+    records: Iterator[TopicRecord]
+    if writer is None:
+        records = read_topic(bootstrap_servers, source.topic, source.partitions, deadline)
+    else:
+        committed = Committed(writer)
+        topic = progress_topic(snapshot.service_id)
+        for record in read_topic(bootstrap_servers, topic, 1, deadline):
+            if record.value is not None:
+                committed.take(parse(record.value))
+        # behind the progress: what is committed by now is in the topic
+        records = read_topic(bootstrap_servers, source.topic, source.partitions, deadline)
+        records = committed_records(committed, records)
     return list(islice(rows_of_stream(plan, records), plan.limit))
+
+
+def _writer_of(topic: str, snapshot: Snapshot) -> str | None:
+    """By topic: it may be declared under several names."""
+    writers = (each.query_id for each in snapshot.sources if each.topic == topic)
+    return next((writer for writer in writers if writer is not None), None)
+
+
+def committed_records(
+    committed: Committed, records: Iterator[TopicRecord]
+) -> Iterator[TopicRecord]:
+    """Those that the topic of progress names."""
+    for record in records:
+        if committed.shows(record.partition, record.offset, record.headers):
+            yield record
 
 
 def rows_of_stream(plan: PullPlan, records: Iterator[TopicRecord]) -> Iterator[bytes]:

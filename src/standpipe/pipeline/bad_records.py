@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from standpipe.config import BAD_RECORDS_SAMPLED
 from standpipe.model import SparkInput
-from standpipe.pipeline.source import KafkaReads, parse
+from standpipe.pipeline.reads import KafkaReads
+from standpipe.pipeline.source import needs_headers, parse
 
 #: of a bad record's value and key
 RAW_BYTES_MAX = 512
@@ -37,7 +38,7 @@ def sample(
     topic = source.topic
     records = (
         spark.read.format("kafka")
-        .options(**reads.options(topic))
+        .options(**reads.options(topic, headers=needs_headers(source)))
         .option("startingOffsets", _offsets_option(topic, starts, ends))
         .option("endingOffsets", json.dumps({topic: ends.get(topic, {})}))
         .load()

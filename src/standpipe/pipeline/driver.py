@@ -34,8 +34,8 @@ from standpipe.pipeline.follow import Follower, Lease
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.queries import Queries
 from standpipe.pipeline.query import Surroundings
+from standpipe.pipeline.reads import KafkaReads
 from standpipe.pipeline.reconcile import diff, wanted_queries
-from standpipe.pipeline.source import KafkaReads
 
 TICK_S = 0.1
 #: after this the JVM is killed and the process ends, whatever still hangs

@@ -53,8 +53,14 @@ class ProgressLog:
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """End of each partition, whoever wrote it: one request. Raises KafkaUnavailable."""
-        latest = _admin.OffsetSpec.latest()
-        asked = {_kafka.TopicPartition(topic, p): latest for p in range(partitions)}
+        return self._offsets(topic, partitions, _admin.OffsetSpec.latest())
+
+    def start_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        """First offset of each partition that retention has left. Raises KafkaUnavailable."""
+        return self._offsets(topic, partitions, _admin.OffsetSpec.earliest())
+
+    def _offsets(self, topic: str, partitions: int, which: Any) -> dict[int, int]:
+        asked = {_kafka.TopicPartition(topic, p): which for p in range(partitions)}
         answers = self._client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
         try:
             return {place.partition: answer.result().offset for place, answer in answers.items()}

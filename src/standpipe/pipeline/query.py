@@ -22,12 +22,14 @@ from standpipe.model import LeaseEpoch, SparkInput
 from standpipe.pipeline import bad_records
 from standpipe.pipeline.batch import BatchCounts, CommitBatch
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
+from standpipe.pipeline.committed import Upstream
 from standpipe.pipeline.failures import Fenced, NotYet, QueryFailed
 from standpipe.pipeline.janitor import Beat, Janitor
 from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.reads import KafkaReads
 from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.pipeline.sink import records_of
-from standpipe.pipeline.source import KafkaReads, metrics_name, open_view
+from standpipe.pipeline.source import metrics_name, open_view
 
 _logger = structlog.get_logger("query")
 
@@ -142,7 +144,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     # a pool of its own: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
     writer = (
-        _planned(session, wanted, around)
+        _planned(session, wanted, around, checkpoint.directory)
         .writeStream.outputMode(query.plan.output_mode)
         .queryName(query.query_id)
         .option("checkpointLocation", str(checkpoint.directory))
@@ -154,12 +156,16 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     return QueryRun(streaming_query=running, counts=commit.counts, janitor=janitor)
 
 
-def _planned(session: SparkSession, wanted: WantedQuery, around: Surroundings) -> DataFrame:
+def _planned(
+    session: SparkSession, wanted: WantedQuery, around: Surroundings, directory: Path
+) -> DataFrame:
     """The records of the table, as a streaming plan. Raises QueryFailed."""
     plan = wanted.query.plan
     try:
         for source in plan.inputs:
-            open_view(session, source, around.reads)
+            writer = wanted.writers.get(source.topic)
+            upstream = writer and Upstream(query_id=writer, log=around.log, directory=directory)
+            open_view(session, source, around.reads, upstream or None)
         result = cast(DataFrame, cast(Any, session).sql(plan.sql))
         return records_of(result, wanted.table)
     except (AnalysisException, ParseException, ValueError) as error:

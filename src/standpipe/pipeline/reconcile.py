@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from standpipe.control.catalog import Catalog
 from standpipe.model import PersistentQuery, Source
@@ -16,6 +16,8 @@ class WantedQuery:
 
     query: PersistentQuery
     table: Source
+    #: {topic that it reads: id of the query of ours that writes it}
+    writers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def query_id(self) -> str:
@@ -46,8 +48,22 @@ Order = StartQuery | StopQuery
 
 def wanted_queries(catalog: Catalog) -> dict[str, WantedQuery]:
     """Query id -> query, of those that the catalog wants running and whose table exists."""
+    # by topic, not by name: a topic may be declared under several
+    written = {
+        source.topic: source.query_id
+        for source in catalog.sources.values()
+        if source.query_id is not None
+    }
     return {
-        query.query_id: WantedQuery(query=query, table=catalog.sources[query.sink])
+        query.query_id: WantedQuery(
+            query=query,
+            table=catalog.sources[query.sink],
+            writers={
+                source.topic: written[source.topic]
+                for source in query.plan.inputs
+                if source.topic in written
+            },
+        )
         for query in catalog.queries.values()
         if query.state == "RUNNING" and query.sink in catalog.sources
     }

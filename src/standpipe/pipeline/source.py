@@ -10,18 +10,16 @@ plan, and `bad_records.py` runs the same parser over the batch's offsets to samp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, cast
-
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from standpipe.config import BATCH_OFFSETS_MAX, KAFKA_FETCH_WAIT, Config
 from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline import partition_udf, wire
+from standpipe.pipeline.committed import Upstream, committed_stream
+from standpipe.pipeline.reads import KafkaReads, one_task_per_core
 from standpipe.sql.types import parse_type
 
 #: column in which Spark's parsers put a text that they could not parse
@@ -32,50 +30,23 @@ OWN_HEADERS = (HEADER_COMMIT, HEADER_ROWTIME)
 ORDER_PARTITIONS_MAX = 65_536
 
 
-@dataclass(frozen=True, kw_only=True)
-class KafkaReads:
-    """How topics are read; the same for all queries of a pipeline."""
-
-    bootstrap_servers: str
-    config: Config
-
-    def options(self, topic: str, *, headers: bool = False) -> dict[str, str]:
-        """Options that streams and batches share."""
-        return {
-            "kafka.bootstrap.servers": self.bootstrap_servers,
-            "subscribe": topic,
-            # Kafka's default of 500 adds half a second to every batch (DESIGN section 3)
-            "kafka.fetch.max.wait.ms": str(self.config[KAFKA_FETCH_WAIT]),
-            "includeHeaders": str(headers).lower(),
-            # records that vanished before they were read are a named failure, never a gap
-            "failOnDataLoss": "true",
-        }
-
-    def stream(self, spark: SparkSession, topic: str, *, headers: bool = False) -> DataFrame:
-        """The records of a topic from its beginning, in batches of bounded size."""
-        records = (
-            spark.readStream.format("kafka")
-            .options(**self.options(topic, headers=headers))
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", str(self.config[BATCH_OFFSETS_MAX]))
-            .load()
-        )
-        context = spark.sparkContext
-        if not cast(Any, context)._jsc.isLocal():
-            return records  # executors may come later: their number is not known yet
-        # One task per core instead of one per Kafka partition: a task costs about 15 ms before it
-        # reads its first record, which is most of a small batch.
-        return records.coalesce(context.defaultParallelism)
-
-
 def metrics_name(source: SparkInput) -> str:
     """Under which the counts of `open_view` are found among a batch's observed metrics."""
     return f"records:{source.view}"
 
 
-def open_view(spark: SparkSession, source: SparkInput, reads: KafkaReads) -> None:
-    """Register the temporary view `source.view` in this session."""
-    rows = parse(reads.stream(spark, source.topic, headers=needs_headers(source)), source)
+def open_view(
+    spark: SparkSession, source: SparkInput, reads: KafkaReads, upstream: Upstream | None = None
+) -> None:
+    """Register the temporary view `source.view` in this session.
+
+    `upstream`: the query of ours that writes the topic; then only what it committed is seen.
+    """
+    if upstream is None:
+        records = reads.stream(spark, source.topic, headers=needs_headers(source))
+    else:
+        records = committed_stream(spark, reads, source.topic, upstream, source.view)
+    rows = parse(one_task_per_core(records), source)
     rows = rows.observe(
         metrics_name(source),
         f.count_if(f.col("__bad").isNotNull()).alias("bad"),

@@ -1,7 +1,8 @@
 from tests.unit.pipeline.queries_of import wanted_of
 
 from standpipe import config as settings
-from standpipe.pipeline.source import KafkaReads, metrics_name
+from standpipe.pipeline.reads import KafkaReads
+from standpipe.pipeline.source import metrics_name
 
 (WANTED,) = wanted_of(
     "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "

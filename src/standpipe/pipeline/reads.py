@@ -1,0 +1,49 @@
+"""How the pipeline reads Kafka topics: the options of Spark's Kafka source, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pyspark.sql import DataFrame, SparkSession
+
+from standpipe.config import BATCH_OFFSETS_MAX, KAFKA_FETCH_WAIT, Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaReads:
+    """How topics are read; the same for all queries of a pipeline."""
+
+    bootstrap_servers: str
+    config: Config
+
+    def options(self, topic: str, *, headers: bool = False) -> dict[str, str]:
+        """Options that streams and batches share."""
+        return {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "subscribe": topic,
+            # Kafka's default of 500 adds half a second to every batch (DESIGN section 3)
+            "kafka.fetch.max.wait.ms": str(self.config[KAFKA_FETCH_WAIT]),
+            "includeHeaders": str(headers).lower(),
+            # records that vanished before they were read are a named failure, never a gap
+            "failOnDataLoss": "true",
+        }
+
+    def stream(self, spark: SparkSession, topic: str, *, headers: bool = False) -> DataFrame:
+        """The records of a topic from its beginning, in batches of bounded size."""
+        return (
+            spark.readStream.format("kafka")
+            .options(**self.options(topic, headers=headers))
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", str(self.config[BATCH_OFFSETS_MAX]))
+            .load()
+        )
+
+
+def one_task_per_core(records: DataFrame) -> DataFrame:
+    """Instead of one per Kafka partition: a task costs about 15 ms before it reads its first
+    record, which is most of a small batch."""
+    context = records.sparkSession.sparkContext
+    if not cast(Any, context)._jsc.isLocal():
+        return records  # executors may come later: their number is not known yet
+    return records.coalesce(context.defaultParallelism)

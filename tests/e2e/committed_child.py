@@ -1,0 +1,53 @@
+"""A Spark query over a topic that "one of our queries" writes: prints what it saw, and ends.
+
+    python -m tests.e2e.committed_child BOOTSTRAP CHECKPOINT TOPIC QUERY_ID
+
+Run until drained; each line is JSON: [batch, [[partition, offset], …]].
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from standpipe import config as settings
+from standpipe.local.jvm import find_java, jars
+from standpipe.pipeline import session
+from standpipe.pipeline.committed import Upstream, committed_stream
+from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.reads import KafkaReads, one_task_per_core
+
+BATCH_OFFSETS = 7
+
+
+def main() -> None:
+    servers, checkpoint, topic, query_id = sys.argv[1:]
+    config = settings.load({"standpipe.pipeline.batch.offsets.max": str(BATCH_OFFSETS)})
+    spark = session.open_session(
+        config, master="local[1]", jars=jars("spark"), java_home=find_java().home
+    )
+    log = ProgressLog(servers, "default_")
+    reads = KafkaReads(bootstrap_servers=servers, config=config)
+    upstream = Upstream(query_id=query_id, log=log, directory=Path(checkpoint))
+    records = committed_stream(spark, reads, topic, upstream, "v")
+
+    def show(rows: DataFrame, batch: int) -> None:
+        seen = sorted((row["partition"], row["offset"]) for row in rows.collect())
+        print(json.dumps([batch, seen]), flush=True)
+
+    query = (
+        one_task_per_core(records)
+        .writeStream.option("checkpointLocation", checkpoint)
+        .foreachBatch(show)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    session.kill_jvm()
+
+
+if __name__ == "__main__":
+    main()
