@@ -376,27 +376,3 @@ class Liveness(Record, frozen=True, kw_only=True):
 
     published_boot_ms: int
     peers: tuple[PeerLiveness, ...] = ()
-
-
-# --------------------------------------------------------------------------------- the log
-
-
-class LogEntry(Record, frozen=True, kw_only=True):
-    """One command of the metadata log as it travels to followers (`GET /log`)."""
-
-    index: LogIndex
-    command: msgspec.Raw  # msgpack of a control.catalog command
-
-
-class LogPage(Record, frozen=True, kw_only=True):
-    """Answer of `GET /log?from=N`: entries from N on, and the last index that is committed.
-
-    Indexes ascend with gaps: the quorum's log holds records that are no commands.
-    """
-
-    entries: tuple[LogEntry, ...]
-    last_index: LogIndex
-    leader: NodeId
-    cluster_id: str
-    #: where N was trimmed: the whole catalog up to `last_index`, in place of entries
-    catalog: bytes = b""

@@ -17,8 +17,9 @@ from tests.e2e.netns import Hosts
 
 from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.adapters.snapshot_file import read
+from standpipe.control.commands import LogPage
 from standpipe.local.ports import any_port
-from standpipe.model import LogPage, NodeId, Snapshot
+from standpipe.model import NodeId, Snapshot
 from standpipe.node import node_config
 from standpipe.node.node_config import NodeConfig
 

@@ -15,6 +15,7 @@ import msgspec
 from standpipe.errors import ServerError
 from standpipe.model import (
     Assignment,
+    LogIndex,
     NodeId,
     NodeInfo,
     PersistentQuery,
@@ -194,3 +195,27 @@ def decode(data: bytes) -> Command:
         return _command_decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise UnknownCommand(f"a command of the log cannot be read: {error}") from error
+
+
+# ------------------------------------------------------------------------ how they travel
+
+
+class LogEntry(Record, frozen=True, kw_only=True):
+    """One command of the metadata log as it travels to followers (`GET /log`)."""
+
+    index: LogIndex
+    command: msgspec.Raw  # msgpack of a command
+
+
+class LogPage(Record, frozen=True, kw_only=True):
+    """Answer of `GET /log?from=N`: entries from N on, and the last index that is committed.
+
+    Indexes ascend with gaps: the quorum's log holds records that are no commands.
+    """
+
+    entries: tuple[LogEntry, ...]
+    last_index: LogIndex
+    leader: NodeId
+    cluster_id: str
+    #: where N was trimmed: the whole catalog up to `last_index`, in place of entries
+    catalog: bytes = b""

@@ -22,9 +22,10 @@ from standpipe.adapters import snapshot_file
 from standpipe.adapters.snapshot_file import SnapshotWriter
 from standpipe.control import catalog as catalogs
 from standpipe.control.catalog import Catalog
+from standpipe.control.commands import LogEntry, LogPage
 from standpipe.control.quorum import LogOffset
 from standpipe.control.raft_log import Entry
-from standpipe.model import LogEntry, LogIndex, LogPage, NodeId, QueryStatus
+from standpipe.model import LogIndex, NodeId, QueryStatus
 from standpipe.node import node_config
 from standpipe.node.node_config import DataIdentity, NodeConfig
 

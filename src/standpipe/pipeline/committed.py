@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import structlog
-from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.java_gateway import (
+    ensure_callback_server_started,  # pyright: ignore[reportUnknownVariableType] untyped
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame

@@ -16,8 +16,9 @@ import structlog
 
 from standpipe.adapters.http_client import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
 from standpipe.control import catalog as catalogs
+from standpipe.control.commands import LogPage
 from standpipe.errors import LogUnavailable, StandpipeError
-from standpipe.model import LeaseEpoch, LogIndex, LogPage, QueryStatus, Record
+from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
 
 POLL_WAIT_MS = 1000
 RETRY_S = 0.5

@@ -23,8 +23,9 @@ from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.adapters.quorum_disk import QuorumDisk
 from standpipe.adapters.raft_disk import DiskRecord, LogFile
 from standpipe.control import catalog as catalogs
+from standpipe.control.commands import LogPage
 from standpipe.errors import DataDirectoryRefused
-from standpipe.model import BatchId, LeaseEpoch, LogPage, NodeId, NodeInfo, QueryStatus
+from standpipe.model import BatchId, LeaseEpoch, NodeId, NodeInfo, QueryStatus
 from standpipe.node import control_loop, node_config, writer
 from standpipe.node.control_loop import Base
 from standpipe.node.node_config import NodeConfig

@@ -12,7 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from standpipe.control import catalog as catalogs
-from standpipe.model import LogEntry, LogIndex, LogPage, NodeId, QueryStatus
+from standpipe.control.commands import LogEntry, LogPage
+from standpipe.model import LogIndex, NodeId, QueryStatus
 
 SECRET = "s3cret"
 
