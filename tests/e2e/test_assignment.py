@@ -37,9 +37,10 @@ TABLE = (
 )
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[TestCluster]:
-    running = start(tmp_path / "cluster")
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+    """One for all tests of this module; each leaves it with its three nodes."""
+    running = start(tmp_path_factory.mktemp("assignment") / "cluster")
     try:
         running.topic("clicks")
         running.sql(

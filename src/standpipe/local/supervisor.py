@@ -282,7 +282,11 @@ class LocalCluster:
         """Start it at once the first time, later after 1, 2, 4 … 10 s. True: it was started."""
         if child.retry_at == 0.0:
             status = child.process.poll() if child.process else None
-            self.steps.warn(f"{child.name} ended (status {status}): starting it again")
+            last = child.tail_of_log(1).strip()
+            self.steps.warn(
+                f"{child.name} ended (status {status}): starting it again"
+                + (f"\n  {last}\n  more in {child.log}" if last else "")
+            )
             child.signal_group(signal.SIGKILL)  # what is left of its group
             delay = 0.0 if child.restarts == 0 else float(2 ** min(child.restarts - 1, 4))
             child.retry_at = now + min(delay, RESTART_DELAY_S_MAX)
