@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,6 +41,7 @@ REPLICATION_MAX: Final = 3
 TIMEOUT_S: Final = 3.0  # of one call; a broker on the same network answers in milliseconds
 ROUNDS_MAX: Final = 50  # of reconciling: a deletion takes a while to be seen everywhere
 ROUND_PAUSE_S: Final = 0.05
+CURRENT_S_MAX: Final = 10.0  # for asking a majority whether an order still stands
 _EXISTS: Final = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
 
@@ -78,8 +79,14 @@ class KafkaAdmin:
         configs = self._configs(there)
         return {name: ObservedTopic(counts[name], configs.get(name, {})) for name in there}
 
-    def reconcile(self, catalog: Catalog, service_id: str) -> Outcome:
-        """Observe and obey until no order is left, or one fails. At most ROUNDS_MAX rounds."""
+    def reconcile(
+        self, catalog: Catalog, service_id: str, is_current: Callable[[], bool]
+    ) -> Outcome:
+        """Observe and obey until no order is left, or one fails. At most ROUNDS_MAX rounds.
+
+        `is_current` is asked before each order: Kafka fences nobody, and what an older catalog
+        wants gone may have been made anew by now.
+        """
         names = concerned_topics(catalog, service_id)
         for _ in range(ROUNDS_MAX):
             try:
@@ -87,7 +94,7 @@ class KafkaAdmin:
             except KafkaUnavailable as error:
                 return Outcome(failure=error.message)
             asked = [order for order in orders if isinstance(order, KafkaOrder)]
-            failures = [failure for order in asked if (failure := self._try(order))]
+            failures = [failure for one in asked if (failure := self._try(one, is_current))]
             if failures or not asked:
                 return Outcome(
                     failure="; ".join(failures),
@@ -101,8 +108,10 @@ class KafkaAdmin:
             time.sleep(ROUND_PAUSE_S)
         return Outcome(failure="Kafka does not carry out what it accepted")
 
-    def _try(self, order: KafkaOrder) -> str:
+    def _try(self, order: KafkaOrder, is_current: Callable[[], bool]) -> str:
         """Carry out one order; its failure, if any, keeps back none of the others."""
+        if not is_current():
+            return f"topic {order.name}: another leader or a newer statement decides"
         _log.info("topic order", order=str(order))
         try:
             self.carry_out(order)
@@ -186,10 +195,22 @@ class TopicKeeper:
         self._outcome = Outcome()
         self._looked_after = asyncio.Event()
 
-    async def look_after(self, catalog: Catalog) -> Outcome:
-        """One round for the newest catalog."""
+    async def look_after(
+        self, catalog: Catalog, is_current: Callable[[Catalog], Awaitable[bool]]
+    ) -> Outcome:
+        """One round for the newest catalog, as long as that is what decides about topics."""
         loop = asyncio.get_running_loop()
-        outcome = await loop.run_in_executor(self._threads, self._reconcile, catalog)
+
+        async def ask() -> bool:
+            return await is_current(catalog)
+
+        def wait() -> bool:
+            asked = asyncio.run_coroutine_threadsafe(ask(), loop)
+            with contextlib.suppress(TimeoutError):
+                return asked.result(CURRENT_S_MAX)
+            return False
+
+        outcome = await loop.run_in_executor(self._threads, self._reconcile, catalog, wait)
         if outcome.reports and outcome.reports != self._outcome.reports:
             _log.error("topics differ from their statements", reports=outcome.reports)
         self._index, self._outcome = catalog.index, outcome
@@ -206,10 +227,10 @@ class TopicKeeper:
                 return self._outcome.failure
         return f"Kafka takes more than {timeout_s:g} s"
 
-    def _reconcile(self, catalog: Catalog) -> Outcome:
+    def _reconcile(self, catalog: Catalog, is_current: Callable[[], bool]) -> Outcome:
         if self.admin is None:
             return Outcome(failure="no Kafka is configured")
-        return self.admin.reconcile(catalog, self._service_id)
+        return self.admin.reconcile(catalog, self._service_id, is_current)
 
 
 class TopicPartitions(Mapping[str, int]):

@@ -131,13 +131,29 @@ class Leading:
             await _first([*news, self._quorum.changed()])
 
     async def _keep_topics(self) -> None:
+        epoch = self._epoch()
         while self._quorum.leading is not None:
             catalog = self._copy.catalog
-            outcome = await self._keeper.look_after(catalog)
+            outcome = await self._keeper.look_after(catalog, self._decides_about_topics)
+            if self._quorum.leading != epoch:
+                raise Refused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
             for name in outcome.gone:
                 await self._log(catalogs.TopicDeleted(name=name))
             pause_s = TOPICS_RETRY_S if outcome.failure else TOPICS_CHECK_S
             await self._wait_for_news(catalog, pause_s)
+
+    async def _decides_about_topics(self, catalog: Catalog) -> bool:
+        """Whether the newest catalog wants the topics that this one wants: asked of a majority.
+
+        A leader that was stopped or replaced while Kafka kept it waiting would else delete a topic
+        that its successor has deleted and made anew.
+        """
+        try:
+            await self._quorum.read()
+        except Refused:
+            return False
+        now = self._copy.catalog
+        return (now.topics, now.doomed_topics) == (catalog.topics, catalog.doomed_topics)
 
     async def _wait_for_news(self, catalog: Catalog, pause_s: float) -> None:
         """Until there is another command, another leader, or the time is over."""

@@ -42,6 +42,7 @@ class LogCopy:
         self.config = config
         self.identity = identity
         self.catalog: Catalog = catalogs.EMPTY
+        self._encoded = self.catalog, catalogs.to_bytes(self.catalog)
         self.leader = NodeId("")  # empty: nobody is known to lead
         #: newest commands, ascending; all from `_kept_from` on
         self._entries: list[LogEntry] = []
@@ -84,8 +85,10 @@ class LogCopy:
         return self.catalog.cluster_id
 
     def state(self) -> bytes:
-        """The catalog for a snapshot."""
-        return catalogs.to_bytes(self.catalog)
+        """The catalog's bytes, for snapshots and for whoever reads all of it: made once."""
+        if self._encoded[0] is not self.catalog:
+            self._encoded = self.catalog, catalogs.to_bytes(self.catalog)
+        return self._encoded[1]
 
     def announce(self, leader: NodeId | None) -> None:
         """Somebody else leads, or nobody."""

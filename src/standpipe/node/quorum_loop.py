@@ -372,6 +372,8 @@ class Quorum:
 
     async def _asked(self, event: Callable[[int, int], ev.Event]) -> LogOffset | None:
         """Tell the core (now, number) and wait for the answer with that number."""
+        if self._failure.done():  # stopped or failed: nobody would answer
+            raise Refused(Error.NOT_LEADER_OR_FOLLOWER)
         self._number += 1
         future: asyncio.Future[LogOffset | None] = asyncio.get_running_loop().create_future()
         self._waiting[self._number] = future

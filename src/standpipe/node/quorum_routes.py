@@ -26,7 +26,6 @@ from standpipe.adapters.http_client import (
     Reply,
     json_reply,
 )
-from standpipe.control import catalog as catalogs
 from standpipe.control.raft import QuorumDescription
 from standpipe.control.raft_progress import ReplicaDescription
 from standpipe.errors import LogUnavailable
@@ -34,6 +33,7 @@ from standpipe.model import NodeId, Record
 from standpipe.node.founding import addresses_of
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.quorum_loop import Quorum, Refused
+from standpipe.node.shared import Shared
 from standpipe.node.writer import FORWARDED, Writer
 
 DESCRIBE_MS: Final = 2_000
@@ -100,6 +100,7 @@ def routes_of(
     copy: LogCopy, quorum: Quorum, writer: Writer, client: HttpClient
 ) -> Mapping[tuple[str, str], Handler]:
     """The routes of this module, for the internal listener."""
+    reads = Shared(quorum.read)
 
     async def describe(call: Call) -> Reply:
         description, now_ms = quorum.describe()
@@ -129,7 +130,7 @@ def routes_of(
     async def catalog(call: Call) -> Reply:
         if call.query(ReadParameters).consistency == "linearizable":
             await _settle()
-        return Reply(200, {"content-type": MSGPACK}, catalogs.to_bytes(copy.catalog))
+        return Reply(200, {"content-type": MSGPACK}, copy.state())
 
     async def read_index(_: Call) -> Reply:
         await _settle()
@@ -138,7 +139,7 @@ def routes_of(
     async def _settle() -> None:
         """Returns when this copy has all that was acknowledged before. Raises LogUnavailable."""
         try:
-            await quorum.read()
+            await reads.answer()
         except Refused as refused:
             raise LogUnavailable(
                 "a linearizable read needs a leader with a majority, and none answered in time: "

@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -38,11 +39,12 @@ from standpipe.errors import (
 )
 from standpipe.model import Column, LogIndex, NodeInfo, Snapshot, Source
 from standpipe.node import control_answers, render
-from standpipe.node.metadata_reads import ReadIndexes, is_linearizable
+from standpipe.node.metadata_reads import is_linearizable, read_index
 from standpipe.node.render import Entity, Instant, Scene
 from standpipe.node.rest_bodies import offset_lag_max, parse_statements, property_text
 from standpipe.node.rest_route import Routes
 from standpipe.node.rest_view import Map, Replicas
+from standpipe.node.shared import Shared
 from standpipe.sql import ast, parser
 from standpipe.sql.plans import (
     CreateSourcePlan,
@@ -145,7 +147,7 @@ class Statements:
     routes: Routes
     bootstrap_servers: str = ""
     _admin: KafkaAdmin | None = None
-    _read_indexes: ReadIndexes | None = None
+    _read_index: Shared[int] | None = None
 
     async def carry_out(self, body: bytes) -> list[Entity]:
         """Entities of all statements. Raises StandpipeError when nothing was done, else
@@ -269,9 +271,10 @@ class Statements:
 
     async def _settle(self) -> None:
         """Until this node's map has all that was acknowledged. Raises LogUnavailable."""
-        if self._read_indexes is None:
-            self._read_indexes = ReadIndexes(self.control, self.internal_address)
-        await self._catch_up(await self._read_indexes.newest())
+        if self._read_index is None:
+            ask = partial(read_index, self.control, self.internal_address)
+            self._read_index = Shared(ask)
+        await self._catch_up(await self._read_index.answer())
 
     async def _catch_up(self, index: int) -> None:
         """Wait until this node's map has a log index. Raises LogUnavailable after a while."""
