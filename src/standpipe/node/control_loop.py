@@ -53,6 +53,7 @@ from standpipe.node.liveness_loop import LivenessLoop
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.quorum_loop import Quorum, Refused
+from standpipe.node.store_copies import StoreCopies
 
 WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
 RETRY_S: Final = 0.2
@@ -99,8 +100,13 @@ def liveness_of(base: Base) -> Part:
     return LivenessLoop(base.config, incarnation, lambda: base.copy.catalog)
 
 
+def copies_of(base: Base) -> Part:
+    """Copies of stores for peers."""
+    return StoreCopies(base.config.paths)
+
+
 #: Each is made once per process, after the replica has been opened.
-PARTS: Final[Sequence[Callable[[Base], Part]]] = (liveness_of,)
+PARTS: Final[Sequence[Callable[[Base], Part]]] = (liveness_of, copies_of)
 
 
 class Doors:
