@@ -234,10 +234,10 @@ async def strike_one(fault: Fault, blow: Blow, rate: float) -> Run:
     return Run(
         fault=fault.name,
         victims=sorted(victims),
-        reads=len(after),
+        reads=len(touched),
         avoided_ms=round(1000 * (avoided_at - struck_at), 1),
         down_ms=round(1000 * (down_at - struck_at), 1),
-        first_good_ms=round(1000 * min(good, default=float("inf")), 1),
+        first_good_ms=round(1000 * min(good, default=AFTER_S + READ_S_MAX), 1),
         failed=sum(not read.ok for read in touched),
         failed_retried=sum(not read.ok_retried for read in touched),
         slowest_ms=round(1000 * max(read.ended_s - read.sent_s for read in after), 1),
@@ -250,6 +250,7 @@ async def strike_one(fault: Fault, blow: Blow, rate: float) -> Run:
 
 
 FIGURES = ("avoided_ms", "down_ms", "first_good_ms", "failed", "failed_retried", "slowest_ms")
+MORE = ("p99_before_ms", "p99_2s_ms", "p99_later_ms")
 
 
 def summary(runs: list[Run]) -> dict[str, Any]:
@@ -259,7 +260,7 @@ def summary(runs: list[Run]) -> dict[str, Any]:
         mine = [run for run in runs if run.fault == fault.name]
         if not mine:
             continue
-        values = {name: [getattr(run, name) for run in mine] for name in FIGURES}
+        values = {name: [getattr(run, name) for run in mine] for name in (*FIGURES, *MORE)}
         share = sum(values["failed"]) / sum(run.reads for run in mine)
         row: dict[str, Any] = {
             name: {"p50": statistics.median(each), "max": max(each)}
@@ -329,7 +330,7 @@ def main() -> None:
     for _, alike in itertools.groupby(chosen, key=lambda fault: fault.plan):
         for run in measure(network, list(alike), given.runs, given.rate):
             runs.append(run)
-            shown = {name: getattr(run, name) for name in FIGURES}
+            shown = {name: getattr(run, name) for name in (*FIGURES, "p99_before_ms")}
             print(f"{time.monotonic() - started:5.0f} s  {run.fault:9} {shown} {run.whys[:1]}")
             sys.stdout.flush()
             result = save(runs, given.output, given.rate)

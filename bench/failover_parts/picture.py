@@ -21,10 +21,12 @@ def draw(result: dict[str, Any], path: Path) -> None:
     figure, rows = plt.subplots(
         len(faults),
         2,
-        figsize=(13, 1.2 + 2.1 * len(faults)),
-        width_ratios=(3.4, 1),
-        layout="constrained",
+        figsize=(13, height := 1.9 + 2.1 * len(faults)),
+        width_ratios=(3.2, 1),
         squeeze=False,
+    )
+    figure.subplots_adjust(
+        left=0.06, right=0.97, top=1 - 1.1 / height, bottom=0.75 / height, wspace=0.05, hspace=0.35
     )
     for (name, found), (left, right) in zip(faults.items(), rows, strict=True):
         _draw_traces(left, found, [run for run in result["runs"] if run["fault"] == name])
@@ -36,10 +38,13 @@ def draw(result: dict[str, Any], path: Path) -> None:
     figure.suptitle(
         "A server is lost: how slow was the slowest read?\n"
         f"{result['rate']:g} reads/s of keys that the lost server was active for, every run drawn",
+        y=1 - 0.15 / height,
         fontsize=13,
         fontweight="bold",
     )
-    figure.supxlabel(
+    figure.text(
+        0.06,
+        0.12 / height,
         f"{made['at']} · commit {made['commit']} · {made['cores']} cores, {made['memory_gb']:g} GB "
         f"· load {made['load_average'][0]:.1f}",
         fontsize=8,
@@ -74,7 +79,8 @@ def _draw_traces(axes: Any, found: dict[str, Any], runs: list[dict[str, Any]]) -
     axes.minorticks_off()
     axes.set_xlim(*SHOWN_S)
     axes.grid(axis="y", alpha=0.25)
-    axes.set_title(f"{found['what']}   ({found['runs']} runs)", loc="left", fontweight="bold")
+    times_run = f"{found['runs']} run" + "s" * (found["runs"] > 1)
+    axes.set_title(f"{found['what']}   ({times_run})", loc="left", fontweight="bold")
 
 
 def _draw_figures(axes: Any, found: dict[str, Any]) -> None:
@@ -100,7 +106,7 @@ def _draw_figures(axes: Any, found: dict[str, Any]) -> None:
         colour = "black" if is_met is None else GOOD if is_met else BAD
         axes.text(0.0, height, word, fontsize=10, transform=axes.transAxes)
         axes.text(
-            0.72,
+            0.74,
             height,
             shown,
             fontsize=12,
@@ -109,4 +115,4 @@ def _draw_figures(axes: Any, found: dict[str, Any]) -> None:
             ha="right",
             transform=axes.transAxes,
         )
-        axes.text(0.76, height, limit, fontsize=8, color="grey", transform=axes.transAxes)
+        axes.text(0.77, height, limit, fontsize=8, color="grey", transform=axes.transAxes)

@@ -305,6 +305,15 @@ LMDB_MAP_START = key(
     low=1024 * 1024,
     doc="First size of a store's memory map; it doubles when full.",
 )
+RESTORE_BYTES = key(
+    "standpipe.restore.bytes.per.second.max",
+    int,
+    64 * 1024 * 1024,
+    unit="bytes",
+    low=64 * 1024,
+    doc="How fast a replica without a store copies one from a peer, so that readers keep the disk "
+    "and the network.",
+)
 BATCH_OFFSETS_MAX = key(
     "standpipe.pipeline.batch.offsets.max",
     int,

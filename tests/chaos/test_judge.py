@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.chaos.judge import KNOWN_S, Judge, Sample, Verdict
 from tests.chaos.report import Phase, outcome, table
-from tests.chaos.truth import Facts
+from tests.chaos.truth import Facts, commit_of
+
+from standpipe.data.records import commit_header
+from standpipe.model import BatchId, Commit, LeaseEpoch
 
 
 def facts() -> Facts:
@@ -50,6 +53,11 @@ def read(row: tuple[int, int] | None, *, sent_s: float = 100.0, lag_max: int | N
 )
 def test_verdicts(sample: Sample, verdict: Verdict, why: str) -> None:
     assert Judge(facts()).verdict(sample)[0] is verdict, why
+
+
+def test_a_commit_is_read_as_it_was_written() -> None:
+    commit = Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(-1), attempt=2**64 - 5)
+    assert commit_of(commit_header(commit)) == (3, -1, 2**64 - 5)
 
 
 def test_progress_of_a_fenced_epoch_commits_nothing() -> None:

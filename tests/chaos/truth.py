@@ -9,6 +9,7 @@ Nothing is judged here (`tests.chaos.judge`).
 from __future__ import annotations
 
 import json
+import struct
 import threading
 import time
 from bisect import bisect_right
@@ -63,6 +64,12 @@ class Facts:
         known = self.ends.get(partition, [])
         place = bisect_right(known, (instant_s, 2**63))
         return known[place - 1][1] if place else 0
+
+
+def commit_of(header: bytes) -> CommitKey:
+    """`sp-commit`: epoch and batch (signed), attempt (not), 8 bytes each, big-endian."""
+    epoch, batch, attempt = struct.unpack(">qqQ", header)
+    return epoch, batch, attempt
 
 
 class Truth:
@@ -123,8 +130,6 @@ class Truth:
                 self.facts.progress(named, sinks, time.monotonic())
             return
         header = dict(message.headers() or ()).get("sp-commit", b"")
-        parts = [int.from_bytes(header[at : at + 8], "big", signed=True) for at in (0, 8, 16)]
         number = json.loads(message.value())["N"]
-        commit = (parts[0], parts[1], parts[2])
         key = message.key().decode()
-        self.facts.row(commit, message.partition(), message.offset(), key, number)
+        self.facts.row(commit_of(header), message.partition(), message.offset(), key, number)

@@ -54,15 +54,15 @@ from standpipe.model import (
 )
 from standpipe.node.node_config import NodeConfig, load
 
-WAIT_S_MAX = 240.0  # generous: a busy machine is no failure
+WAIT_S_MAX = 600.0  # generous: a busy machine is no failure
 PUBLIC, BROKER = 8088, 9092
 PARTITIONS = 6
 STREAM = (
-    "CREATE STREAM EVENTS (ID STRING KEY, V BIGINT) "
+    "CREATE STREAM IF NOT EXISTS EVENTS (ID STRING KEY, V BIGINT) "
     f"WITH (KAFKA_TOPIC='events', PARTITIONS={PARTITIONS}, VALUE_FORMAT='JSON');"
 )
 TABLE = (
-    "CREATE TABLE LEVELS AS SELECT ID, COUNT(*) AS N, LATEST_BY_OFFSET(V) AS V "
+    "CREATE TABLE IF NOT EXISTS LEVELS AS SELECT ID, COUNT(*) AS N, LATEST_BY_OFFSET(V) AS V "
     "FROM EVENTS GROUP BY ID EMIT CHANGES;"
 )
 
@@ -192,7 +192,8 @@ class HostCluster:
             self.start_pipeline()
         self.client = NodesClient([node.public for node in self.nodes])
         until("all members", lambda: all(len(n.peers_alive()) == len(hosts) for n in self.nodes))
-        self.client.execute(STREAM + TABLE)
+        for text in (STREAM, TABLE):
+            until(f"a leader to take {text}", lambda text=text: self._executed(text))
         until("placements everywhere", lambda: all(map(self._is_placed, self.nodes)))
         self.all_alive()
 
@@ -218,6 +219,16 @@ class HostCluster:
         )
         command = host.command([sys.executable, "-m", "standpipe.node", "--node-file", str(file)])
         return HostNode(host, load(file), Child(name, command, self.folder / f"{name}.log"))
+
+    def _executed(self, text: str) -> bool:
+        """False: the quorum is still electing (or starved)."""
+        try:
+            self.client.execute(text)
+        except StandpipeError as error:
+            if "no leader" not in error.message:
+                raise
+            return False
+        return True
 
     def _tags(self, number: int) -> dict[str, str]:
         racks = self.plan.racks

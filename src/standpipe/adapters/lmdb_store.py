@@ -50,7 +50,7 @@ READERS_MAX: Final = 512  # slots in the lock file: one for each thread that rea
 SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of a scan
 
 _META_KEY: Final = b"meta"
-_CLEAN: Final = "clean"
+CLEAN: Final = "clean"
 _DATA: Final = "data.mdb"
 _RETIRED: Final = ".retired-"
 
@@ -111,7 +111,7 @@ class StoreWriter:
         self.identity = identity
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         _refuse_strangers(path)
-        self._clean_marker = path / _CLEAN
+        self._clean_marker = path / CLEAN
         #: of all rows as of the newest transaction; None: not known yet
         self.digest: int | None = None
         #: the writer before this one closed in order, and everything reached the disk

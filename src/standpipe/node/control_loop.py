@@ -56,6 +56,7 @@ from standpipe.node.log_copy import LogCopy
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.placing import Placing, limits_of
 from standpipe.node.quorum_loop import Quorum, Refused
+from standpipe.node.store_copies import StoreCopies
 from standpipe.node.writer import FORWARD_MS, Writer
 
 WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
@@ -88,8 +89,13 @@ class Part(Protocol):
     async def run(self) -> NoReturn: ...
 
 
+def copies_of(base: Base) -> Part:
+    """Copies of stores for peers."""
+    return StoreCopies(base.config.paths)
+
+
 #: More than beats and lags. Each is made once per process, after the replica has been opened.
-PARTS: Final[Sequence[Callable[[Base], Part]]] = ()
+PARTS: Final[Sequence[Callable[[Base], Part]]] = (copies_of,)
 
 
 class Doors:

@@ -131,6 +131,21 @@ class NodePaths:
         return self.run / "leaving"
 
     @property
+    def incoming(self) -> Path:
+        """Stores that are on their way from a peer."""
+        return self.data / "incoming"
+
+    @property
+    def copies(self) -> Path:
+        """Copies of stores, for peers."""
+        return self.data / "copies"
+
+    @property
+    def restores(self) -> Path:
+        """How far restores are: JSON, name of the replica -> data.copying.RestoreView."""
+        return self.run / "restores.json"
+
+    @property
     def status(self) -> Path:
         return self.run / "status"
 

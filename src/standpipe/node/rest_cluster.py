@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -37,6 +38,8 @@ class ClusterStatus:
     forwarder: Forwarder
     board: Board
     clock: Clock
+    #: `run/restores.json`: what the tailer says of replicas that it makes
+    restores: Path
 
     def page(self) -> dict[str, object]:
         view, told = self.map.view, self.board.told
@@ -54,7 +57,7 @@ class ClusterStatus:
         now_ms, boot_ms = self.clock.wall_ms(), self.clock.boot_ms()
         own = own_replicas(self.node_id, view)
         statuses = {replica_id: self.replicas.get(replica_id).status() for replica_id in own}
-        told = self.board.told
+        told, restores = self.board.told, self._restores()
         lags = [
             KnownLag(node_id=self.node_id, lag=lag_of(each, status, boot_ms), at_boot_ms=boot_ms)
             for each, status in statuses.items()
@@ -72,11 +75,20 @@ class ClusterStatus:
                 **_place(view, node),
                 "alive": Health.ALIVE.name,
                 "replicas": {
-                    "-".join(map(str, each)): describe(status, boot_ms=boot_ms, unix_ms=now_ms)
+                    (name := "-".join(map(str, each))): {
+                        **describe(status, boot_ms=boot_ms, unix_ms=now_ms),
+                        **({"restore": restores[name]} if name in restores else {}),
+                    }
                     for each, status in statuses.items()
                 },
             },
         }
+
+    def _restores(self) -> dict[str, object]:
+        try:
+            return msgspec.json.decode(self.restores.read_bytes(), type=dict[str, object])
+        except (OSError, msgspec.MsgspecError):
+            return {}  # no tailer has said anything yet
 
     def _peer(
         self, view: View, told: Told, node: NodeInfo, *, is_suspect: bool

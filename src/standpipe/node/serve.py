@@ -141,7 +141,13 @@ class Worker:
         )
         status = Status(self.node.node_id, self.map, self.replicas, self.leaving)
         cluster = ClusterStatus(
-            self.node.node_id, self.map, self.replicas, self.forwarder, self.board, self.clock
+            self.node.node_id,
+            self.map,
+            self.replicas,
+            self.forwarder,
+            self.board,
+            self.clock,
+            self.node.paths.restores,
         )
         exposition = self.metrics.exposition
         return Rest(status, cluster, self.routes, statements, exposition, self.settings[BODY_MAX])

@@ -13,53 +13,43 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from msgspec import json, structs
+from msgspec import json
 
 from standpipe import config
 from standpipe.adapters import lmdb_store, process
 from standpipe.adapters.clock import Clock, Every
-from standpipe.adapters.kafka import Partition, PartitionReader, ProgressFollower, event_of
-from standpipe.adapters.lmdb_store import PinWatch, StoreFailure, StoreWriter, Strays
+from standpipe.adapters.kafka import PartitionReader, ProgressFollower, event_of
+from standpipe.adapters.lmdb_store import PinWatch, StoreFailure, Strays
 from standpipe.adapters.snapshot_file import SnapshotReader
 from standpipe.adapters.status_page import StatusWriter, page_path
 from standpipe.data.apply import (
-    ApplyBatch,
-    ApplyMachine,
     Event,
     LogEndHeard,
-    PauseFetching,
     ProgressCaughtUp,
     RecordsFetched,
-    Report,
-    ReportDataLoss,
-    ResumeFetching,
 )
 from standpipe.data.holdings import Holding, holdings
 from standpipe.data.positions import (
     StoreIdentity,
-    StoreMeta,
     blank_status,
-    current_since,
-    must_rebuild,
     must_restart,
 )
 from standpipe.data.progress import progress_topic
-from standpipe.data.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
 from standpipe.model import Offset, ReplicaState
 from standpipe.node import node_config
-from standpipe.node.node_config import NodeConfig, NodePaths
+from standpipe.node.node_config import NodeConfig
+from standpipe.node.replica import Replica, World
+from standpipe.node.store_fetch import Restores
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -70,130 +60,7 @@ HOUSEKEEPING_MS: Final = 2000
 REOPEN_MS: Final = 1000  # after a store that failed; also gives workers time to let go of it
 PIN_MS_MAX: Final = 2000  # a reader that pins pages for longer lets the map grow without end
 STRAY_MS_MAX: Final = 60_000  # a store that nobody asks for: moved aside, then deleted
-#: topics keep tombstones for 7 days (docs/INTERFACES.md); an hour less, for clocks
-TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
 COMPACTION_LAG_MS: Final = 3_600_000  # for how long they keep what was superseded
-
-
-@dataclass(frozen=True)
-class World:
-    """What all replicas of a node share."""
-
-    paths: NodePaths
-    clock: Clock
-    reader: PartitionReader  # of the table topics
-    map_bytes: int
-
-
-class Replica:
-    """One open store with its machine and its status page: carries out what the machine orders.
-
-    Raises StoreFailure, DataDirectoryRefused or StandpipeError when it cannot be opened, and
-    StoreFailure when a transaction fails; it must be closed then.
-    """
-
-    def __init__(self, holding: Holding, page: StatusWriter, world: World) -> None:
-        self.holding = holding
-        self.topic = Partition(holding.source.topic, holding.partition)
-        self._world, self._page = world, page
-        self._log = _log.bind(table=holding.source.name, partition=holding.partition)
-        codec = RowCodec.of(holding.source, holding.partition)
-        self.store = self._open_store()
-        self._stamp(self.store.meta())
-        self.machine = ApplyMachine(codec, self.store.meta())
-        self._rows, self._is_fetching = self.store.rows(), False
-        self._confirmed_boot_ms, self._current_ms = 0, self.store.meta().current_ms
-        self._carry_out: dict[type, Callable[[Any], None]] = {
-            ApplyBatch: self._apply,
-            Report: self._report,
-            PauseFetching: lambda _: world.reader.pause(self.topic),
-            ResumeFetching: lambda _: world.reader.resume(self.topic),
-            ReportDataLoss: self._report_loss,
-        }
-        self._log.info("replica opened", position=self.position, rows=self._rows)
-
-    def _open_store(self) -> StoreWriter:
-        path = lmdb_store.store_path(self._world.paths.state, self.holding.identity)
-        now_ms, map_bytes = self._world.clock.wall_ms(), self._world.map_bytes
-        store = lmdb_store.open_verified(path, self.holding.identity, map_bytes, now_ms)
-        why = must_rebuild(
-            store.meta(),
-            boot_id=self._world.clock.boot_id(),
-            closed_cleanly=store.was_closed_cleanly,
-            now_ms=now_ms,
-            tombstones_ms=TOMBSTONES_MS,
-        )
-        if why is None:
-            return store
-        store.abandon()
-        lmdb_store.retire(path, now_ms)
-        raise NotReady(f"{path} is made anew: {why}")
-
-    @property
-    def position(self) -> Offset:
-        return self.machine.meta.position
-
-    def handle(self, event: Event) -> None:
-        for order in self.machine.handle(event):
-            self._carry_out[type(order)](order)
-        if isinstance(event, ProgressCaughtUp) and not self._is_fetching:
-            # not before: without all targets a gap in a range would be judged wrongly
-            self._is_fetching = True
-            self._world.reader.start(self.topic, self.position)
-
-    def confirm(self, boot_ms: int) -> None:
-        """Kafka was heard at `boot_ms`, and had no newer progress."""
-        if self.machine.is_caught_up:
-            self._confirmed_boot_ms = max(self._confirmed_boot_ms, boot_ms)
-
-    def write_page(self) -> None:
-        self.machine.handle(LogEndHeard(Offset(self._world.reader.log_end(self.topic))))
-        self._page.write(
-            self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
-        )
-
-    def describe(self) -> dict[str, object]:
-        """A line of `run/tailer.json`."""
-        status = self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
-        return {
-            "table": self.holding.source.name,
-            "partition": self.holding.partition,
-            **structs.asdict(status),
-            "state": status.state.name,
-            "digest": self.store.digest,
-            "offset_lag": status.offset_lag,
-            "mismatched_records": self.machine.meta.mismatched_records,
-            "unreadable_records": self.machine.meta.unreadable_records,
-        }
-
-    def close(self, *, in_order: bool) -> None:
-        """`in_order` False: after a failure, without the promise that everything is on disk."""
-        if self._is_fetching:
-            self._world.reader.stop(self.topic)
-        (self.store.close if in_order else self.store.abandon)()
-
-    def _apply(self, order: ApplyBatch) -> None:
-        self.store.apply(order.puts, order.deletes, self._stamped(order.meta))
-        self._rows = self.store.rows()
-        self.write_page()
-
-    def _stamp(self, meta: StoreMeta) -> None:
-        """From here on the store belongs to this boot; also makes it readable for workers."""
-        self.store.apply([], [], structs.replace(meta, boot_id=self._world.clock.boot_id()))
-
-    def _stamped(self, meta: StoreMeta) -> StoreMeta:
-        now_ms, boot_id = self._world.clock.wall_ms(), self._world.clock.boot_id()
-        self._current_ms = current_since(self._current_ms, now_ms, self.machine.is_caught_up)
-        return structs.replace(
-            meta, boot_id=boot_id, last_applied_ms=now_ms, current_ms=self._current_ms
-        )
-
-    def _report(self, order: Report) -> None:
-        self._log.warning("records left out", **dataclasses.asdict(order))
-
-    def _report_loss(self, order: ReportDataLoss) -> None:
-        self._log.error("DATA_LOSS", reason=order.reason)
-        self.write_page()
 
 
 class Tailer:
@@ -206,6 +73,8 @@ class Tailer:
         self._tables = PartitionReader(node.bootstrap_servers)
         map_bytes = node.settings()[config.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
+        rate_bytes = node.settings()[config.RESTORE_BYTES]
+        self._restores = Restores(node.paths, node.secret(), clock, rate_bytes)
         self._pins = PinWatch()
         self._strays = Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
         #: what the map gives to this node, and what of it is open
@@ -268,6 +137,7 @@ class Tailer:
                 replica.write_page()
         if self._every.is_due("metrics", METRICS_MS):
             self._write_metrics()
+            self._write_restores()
         if self._every.is_due("housekeeping", HOUSEKEEPING_MS):
             self._keep_house()
 
@@ -284,6 +154,8 @@ class Tailer:
             name = (identity.table_id, identity.generation, identity.partition)
             self._pages[identity] = StatusWriter(page_path(self._paths.run, *name))
             self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
+        if not self._restores.ready(holding, self._snapshots.current()):
+            return  # a peer's copy is on its way
         try:
             replica = Replica(holding, self._pages[identity], self._world)
         except NotReady as error:  # at the next try it is made anew
@@ -294,6 +166,7 @@ class Tailer:
             _log.error("replica cannot be opened", table=holding.source.name, error=str(error))
         else:
             self._replicas[identity] = replica
+            self._restores.opened(identity)
             self._brief(replica)
 
     def _brief(self, replica: Replica) -> None:
@@ -344,6 +217,17 @@ class Tailer:
             os.kill(process_id, signal.SIGKILL)
         wanted = {lmdb_store.store_path(self._paths.state, each) for each in self._holdings}
         self._strays.clear(wanted, self._clock.wall_ms())
+
+    def _write_restores(self) -> None:
+        """What is copied, and what replays its changelog, each with its end in sight."""
+        views = self._restores.views()
+        now_ms = self._clock.boot_ms()
+        for replica in self._replicas.values():
+            if (view := replica.restore_view(now_ms)) is not None:
+                views[replica.name] = view
+        temporary = self._paths.restores.with_suffix(".new")
+        temporary.write_bytes(json.encode(views))
+        temporary.rename(self._paths.restores)
 
     def _write_metrics(self) -> None:
         row = {

@@ -141,11 +141,12 @@ class Node:
             public="h:1",
             internal="h:2",
             peer="h:3",
-            secret_file="s",
+            secret_file=str(data / "secret"),
             service_id="svc",
         )
         self.paths = self.config.paths
         self.paths.make()
+        (data / "secret").write_text("s")
         self.page = StatusReader(page_path(self.paths.run, "t", 1, 0))
         self.stamp = 0
         self.start()

@@ -1,0 +1,107 @@
+"""How a replica without a store gets one: from which peer, how far it is, when it will be done.
+
+A store that a peer has is copied, verified and then tailed from its position; that takes as long as
+the rows are big, where a replay takes as long as the changelog is. Who offers: peers that hold the
+partition, live, and answer from it. The one with the newest rows first; of equals a standby, so
+that the active has its disk for readers. Nobody known yet: wait a moment, for a node that starts
+hears its peers only after some beats. Nobody at all: replay. Pure.
+
+Source: issue "High availability", Restore; DESIGN section 3 (`copyfd`, checksummed). Not here: the
+copy (`adapters.store_copy`), the transport (`node.store_copies`, `node.store_fetch`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from standpipe.model import (
+    BatchId,
+    Health,
+    KnownLag,
+    NodeId,
+    NodeInfo,
+    Offset,
+    PeerLiveness,
+    Placement,
+    Record,
+)
+
+#: For how long a node that hears nobody waits for somebody to offer a copy.
+HEAR_MS_MAX: Final = 3000
+#: What an estimate looks back on.
+_PACE_MS: Final = 10_000
+
+
+class CopyOffer(Record, frozen=True, kw_only=True):
+    """A copy that a peer has made, and keeps for a while. `checksum`: blake2b of the file, hex."""
+
+    copy_id: str
+    size_bytes: int
+    checksum: str
+    position: Offset
+    batch: BatchId
+
+
+class RestoreView(Record, frozen=True, kw_only=True):
+    """How far a restore is, for `/clusterStatus`. `of`: what `done` and `total` count."""
+
+    source: str  # "copy" or "changelog"
+    of: str  # "bytes" or "records"
+    done: int
+    total: int
+    peer: str = ""
+    eta_ms: int | None = None  # None: not known yet
+
+
+def donors(
+    placement: Placement,
+    own: NodeId,
+    nodes: Mapping[NodeId, NodeInfo],
+    known: Iterable[KnownLag],
+    liveness: Mapping[NodeId, PeerLiveness],
+) -> list[NodeInfo]:
+    """Whom to ask for a copy, in this order."""
+    lags = {one.node_id: one.lag for one in known}
+    offers: list[tuple[tuple[int, bool, int], NodeInfo]] = []
+    for place, node_id in enumerate(placement.replicas):
+        lag, peer, info = lags.get(node_id), liveness.get(node_id), nodes.get(node_id)
+        if node_id == own or lag is None or info is None:
+            continue
+        is_down = peer is not None and peer.health is not Health.ALIVE
+        if is_down or not lag.state.answers or lag.position <= 0:
+            continue
+        offers.append(((-lag.position, place == 0, place), info))
+    return [info for _, info in sorted(offers, key=lambda offer: offer[0])]
+
+
+def may_wait(
+    placement: Placement,
+    own: NodeId,
+    liveness: Mapping[NodeId, PeerLiveness],
+    waited_ms: int,
+) -> bool:
+    """Whether somebody may still offer: a peer that nothing was heard of yet."""
+    peers = [node_id for node_id in placement.replicas if node_id != own]
+    unheard = [n for n in peers if n not in liveness or liveness[n].health is Health.UNKNOWN]
+    return bool(unheard) and waited_ms < HEAR_MS_MAX
+
+
+class Meter:
+    """When something that grows will be whole, by its pace of the last seconds."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, int]] = deque()  # (instant in ms, done)
+
+    def eta_ms(self, now_ms: int, done: int, total: int) -> int | None:
+        """None: no pace is known yet, or it stands still."""
+        self._seen.append((now_ms, done))
+        while self._seen[0][0] < now_ms - _PACE_MS:
+            self._seen.popleft()
+        began_ms, began = self._seen[0]
+        if done >= total:
+            return 0
+        if done <= began or now_ms <= began_ms:
+            return None
+        return (total - done) * (now_ms - began_ms) // (done - began)

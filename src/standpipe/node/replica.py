@@ -1,0 +1,183 @@
+"""One replica of a tailer: an open store, its machine and its status page.
+
+`data.apply` decides what becomes visible; this carries it out. Not here: what is heard of Kafka and
+when (`node.tail_loop`), where a store comes from when there is none (`node.store_fetch`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from standpipe.adapters import lmdb_store
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.kafka import Partition, PartitionReader
+from standpipe.adapters.lmdb_store import StoreWriter
+from standpipe.adapters.status_page import StatusWriter
+from standpipe.data.apply import (
+    ApplyBatch,
+    ApplyMachine,
+    Event,
+    LogEndHeard,
+    PauseFetching,
+    ProgressCaughtUp,
+    Report,
+    ReportDataLoss,
+    ResumeFetching,
+)
+from standpipe.data.copying import Meter, RestoreView
+from standpipe.data.holdings import Holding
+from standpipe.data.positions import StoreMeta, current_since, must_rebuild
+from standpipe.data.stage import RowCodec
+from standpipe.errors import NotReady
+from standpipe.model import Offset, ReplicaState
+from standpipe.node.node_config import NodePaths
+
+#: topics keep tombstones for 7 days (docs/INTERFACES.md); an hour less, for clocks
+TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class World:
+    """What all replicas of a node share."""
+
+    paths: NodePaths
+    clock: Clock
+    reader: PartitionReader  # of the table topics
+    map_bytes: int
+
+
+class Replica:
+    """One open store with its machine and its status page: carries out what the machine orders.
+
+    Raises StoreFailure, DataDirectoryRefused or StandpipeError when it cannot be opened, and
+    StoreFailure when a transaction fails; it must be closed then.
+    """
+
+    def __init__(self, holding: Holding, page: StatusWriter, world: World) -> None:
+        self.holding = holding
+        self.topic = Partition(holding.source.topic, holding.partition)
+        self._world, self._page = world, page
+        self._log = _log.bind(table=holding.source.name, partition=holding.partition)
+        codec = RowCodec.of(holding.source, holding.partition)
+        self.store = self._open_store()
+        self._stamp(self.store.meta())
+        self.machine = ApplyMachine(codec, self.store.meta())
+        self._rows = self.store.rows()
+        self._confirmed_boot_ms, self._current_ms = 0, self.store.meta().current_ms
+        self._is_fetching = False
+        self._meter = Meter()
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            ApplyBatch: self._apply,
+            Report: self._report,
+            PauseFetching: lambda _: world.reader.pause(self.topic),
+            ResumeFetching: lambda _: world.reader.resume(self.topic),
+            ReportDataLoss: self._report_loss,
+        }
+        self._log.info("replica opened", position=self.position, rows=self._rows)
+
+    def _open_store(self) -> StoreWriter:
+        path = lmdb_store.store_path(self._world.paths.state, self.holding.identity)
+        now_ms, map_bytes = self._world.clock.wall_ms(), self._world.map_bytes
+        store = lmdb_store.open_verified(path, self.holding.identity, map_bytes, now_ms)
+        why = must_rebuild(
+            store.meta(),
+            boot_id=self._world.clock.boot_id(),
+            closed_cleanly=store.was_closed_cleanly,
+            now_ms=now_ms,
+            tombstones_ms=TOMBSTONES_MS,
+        )
+        if why is None:
+            return store
+        store.abandon()
+        lmdb_store.retire(path, now_ms)
+        raise NotReady(f"{path} is made anew: {why}")
+
+    @property
+    def position(self) -> Offset:
+        return self.machine.meta.position
+
+    def handle(self, event: Event) -> None:
+        for order in self.machine.handle(event):
+            self._carry_out[type(order)](order)
+        if isinstance(event, ProgressCaughtUp) and not self._is_fetching:
+            # not before: without all targets a gap in a range would be judged wrongly
+            self._is_fetching = True
+            self._world.reader.start(self.topic, self.position)
+
+    def confirm(self, boot_ms: int) -> None:
+        """Kafka was heard at `boot_ms`, and had no newer progress."""
+        if self.machine.is_caught_up:
+            self._confirmed_boot_ms = max(self._confirmed_boot_ms, boot_ms)
+
+    def write_page(self) -> None:
+        self.machine.handle(LogEndHeard(Offset(self._world.reader.log_end(self.topic))))
+        self._page.write(
+            self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        )
+
+    @property
+    def name(self) -> str:
+        """As status pages and /clusterStatus name it."""
+        identity = self.holding.identity
+        return f"{identity.table_id}-{identity.generation}-{identity.partition}"
+
+    def restore_view(self, now_ms: int) -> RestoreView | None:
+        """While it is behind: how far its changelog is read, and when it will be. Else None."""
+        status = self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        if status.state is ReplicaState.RUNNING or status.committed_end < 0:
+            return None
+        done, total = int(self.position), int(status.committed_end)
+        eta_ms = self._meter.eta_ms(now_ms, done, total)
+        return RestoreView(source="changelog", of="records", done=done, total=total, eta_ms=eta_ms)
+
+    def describe(self) -> dict[str, object]:
+        """A line of `run/tailer.json`."""
+        status = self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        return {
+            "table": self.holding.source.name,
+            "partition": self.holding.partition,
+            **msgspec.structs.asdict(status),
+            "state": status.state.name,
+            "digest": self.store.digest,
+            "offset_lag": status.offset_lag,
+            "mismatched_records": self.machine.meta.mismatched_records,
+            "unreadable_records": self.machine.meta.unreadable_records,
+        }
+
+    def close(self, *, in_order: bool) -> None:
+        """`in_order` False: after a failure, without the promise that everything is on disk."""
+        if self._is_fetching:
+            self._world.reader.stop(self.topic)
+        (self.store.close if in_order else self.store.abandon)()
+
+    def _apply(self, order: ApplyBatch) -> None:
+        self.store.apply(order.puts, order.deletes, self._stamped(order.meta))
+        self._rows = self.store.rows()
+        self.write_page()
+
+    def _stamp(self, meta: StoreMeta) -> None:
+        """From here on the store belongs to this boot; also makes it readable for workers."""
+        boot_id = self._world.clock.boot_id()
+        self.store.apply([], [], msgspec.structs.replace(meta, boot_id=boot_id))
+
+    def _stamped(self, meta: StoreMeta) -> StoreMeta:
+        now_ms, boot_id = self._world.clock.wall_ms(), self._world.clock.boot_id()
+        self._current_ms = current_since(self._current_ms, now_ms, self.machine.is_caught_up)
+        return msgspec.structs.replace(
+            meta, boot_id=boot_id, last_applied_ms=now_ms, current_ms=self._current_ms
+        )
+
+    def _report(self, order: Report) -> None:
+        self._log.warning("records left out", **dataclasses.asdict(order))
+
+    def _report_loss(self, order: ReportDataLoss) -> None:
+        self._log.error("DATA_LOSS", reason=order.reason)
+        self.write_page()

@@ -1,0 +1,312 @@
+"""A store from a peer: the receiving side, threads of the tailer.
+
+    ready(holding)? ── a store is there, or the changelog was chosen ──► yes: open it
+          │ no
+          └─► donors known ─► Fetch: POST /store-copy ─► pieces ─► checksum ─► rename
+
+The file grows in `incoming/` beside a note of what it is a part of, so a fetch that was interrupted
+goes on behind its last byte, and what is damaged begins anew. It becomes a store by one rename,
+whole and synced; the tailer verifies its rows when it opens it, and tails on from its position.
+Throttled (`standpipe.restore.bytes.per.second.max`). A donor that fails is left for the next; no
+donor left: the changelog.
+
+Not here: who gives (`data.copying`), the giving side (`node.store_copies`).
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from standpipe.adapters import record_file
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.http_client import SECRET_HEADER
+from standpipe.adapters.lmdb_store import CLEAN, store_path
+from standpipe.adapters.store_copy import DATA, checksum_of
+from standpipe.data.copying import CopyOffer, Meter, RestoreView, donors, may_wait
+from standpipe.data.holdings import Holding
+from standpipe.data.positions import StoreIdentity
+from standpipe.model import (
+    KnownLag,
+    KnownLags,
+    Liveness,
+    NodeId,
+    NodeInfo,
+    PeerLiveness,
+    Placement,
+    Snapshot,
+)
+from standpipe.node.heard import VERDICTS_AGE_MS_MAX
+from standpipe.node.node_config import NodePaths
+from standpipe.node.store_copies import PATH
+
+AT_ONCE_MAX: Final = 2
+PIECE_S_MAX: Final = 30.0
+MAKE_S_MAX: Final = 600.0  # a donor copies a whole store first
+RETRIES: Final = 3  # of a piece; a donor that restarts has forgotten its copies anyway
+_NOTE: Final = "offer.json"
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class FetchFailed(Exception):
+    """A donor gave nothing; another may."""
+
+
+@dataclass
+class _Note:
+    """What an unfinished file is a part of."""
+
+    donor: str  # internal address
+    offer: CopyOffer
+
+
+@dataclass
+class Fetch:
+    """One store on its way. `done_bytes` and `is_over` are read by the tailer's loop."""
+
+    identity: StoreIdentity
+    target: Path
+    incoming: Path
+    peers: Sequence[NodeInfo]
+    secret: str
+    rate_bytes: int
+    done_bytes: int = 0
+    total_bytes: int = 0
+    peer: str = ""
+    is_over: bool = False
+    meter: Meter = field(default_factory=Meter)
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="fetch", daemon=True).start()
+
+    def view(self, now_ms: int) -> RestoreView:
+        return RestoreView(
+            source="copy",
+            of="bytes",
+            done=self.done_bytes,
+            total=self.total_bytes,
+            peer=self.peer,
+            eta_ms=self.meter.eta_ms(now_ms, self.done_bytes, self.total_bytes),
+        )
+
+    def _run(self) -> None:
+        log = _log.bind(store=str(self.target))
+        try:
+            for peer in self._in_order():
+                self.peer = peer.node_id
+                try:
+                    self._take_from(peer)
+                except (OSError, http.client.HTTPException, FetchFailed) as error:
+                    log.warning("no copy from a peer", peer=peer.node_id, why=str(error))
+                else:
+                    log.info("store copied", peer=peer.node_id, size_bytes=self.total_bytes)
+                    return
+            log.warning("no peer gave a copy: the changelog is replayed")
+        except Exception:
+            log.exception("the copy failed: the changelog is replayed")
+        finally:
+            self.is_over = True
+
+    def _in_order(self) -> list[NodeInfo]:
+        """The donor of an unfinished file first."""
+        note = self._note()
+        return sorted(self.peers, key=lambda p: note is None or p.internal != note.donor)
+
+    def _take_from(self, peer: NodeInfo) -> None:
+        host, _, port = peer.internal.rpartition(":")
+        line = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=MAKE_S_MAX)
+        try:
+            offer = self._offer(line, peer)
+            self.total_bytes = offer.size_bytes
+            self._fill(line, offer)
+        finally:
+            line.close()
+        file = self.incoming / DATA
+        if checksum_of(file) != offer.checksum:
+            shutil.rmtree(self.incoming)
+            raise FetchFailed("the checksum is another one")
+        self._install(file)
+
+    def _offer(self, line: http.client.HTTPConnection, peer: NodeInfo) -> CopyOffer:
+        note = self._note()
+        if note is not None and note.donor == peer.internal:
+            self.done_bytes = (self.incoming / DATA).stat().st_size
+            if self._ask(line, "GET", _piece(note.offer, self.done_bytes)) is not None:
+                return note.offer
+        shutil.rmtree(self.incoming, ignore_errors=True)
+        self.incoming.mkdir(parents=True, mode=0o700)
+        self.done_bytes = 0
+        body = msgspec.json.encode(self.identity)
+        answer = self._ask(line, "POST", PATH, body)
+        if answer is None:
+            raise FetchFailed("it makes no copy")
+        offer = msgspec.json.decode(answer, type=CopyOffer)
+        (self.incoming / DATA).touch()
+        (self.incoming / _NOTE).write_bytes(msgspec.json.encode((peer.internal, offer)))
+        return offer
+
+    def _note(self) -> _Note | None:
+        try:
+            data = (self.incoming / _NOTE).read_bytes()
+            donor, offer = msgspec.json.decode(data, type=tuple[str, CopyOffer])
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return _Note(donor, offer) if (self.incoming / DATA).exists() else None
+
+    def _fill(self, line: http.client.HTTPConnection, offer: CopyOffer) -> None:
+        with (self.incoming / DATA).open("ab") as file:
+            began_s, began = time.monotonic(), self.done_bytes
+            while self.done_bytes < offer.size_bytes:
+                piece = self._ask(line, "GET", _piece(offer, self.done_bytes))
+                if not piece:
+                    raise FetchFailed("the copy is gone")
+                file.write(piece)
+                self.done_bytes += len(piece)
+                early_s = (self.done_bytes - began) / self.rate_bytes
+                time.sleep(max(0.0, began_s + early_s - time.monotonic()))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _ask(
+        self, line: http.client.HTTPConnection, method: str, path: str, body: bytes = b""
+    ) -> bytes | None:
+        """None: an answer that is none. Raises OSError and HTTPException after RETRIES."""
+        for left in reversed(range(RETRIES)):
+            try:
+                line.request(method, path, body or None, {SECRET_HEADER: self.secret})
+                response = line.getresponse()
+                answer = response.read()
+                return answer if response.status == http.HTTPStatus.OK else None
+            except (OSError, http.client.HTTPException):
+                line.close()  # the next request opens it again
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _install(self, file: Path) -> None:
+        """One rename: a store with the marker of an orderly end, or none."""
+        file.with_name(_NOTE).unlink()
+        marker = file.with_name(CLEAN)
+        marker.touch()
+        for path in (marker, self.incoming):
+            _sync(path)
+        self.target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.incoming.rename(self.target)
+        _sync(self.target.parent)
+
+
+def _piece(offer: CopyOffer, offset: int) -> str:
+    return f"{PATH}?copy_id={offer.copy_id}&offset={offset}"
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Restores:
+    """What a tailer that opens replicas asks first."""
+
+    def __init__(self, paths: NodePaths, secret: str, clock: Clock, rate_bytes: int) -> None:
+        self._paths, self._secret, self._clock = paths, secret, clock
+        self._rate_bytes = rate_bytes
+        self._fetches: dict[StoreIdentity, Fetch] = {}
+        self._asked_ms: dict[StoreIdentity, int] = {}
+        self._lags = record_file.RecordReader(paths.lags, KnownLags)
+        self._liveness = record_file.RecordReader(paths.liveness, Liveness)
+
+    def ready(self, holding: Holding, snapshot: Snapshot) -> bool:
+        """Whether the store may be opened now; False: ask again, a copy is on its way."""
+        identity = holding.identity
+        if (store_path(self._paths.state, identity) / DATA).exists():
+            return True
+        fetch = self._fetches.get(identity)
+        if fetch is not None:
+            return fetch.is_over
+        if sum(not fetch.is_over for fetch in self._fetches.values()) >= AT_ONCE_MAX:
+            return False
+        return not self._begin(identity, snapshot)
+
+    def opened(self, identity: StoreIdentity) -> None:
+        """Forget how it came about: a store that is lost later is fetched again."""
+        self._fetches.pop(identity, None)
+        self._asked_ms.pop(identity, None)
+
+    def keep_only(self, identities: Mapping[StoreIdentity, Holding]) -> None:
+        for gone in self._fetches.keys() - identities.keys():
+            if self._fetches[gone].is_over:
+                self.opened(gone)
+
+    def views(self) -> dict[str, RestoreView]:
+        """By `<table id>-<generation>-<partition>`: what is on its way."""
+        now_ms = self._clock.boot_ms()
+        return {
+            _name(identity): fetch.view(now_ms)
+            for identity, fetch in self._fetches.items()
+            if not fetch.is_over
+        }
+
+    def _begin(self, identity: StoreIdentity, snapshot: Snapshot) -> bool:
+        """Start a fetch, or wait for somebody to fetch from. False: there is nobody."""
+        placement = _placement(identity, snapshot)
+        if placement is None or len(placement.replicas) < 2:
+            return False
+        now_ms = self._clock.boot_ms()
+        liveness, known = self._heard(now_ms)
+        mine = [one for one in known if _is_of(one.lag, identity)]
+        nodes = {node.node_id: node for node in snapshot.nodes}
+        found = donors(placement, snapshot.node_id, nodes, mine, liveness)
+        waited_ms = now_ms - self._asked_ms.setdefault(identity, now_ms)
+        if not found:
+            return may_wait(placement, snapshot.node_id, liveness, waited_ms)
+        fetch = Fetch(
+            identity=identity,
+            target=store_path(self._paths.state, identity),
+            incoming=self._paths.incoming / _name(identity),
+            peers=found,
+            secret=self._secret,
+            rate_bytes=self._rate_bytes,
+        )
+        self._fetches[identity] = fetch
+        fetch.start()
+        return True
+
+    def _heard(self, now_ms: int) -> tuple[dict[NodeId, PeerLiveness], Sequence[KnownLag]]:
+        """What control tells; nothing, if it is what it told in the node's life before."""
+        self._lags.refresh()
+        self._liveness.refresh()
+        liveness, lags = self._liveness.record, self._lags.record
+        peers = liveness.peers if _is_new(liveness, now_ms) and liveness else ()
+        known = lags.known if _is_new(lags, now_ms) and lags else ()
+        return {peer.node_id: peer for peer in peers}, known
+
+
+def _is_new(record: Liveness | KnownLags | None, now_ms: int) -> bool:
+    return record is not None and now_ms - record.published_boot_ms <= VERDICTS_AGE_MS_MAX
+
+
+def _name(identity: StoreIdentity) -> str:
+    return f"{identity.table_id}-{identity.generation}-{identity.partition}"
+
+
+def _placement(identity: StoreIdentity, snapshot: Snapshot) -> Placement | None:
+    return next((p for p in snapshot.assignment.placements if _is_of(p, identity)), None)
+
+
+def _is_of(what: object, identity: StoreIdentity) -> bool:
+    names = ("table_id", "generation", "partition")
+    return all(getattr(what, name) == getattr(identity, name) for name in names)
