@@ -46,6 +46,8 @@ from standpipe.errors import DataDirectoryRefused, NotReady
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 MAP_BYTES_START: Final = 64 * 1024 * 1024
+#: puts from which on a transaction that met only new keys is a sign of a restore
+MANY_PUTS: Final = 1000
 READERS_MAX: Final = 512  # slots in the lock file: one for each thread that reads
 SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of a scan
 
@@ -90,6 +92,10 @@ def _as_they_are(cursor: lmdb.Cursor, keys: Sequence[bytes]) -> list[tuple[bytes
     return cast("list[tuple[bytes, bytes]]", cursor.getmulti(keys)) if keys else []
 
 
+class _NotAllNew(Exception):
+    """Some keys of a transaction were there before: their old rows have to be read first."""
+
+
 class StoreFailure(Exception):
     """LMDB could not do what it was asked. `is_damaged`: it never will, the store is torn;
     otherwise (a full disk) the store is as before and can be opened again."""
@@ -114,6 +120,8 @@ class StoreWriter:
         self._clean_marker = path / CLEAN
         #: of all rows as of the newest transaction; None: not known yet
         self.digest: int | None = None
+        #: the newest large transaction met no key that was there: the next one may not either
+        self._expects_new_keys = False
         #: the writer before this one closed in order, and everything reached the disk
         self.was_closed_cleanly = self._clean_marker.exists()
         try:
@@ -172,6 +180,8 @@ class StoreWriter:
         while True:
             try:
                 self._transact(puts, deletes, meta)
+            except _NotAllNew:
+                continue  # aborted; now it will look
             except lmdb.MapFullError:
                 self._grow()
             except lmdb.Error as error:
@@ -185,16 +195,31 @@ class StoreWriter:
         with self._environment.begin(write=True, db=self._rows) as transaction:
             cursor = transaction.cursor()
             before = self._digest_in(transaction)
-            replaced = _as_they_are(cursor, [key for key, _ in puts])
             deleted = _as_they_are(cursor, deletes)
-            digest = digest_after(before, replaced, deleted, puts)
             for key in deletes:
                 transaction.delete(key)
-            if puts:
-                cursor.putmulti(puts)
+            replaced = self._put(cursor, puts)
+            digest = digest_after(before, replaced, deleted, puts)
             stamped = msgspec.structs.replace(meta, digest=digest)
             transaction.put(_META_KEY, _meta_encoder.encode(stamped), db=self._meta)
         self.digest = digest
+
+    def _put(
+        self, cursor: lmdb.Cursor, puts: Sequence[tuple[bytes, bytes]]
+    ) -> list[tuple[bytes, bytes]]:
+        """The rows that were replaced. Raises _NotAllNew."""
+        if puts and self._expects_new_keys:
+            # a restore: to look for keys that are not there costs as much as to put them
+            consumed, added = cursor.putmulti(puts, overwrite=False)
+            self._expects_new_keys = consumed == added == len(puts)
+            if not self._expects_new_keys:
+                raise _NotAllNew
+            return []
+        replaced = _as_they_are(cursor, [key for key, _ in puts])
+        self._expects_new_keys = len(puts) >= MANY_PUTS and not replaced
+        if puts:
+            cursor.putmulti(puts)
+        return replaced
 
     def _digest_in(self, transaction: lmdb.Transaction) -> int:
         """Of what the transaction finds. A store that was made before digests is read through."""

@@ -200,6 +200,8 @@ def store_key_from_raw(
     for each record of a restore. The function raises UnfitKey.
     """
     components_of = _raw_components(columns, key_format)
+    if components_of is _raw_string and not windowed:
+        return _string_store_key
 
     def convert(raw: bytes) -> tuple[bytes, bytes]:
         components = components_of(raw)
@@ -235,6 +237,15 @@ def _raw_string(raw: bytes) -> bytes:
         except UnicodeDecodeError as error:
             raise UnfitKey(f"{raw[:80]!r} is no UTF-8") from error
     return raw.replace(b"\0", b"\0\xff") + b"\0\1"
+
+
+def _string_store_key(raw: bytes) -> tuple[bytes, bytes]:
+    """Of a single STRING key, the most frequent one: no further call for the usual bytes."""
+    is_plain = raw.isascii() and 0 not in raw
+    components = raw + b"\0\1" if is_plain else _raw_string(raw)
+    if len(components) <= PREFIX_BYTES_MAX:
+        return components, b""
+    return _shortened(components), components
 
 
 def _raw_bigint(raw: bytes) -> bytes:
@@ -343,7 +354,7 @@ def pack_row(value_json: bytes, rowtime_ms: int, full_key: bytes = b"") -> bytes
 
 def pack_row_at(value_json: bytes, rowtime: bytes, full_key: bytes = b"") -> bytes:
     """`pack_row` with ROWTIME as its header has it. Raises ValueError when that is not 8 bytes."""
-    if len(rowtime) != _LONG.size:
+    if len(rowtime) != 8:
         raise ValueError(f"{HEADER_ROWTIME} has {len(rowtime)} bytes, not {_LONG.size}")
     if full_key:
         body = b"%b%b%b%b%b" % (_FULL, rowtime, _COUNT.pack(len(full_key)), full_key, value_json)

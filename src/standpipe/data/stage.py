@@ -32,6 +32,7 @@ RECORD_OVERHEAD_BYTES: Final = 300
 SAMPLED_ABOVE: Final = 256
 SAMPLED_EACH: Final = 16
 _NO_ROWTIME: Final = bytes(8)
+_NO_HEADER: Final = ("", None)
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,9 @@ def stage_records(
     to_store_key, to_array, mark = codec.to_store_key, codec.to_array, (HEADER_COMMIT, wanted)
     puts, deletes = stage.puts, stage.deletes
     for offset, raw_key, value, headers in records:
-        if wanted is not None and (headers is None or mark not in headers):
+        # our writer's headers, in its order: one comparison instead of a search
+        is_ours = headers is not None and len(headers) == 2 and headers[0] == mark
+        if not is_ours and wanted is not None and (headers is None or mark not in headers):
             stage.foreign += 1
             continue
         try:
@@ -115,7 +118,11 @@ def stage_records(
                 puts.pop(key, None)
                 deletes[key] = None
             else:
-                puts[key] = pack_row_at(to_array(value), _rowtime(headers or ()), full_key)
+                last = headers[1] if is_ours and headers else _NO_HEADER
+                rowtime = last[1] if last[0] == HEADER_ROWTIME else None
+                if rowtime is None:
+                    rowtime = _rowtime(headers or ())
+                puts[key] = pack_row_at(to_array(value), rowtime, full_key)
                 if deletes:
                     deletes.pop(key, None)
         except (UnfitKey, ValueError) as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -26,6 +26,14 @@ REQUEST_S_MAX = 10.0
 _kafka: Any = confluent_kafka
 _admin: Any = confluent_kafka.admin
 
+
+_LEADER_MOVED: Final = frozenset(
+    {
+        confluent_kafka.KafkaError.FENCED_LEADER_EPOCH,
+        confluent_kafka.KafkaError.UNKNOWN_LEADER_EPOCH,
+        confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
 
 #: (key, value, headers)
 _Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -60,12 +68,23 @@ class ProgressLog:
         return self._offsets(topic, partitions, _admin.OffsetSpec.earliest())
 
     def _offsets(self, topic: str, partitions: int, which: Any) -> dict[int, int]:
-        asked = {_kafka.TopicPartition(topic, p): which for p in range(partitions)}
-        answers = self._client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
         try:
-            return {place.partition: answer.result().offset for place, answer in answers.items()}
+            return self._ask_offsets(topic, partitions, which)
+        except _kafka.KafkaException as error:
+            if error.args[0].code() not in _LEADER_MOVED:
+                raise KafkaUnavailable(f"Kafka: {error}") from error
+        try:
+            # librdkafka's admin client asks on with the old leader's epoch until its metadata are
+            # five minutes old, and every batch would fail until then
+            self._client.list_topics(topic, timeout=REQUEST_S_MAX)
+            return self._ask_offsets(topic, partitions, which)
         except _kafka.KafkaException as error:
             raise KafkaUnavailable(f"Kafka: {error}") from error
+
+    def _ask_offsets(self, topic: str, partitions: int, which: Any) -> dict[int, int]:
+        asked = {_kafka.TopicPartition(topic, p): which for p in range(partitions)}
+        answers = self._client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
+        return {place.partition: answer.result().offset for place, answer in answers.items()}
 
     def append(self, progress: Progress) -> int:
         """Commit a batch. Returns the record's offset once all replicas have it.

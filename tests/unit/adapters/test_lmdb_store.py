@@ -22,6 +22,7 @@ from standpipe.adapters.lmdb_store import (
     Strays,
     store_path,
 )
+from standpipe.data.digest import rows_digest
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.errors import DataDirectoryRefused, NotReady
 from standpipe.model import Offset
@@ -267,3 +268,26 @@ def test_an_lmdb_that_copies_what_it_answers(tmp_path: Path) -> None:
     assert type(reader.get(b"a")) is bytes
     assert [type(value) for _, value in reader.scan(b"", b"b", 1)] == [bytes]
     assert lmdb.version() >= (0, 9)
+
+
+@pytest.mark.parametrize(
+    ("again", "why"),
+    [
+        (0, "a restore: no key was there"),
+        (1, "the last of many was there, and the transaction begins anew"),
+        (lmdb_store.MANY_PUTS, "all were there"),
+    ],
+)
+def test_the_digest_is_right_whether_keys_were_there_or_not(
+    tmp_path: Path, again: int, why: str
+) -> None:
+    store, many = StoreWriter(tmp_path / "s", IDENTITY), lmdb_store.MANY_PUTS
+    for position, first in enumerate((0, many, 2 * many - again, 3 * many), start=1):
+        rows = [(b"%08d" % n, value_at(position, 1)) for n in range(first, first + many)]
+        store.apply(rows, [b"%08d" % 0, b"none"] if position == 4 else [], meta(position))
+    digest = store.meta().digest
+    store.close()
+    with StoreReader(tmp_path / "s").view() as view:
+        left = view.scan(b"", b"\xff", 10 * many)
+    assert digest == rows_digest(left), why
+    assert len(left) == 4 * many - again - 1, why
