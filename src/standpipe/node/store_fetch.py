@@ -263,7 +263,7 @@ class Restores:
     def _begin(self, identity: StoreIdentity, snapshot: Snapshot) -> bool:
         """Start a fetch, or wait for somebody to fetch from. False: there is nobody."""
         placement = _placement(identity, snapshot)
-        if placement is None or len(placement.replicas) < 2:
+        if placement is None or set(placement.replicas) <= {snapshot.node_id}:
             return False
         now_ms = self._clock.boot_ms()
         liveness, known = self._heard(now_ms)

@@ -28,9 +28,10 @@ from standpipe import config
 from standpipe.adapters import lmdb_store, process
 from standpipe.adapters.clock import Clock, Every
 from standpipe.adapters.kafka import PartitionReader, ProgressFollower, event_of
-from standpipe.adapters.lmdb_store import PinWatch, StoreFailure, Strays
+from standpipe.adapters.lmdb_store import PinWatch, StoreFailure
 from standpipe.adapters.snapshot_file import SnapshotReader
 from standpipe.adapters.status_page import StatusWriter, page_path
+from standpipe.adapters.stray_stores import Strays
 from standpipe.data.apply import (
     Event,
     LogEndHeard,

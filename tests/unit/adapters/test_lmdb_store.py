@@ -19,7 +19,6 @@ from standpipe.adapters.lmdb_store import (
     StoreFailure,
     StoreReader,
     StoreWriter,
-    Strays,
     store_path,
 )
 from standpipe.data.digest import rows_digest
@@ -238,25 +237,6 @@ def test_readers_that_died_are_forgotten_and_those_that_pin_are_found(tmp_path: 
     reader.kill()
     assert watch.look([store], 9000, 2000) == set()
     store.close()
-
-
-def test_strays_are_moved_aside_and_then_deleted(tmp_path: Path) -> None:
-    wanted, stray = tmp_path / "t-1" / "0", tmp_path / "t-1" / "1"
-    for path in (wanted, stray):
-        path.mkdir(parents=True)
-    strays = Strays(tmp_path, delay_ms=100)
-    strays.clear(set(), 0)
-    strays.clear(set(), 1000)
-    assert stray.exists(), "an empty map takes nothing away"
-    strays.clear({wanted}, 1000)
-    strays.clear({wanted}, 1100)
-    assert stray.exists(), "100 ms: the boundary"
-    strays.clear({wanted}, 1101)
-    assert [path.name for path in (tmp_path / "t-1").iterdir() if path != wanted] == [
-        "1.retired-1101"
-    ]
-    strays.clear({wanted}, 1201)
-    assert [*(tmp_path / "t-1").iterdir()] == [wanted]
 
 
 def test_an_lmdb_that_copies_what_it_answers(tmp_path: Path) -> None:

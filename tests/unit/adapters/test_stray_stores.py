@@ -1,0 +1,26 @@
+"""Stores that no placement asks for are moved aside, then deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from standpipe.adapters.stray_stores import Strays
+
+
+def test_strays_are_moved_aside_and_then_deleted(tmp_path: Path) -> None:
+    wanted, stray = tmp_path / "t-1" / "0", tmp_path / "t-1" / "1"
+    for path in (wanted, stray):
+        path.mkdir(parents=True)
+    strays = Strays(tmp_path, delay_ms=100)
+    strays.clear(set(), 0)
+    strays.clear(set(), 1000)
+    assert stray.exists(), "an empty map takes nothing away"
+    strays.clear({wanted}, 1000)
+    strays.clear({wanted}, 1100)
+    assert stray.exists(), "100 ms: the boundary"
+    strays.clear({wanted}, 1101)
+    assert [path.name for path in (tmp_path / "t-1").iterdir() if path != wanted] == [
+        "1.retired-1101"
+    ]
+    strays.clear({wanted}, 1201)
+    assert [*(tmp_path / "t-1").iterdir()] == [wanted]
