@@ -210,11 +210,16 @@ def median_of(rounds: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     }
 
 
+def make_stream(cluster: ControlCluster) -> None:
+    sql = STREAM.format("S", "s")
+    until("S", lambda: cluster.execute("node-1", sql, "r1").status_code == 200)
+
+
 def measure(rounds: int, seconds: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="linearizable-") as directory:
         for cluster in running(Path(directory)):
-            cluster.execute("node-1", STREAM.format("S", "s"), "r1").raise_for_status()
+            make_stream(cluster)
             follower = next(name for name in cluster.names if name != cluster.leader())
             with worker(cluster, follower) as at:
                 run_wrk(cluster, follower, "linearizable", 1)  # warm-up, not counted

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,7 +41,7 @@ REPLICATION_MAX: Final = 3
 TIMEOUT_S: Final = 3.0  # of one call; a broker on the same network answers in milliseconds
 ROUNDS_MAX: Final = 50  # of reconciling: a deletion takes a while to be seen everywhere
 ROUND_PAUSE_S: Final = 0.05
-CURRENT_S_MAX: Final = 10.0  # for asking a majority whether an order still stands
+STANDS_S_MAX: Final = 10.0  # for asking a majority whether an order still stands
 _EXISTS: Final = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
 
@@ -80,12 +80,11 @@ class KafkaAdmin:
         return {name: ObservedTopic(counts[name], configs.get(name, {})) for name in there}
 
     def reconcile(
-        self, catalog: Catalog, service_id: str, is_current: Callable[[], bool]
+        self, catalog: Catalog, service_id: str, stands: Callable[[KafkaOrder], bool]
     ) -> Outcome:
         """Observe and obey until no order is left, or one fails. At most ROUNDS_MAX rounds.
 
-        `is_current` is asked before each order: Kafka fences nobody, and what an older catalog
-        wants gone may have been made anew by now.
+        `stands` is asked before each order (`control.reconcile.still_stands`).
         """
         names = concerned_topics(catalog, service_id)
         for _ in range(ROUNDS_MAX):
@@ -94,7 +93,7 @@ class KafkaAdmin:
             except KafkaUnavailable as error:
                 return Outcome(failure=error.message)
             asked = [order for order in orders if isinstance(order, KafkaOrder)]
-            failures = [failure for one in asked if (failure := self._try(one, is_current))]
+            failures = [failure for one in asked if (failure := self._try(one, stands))]
             if failures or not asked:
                 return Outcome(
                     failure="; ".join(failures),
@@ -108,9 +107,9 @@ class KafkaAdmin:
             time.sleep(ROUND_PAUSE_S)
         return Outcome(failure="Kafka does not carry out what it accepted")
 
-    def _try(self, order: KafkaOrder, is_current: Callable[[], bool]) -> str:
+    def _try(self, order: KafkaOrder, stands: Callable[[KafkaOrder], bool]) -> str:
         """Carry out one order; its failure, if any, keeps back none of the others."""
-        if not is_current():
+        if not stands(order):
             return f"topic {order.name}: another leader or a newer statement decides"
         _log.info("topic order", order=str(order))
         try:
@@ -196,21 +195,20 @@ class TopicKeeper:
         self._looked_after = asyncio.Event()
 
     async def look_after(
-        self, catalog: Catalog, is_current: Callable[[Catalog], Awaitable[bool]]
+        self,
+        catalog: Catalog,
+        stands: Callable[[KafkaOrder, Catalog], Coroutine[Any, Any, bool]],
     ) -> Outcome:
-        """One round for the newest catalog, as long as that is what decides about topics."""
+        """One round for the newest catalog; `stands` is asked on the loop before each order."""
         loop = asyncio.get_running_loop()
 
-        async def ask() -> bool:
-            return await is_current(catalog)
-
-        def wait() -> bool:
-            asked = asyncio.run_coroutine_threadsafe(ask(), loop)
+        def ask(order: KafkaOrder) -> bool:
+            asked = asyncio.run_coroutine_threadsafe(stands(order, catalog), loop)
             with contextlib.suppress(TimeoutError):
-                return asked.result(CURRENT_S_MAX)
+                return asked.result(STANDS_S_MAX)
             return False
 
-        outcome = await loop.run_in_executor(self._threads, self._reconcile, catalog, wait)
+        outcome = await loop.run_in_executor(self._threads, self._reconcile, catalog, ask)
         if outcome.reports and outcome.reports != self._outcome.reports:
             _log.error("topics differ from their statements", reports=outcome.reports)
         self._index, self._outcome = catalog.index, outcome
@@ -227,10 +225,10 @@ class TopicKeeper:
                 return self._outcome.failure
         return f"Kafka takes more than {timeout_s:g} s"
 
-    def _reconcile(self, catalog: Catalog, is_current: Callable[[], bool]) -> Outcome:
+    def _reconcile(self, catalog: Catalog, stands: Callable[[KafkaOrder], bool]) -> Outcome:
         if self.admin is None:
             return Outcome(failure="no Kafka is configured")
-        return self.admin.reconcile(catalog, self._service_id, is_current)
+        return self.admin.reconcile(catalog, self._service_id, stands)
 
 
 class TopicPartitions(Mapping[str, int]):

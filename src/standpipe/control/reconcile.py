@@ -144,6 +144,18 @@ def topic_orders(
     return orders
 
 
+def still_stands(order: KafkaOrder, then: Catalog, now: Catalog) -> bool:
+    """Whether an order that followed from one catalog follows from a newer one, too.
+
+    To be asked before it is carried out: Kafka fences nobody, and a topic that was to be deleted
+    may have been deleted by another leader since, and made anew for another statement.
+    """
+    is_doomed = order.name in now.doomed_topics
+    if isinstance(order, DeleteTopic):
+        return is_doomed
+    return not is_doomed and now.topics.get(order.name) == then.topics.get(order.name)
+
+
 def _config_of(wish: TopicWish) -> Mapping[str, str]:
     if wish.kind == "TABLE":
         return TABLE_CONFIG

@@ -23,7 +23,7 @@ import structlog
 from standpipe.adapters.http_client import Call, Reply, json_reply
 from standpipe.adapters.kafka_admin import TopicKeeper, TopicPartitions
 from standpipe.control import catalog as catalogs
-from standpipe.control import ddl
+from standpipe.control import ddl, reconcile
 from standpipe.control.catalog import AppliedRequest, Catalog, Command
 from standpipe.control.quorum import Incarnation, LeaderEpoch, ReplicaKey
 from standpipe.control.raft_messages import Error
@@ -134,7 +134,7 @@ class Leading:
         epoch = self._epoch()
         while self._quorum.leading is not None:
             catalog = self._copy.catalog
-            outcome = await self._keeper.look_after(catalog, self._decides_about_topics)
+            outcome = await self._keeper.look_after(catalog, self._stands)
             if self._quorum.leading != epoch:
                 raise Refused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
             for name in outcome.gone:
@@ -142,8 +142,8 @@ class Leading:
             pause_s = TOPICS_RETRY_S if outcome.failure else TOPICS_CHECK_S
             await self._wait_for_news(catalog, pause_s)
 
-    async def _decides_about_topics(self, catalog: Catalog) -> bool:
-        """Whether the newest catalog wants the topics that this one wants: asked of a majority.
+    async def _stands(self, order: reconcile.KafkaOrder, catalog: Catalog) -> bool:
+        """Whether the newest catalog orders the same, which a majority is asked for.
 
         A leader that was stopped or replaced while Kafka kept it waiting would else delete a topic
         that its successor has deleted and made anew.
@@ -152,8 +152,7 @@ class Leading:
             await self._quorum.read()
         except Refused:
             return False
-        now = self._copy.catalog
-        return (now.topics, now.doomed_topics) == (catalog.topics, catalog.doomed_topics)
+        return reconcile.still_stands(order, catalog, self._copy.catalog)
 
     async def _wait_for_news(self, catalog: Catalog, pause_s: float) -> None:
         """Until there is another command, another leader, or the time is over."""

@@ -13,10 +13,12 @@ from standpipe.control.reconcile import (
     CreateTopic,
     DeleteTopic,
     ForgetTopic,
+    KafkaOrder,
     ObservedTopic,
     Order,
     ReportTopic,
     concerned_topics,
+    still_stands,
     topic_orders,
     wanted_topics,
 )
@@ -152,3 +154,31 @@ def test_observed_are_wanted_and_doomed() -> None:
         "default_ksql_processing_log",
         "s",
     ]
+
+
+DELETE, MAKE, SET = DeleteTopic("s"), CreateTopic("s", 2, {}), ConfigureTopic("s", {})
+OWN_ONE = CreateTopic("default__progress", 1, {})
+MORE = msgspec.structs.replace(SOURCE, partitions=8)
+
+
+@pytest.mark.parametrize(
+    ("order", "then", "now", "stands", "why"),
+    [
+        (DELETE, wanting(doomed=("s",)), wanting(doomed=("s",)), True, "nothing has changed"),
+        (DELETE, wanting(doomed=("s",)), wanting(), False, "another leader has deleted it"),
+        (DELETE, wanting(doomed=("s",)), wanting(SOURCE), False, "and it was made anew"),
+        (DELETE, wanting(doomed=("s",)), wanting(TABLE, doomed=("s",)), True, "others may change"),
+        (DELETE, wanting(doomed=("s",)), wanting(SOURCE, doomed=("s",)), True, "first deleted"),
+        (MAKE, wanting(SOURCE), wanting(SOURCE, TABLE), True, "others may change"),
+        (MAKE, wanting(SOURCE), wanting(), False, "dropped since"),
+        (MAKE, wanting(SOURCE), wanting(doomed=("s",)), False, "to be deleted since"),
+        (MAKE, wanting(SOURCE), wanting(SOURCE, doomed=("s",)), False, "first deleted"),
+        (MAKE, wanting(SOURCE), wanting(MORE), False, "wanted otherwise now"),
+        (SET, wanting(SOURCE), wanting(), False, "no longer ours"),
+        (OWN_ONE, wanting(), wanting(SOURCE), True, "the cluster's own topics always stand"),
+    ],
+)
+def test_an_order_is_looked_at_again_before_it_is_carried_out(
+    order: KafkaOrder, then: Catalog, now: Catalog, stands: bool, why: str
+) -> None:
+    assert still_stands(order, then, now) is stands, why
