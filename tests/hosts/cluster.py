@@ -37,7 +37,7 @@ from standpipe.data.records import (
     partition_of,
     rowtime_header,
 )
-from standpipe.errors import StandpipeError
+from standpipe.errors import StandpipeError, StatementError
 from standpipe.local.broker import Broker
 from standpipe.local.node_files import StandaloneNode, write_standalone
 from standpipe.local.rest_client import NodesClient
@@ -221,11 +221,11 @@ class HostCluster:
         return HostNode(host, load(file), Child(name, command, self.folder / f"{name}.log"))
 
     def _executed(self, text: str) -> bool:
-        """False: the quorum is still electing (or starved)."""
+        """False: the quorum is still electing, or starved. Statements say IF NOT EXISTS."""
         try:
             self.client.execute(text)
         except StandpipeError as error:
-            if "no leader" not in error.message:
+            if isinstance(error, StatementError) and "no leader" not in error.message:
                 raise
             return False
         return True

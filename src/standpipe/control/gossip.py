@@ -1,0 +1,215 @@
+"""Liveness for many nodes: few beats from each, and verdicts that spread by themselves. Pure.
+
+Up to SWITCH_NODES every node beats to every other (KLIP-12), which costs each one O(N). Above it:
+
+    beats     to FANOUT watchers, the next live nodes on a ring of hashed ids: they alone judge it,
+              by `control.membership`
+    rumours   what a watcher says of a peer it watches; they ride on every beat and on SPREAD
+              messages to peers chosen by chance, each told on for O(log N) rounds
+    verdict   a peer is DOWN when VOICES nodes say so: one watcher that is sick itself condemns
+              nobody. Who is DOWN watches nobody: the next on the ring takes its place, and finds
+              out by a whole window of silence (where all watchers are lost too, once per row)
+
+So a node sends a fixed number of messages, a change is everywhere after O(log N) rounds, and the
+bytes of a message grow with what changed, not with N. A rumour carries its watcher's version; of
+two the higher one holds. A message also carries a digest of all rumours: where it differs for
+longer than rumours need, two nodes tell each other everything.
+
+Source: KLIP-12 leaves large clusters "down the line"; SWIM (2002) for the shape. Not here: who is a
+member (the metadata log), chance (the draws come from the driver), the sending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from standpipe.model import Health, NodeId, Record
+
+#: With so many nodes or fewer everybody beats to everybody.
+SWITCH_NODES: Final = 20
+FANOUT: Final = 4
+SPREAD: Final = 3
+VOICES: Final = 2
+#: A rumour is told on for so many rounds more than log2(N).
+EXTRA_ROUNDS: Final = 4
+
+
+class Rumour(Record, frozen=True, kw_only=True, array_like=True):
+    """What `watcher` says of `subject`. `version` grows with each change of its mind."""
+
+    watcher: NodeId
+    subject: NodeId
+    health: Health
+    version: int
+
+
+def ring(members: Iterable[NodeId]) -> list[NodeId]:
+    """Members in an order that has nothing to do with racks, ages or names."""
+    return sorted(members, key=lambda node: (_hash(node), node))
+
+
+def rounds_told(count: int) -> int:
+    """For how many rounds a rumour is told on in a cluster of `count` nodes."""
+    return max(1, count - 1).bit_length() + EXTRA_ROUNDS
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
+
+
+@dataclass
+class _Hot:
+    rumour: Rumour
+    rounds_left: int
+
+
+_Key = tuple[NodeId, NodeId]  # watcher, subject
+
+
+@dataclass
+class Gossip:
+    """What one node knows by hearsay, and what it still tells."""
+
+    me: NodeId
+    _order: list[NodeId] = field(default_factory=list[NodeId])
+    _places: dict[NodeId, int] = field(default_factory=dict[NodeId, int])
+    _known: dict[_Key, Rumour] = field(default_factory=dict[_Key, Rumour])
+    _hot: dict[_Key, _Hot] = field(default_factory=dict[_Key, _Hot])
+    #: subject -> those that say DOWN
+    _against: dict[NodeId, set[NodeId]] = field(default_factory=dict[NodeId, set[NodeId]])
+    _digest: int = 0
+
+    # -------------------------------------------------------------- who tells whom
+
+    def members(self, members: Collection[NodeId]) -> None:
+        """The log's members, this node among them. What was said by or of others is forgotten."""
+        self._order = ring(members)
+        self._places = {node: place for place, node in enumerate(self._order)}
+        for key in [key for key in self._known if not self._are_members(*key)]:
+            self._forget(key)
+
+    @property
+    def is_small(self) -> bool:
+        return len(self._order) <= SWITCH_NODES
+
+    @property
+    def beats_to(self) -> list[NodeId]:
+        """Who hears the beats of this node."""
+        if self.is_small:
+            return [node for node in self._order if node != self.me]
+        return self._next_live(self.me, 1)
+
+    @property
+    def watched(self) -> list[NodeId]:
+        """Whose beats should come here: those of whom this node is one of the next live ones."""
+        if self.is_small:
+            return self.beats_to
+        found: list[NodeId] = []
+        live = 0  # between the peer and this node
+        for step in range(1, len(self._order)):
+            node = self._at(self._places[self.me] - step)
+            found.append(node)
+            live += not self.is_down(node)
+            if live >= FANOUT:
+                break
+        return found
+
+    def targets(self, draws: Sequence[int]) -> list[NodeId]:
+        """Peers to tell beside the watchers. `draws`: random numbers, the first SPREAD are used."""
+        if self.is_small:
+            return []
+        steps = (1 + draw % (len(self._order) - 1) for draw in draws[:SPREAD])
+        return [self._at(self._places[self.me] + step) for step in steps]
+
+    def _next_live(self, node: NodeId, direction: int) -> list[NodeId]:
+        found: list[NodeId] = []
+        for step in range(1, len(self._order)):
+            other = self._at(self._places[node] + direction * step)
+            if not self.is_down(other):
+                found.append(other)
+            if len(found) == FANOUT:
+                break
+        return found
+
+    def _at(self, place: int) -> NodeId:
+        return self._order[place % len(self._order)]
+
+    # -------------------------------------------------------------- what is told
+
+    def judged(self, subject: NodeId, health: Health) -> None:
+        """The mind of this node on a peer it watches, or (ALIVE) watches no more."""
+        known = self._known.get((self.me, subject))
+        if known is None and health is not Health.DOWN:
+            return  # nobody doubts it
+        if known is None or known.health is not health:
+            self._say(subject, health, known.version if known else 0)
+
+    def hear(self, rumours: Iterable[Rumour]) -> None:
+        """What another node told."""
+        for rumour in rumours:
+            if not self._are_members(rumour.watcher, rumour.subject):
+                continue
+            if rumour.watcher == self.me:
+                self._answer(rumour)
+            else:
+                self._take(rumour)
+
+    def round(self) -> list[Rumour]:
+        """What goes with each of this round's messages."""
+        told = [hot.rumour for hot in self._hot.values()]
+        for key, hot in list(self._hot.items()):
+            hot.rounds_left -= 1
+            if hot.rounds_left <= 0:
+                del self._hot[key]
+        return told
+
+    def everything(self) -> list[Rumour]:
+        """For a peer whose digest differs."""
+        return list(self._known.values())
+
+    @property
+    def digest(self) -> int:
+        """Equal where two nodes know the same, in whatever order they heard it."""
+        return self._digest
+
+    def is_down(self, subject: NodeId) -> bool:
+        """By VOICES of those who watched it."""
+        return len(self._against.get(subject, ())) >= VOICES
+
+    # -------------------------------------------------------------- inside
+
+    def _are_members(self, *nodes: NodeId) -> bool:
+        return all(node in self._places for node in nodes)
+
+    def _say(self, subject: NodeId, health: Health, version: int) -> None:
+        said = Rumour(watcher=self.me, subject=subject, health=health, version=version + 1)
+        self._take(said)
+
+    def _answer(self, rumour: Rumour) -> None:
+        """A word of this node from a life before this one: the newest must be what it thinks."""
+        known = self._known.get((self.me, rumour.subject))
+        if known is None or rumour.version > known.version:
+            self._say(rumour.subject, known.health if known else Health.ALIVE, rumour.version)
+
+    def _take(self, rumour: Rumour) -> None:
+        key = (rumour.watcher, rumour.subject)
+        known = self._known.get(key)
+        if known is not None and known.version >= rumour.version:
+            return
+        self._digest ^= _digest_of(rumour) ^ (_digest_of(known) if known else 0)
+        self._known[key] = rumour
+        self._hot[key] = _Hot(rumour, rounds_told(len(self._order)))
+        voices = self._against.setdefault(rumour.subject, set())
+        (voices.add if rumour.health is Health.DOWN else voices.discard)(rumour.watcher)
+
+    def _forget(self, key: _Key) -> None:
+        self._digest ^= _digest_of(self._known.pop(key))
+        self._hot.pop(key, None)
+        self._against.get(key[1], set[NodeId]()).discard(key[0])
+
+
+def _digest_of(rumour: Rumour) -> int:
+    return _hash(f"{rumour.watcher}/{rumour.subject}/{rumour.version}")
