@@ -13,6 +13,8 @@ PYTEST_ARGS ?=
 #: seeds of `make sim`: the first, and how many
 FIRST ?= 0
 SEEDS ?= 200
+#: a file in which pieces of one run add up: make sim-data SEEDS=500 RESULT=bench/results/sim_data.json
+RESULT ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
@@ -97,10 +99,10 @@ sim-planted: $(DONE)/standpipe ## the simulation must find faults that were plan
 	$(PYTHON_IN) -m tests.sim.raft --planted
 
 sim-data: $(DONE)/standpipe ## the data path in simulation: make sim-data FIRST=0 SEEDS=200
-	$(PYTHON_IN) -m tests.sim.data --first $(FIRST) --seeds $(SEEDS)
+	$(PYTHON_IN) -m tests.sim.data --first $(FIRST) --seeds $(SEEDS) $(addprefix --result ,$(RESULT))
 
 sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, each within 300 seeds
-	$(PYTHON_IN) -m tests.sim.data --planted --seeds 300
+	$(PYTHON_IN) -m tests.sim.data --planted --seeds 300 $(addprefix --result ,$(RESULT))
 
 store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a store damaged in 500 places
 	STORE_KILLS=1000 STORE_DAMAGES=500 $(PYTEST) -q tests/e2e/test_store_crash.py
