@@ -21,7 +21,6 @@ The rules (DESIGN section 3, "Rules that were tried and matter") and where they 
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ import lmdb
 import msgspec
 import structlog
 
+from standpipe.adapters.store_folders import retire
 from standpipe.data.digest import digest_after, rows_digest, sound_digest
 from standpipe.data.positions import STORE_FORMAT, StoreIdentity, StoreMeta
 from standpipe.errors import DataDirectoryRefused, NotReady
@@ -49,7 +49,6 @@ SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of a scan
 _META_KEY: Final = b"meta"
 _CLEAN: Final = "clean"
 _DATA: Final = "data.mdb"
-_RETIRED: Final = ".retired-"
 
 _DAMAGE: Final = (
     lmdb.CorruptedError,
@@ -434,12 +433,6 @@ class StoreReader:
         self._environment.set_mapsize(0)
 
 
-def retire(path: Path, now_ms: int) -> None:
-    """Move a store aside. Open readers keep what they see; new ones find nothing."""
-    if path.exists():
-        path.rename(path.with_name(f"{path.name}{_RETIRED}{now_ms}"))
-
-
 class PinWatch:
     """Finds processes that pin pages of a store for too long: the map would grow without end."""
 
@@ -455,28 +448,6 @@ class PinWatch:
             pins |= store.pinning_readers().items()
         self._since_ms = {pin: self._since_ms.get(pin, now_ms) for pin in pins}
         return {pin[0] for pin, since in self._since_ms.items() if now_ms - since > pin_ms_max}
-
-
-class Strays:
-    """Directories that no placement asks for: moved aside after a while, deleted after another."""
-
-    def __init__(self, state: Path, *, delay_ms: int) -> None:
-        self._state = state
-        self._delay_ms = delay_ms
-        self._since_ms: dict[Path, int] = {}
-
-    def clear(self, wanted: set[Path], now_ms: int) -> None:
-        """Does nothing while `wanted` is empty: an empty map may just be a young one."""
-        found = {path for path in self._state.glob("*/*") if path.is_dir()}
-        retired = {path for path in found if _RETIRED in path.name}
-        for path in retired:
-            if now_ms - int(path.name.rpartition("-")[2]) >= self._delay_ms:
-                shutil.rmtree(path)
-        strays = found - retired - wanted if wanted else set[Path]()
-        self._since_ms = {path: self._since_ms.get(path, now_ms) for path in strays}
-        for path, since in self._since_ms.items():
-            if now_ms - since > self._delay_ms:
-                retire(path, now_ms)
 
 
 def _decode_meta(data: bytes, path: Path) -> StoreMeta:

@@ -27,10 +27,10 @@ import structlog
 from msgspec import json, structs
 
 from standpipe import config
-from standpipe.adapters import lmdb_store, process
+from standpipe.adapters import lmdb_store, process, store_folders
 from standpipe.adapters.clock import Clock, Every
 from standpipe.adapters.kafka import Partition, PartitionReader, ProgressFollower, event_of
-from standpipe.adapters.lmdb_store import PinWatch, StoreFailure, StoreWriter, Strays
+from standpipe.adapters.lmdb_store import PinWatch, StoreFailure, StoreWriter
 from standpipe.adapters.snapshot_file import SnapshotReader
 from standpipe.adapters.status_page import StatusWriter, page_path
 from standpipe.data.apply import (
@@ -126,7 +126,7 @@ class Replica:
         if why is None:
             return store
         store.abandon()
-        lmdb_store.retire(path, now_ms)
+        store_folders.retire(path, now_ms)
         raise NotReady(f"{path} is made anew: {why}")
 
     @property
@@ -207,7 +207,7 @@ class Tailer:
         map_bytes = node.settings()[config.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
         self._pins = PinWatch()
-        self._strays = Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
+        self._strays = store_folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
         #: what the map gives to this node, and what of it is open
         self._holdings: dict[StoreIdentity, Holding] = {}
         self._replicas: dict[StoreIdentity, Replica] = {}
@@ -323,7 +323,7 @@ class Tailer:
         self._every.put_off(identity, REOPEN_MS)
         if error.is_damaged:
             self._pages[identity].write(blank_status(ReplicaState.FAILED))
-            lmdb_store.retire(replica.store.path, self._clock.wall_ms())
+            store_folders.retire(replica.store.path, self._clock.wall_ms())
 
     def _replicas_of(self, query_id: str, partition: int) -> list[Replica]:
         return [

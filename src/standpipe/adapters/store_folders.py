@@ -1,0 +1,40 @@
+"""The directories of stores that nobody wants: moved aside, and deleted after a while.
+
+Readers that have a store open keep what they see. Not here: what is in a store (`lmdb_store.py`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+_RETIRED: Final = ".retired-"
+
+
+def retire(path: Path, now_ms: int) -> None:
+    """Move a store aside. Open readers keep what they see; new ones find nothing."""
+    if path.exists():
+        path.rename(path.with_name(f"{path.name}{_RETIRED}{now_ms}"))
+
+
+class Strays:
+    """Directories that no placement asks for: moved aside after a while, deleted after another."""
+
+    def __init__(self, state: Path, *, delay_ms: int) -> None:
+        self._state = state
+        self._delay_ms = delay_ms
+        self._since_ms: dict[Path, int] = {}
+
+    def clear(self, wanted: set[Path], now_ms: int) -> None:
+        """Does nothing while `wanted` is empty: an empty map may just be a young one."""
+        found = {path for path in self._state.glob("*/*") if path.is_dir()}
+        retired = {path for path in found if _RETIRED in path.name}
+        for path in retired:
+            if now_ms - int(path.name.rpartition("-")[2]) >= self._delay_ms:
+                shutil.rmtree(path)
+        strays = found - retired - wanted if wanted else set[Path]()
+        self._since_ms = {path: self._since_ms.get(path, now_ms) for path in strays}
+        for path, since in self._since_ms.items():
+            if now_ms - since > self._delay_ms:
+                retire(path, now_ms)
