@@ -33,6 +33,7 @@ import lmdb
 import msgspec
 import structlog
 
+from standpipe.adapters.store_folders import retire
 from standpipe.data.digest import digest_after, rows_digest, sound_digest
 from standpipe.data.positions import (
     STORE_FORMAT,
@@ -53,7 +54,6 @@ SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of a scan
 _META_KEY: Final = b"meta"
 CLEAN: Final = "clean"
 _DATA: Final = "data.mdb"
-RETIRED: Final = ".retired-"
 
 _DAMAGE: Final = (
     lmdb.CorruptedError,
@@ -435,12 +435,6 @@ class StoreReader:
         """The writer has grown the map; 0 means: to the size that the file says."""
         assert self._environment is not None
         self._environment.set_mapsize(0)
-
-
-def retire(path: Path, now_ms: int) -> None:
-    """Move a store aside. Open readers keep what they see; new ones find nothing."""
-    if path.exists():
-        path.rename(path.with_name(f"{path.name}{RETIRED}{now_ms}"))
 
 
 class PinWatch:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from standpipe.adapters import lmdb_store
+from standpipe.adapters import lmdb_store, store_folders
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.kafka import Partition, PartitionReader
 from standpipe.adapters.lmdb_store import StoreWriter
@@ -97,7 +97,7 @@ class Replica:
         if why is None:
             return store
         store.abandon()
-        lmdb_store.retire(path, now_ms)
+        store_folders.retire(path, now_ms)
         raise NotReady(f"{path} is made anew: {why}")
 
     @property

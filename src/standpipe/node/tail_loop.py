@@ -25,13 +25,12 @@ import structlog
 from msgspec import json
 
 from standpipe import config
-from standpipe.adapters import lmdb_store, process
+from standpipe.adapters import lmdb_store, process, store_folders
 from standpipe.adapters.clock import Clock, Every
 from standpipe.adapters.kafka import PartitionReader, ProgressFollower, event_of
 from standpipe.adapters.lmdb_store import PinWatch, StoreFailure
 from standpipe.adapters.snapshot_file import SnapshotReader
 from standpipe.adapters.status_page import StatusWriter, page_path
-from standpipe.adapters.stray_stores import Strays
 from standpipe.data.apply import (
     Event,
     LogEndHeard,
@@ -77,7 +76,7 @@ class Tailer:
         rate_bytes = node.settings()[config.RESTORE_BYTES]
         self._restores = Restores(node.paths, node.secret(), clock, rate_bytes)
         self._pins = PinWatch()
-        self._strays = Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
+        self._strays = store_folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
         #: what the map gives to this node, and what of it is open
         self._holdings: dict[StoreIdentity, Holding] = {}
         self._replicas: dict[StoreIdentity, Replica] = {}
@@ -197,7 +196,7 @@ class Tailer:
         self._every.put_off(identity, REOPEN_MS)
         if error.is_damaged:
             self._pages[identity].write(blank_status(ReplicaState.FAILED))
-            lmdb_store.retire(replica.store.path, self._clock.wall_ms())
+            store_folders.retire(replica.store.path, self._clock.wall_ms())
 
     def _replicas_of(self, query_id: str, partition: int) -> list[Replica]:
         return [

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-import structlog
 from pyspark.java_gateway import (
     ensure_callback_server_started,  # pyright: ignore[reportUnknownVariableType] untyped
 )
@@ -41,8 +40,6 @@ POLL_S: Final = 0.1
 #: entries of the filter's tables that fit no record, so that the tables always have a type
 _NO_MARK: Final = "X''"
 
-_logger = structlog.get_logger("committed")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Upstream:
@@ -60,6 +57,7 @@ class CommittedFeed:
         self._committed = Committed(upstream.query_id)
         self._changed = threading.Condition()
         self._read_to, self._stopped = 0, False
+        self._failure: Exception | None = None
         self._end = upstream.log.end_offsets(upstream.log.topic, 1)[0]
         arguments = (bootstrap_servers, upstream.log.topic)
         threading.Thread(target=self._run, args=arguments, name="committed", daemon=True).start()
@@ -88,9 +86,11 @@ class CommittedFeed:
     def stop(self) -> None:
         self._stopped = True
 
-    def _wait(self, holds: Any) -> None:
-        if not self._changed.wait_for(holds, CATCH_UP_S_MAX):
-            raise KafkaUnavailable("Kafka: the topic of progress is not read up to its end")
+    def _wait(self, holds: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: self._failure is not None or holds(), CATCH_UP_S_MAX)
+        if self._failure is not None or not holds():
+            why = self._failure or "it is not read up to its end in time"
+            raise KafkaUnavailable(f"Kafka: the topic of progress: {why}") from self._failure
 
     def _run(self, bootstrap_servers: str, topic: str) -> None:
         reader = TopicReader(bootstrap_servers, topic, {0: 0})
@@ -103,8 +103,10 @@ class CommittedFeed:
                                 self._committed.take(progress_log.parse(record.value))
                         self._read_to = max(self._read_to, end)
                         self._changed.notify_all()
-        except Exception:  # its reader finds out: it waits in vain, and the query is tried again
-            _logger.exception("the topic of progress is not read any more")
+        except Exception as error:  # the query fails at its next look, and is tried again
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
         finally:
             reader.close()
 

@@ -13,10 +13,24 @@ _KNOWN: Final = (
     ("KAFKA_DATA_LOSS", "DATA_LOSS"),
     ("Some data may have been lost", "DATA_LOSS"),
     ("Partitions were changed", "TOPIC_CHANGED"),
+    ("UnknownTopicOrPartitionException", "TOPIC_CHANGED"),
     ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", "PLAN_CHANGED"),
     ("STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "PLAN_CHANGED"),
     ("CANNOT_LOAD_STATE_STORE", "STATE_DAMAGED"),
 )
+_ANEW: Final = "DROP {kind} {name}; and then {statement}"
+
+#: reason -> what happened, and the command that resolves it
+_RESOLVED_BY: Final = {
+    "DATA_LOSS": "a topic that the query reads has lost records that were not read yet (deleted, "
+    "made anew, or retention was shorter than an outage). To go on from what is there: " + _ANEW,
+    "TOPIC_CHANGED": "a topic that the query reads was deleted or made anew, or has other "
+    "partitions than when the query began. To begin anew with the topic as it is: " + _ANEW,
+    "PLAN_CHANGED": "the state in the checkpoint is of another plan of this query. To build it "
+    "anew: " + _ANEW,
+    "STATE_DAMAGED": "the state in the checkpoint cannot be read. Restore the directory of the "
+    "checkpoint, or build it anew: " + _ANEW,
+}
 
 
 class QueryFailed(Exception):
@@ -39,6 +53,12 @@ class NotYet(Exception):
 
 class Fenced(Exception):
     """A newer pipeline has started: this one must stop all its queries and end."""
+
+
+def resolved_by(reason: str, *, kind: str, name: str, statement: str) -> str:
+    """What happened in words, and the statements that resolve it; nothing for other reasons."""
+    text = _RESOLVED_BY.get(reason, "")
+    return text.format(kind=kind, name=name, statement=statement) if text else ""
 
 
 def reason_of(message: str) -> str | None:

@@ -2,7 +2,8 @@
 
 States are those of `model.QueryStatus`:
 
-    STARTING ──► RUNNING ──► RETRYING ──► STARTING …     any failure that may pass by itself
+    STARTING ──► RUNNING ──► RETRYING ──► STARTING …     any failure that may pass by itself,
+        │           │                                    or no progress (`stall.py`)
         └───────────┴──► FAILED                          a named one (`failures.py`): stays
 
 Starting blocks for a second or more (Spark plans, Kafka answers), so it happens in threads.
@@ -20,9 +21,10 @@ from typing import Literal
 import structlog
 
 from standpipe.model import NO_BATCH, QueryStatus
-from standpipe.pipeline.failures import NotYet, QueryFailed, reason_of
+from standpipe.pipeline.failures import NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.query import QueryRun, Surroundings, start_query
 from standpipe.pipeline.reconcile import Order, StartQuery, WantedQuery
+from standpipe.pipeline.stall import StallWatch
 
 RETRY_S_FIRST = 0.5
 RETRY_S_MAX = 30.0
@@ -49,6 +51,9 @@ class _Entry:
     retry_at: float = 0.0
     reason: str = ""
     message: str = ""
+    stall: StallWatch = field(default_factory=StallWatch)
+    #: a run that was wedged; the next one does not start before it has ended
+    stopping: Future[None] | None = None
     #: (input records, instant) at the report before, for the rate
     rate_from: tuple[int, float] = (0, 0.0)
 
@@ -82,7 +87,9 @@ class Queries:
         """Start what is due, notice what has started and what has died."""
         now = self.clock()
         for entry in self._entries.values():
-            if entry.starting is not None:
+            if entry.stopping is not None:
+                entry.stopping = None if entry.stopping.done() else entry.stopping
+            elif entry.starting is not None:
                 if entry.starting.done():
                     self._started(entry, entry.starting, now)
             elif entry.run is not None:
@@ -109,6 +116,7 @@ class Queries:
             entry.run, entry.state, entry.since = starting.result(), "RUNNING", now
             entry.reason = entry.message = ""
             entry.rate_from = (0, now)
+            entry.stall.began(now)
             _logger.info("query runs", query_id=entry.wanted.query_id)
         elif isinstance(error, NotYet):
             entry.retry_at = now + RETRY_S_FIRST
@@ -121,8 +129,25 @@ class Queries:
         if error is not None:
             entry.run = None
             self._failed(entry, error, now)
-        elif entry.failures and now - entry.since > STEADY_S:
+            return
+        if entry.failures and now - entry.since > STEADY_S:
             entry.failures = 0
+        signs = run.signs()
+        silent_s = entry.stall.look(signs, now)
+        if entry.stall.is_restarted(silent_s):
+            self._restart(entry, run, f"no progress for {silent_s:.0f} s ({signs.doing})", now)
+        elif entry.stall.is_reported(silent_s):
+            entry.reason = "NO_PROGRESS"
+            entry.message = f"its source has data, and nothing was committed for {silent_s:.0f} s"
+            entry.message += f" ({signs.doing}); it is started anew when that goes on"
+        elif entry.reason == "NO_PROGRESS":
+            entry.reason = entry.message = ""
+
+    def _restart(self, entry: _Entry, run: QueryRun, why: str, now: float) -> None:
+        entry.run, entry.stopping = None, self._starters.submit(_stop, run)
+        entry.stall.restarts += 1
+        self._retry(entry, why, now)
+        entry.reason = "NO_PROGRESS"
 
     def _failed(self, entry: _Entry, error: BaseException, now: float) -> None:
         """A failure with a name is final, any other one is tried again."""
@@ -130,7 +155,14 @@ class Queries:
         if isinstance(error, QueryFailed):
             self._fail(entry, error.reason, error.message)
         elif reason := reason_of(message):
-            self._fail(entry, reason, message)
+            wanted = entry.wanted
+            how = resolved_by(
+                reason,
+                kind=wanted.table.kind,
+                name=wanted.table.name,
+                statement=wanted.query.statement,
+            )
+            self._fail(entry, reason, f"{how} ({message})")
         else:
             self._retry(entry, f"{type(error).__name__}: {message}", now)
 

@@ -30,6 +30,7 @@ from standpipe.pipeline.reads import KafkaReads
 from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.pipeline.sink import records_of
 from standpipe.pipeline.source import metrics_name, open_view
+from standpipe.pipeline.stall import Signs
 
 _logger = structlog.get_logger("query")
 
@@ -66,6 +67,15 @@ class QueryRun:
         self.janitor.stop()
         ended = self.counts.failure or self.streaming_query.exception()
         return ended or RuntimeError("Spark ended the query and does not say why")
+
+    def signs(self) -> Signs:
+        """Whether it gets somewhere: what was committed, and whether there is anything to do."""
+        said = self.streaming_query.status
+        return Signs(
+            mark=(self.counts.batch, self.counts.input_records),
+            has_data=bool(said["isDataAvailable"]),
+            doing=str(said["message"]),
+        )
 
     def stop(self) -> None:
         """Abort the batch at hand; it is replayed at the next start."""

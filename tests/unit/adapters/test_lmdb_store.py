@@ -13,7 +13,7 @@ import lmdb
 import msgspec
 import pytest
 
-from standpipe.adapters import lmdb_store
+from standpipe.adapters import lmdb_store, store_folders
 from standpipe.adapters.lmdb_store import (
     PinWatch,
     StoreFailure,
@@ -213,7 +213,7 @@ def test_a_store_that_was_made_anew_is_noticed(tmp_path: Path) -> None:
     old.close()
     reader = StoreReader(path)
     assert reader.get(b"a") == b"old"
-    lmdb_store.retire(path, now_ms=1000)
+    store_folders.retire(path, now_ms=1000)
     assert Child(write_for_ever, path, 1).end() == 0
     time.sleep(StoreReader.CHECK_SECONDS)
     assert reader.get(b"a") is None

@@ -12,6 +12,7 @@ from standpipe.pipeline.failures import NotYet, QueryFailed
 from standpipe.pipeline.queries import RETRY_S_FIRST, RETRY_S_MAX, Queries, retry_after_s
 from standpipe.pipeline.query import QueryRun, Surroundings
 from standpipe.pipeline.reconcile import StartQuery, StopQuery, WantedQuery
+from standpipe.pipeline.stall import REPORT_S, RESTART_S_FIRST, Signs
 
 (WANTED,) = wanted_of(
     "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
@@ -26,10 +27,13 @@ class Run:
     def __init__(self) -> None:
         self.counts = BatchCounts(batch=BatchId(3), input_records=100, bad_records=1)
         self.died: Exception | None = None
-        self.is_stopped = False
+        self.is_stopped = self.has_data = False
 
     def failure(self) -> Exception | None:
         return self.died
+
+    def signs(self) -> Signs:
+        return Signs(mark=(self.counts.batch,), has_data=self.has_data, doing="asleep")
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -136,3 +140,48 @@ def test_stop_all() -> None:
     world.tend()
     world.queries.stop_all()
     assert run.is_stopped
+
+
+def test_a_query_without_progress_is_reported_and_started_anew() -> None:
+    """Only while there is something to do; the run before has ended when the next one starts."""
+    first, second = Run(), Run()
+    world = World(first, second)
+    assert world.tend() == "RUNNING"
+    world.now += RESTART_S_FIRST
+    assert world.tend() == "RUNNING", "its source has no data"
+    first.has_data = True
+    world.now += REPORT_S - 1
+    assert world.tend() == "RUNNING"
+    world.now += 1
+    assert world.tend() == "RUNNING NO_PROGRESS"
+    first.counts.batch = BatchId(4)
+    assert world.tend() == "RUNNING", "it got somewhere"
+    world.now += RESTART_S_FIRST
+    world.tend()
+    entry = cast(Any, world.queries)._entries[Q]
+    assert (entry.state, entry.stall.restarts) == ("RETRYING", 1)
+    wait([entry.stopping] if entry.stopping else [])
+    assert first.is_stopped
+    world.now += RETRY_S_MAX
+    world.tend()
+    assert world.tend() == "RUNNING"
+    assert entry.run is second
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("[KAFKA_DATA_LOSS.X] …", "DATA_LOSS"),
+        ("Partitions were changed from …", "TOPIC_CHANGED"),
+        ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] …", "PLAN_CHANGED"),
+    ],
+)
+def test_a_known_failure_of_spark_says_what_resolves_it(message: str, reason: str) -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    run.died = RuntimeError(message)
+    assert world.tend() == f"FAILED {reason}"
+    (status,) = world.queries.statuses()
+    assert "DROP TABLE A; and then CREATE TABLE A AS SELECT" in status.message
+    assert message in status.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from standpipe.adapters.stray_stores import Strays
+from standpipe.adapters.store_folders import Strays
 
 
 def test_strays_are_moved_aside_and_then_deleted(tmp_path: Path) -> None:

@@ -1,11 +1,21 @@
-"""Stores that no placement asks for any more, on their way out."""
+"""The directories of stores that nobody wants: moved aside, and deleted after a while.
+
+Readers that have a store open keep what they see. Not here: what is in a store (`lmdb_store.py`).
+"""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Final
 
-from standpipe.adapters.lmdb_store import RETIRED, retire
+_RETIRED: Final = ".retired-"
+
+
+def retire(path: Path, now_ms: int) -> None:
+    """Move a store aside. Open readers keep what they see; new ones find nothing."""
+    if path.exists():
+        path.rename(path.with_name(f"{path.name}{_RETIRED}{now_ms}"))
 
 
 class Strays:
@@ -19,7 +29,7 @@ class Strays:
     def clear(self, wanted: set[Path], now_ms: int) -> None:
         """Does nothing while `wanted` is empty: an empty map may just be a young one."""
         found = {path for path in self._state.glob("*/*") if path.is_dir()}
-        retired = {path for path in found if RETIRED in path.name}
+        retired = {path for path in found if _RETIRED in path.name}
         for path in retired:
             if now_ms - int(path.name.rpartition("-")[2]) >= self._delay_ms:
                 shutil.rmtree(path)
