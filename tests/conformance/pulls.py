@@ -15,10 +15,14 @@ from tests.conformance.world import NODE, Record, World
 from standpipe.adapters import snapshot_file
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.peer_client import PeerClient
+from standpipe.control.budget import Budget, Pace
 from standpipe.errors import StandpipeError
+from standpipe.node.decisions import Decisions
 from standpipe.node.forward import Forwarder
+from standpipe.node.heard import Board
 from standpipe.node.rest_bodies import Form
-from standpipe.node.rest_pull import Ask, Pulls, bounds_of
+from standpipe.node.race import Racing
+from standpipe.node.rest_pull import Ask, Pulls
 from standpipe.node.rest_view import Map, Replicas
 
 
@@ -30,14 +34,18 @@ def open_pulls(world: World, session: Session) -> Pulls:
     sources = [session.physical(source) for source in session.catalog.sources.values()]
     snapshot_file.write(path, world.snapshot(sources))
     replicas = Replicas(world.node.paths.state, world.node.paths.status)
+    forwarder = Forwarder(PeerClient({}), 1000, 1000)
+    board = Board(world.node.paths.liveness, world.node.paths.lags, world.config)
     return Pulls(
         node_id=NODE,
         map=Map(path, replicas),
         replicas=replicas,
-        forwarder=Forwarder(PeerClient({}), 1000, 1000),
+        forwarder=forwarder,
         metrics=Metrics(0, world.directory),
-        bounds=bounds_of(world.config),
+        decisions=Decisions(NODE, world.config, forwarder, board),
+        racing=Racing(Budget(0), Budget(0), Pace()),
         forward_timeout_ms=1000,
+        routing_timeout_ms=1000,
         bootstrap_servers=world.servers,
     )
 
