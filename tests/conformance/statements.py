@@ -131,6 +131,8 @@ class Session:
 
     def physical(self, source: Source) -> Source:
         changes: dict[str, Any] = {"topic": self.topic(source.topic)}
+        if source.changelog:
+            changes["changelog"] = self.topic(source.changelog)
         if source.table_id:
             changes["table_id"] = f"{self.prefix}{source.table_id}"
         if source.query_id:
@@ -151,5 +153,6 @@ class Session:
         usual = self.case.partitions_usual
         inputs = (record["topic"] for record in self.case.data["inputs"])
         wanted = {name: self.case.partitions.get(name, usual) for name in inputs}
-        wanted |= {source.topic: source.partitions for source in self.by_topic.values()}
+        for source in self.by_topic.values():
+            wanted |= {topic: source.partitions for topic in (source.topic, source.stored.topic)}
         return wanted

@@ -370,15 +370,17 @@ def _drop(catalog: Catalog, command: DropSource) -> Catalog:
     if source is None:
         raise _Misfit(f"{command.name} does not exist")
     doomed = catalog.doomed_topics
-    if command.delete_topic and source.topic not in doomed:
-        doomed = (*doomed, source.topic)
+    topic = source.stored.topic
+    # a changelog of ours goes with its table: nobody else knows of it
+    if (command.delete_topic or source.changelog is not None) and topic not in doomed:
+        doomed = (*doomed, topic)
     left = _without(catalog.sources, source.name)
-    is_shared = any(other.topic == source.topic for other in left.values())
+    is_shared = any(topic in (other.topic, other.stored.topic) for other in left.values())
     return msgspec.structs.replace(
         catalog,
         sources=left,
         queries=_without(catalog.queries, source.query_id or ""),
-        topics=catalog.topics if is_shared else _without(catalog.topics, source.topic),
+        topics=catalog.topics if is_shared else _without(catalog.topics, topic),
         doomed_topics=doomed,
     )
 

@@ -205,16 +205,16 @@ class _Proposal:
             )
         if there is not None:
             raise self._refused(_taken(source, there))
-        self._check_not_written(source)
+        self._check_not_written(source.stored)
         return CreateTableAs(
             source=source,
             query=query,
             topic=TopicWish(
-                name=source.topic,
+                name=source.stored.topic,
                 partitions=source.partitions,
                 # a stream's records are events: its topic is not compacted
                 kind="TABLE" if source.kind == "TABLE" else "SOURCE",
-                retention_ms=source.retention_ms,
+                retention_ms=None if source.changelog else source.retention_ms,
             ),
             request_id=self.request_id,
             receipt=self._receipt(
@@ -281,7 +281,7 @@ class _Proposal:
     def _check_not_written(self, source: Source) -> None:
         """Two writers of one table topic would overwrite each other's keys."""
         for other in self.catalog.sources.values():
-            if other.topic == source.topic and other.query_id is not None:
+            if other.query_id is not None and other.stored.topic == source.topic:
                 raise self._refused(
                     f"Topic {source.topic} is already written by query {other.query_id} "
                     f"for table {other.name}."
@@ -304,7 +304,7 @@ class _Proposal:
         sharing = sorted(
             other.name
             for other in self.catalog.sources.values()
-            if other.topic == source.topic and other.name != source.name
+            if source.topic in (other.topic, other.stored.topic) and other.name != source.name
         )
         if sharing:
             raise self._refused(

@@ -29,7 +29,7 @@ class Holding(Record, frozen=True, kw_only=True):
 def holdings(snapshot: Snapshot) -> dict[StoreIdentity, Holding]:
     """Replicas of the snapshot's own node. A placement of an unknown table is passed over."""
     tables = {
-        (source.table_id, source.generation): source
+        (source.table_id, source.generation): source.stored
         for source in snapshot.sources
         if source.is_materialized and source.query_id is not None
     }

@@ -28,6 +28,7 @@ from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.pipeline.sink import records_of
 from standpipe.pipeline.source import KafkaReads, metrics_name, open_view
+from standpipe.pipeline.stateful import add_step
 
 _logger = structlog.get_logger("query")
 
@@ -114,6 +115,10 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     session.conf.set(
         "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
     )
+    if query.plan.version > 1:
+        # Spark refuses several operators with state in update mode because a watermark could make
+        # one of them drop what another still puts out; ours put out nothing late.
+        session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
     # ksqlDB: the later one of two equal keys of a map stays; Spark would end the query
     session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     janitor = Janitor(
@@ -138,6 +143,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         janitor=janitor,
         check_lease=around.check_lease,
         report_bad=inspector.report,
+        finish=_finisher(wanted),
     )
     # a pool of its own: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
@@ -154,14 +160,33 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     return QueryRun(streaming_query=running, counts=commit.counts, janitor=janitor)
 
 
+def _finisher(wanted: WantedQuery) -> Callable[[DataFrame], DataFrame] | None:
+    """What is still to be done with a batch's rows; None: they are records."""
+    batch_sql = wanted.query.plan.batch_sql
+    if batch_sql is None:
+        return None
+
+    def finish(rows: DataFrame) -> DataFrame:
+        own: Any = rows.sparkSession  # the batch's session is a clone of the query's
+        rows.createOrReplaceTempView("__BATCH")
+        return records_of(cast(DataFrame, own.sql(batch_sql)), wanted.table)
+
+    return finish
+
+
 def _planned(session: SparkSession, wanted: WantedQuery, around: Surroundings) -> DataFrame:
-    """The records of the table, as a streaming plan. Raises QueryFailed."""
+    """The records of the table, as a streaming plan, or what `_finisher` makes them of.
+
+    Raises QueryFailed.
+    """
     plan = wanted.query.plan
     try:
         for source in plan.inputs:
             open_view(session, source, around.reads)
+        for step in plan.steps:
+            add_step(session, step)
         result = cast(DataFrame, cast(Any, session).sql(plan.sql))
-        return records_of(result, wanted.table)
+        return result if plan.batch_sql is not None else records_of(result, wanted.table)
     except (AnalysisException, ParseException, ValueError) as error:
         raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error
 

@@ -47,7 +47,7 @@ Order = StartQuery | StopQuery
 def wanted_queries(catalog: Catalog) -> dict[str, WantedQuery]:
     """Query id -> query, of those that the catalog wants running and whose table exists."""
     return {
-        query.query_id: WantedQuery(query=query, table=catalog.sources[query.sink])
+        query.query_id: WantedQuery(query=query, table=catalog.sources[query.sink].stored)
         for query in catalog.queries.values()
         if query.state == "RUNNING" and query.sink in catalog.sources
     }

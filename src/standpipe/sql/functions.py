@@ -61,6 +61,11 @@ def is_aggregate(name: str) -> bool:
     return any(variant.is_aggregate for variant in _BY_NAME.get(name, ()))
 
 
+def is_on_tables(name: str) -> bool:
+    """Whether a function may be used in an aggregation of a table's rows."""
+    return all(not each.is_aggregate or each.on_tables for each in _BY_NAME.get(name, ()))
+
+
 def names() -> tuple[str, ...]:
     return tuple(sorted(_BY_NAME))
 

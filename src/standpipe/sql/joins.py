@@ -1,8 +1,7 @@
 """FROM a JOIN b ON …: which joins there are, what their columns are called, which is the key.
 
-Carried out: stream-stream INNER within a time, and table-table on primary keys, several at once.
 Columns of a joined row are called ALIAS_COLUMN; a SELECT may name them shorter where that is plain.
-Not here: the Spark SQL of a join (`join_sql.py`).
+Not here: the Spark SQL of a join (`join_sql.py`, `join_steps.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from standpipe.sql.expressions import Typer
 from standpipe.sql.printer import expression_text
 from standpipe.sql.refusals import nearest, place, refusal, unknown_name, unsupported
 from standpipe.sql.scope import PSEUDO, Scope, find_source
-from standpipe.sql.typed import Column, Typed
+from standpipe.sql.typed import Column, Typed, rewrite
 from standpipe.sql.types import BIGINT, SqlType, parse_type
 
 ROWKEY: Final = "ROWKEY"
@@ -33,10 +32,28 @@ class Side:
     node: ast.Expression
     kind: str = ""  # of the join that brings it in; "" for the first
     within: ast.Within | None = None
+    #: what `key` must equal, over the columns of `left_alias`; None of the first
+    left: Side | None = None
 
     @property
     def text(self) -> str:
         return _text(self.node, self)
+
+    @property
+    def left_key(self) -> Typed:
+        assert self.left is not None
+        return self.left.key
+
+    @property
+    def left_alias(self) -> str:
+        assert self.left is not None
+        return self.left.alias
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the left table names its partner in a column that is not its key."""
+        left = self.left
+        return left is not None and left.source.kind == "TABLE" and not _is_primary_key(left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +64,60 @@ class JoinScope:
 
     @property
     def key_type(self) -> SqlType:
-        return self.sides[0].key.type
+        return self._keyed()[0].key.type
 
     @property
     def is_synthetic(self) -> bool:
         """No column is the key of the result: ROWKEY is."""
+        if self.keeps_left_key:
+            return False
         is_full = any(side.kind == "FULL" for side in self.sides)
         return is_full or not self.alternatives()
+
+    @property
+    def is_on_one_key(self) -> bool:
+        """Whether all sides have one key, by which their rows can be put together at once."""
+        before: list[Side] = [self.sides[0]]
+        for side in self.sides[1:]:
+            left = side.left
+            if left is None or not any(_same(left, other) for other in before):
+                return False
+            before.append(side)
+        return True
+
+    @property
+    def keeps_left_key(self) -> bool:
+        """Tables joined on a foreign key: the result has the key of the first."""
+        return any(side.is_foreign for side in self.sides)
+
+    def _keyed(self) -> list[Side]:
+        """The sides whose keys are the result's: those of the last join, and all equal to them."""
+        found: list[Side] = []
+        for side in self.sides[1:]:
+            assert side.left is not None
+            if not any(_same(side.left, other) for other in found):
+                found = [side.left]
+            found.append(side)
+        return found
 
     def alternatives(self) -> list[tuple[str, Typed]]:
         """Columns that may be the key, the first one that the SELECT list has."""
         return [
             (side.text, Column(side.key.type, joined_name(side.alias, side.key.name)))
-            for side in self.sides
+            for side in self._keyed()
             if isinstance(side.key, Column)
         ]
 
     def key_columns(self) -> list[tuple[str, Typed]]:
+        if self.keeps_left_key:
+            first = self.sides[0]
+            return [
+                (
+                    f"{first.alias}.{column.name}",
+                    Column(parse_type(column.type), joined_name(first.alias, column.name)),
+                )
+                for column in first.source.key_columns
+            ]
         if self.is_synthetic:
             return [(ROWKEY, Column(self.key_type, ROWKEY))]
         return self.alternatives()
@@ -137,6 +191,21 @@ class JoinScope:
         return node.name
 
 
+def _same(left: Side, other: Side) -> bool:
+    return left.alias == other.alias and left.key == other.key
+
+
+def over_joined(typed: Typed, alias: str) -> Typed:
+    """An expression over a side's own columns, over the joined ones."""
+
+    def change(node: Typed) -> Typed | None:
+        if isinstance(node, Column):
+            return Column(node.type, joined_name(alias, node.name))
+        return None
+
+    return rewrite(typed, change)
+
+
 def joined_name(alias: str, column: str) -> str:
     return f"{alias}_{column}"
 
@@ -159,16 +228,19 @@ def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
     sides: list[Side] = []
     for join, scope in zip(query.joins, scopes[1:], strict=True):
         left, right = _sides_of(join, scopes[: len(sides) or 1], scope)
-        _check_pair(join, left, right)
+        _check_pair(join, left, right, sides)
         sides = sides or [left]
-        if len(sides) > 1 and not _same_key(left, sides):
-            raise unsupported("A join of several sources on different keys", join.at)
         sides.append(right)
+    _check_chain(query, JoinScope(tuple(sides)))
     return JoinScope(tuple(sides))
 
 
-def _same_key(left: Side, sides: list[Side]) -> bool:
-    return any(side.alias == left.alias and side.key == left.key for side in sides)
+def _check_chain(query: ast.Query, scope: JoinScope) -> None:
+    """Outer joins that keep the right side need all of both tables under one key."""
+    if scope.sides[0].source.kind == "TABLE" and not scope.is_on_one_key:
+        for join in query.joins:
+            if join.kind in ("RIGHT", "FULL"):
+                raise unsupported(f"{join.kind} JOIN among tables on different keys", join.at)
 
 
 def _check_kafka(sources: list[Source], query: ast.Query) -> None:
@@ -216,7 +288,7 @@ def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Si
             f"{{{key.type}}}.",
             condition.at,
         )
-    return left, Side(new.source, new.alias, key, new_node, join.kind, join.within)
+    return left, Side(new.source, new.alias, key, new_node, join.kind, join.within, left)
 
 
 def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope]) -> Scope:
@@ -248,8 +320,9 @@ def _has(scope: Scope, node: ast.ColumnName) -> bool:
     return is_named and known
 
 
-def _check_pair(join: ast.Join, left: Side, right: Side) -> None:
-    kinds = (left.source.kind, right.source.kind)
+def _check_pair(join: ast.Join, left: Side, right: Side, before: list[Side]) -> None:
+    joined = before[0] if before else left  # a stream joined with a table is a stream
+    kinds = (joined.source.kind, right.source.kind)
     got = f"Got {left.source.name} [{join.kind}] {'OUTER ' if join.kind != 'INNER' else ''}JOIN"
     got = f"{got} {right.source.name}."
     if kinds == ("TABLE", "STREAM"):
@@ -273,8 +346,6 @@ def _check_pair(join: ast.Join, left: Side, right: Side) -> None:
         _check_stream_table(join, left, right, got)
     if kinds == ("TABLE", "TABLE"):
         _check_tables(join, left, right)
-    if kinds == ("STREAM", "STREAM") and join.kind != "INNER":
-        raise unsupported(f"A {join.kind} join of two streams", join.at)
 
 
 def _check_stream_table(join: ast.Join, left: Side, right: Side, got: str) -> None:
@@ -290,7 +361,6 @@ def _check_stream_table(join: ast.Join, left: Side, right: Side, got: str) -> No
             f" key. Got {_condition(join, left, right)}.",
             join.at,
         )
-    raise unsupported("A join of a stream with a table", join.at)
 
 
 def _check_tables(join: ast.Join, left: Side, right: Side) -> None:
@@ -300,10 +370,8 @@ def _check_tables(join: ast.Join, left: Side, right: Side) -> None:
             f" right input table. Got {_condition(join, left, right)}.",
             join.at,
         )
-    if not _is_primary_key(left):
-        if join.kind in ("RIGHT", "FULL"):
-            raise refusal(f"{join.kind} OUTER JOIN on a foreign key is not supported", join.at)
-        raise unsupported("A join of tables on a foreign key", join.at)
+    if not _is_primary_key(left) and join.kind in ("RIGHT", "FULL"):
+        raise refusal(f"{join.kind} OUTER JOIN on a foreign key is not supported", join.at)
 
 
 def _is_primary_key(side: Side) -> bool:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from standpipe.model import Column as SourceColumn
 from standpipe.model import PersistentQuery, Source, Window
-from standpipe.sql import ast, formats, to_spark
+from standpipe.sql import ast, formats, functions, stateful_sql, to_spark
 from standpipe.sql.context import Context
 from standpipe.sql.ddl import check_free, check_topic, check_unique, timestamp_column
 from standpipe.sql.expressions import Typer
 from standpipe.sql.join_sql import join_relation
 from standpipe.sql.joins import ROWKEY, join_scope
+from standpipe.sql.ids import sanitised
 from standpipe.sql.names import ScopeNames
 from standpipe.sql.plans import CreateTableAsPlan
 from standpipe.sql.projection import NamedColumns, project
@@ -46,7 +46,7 @@ def create_as(
         source,
         view,
         None if window is None else window.grace_ms,
-        keeps_nulls=not query.group_by,
+        keeps_nulls=not query.group_by or source.kind == "TABLE",
     )
     if joined is not None:
         relation = join_relation(joined, sink.table_id)
@@ -54,16 +54,21 @@ def create_as(
         projection = project(query, scope, creation.name)
         _check_kind(statement, source)
         made = sink.source(projection.keys, projection.values, window)
-        plan = to_spark.emit(
-            to_spark.Aggregation(
-                relation=relation,
-                keys=projection.keys,
-                values=projection.values,
-                window=window,
-                where=where,
-                having=projection.having,
-            )
+        aggregation = to_spark.Aggregation(
+            relation=relation,
+            keys=projection.keys,
+            values=projection.values,
+            window=window,
+            where=where,
+            having=projection.having,
         )
+        if relation.is_table:
+            _check_takes_back(query)
+            plan = stateful_sql.emit_table_aggregation(aggregation, sink.table_id)
+        elif window is not None and window.kind == "SESSION":
+            plan = stateful_sql.emit_sessions(aggregation, sink.table_id)
+        else:
+            plan = to_spark.emit(aggregation)
     else:
         rows = project_rows(query, scope, creation.name)
         _check_kind(statement, source)
@@ -71,7 +76,9 @@ def create_as(
         plan = to_spark.emit_rows(
             to_spark.Rows(
                 relation=relation,
-                keys=_join_keys(rows.keys) if joined and not query.partition_by else rows.keys,
+                keys=_join_keys(rows.keys)
+                if joined and not query.partition_by and not joined.keeps_left_key
+                else rows.keys,
                 values=rows.values,
                 exploded=rows.exploded,
                 where=where,
@@ -97,9 +104,8 @@ def create_as(
 def window_of(clause: ast.WindowClause) -> Window:
     """Defaults of ksqlDB: grace = max(24 h - size, 0), retention = size + grace."""
     size_ms = clause.size_ms
-    if clause.kind == "SESSION":
-        raise unsupported("WINDOW SESSION", clause.at)
-    if size_ms <= 0 or clause.advance_ms <= 0 or clause.advance_ms > size_ms:
+    advance_ms = clause.advance_ms
+    if clause.kind != "SESSION" and not 0 < advance_ms <= size_ms:
         raise refusal("A window's SIZE must be above 0 and its ADVANCE in 1..SIZE.", clause.at)
     grace_ms = max(DAY_MS - size_ms, 0) if clause.grace_ms is None else clause.grace_ms
     retention_ms = clause.retention_ms
@@ -118,11 +124,6 @@ def window_of(clause: ast.WindowClause) -> Window:
     )
 
 
-def sanitised(name: str) -> str:
-    """A name as file names, topics and ids may hold it: [A-Z0-9_] only."""
-    return re.sub(r"[^A-Z0-9_]", "_", name.upper())
-
-
 def _refuse_clauses(statement: CreateAs) -> None:
     creation, query = statement.creation, statement.query
     if query.limit is not None:
@@ -139,14 +140,12 @@ def _refuse_clauses(statement: CreateAs) -> None:
         if query.window is None:
             raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
         raise unsupported("EMIT FINAL", query.at)
-    if query.joins and query.group_by:
-        raise unsupported("GROUP BY over a join", query.joins[0].at)
 
 
 def _check_source(source: Source, statement: CreateAs) -> None:
     query = statement.query
-    if query.group_by and source.kind == "TABLE":
-        raise unsupported("GROUP BY over a table", query.relation.at)
+    if query.window is not None and source.kind == "TABLE":
+        raise refusal("WINDOW clause is only supported for stream sources.", query.window.at)
     if source.window is not None and source.kind == "TABLE":
         raise refusal("KSQL does not support persistent queries on windowed tables.", query.at)
     if query.partition_by and source.kind == "TABLE":
@@ -159,6 +158,22 @@ def _check_source(source: Source, statement: CreateAs) -> None:
             f"Source(s) {source.name} are using the 'KAFKA' value format. This format does not yet"
             " support GROUP BY.\nUse a different value format.",
             query.relation.at,
+        )
+
+
+def _check_takes_back(query: ast.Query) -> None:
+    """A table's rows change and go: only aggregates that can forget a row may be asked for."""
+    nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
+    if query.having is not None:
+        nodes.append(query.having)
+    calls = [each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.Call)]
+    names = [call.name for call in calls if not functions.is_on_tables(call.name)]
+    if names:
+        listed = ", ".join(dict.fromkeys(names))
+        raise refusal(
+            f"The aggregation function(s) ({listed}) cannot be applied to a table source, only to"
+            " a stream source.",
+            query.at,
         )
 
 
