@@ -86,8 +86,10 @@ class Session:
     failure: StandpipeError | None = None
 
     def run(self) -> None:
-        properties = dict(self.case.properties)
+        properties, line = dict(self.case.properties), 0
         for number, text in enumerate(self.case.statements):
+            # upstream sends the statements of a case as one text: lines count over all of it
+            text, line = ("" if self.case.is_pull else "\n" * line) + text, line + text.count("\n") + 1
             try:
                 for statement in parser.parse(text):
                     self._one(statement, number, properties)

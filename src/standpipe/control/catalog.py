@@ -104,6 +104,12 @@ class CreateTableAs(Base, frozen=True, kw_only=True, tag="create_table_as"):
     topic: TopicWish
 
 
+class InsertInto(Base, frozen=True, kw_only=True, tag="insert_into"):
+    """One more query writes a stream that is there."""
+
+    query: PersistentQuery
+
+
 class DropSource(Base, frozen=True, kw_only=True, tag="drop_source"):
     """A stream or table goes, and with it the query that writes it."""
 
@@ -123,6 +129,13 @@ class TerminateQuery(Base, frozen=True, kw_only=True, tag="terminate_query"):
     query_ids: tuple[str, ...]
 
 
+class SetQueryState(Base, frozen=True, kw_only=True, tag="set_query_state"):
+    """Queries pause or go on; what they have read stays read."""
+
+    query_ids: tuple[str, ...]
+    state: Literal["RUNNING", "PAUSED"]
+
+
 class CommitAssignment(Base, frozen=True, kw_only=True, tag="commit_assignment"):
     """Who holds what. Its epoch is the successor of the one that it was computed from."""
 
@@ -140,9 +153,11 @@ Command = (
     | RegisterNode
     | CreateSource
     | CreateTableAs
+    | InsertInto
     | DropSource
     | TopicDeleted
     | TerminateQuery
+    | SetQueryState
     | CommitAssignment
     | StartPipeline
 )
@@ -153,9 +168,11 @@ VERSIONS: Final[Mapping[str, int]] = {
     "register_node": 1,
     "create_source": 1,
     "create_table_as": 1,
+    "insert_into": 1,
     "drop_source": 1,
     "topic_deleted": 1,
     "terminate_query": 1,
+    "set_query_state": 1,
     "commit_assignment": 1,
     "start_pipeline": 1,
 }
@@ -320,6 +337,8 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
             return _create_source(catalog, command)
         case CreateTableAs():
             return _create_table_as(catalog, command)
+        case InsertInto():
+            return _insert_into(catalog, command)
         case DropSource():
             return _drop(catalog, command)
         case TopicDeleted(name=name):
@@ -327,6 +346,13 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
             return msgspec.structs.replace(catalog, doomed_topics=left)
         case TerminateQuery(query_ids=query_ids):
             return msgspec.structs.replace(catalog, queries=_without(catalog.queries, *query_ids))
+        case SetQueryState(query_ids=query_ids, state=state):
+            changed = {
+                query_id: msgspec.structs.replace(query, state=state)
+                for query_id, query in catalog.queries.items()
+                if query_id in query_ids
+            }
+            return msgspec.structs.replace(catalog, queries={**catalog.queries, **changed})
         case CommitAssignment(assignment=assignment):
             if assignment.epoch != catalog.assignment.epoch + 1:
                 raise _Misfit(f"assignment epoch is {catalog.assignment.epoch}")
@@ -362,6 +388,19 @@ def _create_table_as(catalog: Catalog, command: CreateTableAs) -> Catalog:
         sources={**catalog.sources, source.name: source},
         queries={**catalog.queries, query.query_id: query},
         topics=_with_topic(catalog, command.topic),
+    )
+
+
+def _insert_into(catalog: Catalog, command: InsertInto) -> Catalog:
+    query = command.query
+    target = catalog.sources.get(query.sink)
+    if target is None or query.query_id in catalog.queries:
+        raise _Misfit(f"{query.sink} does not exist, or {query.query_id} does")
+    written = msgspec.structs.replace(target, takes_inserts=True)
+    return msgspec.structs.replace(
+        catalog,
+        sources={**catalog.sources, written.name: written},
+        queries={**catalog.queries, query.query_id: query},
     )
 
 

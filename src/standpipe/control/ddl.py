@@ -23,7 +23,9 @@ from standpipe.control.catalog import (
     CreateSource,
     CreateTableAs,
     DropSource,
+    InsertInto,
     Receipt,
+    SetQueryState,
     TerminateQuery,
     TopicWish,
 )
@@ -34,6 +36,8 @@ from standpipe.sql.plans import (
     CreateSourcePlan,
     CreateTableAsPlan,
     DropPlan,
+    InsertIntoPlan,
+    PausePlan,
     Plan,
     TerminatePlan,
 )
@@ -119,10 +123,14 @@ def propose(
             return proposal.create_source(plan)
         case CreateTableAsPlan():
             return proposal.create_table_as(plan)
+        case InsertIntoPlan():
+            return proposal.insert_into(plan)
         case DropPlan():
             return proposal.drop(plan)
         case TerminatePlan():
             return proposal.terminate(plan)
+        case PausePlan():
+            return proposal.pause(plan)
         case _:
             raise StatementError(
                 "The statement changes no stream, table or query; it does not belong into the log.",
@@ -222,6 +230,21 @@ class _Proposal:
             ),
         )
 
+    def insert_into(self, plan: InsertIntoPlan) -> InsertInto:
+        query = plan.query
+        if query.query_id in self.catalog.queries:
+            raise self._refused(f"Query ID '{query.query_id}' already exists.")
+        return InsertInto(
+            query=query,
+            request_id=self.request_id,
+            receipt=Receipt(
+                statement=self.statement,
+                command_id=f"stream/{query.sink}/insert",
+                message=f"Created query with ID {query.query_id}",
+                query_id=query.query_id,
+            ),
+        )
+
     def drop(self, plan: DropPlan) -> DropSource | Answer:
         source = self.catalog.sources.get(plan.name)
         if source is None:
@@ -262,6 +285,25 @@ class _Proposal:
             ),
         )
 
+    def pause(self, plan: PausePlan) -> SetQueryState | Answer:
+        queries = self.catalog.queries
+        if plan.query_id is not None and plan.query_id not in queries:
+            raise self._refused(f"Unknown queryId: {plan.query_id}")
+        if not queries:
+            return _warning(self.statement, "No query is there.")
+        is_paused = plan.state == "PAUSED"
+        verb = "pause" if is_paused else "resume"
+        return SetQueryState(
+            query_ids=tuple(queries) if plan.query_id is None else (plan.query_id,),
+            state=plan.state,
+            request_id=self.request_id,
+            receipt=Receipt(
+                statement=self.statement,
+                command_id=f"{verb}/{plan.query_id or 'ALL'}/execute",
+                message=f"Query {verb}d.",
+            ),
+        )
+
     def _exists_already(self, source: Source, there: Source) -> Answer:
         return _warning(
             self.statement,
@@ -288,7 +330,19 @@ class _Proposal:
                 )
 
     def _check_unused(self, source: Source) -> None:
-        readers = [query for query in self.catalog.queries.values() if source.name in query.sources]
+        queries = self.catalog.queries.values()
+        writers = sorted(
+            query.query_id
+            for query in queries
+            if query.sink == source.name and query.query_id != source.query_id
+        )
+        if writers:
+            raise self._refused(
+                f"Cannot drop {source.name}.\n"
+                f"The following queries write into this source: [{', '.join(writers)}].\n"
+                f"You need to terminate them before dropping {source.name}."
+            )
+        readers = [query for query in queries if source.name in query.sources]
         if not readers:
             return
         sinks = ", ".join(sorted(query.sink for query in readers))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from standpipe.sql import ast, constructors, functions, instants, types, values
-from standpipe.sql.conversion import castable, check_known, convert, spark_name
+from standpipe.sql import ast, coercion, constructors, functions, instants, types, values
+from standpipe.sql.conversion import castable, check_known, comparable, convert, spark_name
 from standpipe.sql.more_functions import TAKES_UNIT
 from standpipe.sql.printer import COMPARISON_NAMES, expression_text
 from standpipe.sql.refusals import refusal, unknown_name, unsupported
@@ -173,7 +173,7 @@ class Typer:
         return Operation(BOOLEAN, "(NOT {0})", (self._boolean(node.operand),))
 
     def comparison(self, node: ast.Comparison) -> Typed:
-        left, right = self.compared(node)
+        left, right = map(comparable, self.compared(node))
         template = {
             "IS DISTINCT FROM": "(NOT ({0} <=> {1}))",
             "IS NOT DISTINCT FROM": "({0} <=> {1})",
@@ -209,22 +209,25 @@ class Typer:
         return Operation(BOOLEAN, template, (low, high))
 
     def in_list(self, node: ast.InList) -> Typed:
-        value = self.type(node.value)
-        items = [self.type(item) for item in node.items]
-        common = value.type
-        for typed, item in zip(items, node.items, strict=True):
-            wider = values.unified(common, typed.type)
-            if wider is None:
-                raise refusal(
-                    f"Invalid Predicate: operator does not exist: {value.type} = {typed.type}"
-                    f" ({expression_text(item)})\nHint: You might need to add explicit type casts.",
-                    item.at,
-                )
-            common = wider
-        listed = tuple(self._as(item, common, node) for item in items)
+        nodes = [node.value, *node.items]
+        given = [self.type(each) for each in nodes]
+        try:
+            of = coercion.common(given)
+            made = [coercion.coerced(each, of) for each in given]
+        except coercion.Mismatch as error:
+            wrong = nodes[error.item]
+            raise refusal(
+                f"Invalid Predicate: operator does not exist: {error.found} ="
+                f" {given[error.item].type} ({expression_text(wrong)})"
+                "\nHint: You might need to add explicit type casts.",
+                wrong.at,
+            ) from None
+        except coercion.NotOfType as error:
+            raise refusal(f"Invalid Predicate: {error}", node.at) from None
+        value, *listed = (comparable(each) for each in made)
         places = ", ".join(f"{{{index + 1}}}" for index in range(len(listed)))
         template = f"({'NOT ' if node.negated else ''}coalesce({{0}} IN ({places}), false))"
-        return Operation(BOOLEAN, template, (self._as(value, common, node), *listed))
+        return Operation(BOOLEAN, template, (value, *listed))
 
     def like(self, node: ast.Like) -> Typed:
         value, pattern = self.type(node.value), self.type(node.pattern)

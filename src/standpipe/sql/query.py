@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from standpipe.model import Column as SourceColumn
-from standpipe.model import PersistentQuery, Source, Window
+from standpipe.model import PersistentQuery, Source, SparkPlan, Window
 from standpipe.sql import ast, formats, functions, stateful_sql, to_spark
 from standpipe.sql.context import Context
 from standpipe.sql.ddl import check_free, check_topic, check_unique, timestamp_column
 from standpipe.sql.expressions import Typer
 from standpipe.sql.join_sql import join_relation
-from standpipe.sql.joins import ROWKEY, join_scope
+from standpipe.sql.joins import ROWKEY, JoinScope, join_scope
 from standpipe.sql.ids import sanitised
 from standpipe.sql.names import ScopeNames
-from standpipe.sql.plans import CreateTableAsPlan
+from standpipe.sql.plans import CreateTableAsPlan, InsertIntoPlan
 from standpipe.sql.projection import NamedColumns, project
 from standpipe.sql.properties import Properties, default_format
 from standpipe.sql.refusals import refusal, unsupported
 from standpipe.sql.rowwise import project_rows
 from standpipe.sql.scope import Scope, find_source
-from standpipe.sql.statements import CreateAs
-from standpipe.sql.typed import Column
+from standpipe.sql.statements import CreateAs, Creation, InsertSelect
+from standpipe.sql.typed import Column, Typed
 
 DAY_MS: Final = 86_400_000
 
@@ -30,62 +31,12 @@ DAY_MS: Final = 86_400_000
 def create_as(
     statement: CreateAs, sources: Mapping[str, Source], context: Context
 ) -> CreateTableAsPlan:
-    creation, query = statement.creation, statement.query
+    creation = statement.creation
     check_free(creation, sources)
-    _refuse_clauses(statement)
-    source = find_source(query.relation.name, sources, query.relation.at)
-    _check_source(source, statement)
-    window = None if query.window is None else window_of(query.window)
-    scope: ScopeNames = Scope.of(source, query.relation.alias, has_window=window is not None)
-    joined = join_scope(query, sources) if query.joins else None
-    scope = joined or scope
-    where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
     sink = _Sink(statement, sources, context)
-    view = f"{sink.table_id}__IN0"
-    relation = to_spark.Relation.of(
-        source,
-        view,
-        None if window is None else window.grace_ms,
-        keeps_nulls=not query.group_by or source.kind == "TABLE",
-    )
-    if joined is not None:
-        relation = join_relation(joined, sink.table_id)
-    if query.group_by:
-        projection = project(query, scope, creation.name)
-        _check_kind(statement, source)
-        made = sink.source(projection.keys, projection.values, window)
-        aggregation = to_spark.Aggregation(
-            relation=relation,
-            keys=projection.keys,
-            values=projection.values,
-            window=window,
-            where=where,
-            having=projection.having,
-        )
-        if relation.is_table:
-            _check_takes_back(query)
-            plan = stateful_sql.emit_table_aggregation(aggregation, sink.table_id)
-        elif window is not None and window.kind == "SESSION":
-            plan = stateful_sql.emit_sessions(aggregation, sink.table_id)
-        else:
-            plan = to_spark.emit(aggregation)
-    else:
-        rows = project_rows(query, scope, creation.name)
-        _check_kind(statement, source)
-        made = sink.source(rows.keys, rows.values, source.window)
-        plan = to_spark.emit_rows(
-            to_spark.Rows(
-                relation=relation,
-                keys=_join_keys(rows.keys)
-                if joined and not query.partition_by and not joined.keeps_left_key
-                else rows.keys,
-                values=rows.values,
-                exploded=rows.exploded,
-                where=where,
-                timestamp=_timestamp(made, rows.values + rows.keys),
-                is_append=joined is not None and source.kind == "STREAM",
-            )
-        )
+    result = _Result.of(statement, sources, sink.table_id)
+    made = sink.source(result.keys, result.values, result.window)
+    plan = result.plan(sink.table_id, _timestamp(made, result.values + result.keys))
     running = PersistentQuery(
         query_id=str(made.query_id),
         sink=creation.name,
@@ -99,6 +50,138 @@ def create_as(
         or_replace=creation.or_replace,
         if_not_exists=creation.if_not_exists,
     )
+
+
+def insert_select(
+    statement: InsertSelect, sources: Mapping[str, Source], context: Context
+) -> InsertIntoPlan:
+    """INSERT INTO … SELECT: a query more that writes an existing stream."""
+    at = statement.target_at
+    target = find_source(statement.target, sources, at)
+    if target.kind == "TABLE":
+        raise refusal(
+            "INSERT INTO can only be used to insert into a stream."
+            f" {target.name} is a table.",
+            at,
+        )
+    if target.is_read_only:
+        raise refusal(f"Cannot insert into read-only stream: {target.name}", at)
+    if any(column.header is not None for column in target.columns):
+        raise refusal(f"Cannot insert into {target.name} because it has header columns", at)
+    properties = Properties(statement.properties, "INSERT")
+    query_id = properties.text("QUERY_ID") or f"INSERTQUERY_{context.next_index}"
+    ids = f"INSERT_{context.next_index}"
+    creation = Creation(at, "STREAM", target.name, False, False, False)
+    result = _Result.of(CreateAs(at, creation, (), statement.query), sources, ids)
+    made = (
+        *to_spark.columns_of(result.keys, is_key=True),
+        *to_spark.columns_of(result.values, is_key=False),
+    )
+    if made != target.columns:
+        raise refusal(
+            "Incompatible schema between results and sink.\nResult schema is"
+            f" {formats.schema_text(made)}\nSink schema is {formats.schema_text(target.columns)}",
+            statement.query.at,
+        )
+    plan = result.plan(ids, _timestamp(target, result.values + result.keys))
+    query = PersistentQuery(
+        query_id=query_id,
+        sink=target.name,
+        sources=tuple(dict.fromkeys(each.source for each in plan.inputs)),
+        statement=statement.text,
+        plan=plan,
+    )
+    return InsertIntoPlan(query=query)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a SELECT makes, before it is known where it goes."""
+
+    query: ast.Query
+    relation: to_spark.Relation
+    joined: JoinScope | None
+    source: Source
+    keys: NamedColumns
+    values: NamedColumns
+    window: Window | None
+    where: Typed | None
+    having: Typed | None = None
+    exploded: tuple[Typed, ...] = ()
+
+    @classmethod
+    def of(cls, statement: CreateAs, sources: Mapping[str, Source], ids: str) -> _Result:
+        """Raises StatementError. `ids`: what its views are called after."""
+        creation, query = statement.creation, statement.query
+        _refuse_clauses(statement)
+        source = find_source(query.relation.name, sources, query.relation.at)
+        _check_source(source, statement)
+        window = None if query.window is None else window_of(query.window)
+        scope: ScopeNames = Scope.of(source, query.relation.alias, has_window=window is not None)
+        joined = join_scope(query, sources) if query.joins else None
+        scope = joined or scope
+        where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
+        relation = to_spark.Relation.of(
+            source,
+            f"{ids}__IN0",
+            None if window is None else window.grace_ms,
+            keeps_nulls=not query.group_by or source.kind == "TABLE",
+        )
+        if joined is not None:
+            relation = join_relation(joined, ids)
+        if query.group_by:
+            projection = project(query, scope, creation.name)
+            _check_kind(statement, source)
+            if relation.is_table:
+                _check_takes_back(query)
+            keys, values = projection.keys, projection.values
+            having = projection.having
+            return cls(query, relation, joined, source, keys, values, window, where, having)
+        rows = project_rows(query, scope, creation.name)
+        _check_kind(statement, source)
+        return cls(
+            query,
+            relation,
+            joined,
+            source,
+            rows.keys,
+            rows.values,
+            source.window,
+            where,
+            exploded=rows.exploded,
+        )
+
+    def plan(self, ids: str, timestamp: to_spark.Timestamp | None) -> SparkPlan:
+        if not self.query.group_by:
+            return to_spark.emit_rows(self._rows(timestamp))
+        aggregation = to_spark.Aggregation(
+            relation=self.relation,
+            keys=self.keys,
+            values=self.values,
+            window=self.window,
+            where=self.where,
+            having=self.having,
+            is_final=self.query.emit == "FINAL",
+        )
+        if self.relation.is_table:
+            return stateful_sql.emit_table_aggregation(aggregation, ids)
+        if self.window is not None and self.window.kind == "SESSION":
+            return stateful_sql.emit_sessions(aggregation, ids)
+        return to_spark.emit(aggregation)
+
+    def _rows(self, timestamp: to_spark.Timestamp | None) -> to_spark.Rows:
+        keys, joined = self.keys, self.joined
+        if joined is not None and not self.query.partition_by and not joined.keeps_left_key:
+            keys = _join_keys(keys)
+        return to_spark.Rows(
+            relation=self.relation,
+            keys=keys,
+            values=self.values,
+            exploded=self.exploded,
+            where=self.where,
+            timestamp=timestamp,
+            is_append=joined is not None and self.source.kind == "STREAM",
+        )
 
 
 def window_of(clause: ast.WindowClause) -> Window:
@@ -139,7 +222,8 @@ def _refuse_clauses(statement: CreateAs) -> None:
     if query.emit == "FINAL":
         if query.window is None:
             raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
-        raise unsupported("EMIT FINAL", query.at)
+        if query.window.kind == "SESSION":
+            raise unsupported("EMIT FINAL of session windows", query.at)
 
 
 def _check_source(source: Source, statement: CreateAs) -> None:

@@ -94,6 +94,8 @@ class Aggregation:
     window: Window | None
     where: Typed | None
     having: Typed | None
+    #: EMIT FINAL: a window is put out once, when it is over
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +135,14 @@ def spark_input(
 
 
 def emit(aggregation: Aggregation) -> SparkPlan:
-    """The plan of an aggregation in update mode."""
+    """The plan of an aggregation: of what changed, or (EMIT FINAL) of the windows that are over."""
     steps = aggregation.relation.steps
     return SparkPlan(
         version=STEPS_VERSION if steps or aggregation.relation.has_state else VERSION,
         inputs=aggregation.relation.inputs,
         steps=steps,
         sql=aggregation_sql(aggregation),
-        output_mode="update",
+        output_mode="append" if aggregation.is_final else "update",
         is_windowed=aggregation.window is not None,
     )
 
