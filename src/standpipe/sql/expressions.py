@@ -121,7 +121,10 @@ class Typer:
         operand = self.type(node.operand)
         check_known(node.type, node.at)
         if not castable(operand.type, node.type):
-            raise refusal(f"Cast of {operand.type} to {node.type} is not supported", node.at)
+            prefix = "Invalid Select: " if self.clause == "SELECT" else ""
+            raise refusal(
+                f"{prefix}Cast of {operand.type} to {node.type} is not supported", node.at
+            )
         try:
             return convert(operand, node.type)
         except ValueError as error:
@@ -288,12 +291,16 @@ class Typer:
         outer, self._aggregate = self._aggregate, node.name if is_aggregate else self._aggregate
         arguments = tuple(self.type(argument) for argument in node.arguments)
         self._aggregate = outer
+        if node.name in _OF_ONE_TYPE:
+            arguments = _of_one_type(node, arguments)
         try:
             found = functions.resolve(node.name, [argument.type for argument in arguments])
         except functions.NoSuchFunction as error:
             raise unknown_name(str(error), node.at, error.hint) from None
         except functions.NotAccepted as error:
             raise refusal(str(error), node.at) from None
+        if found.function.template == EXPLODE and self.takes_aggregates:
+            raise refusal("Table functions cannot be used with aggregations.", node.at)
         if found.function.template == EXPLODE and not self.takes_tables:
             raise refusal(
                 f"Table functions can only be used in the SELECT list of a query without"
@@ -311,6 +318,9 @@ class Typer:
             self._as(argument, parameter, node)
             for argument, parameter in zip(arguments, found.parameters, strict=True)
         )
+        if found.function.inner:
+            made = types.array(found.result)
+            converted = (Operation(made, found.function.inner, converted),)
         kind = Aggregate if is_aggregate else Operation
         plain = kind(found.result, found.function.template, converted)
         if found.result.is_numeric:  # Spark's own result type may be wider or narrower
@@ -355,6 +365,25 @@ class Typer:
             return convert(typed, target)
         except ValueError as error:
             raise refusal(f"Error in {self.clause} expression: {error}", node.at) from None
+
+
+#: functions whose text literals are read as what the other arguments are
+_OF_ONE_TYPE: Final = frozenset({"GREATEST", "LEAST"})
+
+
+def _of_one_type(node: ast.Call, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
+    if all(argument.type == NULL for argument in arguments):
+        nulls = ", ".join(["null"] * len(arguments))
+        raise refusal(
+            f"Function '{node.name.lower()}' cannot be resolved due to ambiguous method parameters"
+            f" ({nulls}).",
+            node.at,
+        )
+    try:
+        of = coercion.common(arguments)
+        return tuple(coercion.coerced(argument, of) for argument in arguments)
+    except (coercion.Mismatch, coercion.NotOfType):
+        return arguments  # the function says what it takes
 
 
 def _case(conditions: list[Typed], results: list[Typed], of: SqlType) -> Typed:

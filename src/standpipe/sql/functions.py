@@ -51,7 +51,8 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
         given = ", ".join("null" if each == NULL else str(each) for each in arguments)
         valid = "".join(f"\n{signature(variant)}" for variant in variants)
         raise NotAccepted(
-            f"Function '{name.lower()}' does not accept parameters ({given})."
+            f"Function '{name.lower() if arguments else name}' does not accept parameters"
+            f" ({given})."
             f"\nValid alternatives are:{valid}"
         )
     return min(fits, key=lambda fit: sum(map(SqlType.__ne__, fit.parameters, arguments)))
