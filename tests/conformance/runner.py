@@ -21,7 +21,7 @@ from standpipe.node.rest_view import Replicas
 
 #: cases at once: what their topics and stores cost, against what waiting for one another costs
 GROUP = 12
-TAIL_S_MAX = 30.0
+TAIL_S_MAX = 120.0
 
 
 @dataclass

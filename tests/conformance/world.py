@@ -47,8 +47,8 @@ from standpipe.pipeline.source import KafkaReads
 
 NODE = NodeId("node-1")
 SERVICE = "conformance_"
-QUERY_S_MAX = 120.0
-READ_S_MAX = 240.0
+QUERY_S_MAX = 600.0
+READ_S_MAX = 900.0
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ def create_source(
     creation = statement.creation
     check_free(creation, sources)
     properties = Properties(statement.properties, "SOURCE")
+    for name in ("KEY_FORMAT", "VALUE_FORMAT"):
+        properties.format(name)  # a format that nobody knows is the first thing to say
     columns = _columns(statement)
     topic = properties.text("KAFKA_TOPIC")
     if topic is None:

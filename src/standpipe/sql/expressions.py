@@ -198,9 +198,9 @@ class Typer:
         if common is None or (ordered and common.base in _SAME_ONLY):
             raise refusal(
                 f"Error in {self.clause} expression: Cannot compare "
-                f"{expression_text(node.left)} ({left.type}) to {expression_text(node.right)}"
+                f"{self._text(node.left)} ({left.type}) to {self._text(node.right)}"
                 f" ({right.type}) with {COMPARISON_NAMES[node.operator]}."
-                f"\nStatement: {expression_text(node)}",
+                f"\nStatement: {self._text(node)}",
                 node.at,
             )
         return self._as(left, common, node), self._as(right, common, node)
@@ -293,14 +293,14 @@ class Typer:
         self._aggregate = outer
         if node.name in _OF_ONE_TYPE:
             arguments = _of_one_type(node, arguments)
+        if self.takes_aggregates and functions.is_table_function(node.name):
+            raise refusal("Table functions cannot be used with aggregations.", node.at)
         try:
             found = functions.resolve(node.name, [argument.type for argument in arguments])
         except functions.NoSuchFunction as error:
             raise unknown_name(str(error), node.at, error.hint) from None
         except functions.NotAccepted as error:
             raise refusal(str(error), node.at) from None
-        if found.function.template == EXPLODE and self.takes_aggregates:
-            raise refusal("Table functions cannot be used with aggregations.", node.at)
         if found.function.template == EXPLODE and not self.takes_tables:
             raise refusal(
                 f"Table functions can only be used in the SELECT list of a query without"
@@ -349,6 +349,11 @@ class Typer:
 
     # ------------------------------------------------------------------------------------- parts
 
+    def _text(self, node: ast.Expression) -> str:
+        """As messages show it: over joined rows, columns have their joined names."""
+        shown = getattr(self.names, "shown", None)
+        return expression_text(node if shown is None else ast.renamed(node, shown))
+
     def _boolean(self, node: ast.Expression) -> Typed:
         typed = self.type(node)
         if typed.type not in (BOOLEAN, NULL):
@@ -372,7 +377,7 @@ _OF_ONE_TYPE: Final = frozenset({"GREATEST", "LEAST"})
 
 
 def _of_one_type(node: ast.Call, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
-    if all(argument.type == NULL for argument in arguments):
+    if arguments and all(argument.type == NULL for argument in arguments):
         nulls = ", ".join(["null"] * len(arguments))
         raise refusal(
             f"Function '{node.name.lower()}' cannot be resolved due to ambiguous method parameters"

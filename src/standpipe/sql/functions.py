@@ -14,6 +14,7 @@ from standpipe.sql.aggregate_functions import AGGREGATES
 from standpipe.sql.function import VARIABLES, Function
 from standpipe.sql.refusals import nearest
 from standpipe.sql.scalar_functions import SCALARS
+from standpipe.sql.typed import EXPLODE
 from standpipe.sql.types import NULL, SqlType, common_type, widens
 
 
@@ -60,6 +61,10 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
 
 def is_aggregate(name: str) -> bool:
     return any(variant.is_aggregate for variant in _BY_NAME.get(name, ()))
+
+
+def is_table_function(name: str) -> bool:
+    return any(variant.template == EXPLODE for variant in _BY_NAME.get(name, ()))
 
 
 def is_on_tables(name: str) -> bool:

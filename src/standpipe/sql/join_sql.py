@@ -22,7 +22,7 @@ def join_relation(scope: JoinScope, table_id: str) -> to_spark.Relation:
     kinds = {side.source.kind for side in scope.sides}
     if kinds == {"STREAM"} and [side.kind for side in scope.sides[1:]] == ["INNER"]:
         return _streams(scope, views)
-    if kinds == {"TABLE"} and scope.is_on_one_key and not scope.keeps_left_key:
+    if kinds == {"TABLE"} and scope.is_on_one_key:
         return _tables(scope, views)
     return join_steps.chain(scope, table_id)
 

@@ -15,7 +15,7 @@ from standpipe.sql import ast
 from standpipe.sql.expressions import Typer
 from standpipe.sql.printer import expression_text
 from standpipe.sql.refusals import nearest, place, refusal, unknown_name, unsupported
-from standpipe.sql.scope import PSEUDO, Scope, find_source
+from standpipe.sql.scope import PSEUDO, WINDOW_BOUNDS, Scope, find_source
 from standpipe.sql.typed import Column, Typed, rewrite
 from standpipe.sql.types import BIGINT, SqlType, parse_type
 
@@ -78,6 +78,8 @@ class JoinScope:
     def is_on_one_key(self) -> bool:
         """Whether all sides have one key, by which their rows can be put together at once."""
         before: list[Side] = [self.sides[0]]
+        if any(side.is_foreign for side in self.sides):
+            return False
         for side in self.sides[1:]:
             left = side.left
             if left is None or not any(_same(left, other) for other in before):
@@ -87,8 +89,8 @@ class JoinScope:
 
     @property
     def keeps_left_key(self) -> bool:
-        """Tables joined on a foreign key: the result has the key of the first."""
-        return any(side.is_foreign for side in self.sides)
+        """The last join is of tables on a foreign key: the result has the key of the first."""
+        return self.sides[-1].is_foreign
 
     def _keyed(self) -> list[Side]:
         """The sides whose keys are the result's: those of the last join, and all equal to them."""
@@ -113,7 +115,7 @@ class JoinScope:
             first = self.sides[0]
             return [
                 (
-                    f"{first.alias}.{column.name}",
+                    joined_name(first.alias, column.name),
                     Column(parse_type(column.type), joined_name(first.alias, column.name)),
                 )
                 for column in first.source.key_columns
@@ -131,6 +133,8 @@ class JoinScope:
                 known = [side.alias for side in self.sides]
                 message = f"'{node.source}' is not a valid stream/table name or alias."
                 raise unknown_name(message, node.at, nearest(node.source, known))
+            if node.name in WINDOW_BOUNDS and sides[0].source.window is not None:
+                return Column(BIGINT, joined_name(sides[0].alias, node.name))
             if node.name in PSEUDO:
                 name = joined_name(sides[0].alias, node.name)
                 return Column(PSEUDO[node.name], name)
@@ -153,6 +157,13 @@ class JoinScope:
         hint = nearest(node.name, (c.name for side in self.sides for c in side.source.columns))
         message = f"{clause} column '{expression_text(node)}' cannot be resolved."
         raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
+
+    def shown(self, node: ast.ColumnName) -> ast.ColumnName:
+        """A column under its joined name."""
+        for side in self.sides:
+            if node.source in (side.alias, side.source.name):
+                return ast.ColumnName(node.at, joined_name(side.alias, node.name))
+        return node
 
     def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
         aliases = [side.alias for side in self.sides]
@@ -185,7 +196,7 @@ class JoinScope:
             for column in side.source.columns
             if column.name == node.name
         ]
-        if len(holders) > 1 and node.source is not None:
+        if (len(holders) > 1 or node.name in PSEUDO) and node.source is not None:
             side = next(s for s in self.sides if node.source in (s.alias, s.source.name))
             return joined_name(side.alias, node.name)
         return node.name
@@ -269,6 +280,7 @@ def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Si
             condition.at,
         )
     scopes = [*before, new]
+    _check_aliases(condition, scopes)
     left_of = _owner(condition.left, condition, scopes)
     right_of = _owner(condition.right, condition, scopes)
     if (left_of is new) == (right_of is new):
@@ -282,13 +294,29 @@ def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Si
     left = Side(old.source, old.alias, Typer(old, "JOIN ON").type(old_node), old_node)
     key = Typer(new, "JOIN ON").type(new_node)
     if left.key.type != key.type:
-        named = f"{expression_text(old_node)}{{{left.key.type}}} = "
+        named = f"{_qualified(old_node, old.alias)}{{{left.key.type}}} = "
         raise refusal(
-            f"Invalid join condition: types don't match. Got {named}{expression_text(new_node)}"
-            f"{{{key.type}}}.",
+            "Invalid join condition: types don't match. Got"
+            f" {named}{_qualified(new_node, new.alias)}{{{key.type}}}.",
             condition.at,
         )
     return left, Side(new.source, new.alias, key, new_node, join.kind, join.within, left)
+
+
+def _check_aliases(condition: ast.Expression, scopes: list[Scope]) -> None:
+    known = {name for scope in scopes for name in (scope.alias, scope.source.name)}
+    for each, _ in ast.walk(condition):
+        if isinstance(each, ast.ColumnName) and each.source not in (None, *known):
+            raise unknown_name(
+                f"Failed to prepare statement: '{each.source}' is not a valid stream/table name"
+                " or alias.",
+                each.at,
+                nearest(str(each.source), known),
+            )
+
+
+def _qualified(node: ast.Expression, alias: str) -> str:
+    return expression_text(ast.qualified(node, alias))
 
 
 def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope]) -> Scope:
@@ -302,7 +330,9 @@ def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope])
             if len(fitting) > 1:
                 could = " or ".join(f"{scope.alias}.{each.name}" for scope in fitting)
                 message = f"Column '{each.name}' is ambiguous. Could be {could}."
-                raise refusal(f"{place(each.at)}: {message}", each.at)
+                raise refusal(
+                    f"Exception while preparing statement: {place(each.at)}: {message}", each.at
+                )
             owners += [scope for scope in fitting if scope not in owners]
     if len(owners) != 1:
         raise refusal(
@@ -320,7 +350,38 @@ def _has(scope: Scope, node: ast.ColumnName) -> bool:
     return is_named and known
 
 
+def _check_windows(join: ast.Join, left: Side, right: Side) -> None:
+    """A windowed key is raw key and window: it only equals another one of its kind."""
+    windows = [side.source.window for side in (left, right)]
+    if windows == [None, None]:
+        return
+    if None in windows:
+        said = [
+            f"`{side.source.name}` is {'not' if window is None else window.kind} windowed"
+            for side, window in zip((left, right), windows, strict=True)
+        ]
+        listed = "\n".join(said)
+        raise refusal(f"Can not join windowed source to non-windowed source.\n{listed}", join.at)
+    one, two = windows
+    assert one is not None and two is not None
+    is_whole = all(_is_key(side) for side in (left, right))
+    if not is_whole or (one.kind == "SESSION") != (two.kind == "SESSION") or (
+        one.size_ms != two.size_ms
+    ):
+        raise refusal(
+            "Implicit repartitioning of windowed sources is not supported. See"
+            " https://github.com/confluentinc/ksql/issues/4385.",
+            join.at,
+        )
+
+
+def _is_key(side: Side) -> bool:
+    keys = side.source.key_columns
+    return len(keys) == 1 and isinstance(side.key, Column) and side.key.name == keys[0].name
+
+
 def _check_pair(join: ast.Join, left: Side, right: Side, before: list[Side]) -> None:
+    _check_windows(join, left, right)
     joined = before[0] if before else left  # a stream joined with a table is a stream
     kinds = (joined.source.kind, right.source.kind)
     got = f"Got {left.source.name} [{join.kind}] {'OUTER ' if join.kind != 'INNER' else ''}JOIN"
@@ -345,7 +406,7 @@ def _check_pair(join: ast.Join, left: Side, right: Side, before: list[Side]) -> 
     if kinds == ("STREAM", "TABLE"):
         _check_stream_table(join, left, right, got)
     if kinds == ("TABLE", "TABLE"):
-        _check_tables(join, left, right)
+        _check_tables(join, left, right, before)
 
 
 def _check_stream_table(join: ast.Join, left: Side, right: Side, got: str) -> None:
@@ -363,11 +424,17 @@ def _check_stream_table(join: ast.Join, left: Side, right: Side, got: str) -> No
         )
 
 
-def _check_tables(join: ast.Join, left: Side, right: Side) -> None:
+def _check_tables(join: ast.Join, left: Side, right: Side, before: list[Side]) -> None:
     if not _is_primary_key(right):
         raise refusal(
             "Invalid join condition: table-table joins require to join on the primary key of the"
             f" right input table. Got {_condition(join, left, right)}.",
+            join.at,
+        )
+    if before and not _is_primary_key(left):
+        raise refusal(
+            "Invalid join condition: foreign-key table-table joins are not supported as part of"
+            f" n-way joins. Got {_condition(join, left, right)}.",
             join.at,
         )
     if not _is_primary_key(left) and join.kind in ("RIGHT", "FULL"):
@@ -375,8 +442,7 @@ def _check_tables(join: ast.Join, left: Side, right: Side) -> None:
 
 
 def _is_primary_key(side: Side) -> bool:
-    keys = side.source.key_columns
-    return len(keys) == 1 and isinstance(side.key, Column) and side.key.name == keys[0].name
+    return _is_key(side)
 
 
 def _condition(join: ast.Join, left: Side, right: Side) -> str:

@@ -245,6 +245,30 @@ def _check_source(source: Source, statement: CreateAs) -> None:
         )
 
 
+#: aggregates that keep more than a plain value while they go on
+_NESTED_STATE: Final = frozenset(
+    {
+        *("COLLECT_LIST", "COLLECT_SET", "TOPK", "TOPKDISTINCT", "HISTOGRAM", "CORRELATION"),
+        *("STDDEV_SAMP", "STDDEV_SAMPLE", "ATTR", "COUNT_DISTINCT"),
+    }
+)
+
+
+def _check_intermediate(query: ast.Query, value_format: str, at: ast.Position) -> None:
+    """ksqlDB keeps an aggregate's state in the value format, so DELIMITED cannot have these. Ours
+    is Spark's; the refusal stays, so that a statement means the same here and there."""
+    if not query.group_by or value_format != "DELIMITED":
+        return
+    nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
+    calls = [each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.Call)]
+    if any(call.name in _NESTED_STATE for call in calls):
+        raise refusal(
+            "One of the functions used in the statement has an intermediate type that the value"
+            " format can not handle. Please remove the function or change the format.",
+            at,
+        )
+
+
 def _check_takes_back(query: ast.Query) -> None:
     """A table's rows change and go: only aggregates that can forget a row may be asked for."""
     nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
@@ -253,10 +277,11 @@ def _check_takes_back(query: ast.Query) -> None:
     calls = [each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.Call)]
     names = [call.name for call in calls if not functions.is_on_tables(call.name)]
     if names:
-        listed = ", ".join(dict.fromkeys(names))
+        *most, last = dict.fromkeys(names)
+        listed = f"s {', '.join(most)} and {last}" if most else f" {last}"
         raise refusal(
-            f"The aggregation function(s) ({listed}) cannot be applied to a table source, only to"
-            " a stream source.",
+            f"The aggregation function{listed} cannot be applied to a table source, only to a"
+            " stream source.",
             query.at,
         )
 
@@ -362,11 +387,17 @@ class _Sink:
         creation = self.statement.creation
         given = properties.format("KEY_FORMAT")
         key_format = given or source.key_format
+        if not keys and "KEY_FORMAT" in properties.values and given != "NONE":
+            raise refusal(
+                "Key format specified for stream without key columns.",
+                properties.at("KEY_FORMAT"),
+            )
         if not keys:
             key_format = "NONE"
         elif key_format == "NONE" and given is None:
             key_format = default_format(self.context.properties, "key") or "KAFKA"
         value_format = properties.format("VALUE_FORMAT") or source.value_format
+        _check_intermediate(self.statement.query, value_format, creation.at)
         formats.check_columns(keys, key_format, "Key", creation.at)
         formats.check_columns(values, value_format, "Value", creation.at)
         return key_format, value_format
