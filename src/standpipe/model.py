@@ -158,10 +158,9 @@ class SparkPlan(Record, frozen=True, kw_only=True):
     """What a persistent query runs, stored with its statement so that a newer Standpipe cannot
     make a checkpoint unreadable by translating differently (DESIGN section 3).
 
-    `sql` is Spark SQL over the views of `inputs` and `steps`. Where there is a `batch_sql`, that one
-    is run over what a batch of `sql` gives (the view `__BATCH`), as a plain query of Spark. The
-    last of them has, in this order: the key columns;
-    `WINDOWSTART` and `WINDOWEND` (BIGINT, ms) if windowed; the value columns; `__ROWTIME` (BIGINT,
+    `sql` is Spark SQL over the views of `inputs` and `steps`. Where there is a `batch_sql`, that is
+    run over what a batch of `sql` gives (the view `__BATCH`), as a plain query of Spark. The last
+    of them has, in this order: the key columns; `WINDOWSTART` and `WINDOWEND` (BIGINT, ms) if windowed; the value columns; `__ROWTIME` (BIGINT,
     ms); `__LIVE` (BOOLEAN: false makes the row a tombstone, as HAVING does).
     """
 

@@ -20,8 +20,8 @@ from standpipe.errors import StandpipeError
 from standpipe.node.decisions import Decisions
 from standpipe.node.forward import Forwarder
 from standpipe.node.heard import Board
-from standpipe.node.rest_bodies import Form
 from standpipe.node.race import Racing
+from standpipe.node.rest_bodies import Form
 from standpipe.node.rest_pull import Ask, Pulls
 from standpipe.node.rest_view import Map, Replicas
 

@@ -89,7 +89,10 @@ class Session:
         properties, line = dict(self.case.properties), 0
         for number, text in enumerate(self.case.statements):
             # upstream sends the statements of a case as one text: lines count over all of it
-            text, line = ("" if self.case.is_pull else "\n" * line) + text, line + text.count("\n") + 1
+            text, line = (
+                ("" if self.case.is_pull else "\n" * line) + text,
+                line + text.count("\n") + 1,
+            )
             try:
                 for statement in parser.parse(text):
                     self._one(statement, number, properties)
@@ -156,5 +159,5 @@ class Session:
         inputs = (record["topic"] for record in self.case.data["inputs"])
         wanted = {name: self.case.partitions.get(name, usual) for name in inputs}
         for source in self.by_topic.values():
-            wanted |= {topic: source.partitions for topic in (source.topic, source.stored.topic)}
+            wanted |= dict.fromkeys((source.topic, source.stored.topic), source.partitions)
         return wanted

@@ -8,11 +8,11 @@ Operators put out what a batch changed in the end, not each step on the way.
 
 | operator | one key is | in | out |
 |---|---|---|---|
-| CHANGES | a table's key | `__LIVE`, `__ROW` | `__SIGN` -1: the row before, +1: the row now |
+| CHANGES | a table's key | `__LIVE`, `__ROW` | `__SIGN` -1: row before, +1: row now |
 | MEMBERS | a group | `__SIGN`, `__ID`, `__ROW` | all rows of the group; `__MEMBER` false: none |
 | SESSIONS | a group | `__ROW` | rows of changed sessions; `__MEMBER` false: it is no more |
-| LOOKUP | a join key | `__SIDE` 0 event, 1 table; `__LIVE` | events with the table's row of their time |
-| FOREIGN | a foreign key | `__SIDE` 0 left changes, 1 right table | left rows with their right row |
+| LOOKUP | a join key | `__SIDE` 0 event, 1 table; `__LIVE` | events with the table's row |
+| FOREIGN | a foreign key | `__SIDE` 0 left changes, 1 right | left rows, each with its right |
 | STREAMS | a join key | `__SIDE` | pairs within the window, and what found no partner |
 
 All have `__ORDER`, the arrival order, and `__ROWTIME` in ms.

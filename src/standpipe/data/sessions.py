@@ -33,9 +33,7 @@ class Merged:
     gone: tuple[tuple[int, int], ...]  # bounds that no session has any more
 
 
-def merge(
-    sessions: Sequence[Session], events: Sequence[tuple[int, Any]], gap_ms: int
-) -> Merged:
+def merge(sessions: Sequence[Session], events: Sequence[tuple[int, Any]], gap_ms: int) -> Merged:
     """Put events, in the order of their arrival, into the sessions of their key."""
     now = list(sessions)
     touched: set[tuple[int, int]] = set()

@@ -2,7 +2,7 @@
 
 Rows of one key and the key's state go to Python together, in one Arrow batch, so a key costs no
 call of its own. transformWithState was tried: it asks the JVM for each value of a state, and starts
-a new Python process for each operator at each start of a query, which a busy machine takes for dead.
+a new Python process for each operator at each start of a query, which a busy machine times out.
 """
 
 from __future__ import annotations

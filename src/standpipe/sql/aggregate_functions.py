@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from standpipe.sql.function import NUMBER, Function, K, T, V
-from standpipe.sql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, SqlType, array, map_of, struct
+from standpipe.sql.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    SqlType,
+    array,
+    map_of,
+    struct,
+)
 
 _BY_ORDER: Final = "(l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END"
 #: every value that came, nulls too, in the order in which they came

@@ -44,7 +44,7 @@ def common(items: Sequence[Typed]) -> SqlType:
 
 def coerced(typed: Typed, target: SqlType) -> Typed:
     """The expression as the common type. Raises NotOfType."""
-    if typed.type == target or target == NULL:
+    if target in (typed.type, NULL):
         return typed
     if isinstance(typed, Constant):
         return _constant(typed, target)
@@ -60,7 +60,7 @@ def _wider(found: SqlType, typed: Typed) -> SqlType | None:
     if NULL in (found, of):
         return of if found == NULL else found
     if isinstance(typed, Constant) and not found.is_nested:
-        if of == STRING or found == STRING:
+        if STRING in (of, found):
             return found
     elif isinstance(typed, Operation) and typed.template in (ARRAY, MAP, STRUCT):
         return _wider_constructed(found, typed)
@@ -118,9 +118,7 @@ def _constant(typed: Constant, target: SqlType) -> Constant:
     try:
         return Constant(target, values.cast_value(typed.value, typed.type, target))
     except ValueError:
-        raise NotOfType(
-            f'invalid input syntax for type {target.base}: "{typed.value}".'
-        ) from None
+        raise NotOfType(f'invalid input syntax for type {target.base}: "{typed.value}".') from None
 
 
 def _boolean(text: str) -> bool:

@@ -72,7 +72,10 @@ def _java_text(of: SqlType, value: str) -> str:
         listed = f"concat_ws(', ', transform({value}, e -> coalesce({inner}, 'null')))"
         return f"if({value} IS NULL, NULL, concat('[', {listed}, ']'))"
     if of.base == "MAP":
-        key, inner = (_java_text(part, f"e.{n}") for part, n in zip(of.arguments, ("key", "value"), strict=True))
+        key, inner = (
+            _java_text(part, f"e.{n}")
+            for part, n in zip(of.arguments, ("key", "value"), strict=True)
+        )
         pair = f"concat({key}, '=', coalesce({inner}, 'null'))"
         listed = f"concat_ws(', ', transform(map_entries({value}), e -> {pair}))"
         return f"if({value} IS NULL, NULL, concat('{{{{', {listed}, '}}}}'))"

@@ -35,5 +35,5 @@ class Function:
     on_tables: bool = True
     #: places of arguments that must be literals
     literals: tuple[int, ...] = ()
-    #: template of the one argument that `template` then gets, for table functions that make an array
+    #: template of the one argument that `template` then gets: the array of a table function
     inner: str = ""

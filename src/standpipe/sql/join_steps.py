@@ -133,7 +133,9 @@ def _lookup(joined: _Joined, side: Side, view: str, table_id: str) -> _Joined:
     )
     where = " WHERE `__RIGHT` IS NOT NULL" if side.kind == "INNER" else ""
     columns = [*unpacked("`__L`", left_fields), *unpacked("`__R`", right_fields)]
-    text = _result(step, left_fields, right_fields, columns, left_key, "true", where)
+    text = _result(
+        step, left_fields, right_fields, columns=columns, key=left_key, present="true", where=where
+    )
     fields = [*joined.fields, *right_fields]
     return replace(joined, text=text, fields=fields, steps=(*joined.steps, step))
 
@@ -167,7 +169,7 @@ def _streams(joined: _Joined, side: Side, view: str, table_id: str) -> _Joined:
         "`__ROWTIME` AS `ROWTIME`",
     ]
     key = f"coalesce({left_key}, {right_key})"
-    text = _result(step, left_fields, right_fields, columns, key, "true", "")
+    text = _result(step, left_fields, right_fields, columns=columns, key=key, present="true")
     fields = [*joined.fields, *right_fields]
     return replace(joined, text=text, fields=fields, steps=(*joined.steps, step))
 
@@ -204,9 +206,7 @@ def _foreign(joined: _Joined, side: Side, view: str, table_id: str) -> _Joined:
     names = {name for name, _ in joined.ids}
     own = [
         column
-        for column, (name, _) in zip(
-            unpacked("`__L`", joined.fields), joined.fields, strict=True
-        )
+        for column, (name, _) in zip(unpacked("`__L`", joined.fields), joined.fields, strict=True)
         if name not in names
     ]
     columns = [
@@ -219,7 +219,9 @@ def _foreign(joined: _Joined, side: Side, view: str, table_id: str) -> _Joined:
     if side.kind == "INNER":
         present += " AND `__RIGHT` IS NOT NULL"
     key = quoted(joined.ids[0][0])
-    text = _result(step, left_fields, right_fields, columns, key, present, "", joined.ids)
+    text = _result(
+        step, left_fields, right_fields, columns=columns, key=key, present=present, ids=joined.ids
+    )
     fields = [*joined.fields, *right_fields]
     return replace(joined, text=text, fields=fields, steps=(*joined.steps, step))
 
@@ -228,10 +230,11 @@ def _result(
     step: SparkStep,
     left: Fields,
     right: Fields,
+    *,
     columns: list[str],
     key: str,
     present: str,
-    where: str,
+    where: str = "",
     ids: Fields | None = None,
 ) -> str:
     """The relation that a join step makes."""

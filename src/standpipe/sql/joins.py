@@ -363,10 +363,13 @@ def _check_windows(join: ast.Join, left: Side, right: Side) -> None:
         listed = "\n".join(said)
         raise refusal(f"Can not join windowed source to non-windowed source.\n{listed}", join.at)
     one, two = windows
-    assert one is not None and two is not None
+    assert one is not None
+    assert two is not None
     is_whole = all(_is_key(side) for side in (left, right))
-    if not is_whole or (one.kind == "SESSION") != (two.kind == "SESSION") or (
-        one.size_ms != two.size_ms
+    if (
+        not is_whole
+        or (one.kind == "SESSION") != (two.kind == "SESSION")
+        or (one.size_ms != two.size_ms)
     ):
         raise refusal(
             "Implicit repartitioning of windowed sources is not supported. See"

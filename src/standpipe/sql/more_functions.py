@@ -260,9 +260,7 @@ def _numbers_of_bytes(parameters: tuple[SqlType, ...], digits: str) -> tuple[Fun
         Function(
             "BIGINT_FROM_BYTES", parameters, BIGINT, f"cast(conv({digits}, 16, -10) AS BIGINT)"
         ),
-        Function(
-            "DOUBLE_FROM_BYTES", parameters, DOUBLE, _DOUBLE_OF_BITS.replace("{hex}", digits)
-        ),
+        Function("DOUBLE_FROM_BYTES", parameters, DOUBLE, _DOUBLE_OF_BITS.replace("{hex}", digits)),
     )
 
 

@@ -16,7 +16,6 @@ from standpipe.sql.refusals import refusal
 from standpipe.sql.scope import RESERVED
 from standpipe.sql.typed import Typed
 
-
 _RESERVED = "Reserved column name in select: `{}`. Please remove or alias the column."
 
 

@@ -29,6 +29,4 @@ def unpack(text: str, fields: Fields) -> str:
 
 def unpacked(struct: str, fields: Fields) -> list[str]:
     """The columns again, out of what `unpack` gave."""
-    return [
-        f"{struct}.`c{index}` AS {quoted(name)}" for index, (name, _) in enumerate(fields)
-    ]
+    return [f"{struct}.`c{index}` AS {quoted(name)}" for index, (name, _) in enumerate(fields)]

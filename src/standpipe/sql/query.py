@@ -12,9 +12,9 @@ from standpipe.sql import ast, formats, functions, stateful_sql, to_spark
 from standpipe.sql.context import Context
 from standpipe.sql.ddl import check_free, check_topic, check_unique, timestamp_column
 from standpipe.sql.expressions import Typer
+from standpipe.sql.ids import sanitised
 from standpipe.sql.join_sql import join_relation
 from standpipe.sql.joins import ROWKEY, JoinScope, join_scope
-from standpipe.sql.ids import sanitised
 from standpipe.sql.names import ScopeNames
 from standpipe.sql.plans import CreateTableAsPlan, InsertIntoPlan
 from standpipe.sql.projection import NamedColumns, project
@@ -60,8 +60,7 @@ def insert_select(
     target = find_source(statement.target, sources, at)
     if target.kind == "TABLE":
         raise refusal(
-            "INSERT INTO can only be used to insert into a stream."
-            f" {target.name} is a table.",
+            f"INSERT INTO can only be used to insert into a stream. {target.name} is a table.",
             at,
         )
     if target.is_read_only:

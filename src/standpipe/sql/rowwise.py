@@ -44,7 +44,8 @@ def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjectio
         wanted = []
     if query.partition_by and any(isinstance(item, ast.Star) for item in query.items):
         typed = _with_new_key(typed, wanted, scope)
-    keys = tuple(_key(each, typed, query, sink, wanted, scope) for each in wanted)
+    missing = _missing(wanted, query, sink, scope) if wanted else ""
+    keys = tuple(_key(each, typed, query, missing) for each in wanted)
     taken = {name for name, _ in keys}
     values = tuple((name, each) for name, each in typed if name not in taken)
     exploded: list[Typed] = []
@@ -148,16 +149,11 @@ def _with_new_key(
 
 
 def _key(
-    key: _Key,
-    typed: list[tuple[str, Typed]],
-    query: ast.Query,
-    sink: str,
-    wanted: list[_Key],
-    scope: ScopeNames,
+    key: _Key, typed: list[tuple[str, Typed]], query: ast.Query, missing: str
 ) -> tuple[str, Typed]:
     names = [name for name, each in typed if each == key.typed]
     if not names:
-        raise refusal(_missing(wanted, query, sink, scope), query.at)
+        raise refusal(missing, query.at)
     if len(names) > 1:
         listed = " and ".join(sorted(names))
         name = key.typed.name if isinstance(key.typed, Column) else key.name
