@@ -160,8 +160,9 @@ class SparkPlan(Record, frozen=True, kw_only=True):
 
     `sql` is Spark SQL over the views of `inputs` and `steps`. Where there is a `batch_sql`, that is
     run over what a batch of `sql` gives (the view `__BATCH`), as a plain query of Spark. The last
-    of them has, in this order: the key columns; `WINDOWSTART` and `WINDOWEND` (BIGINT, ms) if windowed; the value columns; `__ROWTIME` (BIGINT,
-    ms); `__LIVE` (BOOLEAN: false makes the row a tombstone, as HAVING does).
+    of them has, in this order: the key columns; `WINDOWSTART` and `WINDOWEND` (BIGINT, ms) if
+    windowed; the value columns; `__ROWTIME` (BIGINT, ms); `__LIVE` (BOOLEAN: false makes the row a
+    tombstone, as HAVING does).
     """
 
     version: int
