@@ -105,6 +105,7 @@ sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, 
 store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a store damaged in 500 places
 	STORE_KILLS=1000 STORE_DAMAGES=500 $(PYTEST) -q tests/e2e/test_store_crash.py
 
-docs: $(DONE)/standpipe ## docs/config.md and docs/errors.md from their registries
+docs: $(DONE)/standpipe ## docs/config.md, docs/errors.md and docs/sql.md from their registries
 	$(PYTHON_IN) -m standpipe.local.config_doc > docs/config.md
 	$(PYTHON_IN) -m standpipe.local.error_doc > docs/errors.md
+	$(PYTHON_IN) -m standpipe.local.sql_doc > docs/sql.md
