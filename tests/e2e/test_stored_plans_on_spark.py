@@ -9,11 +9,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.sql.test_stored_plans import FILES
 
 from standpipe.model import SparkInput, SparkPlan
 from standpipe.pipeline import stateful
 from standpipe.sql.to_spark import spark_type
-from tests.sql.test_stored_plans import FILES
 
 pytestmark = pytest.mark.e2e
 

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 import pytest
+from tests.sql.test_fixtures import SOURCES
 
 from standpipe.data.operators import OPERATORS
 from standpipe.model import SparkPlan
@@ -23,7 +24,6 @@ from standpipe.sql import plans
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.parser import parse
 from standpipe.sql.to_spark import STEPS_VERSION
-from tests.sql.test_fixtures import SOURCES
 
 FOLDER: Final = Path(__file__).with_name("stored_plans")
 FILES: Final = sorted(FOLDER.glob("*.json"))
