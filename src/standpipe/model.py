@@ -87,27 +87,6 @@ class Source(Record, frozen=True, kw_only=True):
     takes_inserts: bool = False
 
     @property
-    def stored(self) -> Source:
-        """As its query writes it and replicas keep it: with its changelog where it has one."""
-        if self.changelog is None:
-            return self
-        return msgspec.structs.replace(
-            self,
-            topic=self.changelog,
-            changelog=None,
-            columns=tuple(msgspec.structs.replace(c, header=None) for c in self.columns),
-            value_format="JSON",
-            wrap_single_value=True,
-            timestamp_column=None,
-            timestamp_format=None,
-        )
-
-    @property
-    def has_own_times(self) -> bool:
-        """Queries of ours write its topic: ROWTIME is in a header."""
-        return self.takes_inserts or (self.query_id is not None and self.changelog is None)
-
-    @property
     def key_columns(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.is_key)
 

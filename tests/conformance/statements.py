@@ -22,6 +22,7 @@ from standpipe.node.statements import _record as insert_record
 from standpipe.sql import ast, parser
 from standpipe.sql.plans import InsertValuesPlan, SetPropertyPlan
 from standpipe.sql.statements import AssertTopic, CreateAs, CreateSource
+from standpipe.sql.stored import stored
 
 NOT_SUPPORTED = "is not supported yet."
 
@@ -159,5 +160,5 @@ class Session:
         inputs = (record["topic"] for record in self.case.data["inputs"])
         wanted = {name: self.case.partitions.get(name, usual) for name in inputs}
         for source in self.by_topic.values():
-            wanted |= dict.fromkeys((source.topic, source.stored.topic), source.partitions)
+            wanted |= dict.fromkeys((source.topic, stored(source).topic), source.partitions)
         return wanted

@@ -17,11 +17,31 @@ commands.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from standpipe.errors import ServerError
+from standpipe.control.commands import (
+    VERSIONS,
+    Base,
+    Command,
+    CommitAssignment,
+    CreateSource,
+    CreateTableAs,
+    DropSource,
+    FoundCluster,
+    InsertInto,
+    Receipt,
+    RegisterNode,
+    SetQueryState,
+    StartPipeline,
+    TerminateQuery,
+    TopicDeleted,
+    TopicWish,
+    UnknownCommand,
+    decode,
+    encode,
+)
 from standpipe.model import (
     Assignment,
     LeaseEpoch,
@@ -34,180 +54,45 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
+from standpipe.sql.stored import stored
+
+__all__ = [  # with the commands, which are its input
+    "EMPTY",
+    "VERSIONS",
+    "AppliedRequest",
+    "Base",
+    "Catalog",
+    "Command",
+    "CommitAssignment",
+    "CreateSource",
+    "CreateTableAs",
+    "DropSource",
+    "FoundCluster",
+    "InsertInto",
+    "Receipt",
+    "RegisterNode",
+    "SetQueryState",
+    "StartPipeline",
+    "TerminateQuery",
+    "TopicDeleted",
+    "TopicWish",
+    "UnknownCommand",
+    "apply",
+    "decode",
+    "encode",
+    "from_bytes",
+    "to_bytes",
+    "to_snapshot",
+]
 
 #: Requests that are remembered so that a retry is applied once; the oldest are forgotten.
 REQUESTS_MAX: Final = 1024
 CATALOG_VERSION: Final = 1
 
+_encoder = msgspec.msgpack.Encoder()
+
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-class UnknownCommand(ServerError):
-    """The log holds something that a newer program wrote. This one must not go on."""
-
-
-# ----------------------------------------------------------------------------------- commands
-
-
-class Receipt(Record, frozen=True, kw_only=True):
-    """What is answered to the client of a statement, whenever and wherever it asks again."""
-
-    statement: str
-    command_id: str  # ksqlDB's, e.g. "stream/S1/create"
-    message: str
-    query_id: str | None = None
-
-
-class TopicWish(Record, frozen=True, kw_only=True):
-    """A Kafka topic that must exist. `retention_ms` None: the broker's default."""
-
-    name: str
-    partitions: int
-    kind: Literal["SOURCE", "TABLE"]
-    retention_ms: int | None = None
-
-
-class Base(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Of every command. `version` grows when an older program would misread its fields."""
-
-    version: int = 1
-    request_id: str = ""  # the same one is applied once; empty: never compared
-    receipt: Receipt | None = None
-
-
-class FoundCluster(Base, frozen=True, kw_only=True, tag="found_cluster"):
-    """The first command of a log: names the cluster."""
-
-    cluster_id: str
-
-
-class RegisterNode(Base, frozen=True, kw_only=True, tag="register_node"):
-    """A node is a member from now on, or has other addresses, tags or incarnation."""
-
-    node: NodeInfo
-
-
-class CreateSource(Base, frozen=True, kw_only=True, tag="create_source"):
-    """A stream or table over a topic that somebody else writes."""
-
-    source: Source
-    replace: bool = False
-    topic: TopicWish | None = None  # the statement said PARTITIONS
-
-
-class CreateTableAs(Base, frozen=True, kw_only=True, tag="create_table_as"):
-    """A materialised table, the query that fills it and the topic between them."""
-
-    source: Source
-    query: PersistentQuery
-    topic: TopicWish
-
-
-class InsertInto(Base, frozen=True, kw_only=True, tag="insert_into"):
-    """One more query writes a stream that is there."""
-
-    query: PersistentQuery
-
-
-class DropSource(Base, frozen=True, kw_only=True, tag="drop_source"):
-    """A stream or table goes, and with it the query that writes it."""
-
-    name: str
-    delete_topic: bool = False
-
-
-class TopicDeleted(Base, frozen=True, kw_only=True, tag="topic_deleted"):
-    """Kafka has carried out a deletion that a statement asked for. It is never repeated."""
-
-    name: str
-
-
-class TerminateQuery(Base, frozen=True, kw_only=True, tag="terminate_query"):
-    """Queries end; their tables stay readable as they are."""
-
-    query_ids: tuple[str, ...]
-
-
-class SetQueryState(Base, frozen=True, kw_only=True, tag="set_query_state"):
-    """Queries pause or go on; what they have read stays read."""
-
-    query_ids: tuple[str, ...]
-    state: Literal["RUNNING", "PAUSED"]
-
-
-class CommitAssignment(Base, frozen=True, kw_only=True, tag="commit_assignment"):
-    """Who holds what. Its epoch is the successor of the one that it was computed from."""
-
-    assignment: Assignment
-
-
-class StartPipeline(Base, frozen=True, kw_only=True, tag="start_pipeline"):
-    """A pipeline starts and gets the next lease epoch for all its queries."""
-
-    pipeline_id: str
-
-
-Command = (
-    FoundCluster
-    | RegisterNode
-    | CreateSource
-    | CreateTableAs
-    | InsertInto
-    | DropSource
-    | TopicDeleted
-    | TerminateQuery
-    | SetQueryState
-    | CommitAssignment
-    | StartPipeline
-)
-
-#: type -> newest version that this program understands
-VERSIONS: Final[Mapping[str, int]] = {
-    "found_cluster": 1,
-    "register_node": 1,
-    "create_source": 1,
-    "create_table_as": 1,
-    "insert_into": 1,
-    "drop_source": 1,
-    "topic_deleted": 1,
-    "terminate_query": 1,
-    "set_query_state": 1,
-    "commit_assignment": 1,
-    "start_pipeline": 1,
-}
-
-
-class _Head(msgspec.Struct):
-    """What must be understood of a command before its fields are looked at."""
-
-    type: str
-    version: int = 1
-
-
-_encoder = msgspec.msgpack.Encoder()
-_head_decoder = msgspec.msgpack.Decoder(_Head)
-_command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
-
-
-def encode(command: Command) -> bytes:
-    """Bytes of a command as they are logged and travel."""
-    return _encoder.encode(command)
-
-
-def decode(data: bytes) -> Command:
-    """A command from its bytes. Raises UnknownCommand that names type and version."""
-    try:
-        head = _head_decoder.decode(data)
-        newest = VERSIONS.get(head.type, 0)
-        if head.version > newest:
-            raise UnknownCommand(
-                f"the log holds command {head.type!r} version {head.version}; this program knows "
-                f"{f'it up to version {newest}' if newest else 'no such command'}: upgrade it"
-            )
-        return _command_decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise UnknownCommand(f"a command of the log cannot be read: {error}") from error
 
 
 # ------------------------------------------------------------------------------------ catalog
@@ -409,12 +294,12 @@ def _drop(catalog: Catalog, command: DropSource) -> Catalog:
     if source is None:
         raise _Misfit(f"{command.name} does not exist")
     doomed = catalog.doomed_topics
-    topic = source.stored.topic
+    topic = stored(source).topic
     # a changelog of ours goes with its table: nobody else knows of it
     if (command.delete_topic or source.changelog is not None) and topic not in doomed:
         doomed = (*doomed, topic)
     left = _without(catalog.sources, source.name)
-    is_shared = any(topic in (other.topic, other.stored.topic) for other in left.values())
+    is_shared = any(topic in (other.topic, stored(other).topic) for other in left.values())
     return msgspec.structs.replace(
         catalog,
         sources=left,

@@ -41,6 +41,7 @@ from standpipe.sql.plans import (
     Plan,
     TerminatePlan,
 )
+from standpipe.sql.stored import stored
 
 Entity = dict[str, object]  # one item of the array that POST /ksql answers
 
@@ -213,12 +214,12 @@ class _Proposal:
             )
         if there is not None:
             raise self._refused(_taken(source, there))
-        self._check_not_written(source.stored)
+        self._check_not_written(stored(source))
         return CreateTableAs(
             source=source,
             query=query,
             topic=TopicWish(
-                name=source.stored.topic,
+                name=stored(source).topic,
                 partitions=source.partitions,
                 # a stream's records are events: its topic is not compacted
                 kind="TABLE" if source.kind == "TABLE" else "SOURCE",
@@ -323,7 +324,7 @@ class _Proposal:
     def _check_not_written(self, source: Source) -> None:
         """Two writers of one table topic would overwrite each other's keys."""
         for other in self.catalog.sources.values():
-            if other.query_id is not None and other.stored.topic == source.topic:
+            if other.query_id is not None and stored(other).topic == source.topic:
                 raise self._refused(
                     f"Topic {source.topic} is already written by query {other.query_id} "
                     f"for table {other.name}."
@@ -358,7 +359,7 @@ class _Proposal:
         sharing = sorted(
             other.name
             for other in self.catalog.sources.values()
-            if source.topic in (other.topic, other.stored.topic) and other.name != source.name
+            if source.topic in (other.topic, stored(other).topic) and other.name != source.name
         )
         if sharing:
             raise self._refused(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from standpipe.control.catalog import Catalog
 from standpipe.model import PersistentQuery, Source
 from standpipe.pipeline.checkpoint import plan_digest
+from standpipe.sql.stored import stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ Order = StartQuery | StopQuery
 def wanted_queries(catalog: Catalog) -> dict[str, WantedQuery]:
     """Query id -> query, of those that the catalog wants running and whose table exists."""
     return {
-        query.query_id: WantedQuery(query=query, table=catalog.sources[query.sink].stored)
+        query.query_id: WantedQuery(query=query, table=stored(catalog.sources[query.sink]))
         for query in catalog.queries.values()
         if query.state == "RUNNING" and query.sink in catalog.sources
     }

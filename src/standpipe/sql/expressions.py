@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from standpipe.sql import ast, coercion, constructors, functions, instants, types, values
+from standpipe.sql import ast, constructors, functions, instants, lists, types, values
 from standpipe.sql.conversion import castable, check_known, comparable, convert, spark_name
 from standpipe.sql.more_functions import TAKES_UNIT
 from standpipe.sql.printer import COMPARISON_NAMES, expression_text
@@ -211,27 +211,6 @@ class Typer:
         template = "(NOT ({0} AND {1}))" if node.negated else "({0} AND {1})"
         return Operation(BOOLEAN, template, (low, high))
 
-    def in_list(self, node: ast.InList) -> Typed:
-        nodes = [node.value, *node.items]
-        given = [self.type(each) for each in nodes]
-        try:
-            of = coercion.common(given)
-            made = [coercion.coerced(each, of) for each in given]
-        except coercion.Mismatch as error:
-            wrong = nodes[error.item]
-            raise refusal(
-                f"Invalid Predicate: operator does not exist: {error.found} ="
-                f" {given[error.item].type} ({expression_text(wrong)})"
-                "\nHint: You might need to add explicit type casts.",
-                wrong.at,
-            ) from None
-        except coercion.NotOfType as error:
-            raise refusal(f"Invalid Predicate: {error}", node.at) from None
-        value, *listed = (comparable(each) for each in made)
-        places = ", ".join(f"{{{index + 1}}}" for index in range(len(listed)))
-        template = f"({'NOT ' if node.negated else ''}coalesce({{0}} IN ({places}), false))"
-        return Operation(BOOLEAN, template, (value, *listed))
-
     def like(self, node: ast.Like) -> Typed:
         value, pattern = self.type(node.value), self.type(node.pattern)
         if value.type != STRING or pattern.type != STRING:
@@ -291,8 +270,8 @@ class Typer:
         outer, self._aggregate = self._aggregate, node.name if is_aggregate else self._aggregate
         arguments = tuple(self.type(argument) for argument in node.arguments)
         self._aggregate = outer
-        if node.name in _OF_ONE_TYPE:
-            arguments = _of_one_type(node, arguments)
+        if node.name in lists.OF_ONE_TYPE:
+            arguments = lists.of_one_type(node, arguments)
         if self.takes_aggregates and functions.is_table_function(node.name):
             raise refusal("Table functions cannot be used with aggregations.", node.at)
         try:
@@ -372,25 +351,6 @@ class Typer:
             raise refusal(f"Error in {self.clause} expression: {error}", node.at) from None
 
 
-#: functions whose text literals are read as what the other arguments are
-_OF_ONE_TYPE: Final = frozenset({"GREATEST", "LEAST"})
-
-
-def _of_one_type(node: ast.Call, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
-    if arguments and all(argument.type == NULL for argument in arguments):
-        nulls = ", ".join(["null"] * len(arguments))
-        raise refusal(
-            f"Function '{node.name.lower()}' cannot be resolved due to ambiguous method parameters"
-            f" ({nulls}).",
-            node.at,
-        )
-    try:
-        of = coercion.common(arguments)
-        return tuple(coercion.coerced(argument, of) for argument in arguments)
-    except (coercion.Mismatch, coercion.NotOfType):
-        return arguments  # the function says what it takes
-
-
 def _case(conditions: list[Typed], results: list[Typed], of: SqlType) -> Typed:
     count = len(conditions)
     whens = "".join(f" WHEN {{{index}}} THEN {{{count + index}}}" for index in range(count))
@@ -410,7 +370,7 @@ _HANDLERS: Final[dict[type, Callable[[Typer, Any], Typed]]] = {
     ast.Not: Typer.not_,
     ast.Comparison: Typer.comparison,
     ast.Between: Typer.between,
-    ast.InList: Typer.in_list,
+    ast.InList: lists.in_list,
     ast.Like: Typer.like,
     ast.IsNull: Typer.is_null,
     ast.Case: Typer.case,

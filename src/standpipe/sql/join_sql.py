@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from standpipe.sql import join_steps, to_spark
-from standpipe.sql.joins import ROWKEY, JoinScope, Side, joined_name
+from standpipe.sql.joined import ROWKEY, JoinScope, Side, joined_name
 from standpipe.sql.types import quoted
 
 _DAY_MS: Final = 86_400_000

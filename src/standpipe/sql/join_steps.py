@@ -16,7 +16,7 @@ from typing import Final
 from standpipe.model import SparkInput, SparkStep
 from standpipe.sql import to_spark
 from standpipe.sql.conversion import spark_name
-from standpipe.sql.joins import ROWKEY, JoinScope, Side, joined_name, over_joined
+from standpipe.sql.joined import ROWKEY, JoinScope, Side, joined_name, over_joined
 from standpipe.sql.packed import pack, unpack, unpacked
 from standpipe.sql.to_spark import expression_sql
 from standpipe.sql.types import parse_type, quoted

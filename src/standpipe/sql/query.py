@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from standpipe.model import Column as SourceColumn
 from standpipe.model import PersistentQuery, Source, SparkPlan, Window
-from standpipe.sql import ast, formats, functions, stateful_sql, to_spark
+from standpipe.sql import ast, formats, stateful_sql, to_spark
 from standpipe.sql.context import Context
 from standpipe.sql.ddl import check_free, check_topic, check_unique, timestamp_column
 from standpipe.sql.expressions import Typer
 from standpipe.sql.ids import sanitised
 from standpipe.sql.join_sql import join_relation
-from standpipe.sql.joins import ROWKEY, JoinScope, join_scope
+from standpipe.sql.joined import ROWKEY, JoinScope
+from standpipe.sql.joins import join_scope
 from standpipe.sql.names import ScopeNames
 from standpipe.sql.plans import CreateTableAsPlan, InsertIntoPlan
 from standpipe.sql.projection import NamedColumns, project
 from standpipe.sql.properties import Properties, default_format
-from standpipe.sql.refusals import refusal, unsupported
+from standpipe.sql.query_checks import (
+    check_intermediate,
+    check_kind,
+    check_source,
+    check_takes_back,
+    refuse_clauses,
+    window_of,
+)
+from standpipe.sql.refusals import refusal
 from standpipe.sql.rowwise import project_rows
 from standpipe.sql.scope import Scope, find_source
 from standpipe.sql.statements import CreateAs, Creation, InsertSelect
 from standpipe.sql.typed import Column, Typed
-
-DAY_MS: Final = 86_400_000
 
 
 def create_as(
@@ -112,9 +118,9 @@ class _Result:
     def of(cls, statement: CreateAs, sources: Mapping[str, Source], ids: str) -> _Result:
         """Raises StatementError. `ids`: what its views are called after."""
         creation, query = statement.creation, statement.query
-        _refuse_clauses(statement)
+        refuse_clauses(statement)
         source = find_source(query.relation.name, sources, query.relation.at)
-        _check_source(source, statement)
+        check_source(source, statement)
         window = None if query.window is None else window_of(query.window)
         scope: ScopeNames = Scope.of(source, query.relation.alias, has_window=window is not None)
         joined = join_scope(query, sources) if query.joins else None
@@ -130,14 +136,14 @@ class _Result:
             relation = join_relation(joined, ids)
         if query.group_by:
             projection = project(query, scope, creation.name)
-            _check_kind(statement, source)
+            check_kind(statement, source)
             if relation.is_table:
-                _check_takes_back(query)
+                check_takes_back(query)
             keys, values = projection.keys, projection.values
             having = projection.having
             return cls(query, relation, joined, source, keys, values, window, where, having)
         rows = project_rows(query, scope, creation.name)
-        _check_kind(statement, source)
+        check_kind(statement, source)
         return cls(
             query,
             relation,
@@ -181,126 +187,6 @@ class _Result:
             timestamp=timestamp,
             is_append=joined is not None and self.source.kind == "STREAM",
         )
-
-
-def window_of(clause: ast.WindowClause) -> Window:
-    """Defaults of ksqlDB: grace = max(24 h - size, 0), retention = size + grace."""
-    size_ms = clause.size_ms
-    advance_ms = clause.advance_ms
-    if clause.kind != "SESSION" and not 0 < advance_ms <= size_ms:
-        raise refusal("A window's SIZE must be above 0 and its ADVANCE in 1..SIZE.", clause.at)
-    grace_ms = max(DAY_MS - size_ms, 0) if clause.grace_ms is None else clause.grace_ms
-    retention_ms = clause.retention_ms
-    if retention_ms is not None and retention_ms < size_ms + grace_ms:
-        raise refusal(
-            "The retention period of the window must be no smaller than its size plus the grace"
-            f" period. Got size=[{size_ms}], grace=[{grace_ms}], retention=[{retention_ms}] (ms).",
-            clause.at,
-        )
-    return Window(
-        kind=clause.kind,
-        size_ms=size_ms,
-        advance_ms=clause.advance_ms,
-        grace_ms=grace_ms,
-        retention_ms=size_ms + grace_ms if retention_ms is None else retention_ms,
-    )
-
-
-def _refuse_clauses(statement: CreateAs) -> None:
-    creation, query = statement.creation, statement.query
-    if query.limit is not None:
-        raise refusal(
-            f"CREATE {creation.kind} AS SELECT statements don't support LIMIT clause.", query.at
-        )
-    if query.window is not None and not query.group_by:
-        raise refusal("WINDOW clause requires a GROUP BY clause.", query.window.at)
-    if query.having is not None and not query.group_by:
-        raise refusal("HAVING requires a GROUP BY clause.", query.at)
-    if query.partition_by and query.group_by:
-        raise refusal("Only one of PARTITION BY or GROUP BY is allowed", query.at)
-    if query.emit == "FINAL":
-        if query.window is None:
-            raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
-        if query.window.kind == "SESSION":
-            raise unsupported("EMIT FINAL of session windows", query.at)
-
-
-def _check_source(source: Source, statement: CreateAs) -> None:
-    query = statement.query
-    if query.window is not None and source.kind == "TABLE":
-        raise refusal("WINDOW clause is only supported for stream sources.", query.window.at)
-    if source.window is not None and source.kind == "TABLE":
-        raise refusal("KSQL does not support persistent queries on windowed tables.", query.at)
-    if query.partition_by and source.kind == "TABLE":
-        raise refusal(
-            "PARTITION BY is not supported on tables: use GROUP BY, or make a stream of it.",
-            query.at,
-        )
-    if source.value_format == "KAFKA" and query.group_by:
-        raise refusal(
-            f"Source(s) {source.name} are using the 'KAFKA' value format. This format does not yet"
-            " support GROUP BY.\nUse a different value format.",
-            query.relation.at,
-        )
-
-
-#: aggregates that keep more than a plain value while they go on
-_NESTED_STATE: Final = frozenset(
-    {
-        *("COLLECT_LIST", "COLLECT_SET", "TOPK", "TOPKDISTINCT", "HISTOGRAM", "CORRELATION"),
-        *("STDDEV_SAMP", "STDDEV_SAMPLE", "ATTR", "COUNT_DISTINCT"),
-    }
-)
-
-
-def _check_intermediate(query: ast.Query, value_format: str, at: ast.Position) -> None:
-    """ksqlDB keeps an aggregate's state in the value format, so DELIMITED cannot have these. Ours
-    is Spark's; the refusal stays, so that a statement means the same here and there."""
-    if not query.group_by or value_format != "DELIMITED":
-        return
-    nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
-    calls = [each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.Call)]
-    if any(call.name in _NESTED_STATE for call in calls):
-        raise refusal(
-            "One of the functions used in the statement has an intermediate type that the value"
-            " format can not handle. Please remove the function or change the format.",
-            at,
-        )
-
-
-def _check_takes_back(query: ast.Query) -> None:
-    """A table's rows change and go: only aggregates that can forget a row may be asked for."""
-    nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
-    if query.having is not None:
-        nodes.append(query.having)
-    calls = [each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.Call)]
-    names = [call.name for call in calls if not functions.is_on_tables(call.name)]
-    if names:
-        *most, last = dict.fromkeys(names)
-        listed = f"s {', '.join(most)} and {last}" if most else f" {last}"
-        raise refusal(
-            f"The aggregation function{listed} cannot be applied to a table source, only to a"
-            " stream source.",
-            query.at,
-        )
-
-
-def _check_kind(statement: CreateAs, source: Source) -> None:
-    """ksqlDB's words for a stream that would be a table, and the other way round."""
-    made = "TABLE" if statement.query.group_by or source.kind == "TABLE" else "STREAM"
-    if made == statement.creation.kind:
-        return
-    if statement.creation.kind == "STREAM":
-        raise refusal(
-            "Invalid result type. Your SELECT query produces a TABLE. Please use CREATE TABLE AS"
-            " SELECT statement instead.",
-            statement.creation.at,
-        )
-    raise refusal(
-        "Invalid result type. Your SELECT query produces a STREAM. Please use CREATE STREAM AS"
-        " SELECT statement instead.",
-        statement.creation.at,
-    )
 
 
 def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None:
@@ -396,7 +282,7 @@ class _Sink:
         elif key_format == "NONE" and given is None:
             key_format = default_format(self.context.properties, "key") or "KAFKA"
         value_format = properties.format("VALUE_FORMAT") or source.value_format
-        _check_intermediate(self.statement.query, value_format, creation.at)
+        check_intermediate(self.statement.query, value_format, creation.at)
         formats.check_columns(keys, key_format, "Key", creation.at)
         formats.check_columns(values, value_format, "Value", creation.at)
         return key_format, value_format

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from standpipe.sql import ast
 from standpipe.sql.expressions import Typer
-from standpipe.sql.joins import JoinScope
+from standpipe.sql.joined import JoinScope
 from standpipe.sql.names import ScopeNames, named_items
 from standpipe.sql.printer import expression_text
 from standpipe.sql.refusals import refusal

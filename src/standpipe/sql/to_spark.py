@@ -115,6 +115,8 @@ class Rows:
 def spark_input(
     source: Source, view: str, watermark_delay_ms: int | None = None, *, keeps_nulls: bool = False
 ) -> SparkInput:
+    # queries of ours write its topic: ROWTIME is in a header
+    is_ours = source.takes_inserts or (source.query_id is not None and source.changelog is None)
     return SparkInput(
         source=source.name,
         topic=source.topic,
@@ -129,7 +131,7 @@ def spark_input(
         watermark_delay_ms=watermark_delay_ms,
         is_table=True if source.kind == "TABLE" else None,
         keeps_nulls=True if keeps_nulls else None,
-        is_ours=True if source.has_own_times else None,
+        is_ours=True if is_ours else None,
         window=source.window,
     )
 
