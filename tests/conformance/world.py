@@ -84,7 +84,10 @@ class World:
     _stamp: int = field(default=0)
 
     def __post_init__(self) -> None:
-        self.broker = Broker(self.directory / "kafka", any_port(), say=lambda _: None)
+        # a busy machine must not make the only broker look dead to its own controller
+        self.broker = Broker(
+            self.directory / "kafka", any_port(), say=lambda _: None, session_ms=120_000
+        )
         self.broker.start()
         self.servers = self.broker.bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})

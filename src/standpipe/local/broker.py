@@ -67,7 +67,7 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 # after a kill, the controller must forget the old incarnation before it takes the new one:
 # at Kafka's 9 s and 2 s a start after SIGKILL takes 12 s, like this 5 s
-broker.session.timeout.ms=3000
+broker.session.timeout.ms={session_ms}
 broker.heartbeat.interval.ms=500
 num.network.threads=2
 num.io.threads=4
@@ -84,9 +84,15 @@ class Broker:
     """
 
     def __init__(
-        self, data_dir: Path, port: int | None = None, *, say: jvm.Say = jvm.say_on_stderr
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        *,
+        say: jvm.Say = jvm.say_on_stderr,
+        session_ms: int = 3000,
     ) -> None:
         self.data_dir = data_dir.resolve()
+        self._session_ms = session_ms
         self._port_asked = port
         self._say = say
         self._port = 0
@@ -209,6 +215,7 @@ class Broker:
                 port=self._port,
                 controller_port=ports.any_port(),
                 log_directory=self.data_dir / "log",
+                session_ms=self._session_ms,
             )
         )
         return path

@@ -27,6 +27,10 @@ class Resolved:
     result: SqlType
 
 
+#: ksqlDB says function names in lower case; these it declares in upper case
+_UPPER: Final = frozenset({"COALESCE"})
+
+
 class NoSuchFunction(Exception):
     """No function of this name; `hint` names the nearest."""
 
@@ -52,7 +56,7 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
         given = ", ".join("null" if each == NULL else str(each) for each in arguments)
         valid = "".join(f"\n{signature(variant)}" for variant in variants)
         raise NotAccepted(
-            f"Function '{name.lower() if arguments else name}' does not accept parameters"
+            f"Function '{name if name in _UPPER else name.lower()}' does not accept parameters"
             f" ({given})."
             f"\nValid alternatives are:{valid}"
         )

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from standpipe.model import Source
 from standpipe.sql import ast
 from standpipe.sql.expressions import Typer
-from standpipe.sql.joined import JoinScope, Side, is_on_key
+from standpipe.sql.joined import ROWKEY, JoinScope, Side, is_on_key, joined_name
 from standpipe.sql.printer import expression_text
 from standpipe.sql.refusals import nearest, place, refusal, unknown_name, unsupported
 from standpipe.sql.scope import PSEUDO, Scope, find_source
+from standpipe.sql.typed import Column
+from standpipe.sql.types import quoted
 
 
 def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
@@ -94,6 +96,15 @@ def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Si
         raise refusal(
             "Invalid join condition: types don't match. Got"
             f" {named}{_qualified(new_node, new.alias)}{{{key.type}}}.",
+            condition.at,
+        )
+    if key.type.contains("MAP"):
+        name = joined_name(left.alias, left.key.name) if isinstance(left.key, Column) else ROWKEY
+        raise refusal(
+            "Map keys, including types that contain maps, are not supported as they may lead to"
+            " unexpected behavior due to inconsistent serialization. Key column name:"
+            f" {quoted(name)}. Column type: {key.type}. See"
+            " https://github.com/confluentinc/ksql/issues/6621 for more.",
             condition.at,
         )
     return left, Side(new.source, new.alias, key, new_node, join.kind, join.within, left)
