@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from standpipe.data.operators import OPERATORS, TIMED, Operator
 from standpipe.model import SparkStep
 
+_pd: Any = pd
 KEY: Final = "__K"
 _TYPES: Final = {"b": "boolean", "i": "bigint", "s": "string"}
 
@@ -38,12 +39,12 @@ def add_step(session: SparkSession, step: SparkStep) -> None:
 
 def _function(
     operator: Operator, options: dict[str, int], names: tuple[str, ...], *, is_timed: bool
-) -> Callable[[Any, Iterable[pd.DataFrame], Any], Iterator[pd.DataFrame]]:
-    def apply(key: Any, frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+) -> Callable[[Any, Iterable[Any], Any], Iterator[Any]]:
+    def apply(key: Any, frames: Iterable[Any], state: Any) -> Iterator[Any]:
         rows: list[dict[str, Any]] = []
         for frame in frames:
-            taken = [name for name in frame.columns if name not in (KEY, "__TS")]
-            values = [frame[name].tolist() for name in taken]
+            taken = [str(name) for name in frame.columns if name not in (KEY, "__TS")]
+            values: list[list[Any]] = [frame[name].tolist() for name in taken]
             rows += [dict(zip(taken, each, strict=True)) for each in zip(*values, strict=True)]
         known = state.get[0] if state.exists else None
         watermark_ms = state.getCurrentWatermarkMs() if is_timed else 0
@@ -58,6 +59,6 @@ def _function(
         for row in result.rows:
             row[KEY] = key[0]
         columns = {name: [row[name] for row in result.rows] for name in names}
-        yield pd.DataFrame(columns, columns=list(names))
+        yield _pd.DataFrame(columns, columns=list(names))
 
     return apply
