@@ -121,6 +121,7 @@ store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a sto
 chaos: setup ## real nodes on hosts of their own, faults, every answer judged: make chaos QUICK=1
 	$(PYTHON_IN) -m tests.chaos $(if $(QUICK),--quick) $(CHAOS)
 
-docs: $(DONE)/standpipe ## docs/config.md and docs/errors.md from their registries
+docs: $(DONE)/standpipe ## docs/config.md, docs/errors.md and docs/sql.md from their registries
 	$(PYTHON_IN) -m standpipe.local.config_doc > docs/config.md
 	$(PYTHON_IN) -m standpipe.local.error_doc > docs/errors.md
+	$(PYTHON_IN) -m standpipe.local.sql_doc > docs/sql.md

@@ -79,6 +79,12 @@ class Source(Record, frozen=True, kw_only=True):
     #: WITH (ACCEPTABLE_OFFSET_LAG): records that an answer may trail by, where a request says
     #: nothing; None: the node's own bound holds (KLIP-12)
     offset_lag_max: int | None = None
+    #: CREATE SOURCE: no statement may write it or delete its topic
+    is_read_only: bool = False
+    #: of a CREATE SOURCE TABLE: the topic of ours that its replicas follow
+    changelog: str | None = None
+    #: a query of an INSERT INTO writes it, beside whoever else does
+    takes_inserts: bool = False
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
@@ -114,13 +120,28 @@ class SparkInput(Record, frozen=True, kw_only=True):
     window: Window | None = None
 
 
+class SparkStep(Record, frozen=True, kw_only=True):
+    """An operator with state that Spark SQL has no words for (`data/operators.py`).
+
+    `sql` is its input, over the views before it, with the key as text in `__K`; `view` is the name
+    of its output. Which columns go in and out is said at each operator.
+    """
+
+    view: str
+    operator: Literal["CHANGES", "MEMBERS", "SESSIONS", "LOOKUP", "FOREIGN", "STREAMS"]
+    sql: str
+    options: dict[str, int] = {}
+
+
 class SparkPlan(Record, frozen=True, kw_only=True):
     """What a persistent query runs, stored with its statement so that a newer Standpipe cannot
     make a checkpoint unreadable by translating differently (DESIGN section 3).
 
-    `sql` is Spark SQL over the views of `inputs`. Its result has, in this order: the key columns;
-    `WINDOWSTART` and `WINDOWEND` (BIGINT, ms) if windowed; the value columns; `__ROWTIME` (BIGINT,
-    ms); `__LIVE` (BOOLEAN: false makes the row a tombstone, as HAVING does).
+    `sql` is Spark SQL over the views of `inputs` and `steps`. Where there is a `batch_sql`, that is
+    run over what a batch of `sql` gives (the view `__BATCH`), as a plain query of Spark. The last
+    of them has, in this order: the key columns; `WINDOWSTART` and `WINDOWEND` (BIGINT, ms) if
+    windowed; the value columns; `__ROWTIME` (BIGINT, ms); `__LIVE` (BOOLEAN: false makes the row a
+    tombstone, as HAVING does).
     """
 
     version: int
@@ -128,6 +149,8 @@ class SparkPlan(Record, frozen=True, kw_only=True):
     sql: str
     output_mode: Literal["update", "append"]
     is_windowed: bool
+    steps: tuple[SparkStep, ...] = ()
+    batch_sql: str | None = None
 
 
 class PersistentQuery(Record, frozen=True, kw_only=True):
@@ -199,8 +222,7 @@ class Placement(Record, frozen=True, kw_only=True):
 
 
 class PlacementRules(Record, frozen=True, kw_only=True):
-    """What placement obeys in the whole cluster; it lives in the log, so that nodes with
-    different files cannot pull copies to and fro."""
+    """What placement obeys in the whole cluster. In the log: two files could pull to and fro."""
 
     standby_count: int = 1  # num.standby.replicas
     rack_aware_tags: tuple[str, ...] = ()  # rack.aware.assignment.tags

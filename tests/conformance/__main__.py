@@ -105,7 +105,7 @@ def _report(
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance")
     parser.add_argument("--cases", type=Path, required=True)
-    parser.add_argument("--only", default="*", help="glob over case ids and files")
+    parser.add_argument("--only", default="*", help="globs over case ids and files, with commas")
     parser.add_argument("--shard", default="1/1", help="k/n: each n-th case from the k-th")
     parser.add_argument("--report", type=Path)
     parser.add_argument("--statements", action="store_true", help="no Kafka, no Spark")

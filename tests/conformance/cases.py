@@ -59,12 +59,12 @@ class Outcome:
 
 
 def load(folder: Path, only: str, shard: tuple[int, int]) -> Iterator[Case]:
-    """Cases below a folder whose id or file matches the glob; every n-th of them from the k-th."""
-    number = 0
+    """Cases below a folder whose id or file matches a glob; every n-th of them from the k-th."""
+    number, globs = 0, only.split(",")
     for path in sorted(folder.rglob("*.json")):
         name = path.relative_to(folder).as_posix()
         for data in json.loads(path.read_text(), parse_float=Decimal)["cases"]:
-            if not (fnmatch(data["id"], only) or fnmatch(name, only)):
+            if not any(fnmatch(data["id"], glob) or fnmatch(name, glob) for glob in globs):
                 continue
             if number % shard[1] == shard[0] - 1:
                 yield Case(name, data)

@@ -18,10 +18,11 @@ from tests.conformance.world import Record, ToSend, World
 from standpipe.data.records import partition_of
 from standpipe.model import Source
 from standpipe.node.rest_view import Replicas
+from standpipe.sql.stored import stored
 
 #: cases at once: what their topics and stores cost, against what waiting for one another costs
 GROUP = 12
-TAIL_S_MAX = 30.0
+TAIL_S_MAX = 120.0
 
 
 @dataclass
@@ -64,7 +65,16 @@ def run(cases: Sequence[Case], world: World | None) -> Iterator[tuple[Case, Outc
             waiting.append(result)
     if world is not None:
         for start in range(0, len(waiting), GROUP):
-            yield from _group(waiting[start : start + GROUP], world)
+            group = waiting[start : start + GROUP]
+            done: set[str] = set()
+            try:
+                for case, outcome in _group(group, world):
+                    done.add(case.id)
+                    yield case, outcome
+            except Exception as error:
+                for session in group:
+                    if session.case.id not in done:
+                        yield session.case, Outcome("failed", f"the runner: {error!r}")
 
 
 def _group(sessions: Sequence[Session], world: World) -> Iterator[tuple[Case, Outcome]]:
@@ -77,7 +87,7 @@ def _group(sessions: Sequence[Session], world: World) -> Iterator[tuple[Case, Ou
     for running in group:
         session = running.session
         chain = [
-            (session.physical_query(query), session.physical(sink))
+            (session.physical_query(query), stored(session.physical(sink)))
             for query, sink in session.queries.values()
         ]
         running.chain = world.run_chain(chain) if chain else None
@@ -130,9 +140,9 @@ def _records(running: Running) -> Iterator[ToSend]:
 def _wait_for_tailer(held: Sequence[Source], world: World) -> None:
     """Until every store has what its topic holds; a store that never gets there answers so."""
     replicas = Replicas(world.node.paths.state, world.node.paths.status, open_max=10_000)
-    ends = world.ends({source.topic: source.partitions for source in held})
+    ends = world.ends({stored(source).topic: source.partitions for source in held})
     left = {
-        (source.table_id or "", source.generation, partition): ends[source.topic, partition]
+        (source.table_id or "", source.generation, partition): ends[stored(source).topic, partition]
         for source in held
         for partition in range(source.partitions)
     }

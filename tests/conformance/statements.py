@@ -22,6 +22,7 @@ from standpipe.node.statements import _record as insert_record
 from standpipe.sql import ast, parser
 from standpipe.sql.plans import InsertValuesPlan, SetPropertyPlan
 from standpipe.sql.statements import AssertTopic, CreateAs, CreateSource
+from standpipe.sql.stored import stored
 
 NOT_SUPPORTED = "is not supported yet."
 
@@ -86,8 +87,13 @@ class Session:
     failure: StandpipeError | None = None
 
     def run(self) -> None:
-        properties = dict(self.case.properties)
+        properties, line = dict(self.case.properties), 0
         for number, text in enumerate(self.case.statements):
+            # upstream sends the statements of a case as one text: lines count over all of it
+            text, line = (
+                ("" if self.case.is_pull else "\n" * line) + text,
+                line + text.count("\n") + 1,
+            )
             try:
                 for statement in parser.parse(text):
                     self._one(statement, number, properties)
@@ -131,6 +137,8 @@ class Session:
 
     def physical(self, source: Source) -> Source:
         changes: dict[str, Any] = {"topic": self.topic(source.topic)}
+        if source.changelog:
+            changes["changelog"] = self.topic(source.changelog)
         if source.table_id:
             changes["table_id"] = f"{self.prefix}{source.table_id}"
         if source.query_id:
@@ -151,5 +159,6 @@ class Session:
         usual = self.case.partitions_usual
         inputs = (record["topic"] for record in self.case.data["inputs"])
         wanted = {name: self.case.partitions.get(name, usual) for name in inputs}
-        wanted |= {source.topic: source.partitions for source in self.by_topic.values()}
+        for source in self.by_topic.values():
+            wanted |= dict.fromkeys((source.topic, stored(source).topic), source.partitions)
         return wanted

@@ -42,9 +42,14 @@ def make(folder: Path, **keys: object) -> Cluster:
 
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    # A hedge would let another replica answer where the machine is busy, and the tests say who.
-    no_hedges = {"standpipe.forward.hedge.load.percent": 0}
-    made = make(tmp_path_factory.mktemp("forward"), **no_hedges)
+    # A hedge or a retry would let another replica answer where the machine is busy, and the
+    # tests say who.
+    patient = {
+        "standpipe.forward.hedge.load.percent": 0,
+        "ksql.query.pull.forwarding.timeout.ms": 20_000,
+        "ksql.query.pull.routing.timeout.ms": 30_000,
+    }
+    made = make(tmp_path_factory.mktemp("forward"), **patient)
     yield made
     made.stop()
 

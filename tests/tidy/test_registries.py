@@ -4,8 +4,10 @@ import pytest
 from tests.tidy.source import ROOT
 
 from standpipe import config
-from standpipe.local import config_doc, error_doc
+from standpipe.local import config_doc, error_doc, sql_doc
 from standpipe.local.error_doc import ErrorEntry
+from standpipe.sql import statements
+from standpipe.sql.ast import Query, Statement
 
 
 def test_config_page_is_up_to_date() -> None:
@@ -26,6 +28,19 @@ def test_key_says_what_it_is(key: config.Key[int]) -> None:
     assert key.doc.endswith(".")
     if key.name.endswith((".ms", ".bytes")):
         assert key.unit in ("ms", "bytes", "count")
+
+
+def test_the_page_of_sql_is_up_to_date() -> None:
+    assert (ROOT / "docs/sql.md").read_text() == sql_doc.page(), "run `make docs`"
+
+
+def test_every_statement_of_the_grammar_is_on_the_page_of_sql() -> None:
+    made = {
+        each
+        for each in vars(statements).values()
+        if isinstance(each, type) and issubclass(each, Statement) and each is not Statement
+    }
+    assert made | {Query} == set(sql_doc.STATEMENTS)
 
 
 @pytest.mark.parametrize("entry", error_doc.entries(), ids=lambda entry: entry.name)

@@ -28,10 +28,12 @@ from standpipe.control.commands import (
     DrainNode,
     DropSource,
     FoundCluster,
+    InsertInto,
     Receipt,
     RegisterNode,
     RemoveNode,
     SetPlacementRules,
+    SetQueryState,
     StartPipeline,
     TerminateQuery,
     TopicDeleted,
@@ -53,6 +55,7 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
+from standpipe.sql.stored import stored
 
 __all__ = [
     "CATALOG_VERSION",
@@ -69,10 +72,12 @@ __all__ = [
     "DrainNode",
     "DropSource",
     "FoundCluster",
+    "InsertInto",
     "Receipt",
     "RegisterNode",
     "RemoveNode",
     "SetPlacementRules",
+    "SetQueryState",
     "StartPipeline",
     "TerminateQuery",
     "TopicDeleted",
@@ -86,11 +91,13 @@ __all__ = [
     "to_snapshot",
 ]
 
+
 #: Requests that are remembered so that a retry is applied once; the oldest are forgotten.
 REQUESTS_MAX: Final = 1024
 CATALOG_VERSION: Final = 1
 
 _encoder = msgspec.msgpack.Encoder()
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -226,6 +233,8 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
             return _create_source(catalog, command)
         case CreateTableAs():
             return _create_table_as(catalog, command)
+        case InsertInto():
+            return _insert_into(catalog, command)
         case DropSource():
             return _drop(catalog, command)
         case TopicDeleted(name=name):
@@ -233,6 +242,13 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
             return msgspec.structs.replace(catalog, doomed_topics=left)
         case TerminateQuery(query_ids=query_ids):
             return msgspec.structs.replace(catalog, queries=_without(catalog.queries, *query_ids))
+        case SetQueryState(query_ids=query_ids, state=state):
+            changed = {
+                query_id: msgspec.structs.replace(query, state=state)
+                for query_id, query in catalog.queries.items()
+                if query_id in query_ids
+            }
+            return msgspec.structs.replace(catalog, queries={**catalog.queries, **changed})
         case CommitAssignment(assignment=assignment):
             if assignment.epoch != catalog.assignment.epoch + 1:
                 raise _Misfit(f"assignment epoch is {catalog.assignment.epoch}")
@@ -277,20 +293,35 @@ def _create_table_as(catalog: Catalog, command: CreateTableAs) -> Catalog:
     )
 
 
+def _insert_into(catalog: Catalog, command: InsertInto) -> Catalog:
+    query = command.query
+    target = catalog.sources.get(query.sink)
+    if target is None or query.query_id in catalog.queries:
+        raise _Misfit(f"{query.sink} does not exist, or {query.query_id} does")
+    written = msgspec.structs.replace(target, takes_inserts=True)
+    return msgspec.structs.replace(
+        catalog,
+        sources={**catalog.sources, written.name: written},
+        queries={**catalog.queries, query.query_id: query},
+    )
+
+
 def _drop(catalog: Catalog, command: DropSource) -> Catalog:
     source = catalog.sources.get(command.name)
     if source is None:
         raise _Misfit(f"{command.name} does not exist")
     doomed = catalog.doomed_topics
-    if command.delete_topic and source.topic not in doomed:
-        doomed = (*doomed, source.topic)
+    topic = stored(source).topic
+    # a changelog of ours goes with its table: nobody else knows of it
+    if (command.delete_topic or source.changelog is not None) and topic not in doomed:
+        doomed = (*doomed, topic)
     left = _without(catalog.sources, source.name)
-    is_shared = any(other.topic == source.topic for other in left.values())
+    is_shared = any(topic in (other.topic, stored(other).topic) for other in left.values())
     return msgspec.structs.replace(
         catalog,
         sources=left,
         queries=_without(catalog.queries, source.query_id or ""),
-        topics=catalog.topics if is_shared else _without(catalog.topics, source.topic),
+        topics=catalog.topics if is_shared else _without(catalog.topics, topic),
         doomed_topics=doomed,
     )
 

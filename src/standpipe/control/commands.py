@@ -83,6 +83,12 @@ class CreateTableAs(Base, frozen=True, kw_only=True, tag="create_table_as"):
     topic: TopicWish
 
 
+class InsertInto(Base, frozen=True, kw_only=True, tag="insert_into"):
+    """One more query writes a stream that is there."""
+
+    query: PersistentQuery
+
+
 class DropSource(Base, frozen=True, kw_only=True, tag="drop_source"):
     """A stream or table goes, and with it the query that writes it."""
 
@@ -100,6 +106,13 @@ class TerminateQuery(Base, frozen=True, kw_only=True, tag="terminate_query"):
     """Queries end; their tables stay readable as they are."""
 
     query_ids: tuple[str, ...]
+
+
+class SetQueryState(Base, frozen=True, kw_only=True, tag="set_query_state"):
+    """Queries pause or go on; what they have read stays read."""
+
+    query_ids: tuple[str, ...]
+    state: Literal["RUNNING", "PAUSED"]
 
 
 class CommitAssignment(Base, frozen=True, kw_only=True, tag="commit_assignment"):
@@ -138,9 +151,11 @@ Command = (
     | RegisterNode
     | CreateSource
     | CreateTableAs
+    | InsertInto
     | DropSource
     | TopicDeleted
     | TerminateQuery
+    | SetQueryState
     | CommitAssignment
     | SetPlacementRules
     | DrainNode
@@ -154,9 +169,11 @@ VERSIONS: Final[Mapping[str, int]] = {
     "register_node": 1,
     "create_source": 1,
     "create_table_as": 1,
+    "insert_into": 1,
     "drop_source": 1,
     "topic_deleted": 1,
     "terminate_query": 1,
+    "set_query_state": 1,
     "commit_assignment": 1,
     "set_placement_rules": 1,
     "drain_node": 1,

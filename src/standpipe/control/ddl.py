@@ -23,7 +23,9 @@ from standpipe.control.catalog import (
     CreateSource,
     CreateTableAs,
     DropSource,
+    InsertInto,
     Receipt,
+    SetQueryState,
     TerminateQuery,
     TopicWish,
 )
@@ -34,9 +36,12 @@ from standpipe.sql.plans import (
     CreateSourcePlan,
     CreateTableAsPlan,
     DropPlan,
+    InsertIntoPlan,
+    PausePlan,
     Plan,
     TerminatePlan,
 )
+from standpipe.sql.stored import stored
 
 Entity = dict[str, object]  # one item of the array that POST /ksql answers
 
@@ -119,10 +124,14 @@ def propose(
             return proposal.create_source(plan)
         case CreateTableAsPlan():
             return proposal.create_table_as(plan)
+        case InsertIntoPlan():
+            return proposal.insert_into(plan)
         case DropPlan():
             return proposal.drop(plan)
         case TerminatePlan():
             return proposal.terminate(plan)
+        case PausePlan():
+            return proposal.pause(plan)
         case _:
             raise StatementError(
                 "The statement changes no stream, table or query; it does not belong into the log.",
@@ -205,20 +214,35 @@ class _Proposal:
             )
         if there is not None:
             raise self._refused(_taken(source, there))
-        self._check_not_written(source)
+        self._check_not_written(stored(source))
         return CreateTableAs(
             source=source,
             query=query,
             topic=TopicWish(
-                name=source.topic,
+                name=stored(source).topic,
                 partitions=source.partitions,
                 # a stream's records are events: its topic is not compacted
                 kind="TABLE" if source.kind == "TABLE" else "SOURCE",
-                retention_ms=source.retention_ms,
+                retention_ms=None if source.changelog else source.retention_ms,
             ),
             request_id=self.request_id,
             receipt=self._receipt(
                 source, "create", f"Created query with ID {query.query_id}", query.query_id
+            ),
+        )
+
+    def insert_into(self, plan: InsertIntoPlan) -> InsertInto:
+        query = plan.query
+        if query.query_id in self.catalog.queries:
+            raise self._refused(f"Query ID '{query.query_id}' already exists.")
+        return InsertInto(
+            query=query,
+            request_id=self.request_id,
+            receipt=Receipt(
+                statement=self.statement,
+                command_id=f"stream/{query.sink}/insert",
+                message=f"Created query with ID {query.query_id}",
+                query_id=query.query_id,
             ),
         )
 
@@ -262,6 +286,25 @@ class _Proposal:
             ),
         )
 
+    def pause(self, plan: PausePlan) -> SetQueryState | Answer:
+        queries = self.catalog.queries
+        if plan.query_id is not None and plan.query_id not in queries:
+            raise self._refused(f"Unknown queryId: {plan.query_id}")
+        if not queries:
+            return _warning(self.statement, "No query is there.")
+        is_paused = plan.state == "PAUSED"
+        verb = "pause" if is_paused else "resume"
+        return SetQueryState(
+            query_ids=tuple(queries) if plan.query_id is None else (plan.query_id,),
+            state=plan.state,
+            request_id=self.request_id,
+            receipt=Receipt(
+                statement=self.statement,
+                command_id=f"{verb}/{plan.query_id or 'ALL'}/execute",
+                message=f"Query {verb}d.",
+            ),
+        )
+
     def _exists_already(self, source: Source, there: Source) -> Answer:
         return _warning(
             self.statement,
@@ -281,14 +324,26 @@ class _Proposal:
     def _check_not_written(self, source: Source) -> None:
         """Two writers of one table topic would overwrite each other's keys."""
         for other in self.catalog.sources.values():
-            if other.topic == source.topic and other.query_id is not None:
+            if other.query_id is not None and stored(other).topic == source.topic:
                 raise self._refused(
                     f"Topic {source.topic} is already written by query {other.query_id} "
                     f"for table {other.name}."
                 )
 
     def _check_unused(self, source: Source) -> None:
-        readers = [query for query in self.catalog.queries.values() if source.name in query.sources]
+        queries = self.catalog.queries.values()
+        writers = sorted(
+            query.query_id
+            for query in queries
+            if query.sink == source.name and query.query_id != source.query_id
+        )
+        if writers:
+            raise self._refused(
+                f"Cannot drop {source.name}.\n"
+                f"The following queries write into this source: [{', '.join(writers)}].\n"
+                f"You need to terminate them before dropping {source.name}."
+            )
+        readers = [query for query in queries if source.name in query.sources]
         if not readers:
             return
         sinks = ", ".join(sorted(query.sink for query in readers))
@@ -304,7 +359,7 @@ class _Proposal:
         sharing = sorted(
             other.name
             for other in self.catalog.sources.values()
-            if other.topic == source.topic and other.name != source.name
+            if source.topic in (other.topic, stored(other).topic) and other.name != source.name
         )
         if sharing:
             raise self._refused(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from standpipe.data.positions import StoreIdentity
 from standpipe.model import Record, Snapshot, Source
+from standpipe.sql.stored import stored
 
 
 class Holding(Record, frozen=True, kw_only=True):
@@ -29,7 +30,7 @@ class Holding(Record, frozen=True, kw_only=True):
 def holdings(snapshot: Snapshot) -> dict[StoreIdentity, Holding]:
     """Replicas of the snapshot's own node. A placement of an unknown table is passed over."""
     tables = {
-        (source.table_id, source.generation): source
+        (source.table_id, source.generation): stored(source)
         for source in snapshot.sources
         if source.is_materialized and source.query_id is not None
     }

@@ -3,10 +3,9 @@
     with Broker(data_dir) as broker:        # start() and stop()
         broker.bootstrap_servers            # "127.0.0.1:9092"
 
-Everything of it lies in its data directory: `log/` (Kafka's own), `server.properties`,
-`broker.log`, `broker.out` (what the JVM said on its own account) and `broker.pid`. A second start
-finds the topics of the first. The child dies with its parent, however that ends (PDEATHSIG).
-Not here: whether it is restarted (`local/supervisor`), and real clusters.
+All of it lies in its data directory: `log/` (Kafka's own), `server.properties`, `broker.log`,
+`broker.out` (what the JVM says itself), `broker.pid`. A second start finds the topics of the first.
+The child dies with its parent (PDEATHSIG). Not here: whether it is restarted (`supervisor`).
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 # after a kill, the controller must forget the old incarnation before it takes the new one:
 # at Kafka's 9 s and 2 s a start after SIGKILL takes 12 s, like this 5 s
-broker.session.timeout.ms=3000
+broker.session.timeout.ms={session_ms}
 broker.heartbeat.interval.ms=500
 num.network.threads=2
 num.io.threads=4
@@ -93,10 +92,12 @@ class Broker:
         host: str = HOST,
         start_s_max: float = START_S_MAX,
         say: jvm.Say = jvm.say_on_stderr,
+        session_ms: int = 3000,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.host = host
         self._start_s_max = start_s_max
+        self._session_ms = session_ms
         self._port_asked = port
         self._say = say
         self._port = 0
@@ -220,6 +221,7 @@ class Broker:
                 port=self._port,
                 controller_port=ports.any_port(),
                 log_directory=self.data_dir / "log",
+                session_ms=self._session_ms,
             )
         )
         return path
@@ -338,11 +340,10 @@ def _class_path(say: jvm.Say) -> str:
 def _is_free(host: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        with contextlib.suppress(OSError):
             probe.bind((host, port))
-        except OSError:
-            return False
-        return True
+            return True
+    return False
 
 
 def _accepts(host: str, port: int) -> bool:

@@ -53,7 +53,9 @@ from standpipe.sql.plans import (
     DropPlan,
     ExplainAssignmentPlan,
     ExplainRoutePlan,
+    InsertIntoPlan,
     InsertValuesPlan,
+    PausePlan,
     Plan,
     SetPropertyPlan,
     ShowPlan,
@@ -70,7 +72,14 @@ EXECUTE_SECONDS_MAX = 20.0
 #: How long to wait for the local map to have what was just logged.
 CATCH_UP_SECONDS_MAX = 10.0
 
-_LOGGED = (CreateSourcePlan, CreateTableAsPlan, DropPlan, TerminatePlan)
+_LOGGED = (
+    CreateSourcePlan,
+    CreateTableAsPlan,
+    InsertIntoPlan,
+    DropPlan,
+    TerminatePlan,
+    PausePlan,
+)
 _QUERY_HINT = (
     "The following statement types should be issued to the websocket endpoint '/query':\n"
     "\t* PRINT\n\t* SELECT"
@@ -228,7 +237,7 @@ class Statements:
             case ExplainAssignmentPlan():
                 view = await control_answers.assignment(self.control, self.internal_address)
                 return [render.assignment(view, statement.text)]
-            case CreateSourcePlan() | CreateTableAsPlan() | DropPlan() | TerminatePlan():
+            case _ if isinstance(plan, _LOGGED):
                 return await self._execute(statement.text, session.properties)
             case _:
                 raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)

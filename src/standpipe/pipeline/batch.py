@@ -58,6 +58,8 @@ class CommitBatch:
     check_lease: Callable[[], None]
     #: counts the batch's bad records and puts samples of them into the processing log
     report_bad: Callable[[BatchOffsets, BatchOffsets], int]
+    #: makes records of a batch's rows (`SparkPlan.batch_sql`); None: they are records
+    finish: Callable[[DataFrame], DataFrame] | None = None
     counts: BatchCounts = field(default_factory=BatchCounts)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
@@ -77,7 +79,7 @@ class CommitBatch:
         offsets = self.checkpoint.offsets(batch)
         # 2. records, each with the commit's name
         failpoint.reach("before-sink", batch)
-        self._write(rows, commit)
+        self._write_once(rows, commit)
         # 3. where they end
         sinks = self.log.end_offsets(self.table.topic, self.table.partitions)
         self.janitor.refuse(sinks)
@@ -103,6 +105,17 @@ class CommitBatch:
         self.counts.batch = commit.batch
         self.counts.bad_records += bad_records
         self.counts.input_records += records_between(before.ends, offsets.ends)
+
+    def _write_once(self, rows: DataFrame, commit: Commit) -> None:
+        """Rows that are looked at more than once are computed once: behind them is state."""
+        if self.finish is None:
+            self._write(rows, commit)
+            return
+        rows.persist()
+        try:
+            self._write(self.finish(rows), commit)
+        finally:
+            rows.unpersist()
 
     def _write(self, rows: DataFrame, commit: Commit) -> None:
         """Spark's own Kafka sink: acks = all, and it fails the batch if one record fails."""

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.data.takeover import standing
-from standpipe.model import LeaseEpoch, SparkInput
+from standpipe.model import LeaseEpoch, SparkInput, SparkPlan
 from standpipe.pipeline import bad_records
 from standpipe.pipeline.batch import BatchCounts, CommitBatch
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
@@ -31,6 +31,7 @@ from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.pipeline.sink import records_of
 from standpipe.pipeline.source import metrics_name, open_view
 from standpipe.pipeline.stall import Signs
+from standpipe.pipeline.stateful import add_step
 
 _logger = structlog.get_logger("query")
 
@@ -120,14 +121,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     taken_back = checkpoint.take_back(stand.valid)
     if taken_back.commits or taken_back.offsets:
         _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
-    session = around.spark.newSession()
-    # In update mode an empty batch only drops expired state, which the next batch does as well;
-    # running one after each batch would hold up the events behind it.
-    session.conf.set(
-        "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
-    )
-    # ksqlDB: the later one of two equal keys of a map stays; Spark would end the query
-    session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    session = _session_of(around.spark, query.plan)
     janitor = Janitor(
         Beat(
             query_id=query.query_id,
@@ -150,6 +144,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         janitor=janitor,
         check_lease=around.check_lease,
         report_bad=inspector.report,
+        finish=_finisher(wanted),
     )
     # a pool of its own: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
@@ -166,18 +161,54 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     return QueryRun(streaming_query=running, counts=commit.counts, janitor=janitor)
 
 
+def _session_of(spark: SparkSession, plan: SparkPlan) -> SparkSession:
+    """A session of its own, with what the plan needs."""
+    session = spark.newSession()
+    # In update mode an empty batch only drops expired state, which the next batch does as well;
+    # running one after each batch would hold up the events behind it.
+    session.conf.set(
+        "spark.sql.streaming.noDataMicroBatches.enabled", plan.output_mode == "append"
+    )
+    if plan.version > 1:
+        # Spark refuses several operators with state in update mode because a watermark could make
+        # one of them drop what another still puts out; ours put out nothing late.
+        session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+    # ksqlDB: the later one of two equal keys of a map stays; Spark would end the query
+    session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    return session
+
+
+def _finisher(wanted: WantedQuery) -> Callable[[DataFrame], DataFrame] | None:
+    """What is still to be done with a batch's rows; None: they are records."""
+    batch_sql = wanted.query.plan.batch_sql
+    if batch_sql is None:
+        return None
+
+    def finish(rows: DataFrame) -> DataFrame:
+        own: Any = rows.sparkSession  # the batch's session is a clone of the query's
+        rows.createOrReplaceTempView("__BATCH")
+        return records_of(cast(DataFrame, own.sql(batch_sql)), wanted.table)
+
+    return finish
+
+
 def _planned(
     session: SparkSession, wanted: WantedQuery, around: Surroundings, directory: Path
 ) -> DataFrame:
-    """The records of the table, as a streaming plan. Raises QueryFailed."""
+    """The records of the table, as a streaming plan, or what `_finisher` makes them of.
+
+    Raises QueryFailed.
+    """
     plan = wanted.query.plan
     try:
         for source in plan.inputs:
             writer = wanted.writers.get(source.topic)
             upstream = writer and Upstream(query_id=writer, log=around.log, directory=directory)
             open_view(session, source, around.reads, upstream or None)
+        for step in plan.steps:
+            add_step(session, step)
         result = cast(DataFrame, cast(Any, session).sql(plan.sql))
-        return records_of(result, wanted.table)
+        return result if plan.batch_sql is not None else records_of(result, wanted.table)
     except (AnalysisException, ParseException, ValueError) as error:
         raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error
 

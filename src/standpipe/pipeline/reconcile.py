@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from standpipe.control.catalog import Catalog
 from standpipe.model import PersistentQuery, Source
 from standpipe.pipeline.checkpoint import plan_digest
+from standpipe.sql.stored import stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,16 +49,17 @@ Order = StartQuery | StopQuery
 
 def wanted_queries(catalog: Catalog) -> dict[str, WantedQuery]:
     """Query id -> query, of those that the catalog wants running and whose table exists."""
-    # by topic, not by name: a topic may be declared under several
+    # By topic, not by name: a topic may be declared under several. One that others write too (by
+    # INSERT INTO, or below a CREATE SOURCE TABLE) is read as it is: no progress names all its rows.
     written = {
         source.topic: source.query_id
         for source in catalog.sources.values()
-        if source.query_id is not None
+        if source.query_id is not None and source.changelog is None and not source.takes_inserts
     }
     return {
         query.query_id: WantedQuery(
             query=query,
-            table=catalog.sources[query.sink],
+            table=stored(catalog.sources[query.sink]),
             writers={
                 source.topic: written[source.topic]
                 for source in query.plan.inputs

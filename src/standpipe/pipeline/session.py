@@ -44,10 +44,7 @@ _SETTINGS: dict[str, str] = {
     # identifiers are upper-cased by our parser; `a` and `A` are two columns
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
-    # Checkpoints are local files. Hadoop's usual classes fork a `chmod` for each file and for its
-    # .crc: 40 ms a file, six files a batch. These two create no process and write no .crc; what a
-    # crash leaves of a file is found by our own take-back (`checkpoint.py`).
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # with `_keep_raw_files`: what a crash leaves of a file is found by our own take-back
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
     # default: for ever; a query that does not stop must not keep the process alive
     "spark.sql.streaming.stopTimeout": "5s",
@@ -79,7 +76,28 @@ def open_session(
         settings |= _LOOPBACK
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    _keep_raw_files(spark)
+    return spark
+
+
+def _keep_raw_files(spark: SparkSession) -> None:
+    """Local checkpoint files through Hadoop's raw file system, in this JVM.
+
+    Hadoop's usual one forks a `chmod` for each file and each .crc: 40 ms a file, six files a batch.
+    A setting cannot choose the raw one: uploading a snapshot of RocksDB then asks Hadoop for "the
+    local file system" and gets the raw one where only the usual one will do. So the raw one is put
+    into Hadoop's cache by hand, and the configuration that it keeps says the usual one.
+    """
+    jvm: Any = cast(Any, spark)._jvm
+    files = jvm.org.apache.hadoop.fs.FileSystem
+    root = jvm.java.net.URI("file:///")
+    conf = jvm.org.apache.hadoop.conf.Configuration()
+    files.get(root, conf).close()  # takes it out of the cache
+    conf.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+    files.get(root, conf)
+    conf.unset("fs.file.impl")
+    conf.set("fs.file.impl.disable.cache", "true")
 
 
 def _jvm_process() -> Any:

@@ -24,6 +24,7 @@ from standpipe.sql.types import parse_type
 
 #: column in which Spark's parsers put a text that they could not parse
 _CORRUPT = "__corrupt"
+_CORRUPT_FIELD = t.StructField(_CORRUPT, t.StringType())
 #: headers of the commit protocol: no column shows them
 OWN_HEADERS = (HEADER_COMMIT, HEADER_ROWTIME)
 #: `__ORDER` = offset * this + partition: unique in a topic, and in the order of offsets
@@ -86,9 +87,7 @@ def parse(records: DataFrame, source: SparkInput) -> DataFrame:
         "timestamp",
         *(["headers"] if needs_headers(source) else []),
         *_window_bounds(source),
-        _parsed(
-            _raw_key(source), keys, source.key_format, wrapped=len(keys) != 1, delimiter=","
-        ).alias("__key"),
+        _parsed_key(source, keys).alias("__key"),
         _parsed(
             f.col("value"),
             values,
@@ -132,6 +131,53 @@ def _window_bounds(source: SparkInput) -> list[SparkColumn]:
     return [start.alias("WINDOWSTART"), end.alias("WINDOWEND")]
 
 
+#: numbers that a JSON key may hold as text too (ksqlDB: {"ID": "10"} is a 10)
+_NUMBERS = (t.IntegerType(), t.LongType(), t.DoubleType())
+
+
+def _parsed_key(source: SparkInput, keys: tuple[Column, ...]) -> SparkColumn:
+    raw, wrapped = _raw_key(source), len(keys) != 1
+    parsed = _parsed(raw, keys, source.key_format, wrapped=wrapped, delimiter=",")
+    if source.key_format != "JSON" or not keys:
+        return parsed
+    schema = wire.wire_schema(keys, any_case=True)
+    if not any(field.dataType in _NUMBERS for field in schema):
+        return parsed
+    loose = t.StructType(
+        [
+            t.StructField(each.name, t.StringType() if each.dataType in _NUMBERS else each.dataType)
+            for each in schema
+        ]
+    )
+    text = _parsed_json(f.try_validate_utf8(raw.cast("string")), loose, keys, wrapped=wrapped)
+    fields = [
+        text.getField(each.name).cast(each.dataType).alias(each.name)
+        if each.dataType in _NUMBERS
+        else text.getField(each.name).alias(each.name)
+        for each in schema
+    ]
+    no_number = [
+        f.when(
+            text.getField(each.name).isNotNull()
+            & text.getField(each.name).cast(each.dataType).isNull(),
+            text.getField(each.name),
+        )
+        for each in schema
+        if each.dataType in _NUMBERS
+    ]
+    corrupt = f.coalesce(text.getField(_CORRUPT), *no_number).alias(_CORRUPT)
+    return f.when(text.isNotNull(), f.struct(*fields, corrupt))
+
+
+def _parsed_json(
+    text: SparkColumn, schema: t.StructType, columns: tuple[Column, ...], *, wrapped: bool
+) -> SparkColumn:
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    name = columns[0].name.replace("\\", "\\\\").replace('"', '\\"')
+    whole = text if wrapped else f.concat(f.lit(f'{{"{name}":'), text, f.lit("}"))
+    return f.from_json(whole, t.StructType([*schema, _CORRUPT_FIELD]), options)
+
+
 def _parsed(
     part: SparkColumn, columns: tuple[Column, ...], format_: str, *, wrapped: bool, delimiter: str
 ) -> SparkColumn:
@@ -147,10 +193,8 @@ def _parsed(
         return _parsed_kafka(part, columns)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     if format_ == "JSON":
-        schema = wire.wire_schema(columns, any_case=True).add(_CORRUPT, t.StringType())
-        name = columns[0].name.replace("\\", "\\\\").replace('"', '\\"')
-        whole = text if wrapped else f.concat(f.lit(f'{{"{name}":'), text, f.lit("}"))
-        return f.from_json(whole, schema, options)
+        schema = wire.wire_schema(columns, any_case=True)
+        return _parsed_json(text, schema, columns, wrapped=wrapped)
     if format_ == "DELIMITED":
         schema = wire.wire_schema(columns, any_case=False).add(_CORRUPT, t.StringType())
         options |= {"sep": delimiter, "escape": '"'}

@@ -8,8 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from standpipe.sql.function import NUMBER, Function, T
-from standpipe.sql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, SqlType, array, map_of
+from standpipe.sql.function import NUMBER, Function, K, T, V
+from standpipe.sql.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    SqlType,
+    array,
+    map_of,
+    struct,
+)
 
 _BY_ORDER: Final = "(l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END"
 #: every value that came, nulls too, in the order in which they came
@@ -92,6 +102,34 @@ def _top(of: SqlType) -> tuple[Function, ...]:
     )
 
 
+def _top_rows(types: tuple[SqlType, ...]) -> SqlType:
+    """What TOPK makes of a column to sort by and columns beside it."""
+    others = tuple((f"col{index}", of) for index, of in enumerate(types[1:-1]))
+    return array(struct((("sort_col", types[0]), *others)))
+
+
+_TOP_ORDER: Final = (
+    "(l, r) -> CASE WHEN l.k > r.k THEN -1 WHEN l.k < r.k THEN 1"
+    " WHEN l.o < r.o THEN -1 WHEN l.o > r.o THEN 1 ELSE 0 END"
+)
+
+
+def _top_with(*others: SqlType) -> Function:
+    """TOPK(column, others…, k): of equal ones the older stays."""
+    count = len(others)
+    fields = "".join(f", 'col{index}', {{{index + 1}}}" for index in range(count))
+    row = f"named_struct('sort_col', {{0}}{fields})"
+    entry = f"if({{0}} IS NULL, NULL, named_struct('o', `__ORDER`, 'k', {{0}}, 'v', {row}))"
+    return _aggregate(
+        "TOPK",
+        (T, *others, INTEGER),
+        _top_rows,
+        f"slice(transform(array_sort(collect_list({entry}), {_TOP_ORDER}), e -> e.v), 1,"
+        f" {{{count + 1}}})",
+        literals=(count + 1,),
+    )
+
+
 _HISTOGRAM: Final = (
     "map_from_entries(transform(array_distinct(collect_list({0})), k -> "
     "struct(k, cast(size(filter(collect_list({0}), x -> x = k)) AS BIGINT))))"
@@ -109,6 +147,8 @@ AGGREGATES: Final = (
     _aggregate("COLLECT_LIST", (T,), array(T), _ARRIVED, on_tables=True),
     _aggregate("COLLECT_SET", (T,), array(T), _DISTINCT),
     *_top(T),
+    _top_with(K),
+    _top_with(K, V),
     _aggregate("HISTOGRAM", (STRING,), map_of(STRING, BIGINT), _HISTOGRAM, on_tables=True),
     _aggregate("COUNT_DISTINCT", (T,), BIGINT, "approx_count_distinct({0}, 0.01D)"),
     # ksqlDB's STDDEV_SAMP is the variance; STDDEV_SAMPLE is what the name says

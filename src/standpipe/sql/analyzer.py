@@ -17,6 +17,7 @@ from standpipe.sql.plans import (
     DescribePlan,
     ExplainAssignmentPlan,
     ExplainRoutePlan,
+    PausePlan,
     Plan,
     SetPropertyPlan,
     ShowPlan,
@@ -45,7 +46,8 @@ def analyze(statement: Statement, sources: Sources, context: Context) -> Plan:
 
 def _terminate(statement: ControlQuery, _sources: Sources, _context: Context) -> Plan:
     if statement.action != "TERMINATE":
-        raise unsupported(statement.action, statement.at)
+        state = "PAUSED" if statement.action == "PAUSE" else "RUNNING"
+        return PausePlan(query_id=statement.query_id, state=state)
     return TerminatePlan(query_id=statement.query_id)
 
 
@@ -89,6 +91,7 @@ def _explain_assignment(
 _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.CreateSource: ddl.create_source,
     statements.CreateAs: query.create_as,
+    statements.InsertSelect: query.insert_select,
     statements.DropSource: lambda statement, sources, _: ddl.drop(statement, sources),
     statements.InsertValues: lambda statement, sources, _: inserts.insert_values(
         statement, sources
@@ -102,7 +105,6 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     Query: pull_plan.pull,
 }
 _NOT_YET: Final[dict[type, str]] = {
-    statements.InsertSelect: "INSERT INTO … SELECT",
     statements.CreateType: "CREATE TYPE",
     statements.DropType: "DROP TYPE",
     statements.AlterSource: "ALTER STREAM or TABLE",

@@ -8,10 +8,10 @@ number is part of the number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from standpipe.sql.types import SqlType
 
@@ -291,3 +291,21 @@ def walk(node: object) -> Iterator[tuple[Node | SqlType, int]]:
         elif isinstance(current, (Node, SqlType)):
             yield current, depth
             pending.extend((getattr(current, each.name), depth + 1) for each in fields(current))
+
+
+def renamed(node: Any, change: Callable[[ColumnName], ColumnName]) -> Any:
+    """The expression with its column names changed, as messages show it."""
+    if isinstance(node, ColumnName):
+        return change(node)
+    if isinstance(node, tuple) and not isinstance(node, Position):
+        parts: tuple[Any, ...] = node  # pyright: ignore[reportUnknownVariableType]
+        return tuple(renamed(part, change) for part in parts)
+    if isinstance(node, Node):
+        changed = {each.name: renamed(getattr(node, each.name), change) for each in fields(node)}
+        return replace(node, **changed)
+    return node
+
+
+def qualified(node: Any, source: str) -> Any:
+    """The expression with its source before each column."""
+    return renamed(node, lambda column: replace(column, source=column.source or source))

@@ -113,7 +113,7 @@ class StatementBuilder(ExpressionBuilder):
     def insert_select(
         self, target: Name, properties: tuple[Property, ...] | None, query: Query
     ) -> Statement:
-        return statements.InsertSelect(START, target.text, properties or (), query)
+        return statements.InsertSelect(START, target.text, target.at, properties or (), query)
 
     def names(self, *names: Name) -> tuple[str, ...]:
         return tuple(name.text for name in names)

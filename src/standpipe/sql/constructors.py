@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from standpipe.sql import ast, types
+from standpipe.sql import ast, coercion, types
 from standpipe.sql.conversion import convert
 from standpipe.sql.printer import expression_text
 from standpipe.sql.refusals import refusal
@@ -32,28 +32,33 @@ class Types(Protocol):
         ...
 
 
-def _common(items: Sequence[Typed], nodes: Sequence[ast.Expression], what: str) -> SqlType:
-    found = NULL
-    for item, node in zip(items, nodes, strict=True):
-        wider = types.common_type(found, item.type)
-        if wider is None:
-            raise refusal(
-                f'invalid input syntax for type {found}: "{expression_text(node)}". All {what}'
-                " must have one type.",
-                node.at,
-            )
-        found = wider
-    return found
+def _common(
+    items: Sequence[Typed], nodes: Sequence[ast.Expression], what: str
+) -> tuple[SqlType, list[Typed]]:
+    """The type of all, and all of that type."""
+    try:
+        of = coercion.common(items)
+        return of, [coercion.coerced(item, of) for item in items]
+    except coercion.Mismatch as error:
+        node = nodes[error.item]
+        raise refusal(
+            f"operator does not exist: {error.found} = {items[error.item].type}"
+            f" ({expression_text(node)})\nHint: You might need to add explicit type casts."
+            f" All {what} must have one type.",
+            node.at,
+        ) from None
+    except coercion.NotOfType as error:
+        raise refusal(f"{error} All {what} must have one type.", nodes[0].at) from None
 
 
 def make_array(typer: Types, node: ast.MakeArray) -> Typed:
     if not node.items:
         raise refusal(_EMPTY.format("Array", "element"), node.at)
     items = [typer.type(item) for item in node.items]
-    of = _common(items, node.items, "elements of an array")
+    of, made = _common(items, node.items, "elements of an array")
     if of == NULL:
         raise refusal("Cannot construct an array with all NULL elements", node.at)
-    return Operation(types.array(of), "array({all})", tuple(convert(item, of) for item in items))
+    return Operation(types.array(of), coercion.ARRAY, tuple(made))
 
 
 def make_map(typer: Types, node: ast.MakeMap) -> Typed:
@@ -61,14 +66,15 @@ def make_map(typer: Types, node: ast.MakeMap) -> Typed:
         raise refusal(_EMPTY.format("Map", "key value pair"), node.at)
     keys = [typer.type(key) for key, _ in node.entries]
     values = [typer.type(value) for _, value in node.entries]
-    key_of = _common(keys, [key for key, _ in node.entries], "keys of a map")
-    value_of = _common(values, [value for _, value in node.entries], "values of a map")
-    if NULL in (key_of, value_of):
-        raise refusal("Cannot construct a map with all NULL keys or values", node.at)
+    key_of, keys = _common(keys, [key for key, _ in node.entries], "keys of a map")
+    value_of, values = _common(values, [value for _, value in node.entries], "values of a map")
+    for of, what in ((key_of, "keys"), (value_of, "values")):
+        if of == NULL:
+            raise refusal(f"Cannot construct a map with all NULL {what}", node.at)
     parts: list[Typed] = []
     for key, value in zip(keys, values, strict=True):
-        parts += [convert(key, key_of), convert(value, value_of)]
-    return Operation(types.map_of(key_of, value_of), "map({all})", tuple(parts))
+        parts += [key, value]
+    return Operation(types.map_of(key_of, value_of), coercion.MAP, tuple(parts))
 
 
 def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
@@ -82,7 +88,7 @@ def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
         typed = typer.type(value)
         fields.append((name, typed.type))
         parts += [Constant(STRING, name), typed]
-    return Operation(types.struct(tuple(fields)), "named_struct({all})", tuple(parts))
+    return Operation(types.struct(tuple(fields)), coercion.STRUCT, tuple(parts))
 
 
 # ---------------------------------------------------------------------------------------- lambdas

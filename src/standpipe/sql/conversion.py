@@ -28,7 +28,7 @@ _CASTABLE: Final = {
 
 
 def castable(source: SqlType, target: SqlType) -> bool:
-    if source == NULL:
+    if source == NULL or (source.is_nested and target.base == "STRING"):
         return True
     if source.is_nested and source.base == target.base:
         if source.base == "STRUCT":
@@ -48,8 +48,46 @@ def convert(typed: Typed, target: SqlType) -> Typed:
     if isinstance(typed, Constant):
         return Constant(target, values.cast_value(typed.value, typed.type, target))
     if "TIME" in (typed.type.base, target.base):  # Spark sees the INT of its milliseconds
-        raise ValueError(f"A cast of {typed.type} to {target} is not supported yet.")
+        return Operation(target, _TIME_CASTS[typed.type.base, target.base], (typed,))
+    if target.base == "STRING" and typed.type.is_nested:
+        return Operation(target, _java_text(typed.type, "{0}"), (typed,))
     return Operation(target, f"cast({{0}} AS {spark_name(target)})", (typed,))
+
+
+#: (from, to) -> template: TIME is the INT of its milliseconds, and text as Java's LocalTime has it
+_TIME_CASTS: Final = {
+    ("TIME", "TIME"): "{0}",
+    ("TIME", "STRING"): "date_format(timestamp_millis({0}), CASE WHEN {0} % 1000 <> 0"
+    " THEN 'HH:mm:ss.SSS' WHEN {0} % 60000 <> 0 THEN 'HH:mm:ss' ELSE 'HH:mm' END)",
+    ("STRING", "TIME"): "cast(pmod(unix_millis(try_to_timestamp(concat('1970-01-01 ', {0}))),"
+    " 86400000L) AS INT)",
+    ("TIMESTAMP", "TIME"): "cast(pmod(unix_millis({0}), 86400000L) AS INT)",
+}
+
+
+def _java_text(of: SqlType, value: str) -> str:
+    """Nested values as text, as Java prints them: [1, 2], {a=1}, Struct{A=1}."""
+    if of.base == "ARRAY":
+        inner = _java_text(of.arguments[0], "e")
+        listed = f"concat_ws(', ', transform({value}, e -> coalesce({inner}, 'null')))"
+        return f"if({value} IS NULL, NULL, concat('[', {listed}, ']'))"
+    if of.base == "MAP":
+        key, inner = (
+            _java_text(part, f"e.{n}")
+            for part, n in zip(of.arguments, ("key", "value"), strict=True)
+        )
+        pair = f"concat({key}, '=', coalesce({inner}, 'null'))"
+        listed = f"concat_ws(', ', transform(map_entries({value}), e -> {pair}))"
+        return f"if({value} IS NULL, NULL, concat('{{{{', {listed}, '}}}}'))"
+    if of.base == "STRUCT":
+        parts: list[str] = []
+        for name, part in zip(of.field_names, of.arguments, strict=True):
+            field = types.quoted(name).replace("{", "{{").replace("}", "}}")
+            shown = name.replace("{", "{{").replace("}", "}}").replace("\\", "").replace("'", "")
+            parts.append(f"concat('{shown}=', {_java_text(part, f'{value}.{field}')})")
+        listed = f"concat_ws(',', {', '.join(parts)})"
+        return f"if({value} IS NULL, NULL, concat('Struct{{{{', {listed}, '}}}}'))"
+    return f"cast({value} AS STRING)"
 
 
 def check_known(of: SqlType, at: Position) -> None:
@@ -77,3 +115,28 @@ def spark_name(of: SqlType) -> str:
     if of.arguments:
         return f"{of.base}<{', '.join(map(spark_name, of.arguments))}>"
     return simple.get(of.base, str(of))
+
+
+def comparable(typed: Typed) -> Typed:
+    """As Spark can compare it: a MAP, which it cannot, as text with its keys in order."""
+    if not typed.type.contains("MAP"):
+        return typed
+    return Operation(types.STRING, _canonical(typed.type, "{0}"), (typed,))
+
+
+_TEXT: Final = "to_json({}, map('ignoreNullFields', 'false'))"
+
+
+def _canonical(of: SqlType, value: str) -> str:
+    """Text that two equal values share, and no others."""
+    if of.base == "MAP":
+        inner = "e.value"
+        if of.arguments[1].contains("MAP"):
+            inner = _canonical(of.arguments[1], "e.value")
+        entries = f"transform(map_entries({value}), e -> struct(e.key AS k, {inner} AS v))"
+        order = "(l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END"
+        return _TEXT.format(f"array_sort({entries}, {order})")
+    if of.base == "ARRAY":
+        inner = _canonical(of.arguments[0], "x") if of.arguments[0].contains("MAP") else "x"
+        return _TEXT.format(f"transform({value}, x -> {inner})")
+    return _TEXT.format(value)

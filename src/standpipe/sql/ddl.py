@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from standpipe.model import Column, Source
-from standpipe.sql import formats
+from standpipe.sql import formats, source_table
 from standpipe.sql.ast import Position
 from standpipe.sql.context import Context
 from standpipe.sql.conversion import check_known
-from standpipe.sql.plans import CreateSourcePlan, DropPlan
+from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan, DropPlan
 from standpipe.sql.properties import Properties, default_format
 from standpipe.sql.refusals import nearest, place, refusal, unknown_name, unsupported
 from standpipe.sql.scope import RESERVED
@@ -23,12 +23,12 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 def create_source(
     statement: CreateSource, sources: Mapping[str, Source], context: Context
-) -> CreateSourcePlan:
+) -> CreateSourcePlan | CreateTableAsPlan:
     creation = statement.creation
     check_free(creation, sources)
-    if creation.is_source:
-        raise unsupported(f"CREATE SOURCE {creation.kind}", creation.at)
     properties = Properties(statement.properties, "SOURCE")
+    for name in ("KEY_FORMAT", "VALUE_FORMAT"):
+        properties.format(name)  # a format that nobody knows is the first thing to say
     columns = _columns(statement)
     topic = properties.text("KAFKA_TOPIC")
     if topic is None:
@@ -67,7 +67,10 @@ def create_source(
         retention_ms=properties.number("RETENTION_MS"),
         offset_lag_max=properties.acceptable_offset_lag,
         window=source_window(properties, keys, creation),
+        is_read_only=creation.is_source,
     )
+    if creation.is_source and creation.kind == "TABLE":
+        return source_table.materialised(source, creation, context)
     return CreateSourcePlan(
         source=source,
         or_replace=creation.or_replace,
@@ -87,6 +90,8 @@ def drop(statement: DropSource, sources: Mapping[str, Source]) -> DropPlan:
             f"Incompatible data source type is {source.kind}, but statement was DROP {kind}",
             statement.at,
         )
+    if source is not None and source.is_read_only and statement.delete_topic:
+        raise refusal(f"Cannot delete topic for read-only source: {name}", statement.at)
     return DropPlan(
         name=name, kind=kind, exists=source is not None, delete_topic=statement.delete_topic
     )
@@ -95,6 +100,13 @@ def drop(statement: DropSource, sources: Mapping[str, Source]) -> DropPlan:
 def check_free(creation: Creation, sources: Mapping[str, Source]) -> None:
     """Refuses a name that is taken, unless the statement says what then."""
     known = sources.get(creation.name)
+    kind = creation.kind.lower()
+    if creation.or_replace and (creation.is_source or (known is not None and known.is_read_only)):
+        raise refusal(
+            f"Cannot add {kind} '{creation.name}': CREATE OR REPLACE is not supported on source"
+            f" {kind}s.",
+            creation.at,
+        )
     if known is None or creation.if_not_exists:
         return
     if creation.or_replace and known.kind == creation.kind:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from standpipe.sql import ast, constructors, functions, instants, types, values
-from standpipe.sql.conversion import castable, check_known, convert, spark_name
+from standpipe.sql import ast, constructors, functions, instants, lists, types, values
+from standpipe.sql.conversion import castable, check_known, comparable, convert, spark_name
 from standpipe.sql.more_functions import TAKES_UNIT
 from standpipe.sql.printer import COMPARISON_NAMES, expression_text
 from standpipe.sql.refusals import refusal, unknown_name, unsupported
@@ -121,7 +121,10 @@ class Typer:
         operand = self.type(node.operand)
         check_known(node.type, node.at)
         if not castable(operand.type, node.type):
-            raise refusal(f"Cast of {operand.type} to {node.type} is not supported", node.at)
+            prefix = "Invalid Select: " if self.clause == "SELECT" else ""
+            raise refusal(
+                f"{prefix}Cast of {operand.type} to {node.type} is not supported", node.at
+            )
         try:
             return convert(operand, node.type)
         except ValueError as error:
@@ -173,7 +176,7 @@ class Typer:
         return Operation(BOOLEAN, "(NOT {0})", (self._boolean(node.operand),))
 
     def comparison(self, node: ast.Comparison) -> Typed:
-        left, right = self.compared(node)
+        left, right = map(comparable, self.compared(node))
         template = {
             "IS DISTINCT FROM": "(NOT ({0} <=> {1}))",
             "IS NOT DISTINCT FROM": "({0} <=> {1})",
@@ -195,9 +198,9 @@ class Typer:
         if common is None or (ordered and common.base in _SAME_ONLY):
             raise refusal(
                 f"Error in {self.clause} expression: Cannot compare "
-                f"{expression_text(node.left)} ({left.type}) to {expression_text(node.right)}"
+                f"{self._text(node.left)} ({left.type}) to {self._text(node.right)}"
                 f" ({right.type}) with {COMPARISON_NAMES[node.operator]}."
-                f"\nStatement: {expression_text(node)}",
+                f"\nStatement: {self._text(node)}",
                 node.at,
             )
         return self._as(left, common, node), self._as(right, common, node)
@@ -207,24 +210,6 @@ class Typer:
         high = self.comparison(ast.Comparison(node.at, "<=", node.value, node.high))
         template = "(NOT ({0} AND {1}))" if node.negated else "({0} AND {1})"
         return Operation(BOOLEAN, template, (low, high))
-
-    def in_list(self, node: ast.InList) -> Typed:
-        value = self.type(node.value)
-        items = [self.type(item) for item in node.items]
-        common = value.type
-        for typed, item in zip(items, node.items, strict=True):
-            wider = values.unified(common, typed.type)
-            if wider is None:
-                raise refusal(
-                    f"Invalid Predicate: operator does not exist: {value.type} = {typed.type}"
-                    f" ({expression_text(item)})\nHint: You might need to add explicit type casts.",
-                    item.at,
-                )
-            common = wider
-        listed = tuple(self._as(item, common, node) for item in items)
-        places = ", ".join(f"{{{index + 1}}}" for index in range(len(listed)))
-        template = f"({'NOT ' if node.negated else ''}coalesce({{0}} IN ({places}), false))"
-        return Operation(BOOLEAN, template, (self._as(value, common, node), *listed))
 
     def like(self, node: ast.Like) -> Typed:
         value, pattern = self.type(node.value), self.type(node.pattern)
@@ -285,6 +270,10 @@ class Typer:
         outer, self._aggregate = self._aggregate, node.name if is_aggregate else self._aggregate
         arguments = tuple(self.type(argument) for argument in node.arguments)
         self._aggregate = outer
+        if node.name in lists.OF_ONE_TYPE:
+            arguments = lists.of_one_type(node, arguments)
+        if self.takes_aggregates and functions.is_table_function(node.name):
+            raise refusal("Table functions cannot be used with aggregations.", node.at)
         try:
             found = functions.resolve(node.name, [argument.type for argument in arguments])
         except functions.NoSuchFunction as error:
@@ -308,6 +297,9 @@ class Typer:
             self._as(argument, parameter, node)
             for argument, parameter in zip(arguments, found.parameters, strict=True)
         )
+        if found.function.inner:
+            made = types.array(found.result)
+            converted = (Operation(made, found.function.inner, converted),)
         kind = Aggregate if is_aggregate else Operation
         plain = kind(found.result, found.function.template, converted)
         if found.result.is_numeric:  # Spark's own result type may be wider or narrower
@@ -335,6 +327,11 @@ class Typer:
             )
 
     # ------------------------------------------------------------------------------------- parts
+
+    def _text(self, node: ast.Expression) -> str:
+        """As messages show it: over joined rows, columns have their joined names."""
+        shown = getattr(self.names, "shown", None)
+        return expression_text(node if shown is None else ast.renamed(node, shown))
 
     def _boolean(self, node: ast.Expression) -> Typed:
         typed = self.type(node)
@@ -373,7 +370,7 @@ _HANDLERS: Final[dict[type, Callable[[Typer, Any], Typed]]] = {
     ast.Not: Typer.not_,
     ast.Comparison: Typer.comparison,
     ast.Between: Typer.between,
-    ast.InList: Typer.in_list,
+    ast.InList: lists.in_list,
     ast.Like: Typer.like,
     ast.IsNull: Typer.is_null,
     ast.Case: Typer.case,

@@ -35,3 +35,5 @@ class Function:
     on_tables: bool = True
     #: places of arguments that must be literals
     literals: tuple[int, ...] = ()
+    #: template of the one argument that `template` then gets: the array of a table function
+    inner: str = ""

@@ -14,6 +14,7 @@ from standpipe.sql.aggregate_functions import AGGREGATES
 from standpipe.sql.function import VARIABLES, Function
 from standpipe.sql.refusals import nearest
 from standpipe.sql.scalar_functions import SCALARS
+from standpipe.sql.typed import EXPLODE
 from standpipe.sql.types import NULL, SqlType, common_type, widens
 
 
@@ -24,6 +25,10 @@ class Resolved:
     function: Function
     parameters: tuple[SqlType, ...]
     result: SqlType
+
+
+#: ksqlDB says function names in lower case; these it declares in upper case
+_UPPER: Final = frozenset({"COALESCE"})
 
 
 class NoSuchFunction(Exception):
@@ -51,7 +56,8 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
         given = ", ".join("null" if each == NULL else str(each) for each in arguments)
         valid = "".join(f"\n{signature(variant)}" for variant in variants)
         raise NotAccepted(
-            f"Function '{name.lower()}' does not accept parameters ({given})."
+            f"Function '{name if name in _UPPER else name.lower()}' does not accept parameters"
+            f" ({given})."
             f"\nValid alternatives are:{valid}"
         )
     return min(fits, key=lambda fit: sum(map(SqlType.__ne__, fit.parameters, arguments)))
@@ -59,6 +65,15 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
 
 def is_aggregate(name: str) -> bool:
     return any(variant.is_aggregate for variant in _BY_NAME.get(name, ()))
+
+
+def is_table_function(name: str) -> bool:
+    return any(variant.template == EXPLODE for variant in _BY_NAME.get(name, ()))
+
+
+def is_on_tables(name: str) -> bool:
+    """Whether a function may be used in an aggregation of a table's rows."""
+    return all(not each.is_aggregate or each.on_tables for each in _BY_NAME.get(name, ()))
 
 
 def names() -> tuple[str, ...]:

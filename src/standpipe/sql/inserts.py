@@ -55,6 +55,11 @@ def _target(statement: InsertValues, sources: Mapping[str, Source]) -> Source:
         tail = f"\n{hint}" if hint else ""  # ksqlDB has it in the message, here alone
         message = f"Cannot insert values into an unknown stream/table: `{statement.target}`{tail}"
         raise unknown_name(message, statement.at, "")
+    if source.is_read_only:
+        raise refusal(
+            f"Cannot insert values into read-only {source.kind.lower()}: {source.name}",
+            statement.at,
+        )
     if source.query_id is not None:
         raise refusal(
             f"Cannot insert values into {source.kind.lower()} `{source.name}`: it is written by"

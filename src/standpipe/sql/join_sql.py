@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from standpipe.sql import to_spark
-from standpipe.sql.joins import ROWKEY, JoinScope, Side, joined_name
+from standpipe.sql import join_steps, to_spark
+from standpipe.sql.joined import ROWKEY, JoinScope, Side, joined_name
 from standpipe.sql.types import quoted
 
 _DAY_MS: Final = 86_400_000
@@ -19,9 +19,12 @@ _DAY_MS: Final = 86_400_000
 def join_relation(scope: JoinScope, table_id: str) -> to_spark.Relation:
     """The relation of a whole join."""
     views = [f"{table_id}__IN{index}" for index in range(len(scope.sides))]
-    if scope.sides[0].source.kind == "STREAM":
+    kinds = {side.source.kind for side in scope.sides}
+    if kinds == {"STREAM"} and [side.kind for side in scope.sides[1:]] == ["INNER"]:
         return _streams(scope, views)
-    return _tables(scope, views)
+    if kinds == {"TABLE"} and scope.is_on_one_key:
+        return _tables(scope, views)
+    return join_steps.chain(scope, table_id)
 
 
 def _columns(side: Side, prefix: str) -> list[str]:
@@ -48,12 +51,14 @@ def _streams(scope: JoinScope, views: list[str]) -> to_spark.Relation:
     after, before = within.after_ms, within.before_ms
     text = (
         f"(SELECT {columns}, `__L`.`__JK` AS {quoted(ROWKEY)},"  # noqa: S608 - escaped
-        " greatest(`__L`.`ROWTIME`, `__R`.`ROWTIME`) AS `ROWTIME`, true AS `__PRESENT`"
+        " greatest(`__L`.`ROWTIME`, `__R`.`ROWTIME`) AS `ROWTIME`, true AS `__PRESENT`,"
+        " greatest(`__L`.`__TS`, `__R`.`__TS`) AS `__TS`,"
+        " greatest(`__L`.`__ORDER`, `__R`.`__ORDER`) AS `__ORDER`"
         f" FROM ({keys[0]}) AS `__L` JOIN ({keys[1]}) AS `__R` ON `__L`.`__JK` = `__R`.`__JK`"
         f" AND `__R`.`__TS` >= `__L`.`__TS` - INTERVAL '{before / 1000}' SECOND"
         f" AND `__R`.`__TS` <= `__L`.`__TS` + INTERVAL '{after / 1000}' SECOND)"
     )
-    return to_spark.Relation(inputs, text, has_presence=True)
+    return to_spark.Relation(inputs, text, has_presence=True, has_state=True)
 
 
 def _tables(scope: JoinScope, views: list[str]) -> to_spark.Relation:
@@ -66,17 +71,19 @@ def _tables(scope: JoinScope, views: list[str]) -> to_spark.Relation:
         f"max_by(`__S{index}`, `__ORDER`) FILTER (WHERE `__SIDE` = {index}) AS `__S{index}`"
         for index in range(len(views))
     )
-    latest = f"SELECT `__JK`, {grouped} FROM ({rows}) GROUP BY `__JK`"  # noqa: S608 - escaped
+    latest = f"SELECT `__JK`, max(`__ORDER`) AS `__ORDER`, {grouped} FROM ({rows}) GROUP BY `__JK`"  # noqa: S608 - escaped
     columns: list[str] = []
     for index, side in enumerate(scope.sides):
         columns += _present_columns(side, index)
     times = ", ".join(f"`__S{index}`.`ROWTIME`" for index in range(len(views)))
     text = (
-        f"(SELECT {', '.join(columns)}, `__JK` AS {quoted(ROWKEY)},"  # noqa: S608 - escaped
+        f"(SELECT {', '.join(columns)}, `__JK` AS {quoted(ROWKEY)}, `__ORDER`,"  # noqa: S608 - escaped
         f" greatest({times}, {times}) AS `ROWTIME`, {_presence(scope)} AS `__PRESENT`"
         f" FROM ({latest}))"
     )
-    return to_spark.Relation(inputs, text, has_presence=True, is_table=True)
+    return to_spark.Relation(
+        inputs, text, has_presence=True, is_table=True, key_names=(ROWKEY,), has_state=True
+    )
 
 
 def _changes(scope: JoinScope, index: int, view: str) -> str:

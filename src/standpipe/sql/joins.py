@@ -1,144 +1,22 @@
-"""FROM a JOIN b ON …: which joins there are, what their columns are called, which is the key.
+"""FROM a JOIN b ON …: which joins there are, and which make no sense.
 
-Carried out: stream-stream INNER within a time, and table-table on primary keys, several at once.
-Columns of a joined row are called ALIAS_COLUMN; a SELECT may name them shorter where that is plain.
-Not here: the Spark SQL of a join (`join_sql.py`).
+Not here: the names of joined rows (`joined.py`), the Spark SQL of a join (`join_sql.py`,
+`join_steps.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
 
 from standpipe.model import Source
 from standpipe.sql import ast
 from standpipe.sql.expressions import Typer
+from standpipe.sql.joined import ROWKEY, JoinScope, Side, is_on_key, joined_name
 from standpipe.sql.printer import expression_text
 from standpipe.sql.refusals import nearest, place, refusal, unknown_name, unsupported
 from standpipe.sql.scope import PSEUDO, Scope, find_source
-from standpipe.sql.typed import Column, Typed
-from standpipe.sql.types import BIGINT, SqlType, parse_type
-
-ROWKEY: Final = "ROWKEY"
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of the joined sources. `key`: what the others' keys must equal, over its own columns."""
-
-    source: Source
-    alias: str
-    key: Typed
-    node: ast.Expression
-    kind: str = ""  # of the join that brings it in; "" for the first
-    within: ast.Within | None = None
-
-    @property
-    def text(self) -> str:
-        return _text(self.node, self)
-
-
-@dataclass(frozen=True, slots=True)
-class JoinScope:
-    """Names over joined rows: `names.ScopeNames`."""
-
-    sides: tuple[Side, ...]
-
-    @property
-    def key_type(self) -> SqlType:
-        return self.sides[0].key.type
-
-    @property
-    def is_synthetic(self) -> bool:
-        """No column is the key of the result: ROWKEY is."""
-        is_full = any(side.kind == "FULL" for side in self.sides)
-        return is_full or not self.alternatives()
-
-    def alternatives(self) -> list[tuple[str, Typed]]:
-        """Columns that may be the key, the first one that the SELECT list has."""
-        return [
-            (side.text, Column(side.key.type, joined_name(side.alias, side.key.name)))
-            for side in self.sides
-            if isinstance(side.key, Column)
-        ]
-
-    def key_columns(self) -> list[tuple[str, Typed]]:
-        if self.is_synthetic:
-            return [(ROWKEY, Column(self.key_type, ROWKEY))]
-        return self.alternatives()
-
-    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
-        del in_aggregate
-        sides = self.sides
-        if node.source is not None:
-            sides = tuple(side for side in sides if node.source in (side.alias, side.source.name))
-            if not sides:
-                known = [side.alias for side in self.sides]
-                message = f"'{node.source}' is not a valid stream/table name or alias."
-                raise unknown_name(message, node.at, nearest(node.source, known))
-            if node.name in PSEUDO:
-                name = joined_name(sides[0].alias, node.name)
-                return Column(PSEUDO[node.name], name)
-        found = [(side, column) for side in sides for column in side.source.columns]
-        found = [(side, column) for side, column in found if column.name == node.name]
-        if len(found) > 1:
-            could = " or ".join(f"{side.alias}.{node.name}" for side, _ in found)
-            raise refusal(
-                f"{place(node.at)}: Column '{expression_text(node)}' is ambiguous. Could be"
-                f" {could}.",
-                node.at,
-            )
-        if found:
-            side, column = found[0]
-            return Column(parse_type(column.type), joined_name(side.alias, column.name))
-        if node.source is None and node.name == "ROWTIME":
-            return Column(BIGINT, "ROWTIME")
-        if node.source is None and node.name == ROWKEY and self.is_synthetic:
-            return Column(self.key_type, ROWKEY)
-        hint = nearest(node.name, (c.name for side in self.sides for c in side.source.columns))
-        message = f"{clause} column '{expression_text(node)}' cannot be resolved."
-        raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
-
-    def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
-        aliases = [side.alias for side in self.sides]
-        known = [name for side in self.sides for name in (side.alias, side.source.name)]
-        if item.source is not None and item.source not in known:
-            message = f"'{item.source}' is not a valid stream/table name or alias."
-            raise unknown_name(message, item.at, nearest(item.source, aliases))
-        if item.source is None and self.is_synthetic:
-            yield ast.ColumnName(item.at, ROWKEY), ROWKEY
-        for side in self.sides:
-            if item.source in (None, side.alias, side.source.name):
-                for column in side.source.columns:
-                    node = ast.ColumnName(item.at, column.name, side.alias)
-                    whole = item.source is None
-                    name = joined_name(side.alias, column.name) if whole else self.name_of(node)
-                    yield node, name
-
-    def column_names(self) -> frozenset[str]:
-        return frozenset(
-            joined_name(side.alias, column.name)
-            for side in self.sides
-            for column in side.source.columns
-        )
-
-    def name_of(self, node: ast.ColumnName) -> str:
-        """The column's own name where no other source has it."""
-        holders = [
-            side
-            for side in self.sides
-            for column in side.source.columns
-            if column.name == node.name
-        ]
-        if len(holders) > 1 and node.source is not None:
-            side = next(s for s in self.sides if node.source in (s.alias, s.source.name))
-            return joined_name(side.alias, node.name)
-        return node.name
-
-
-def joined_name(alias: str, column: str) -> str:
-    return f"{alias}_{column}"
+from standpipe.sql.typed import Column
+from standpipe.sql.types import quoted
 
 
 def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
@@ -159,16 +37,19 @@ def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
     sides: list[Side] = []
     for join, scope in zip(query.joins, scopes[1:], strict=True):
         left, right = _sides_of(join, scopes[: len(sides) or 1], scope)
-        _check_pair(join, left, right)
+        _check_pair(join, left, right, sides)
         sides = sides or [left]
-        if len(sides) > 1 and not _same_key(left, sides):
-            raise unsupported("A join of several sources on different keys", join.at)
         sides.append(right)
+    _check_chain(query, JoinScope(tuple(sides)))
     return JoinScope(tuple(sides))
 
 
-def _same_key(left: Side, sides: list[Side]) -> bool:
-    return any(side.alias == left.alias and side.key == left.key for side in sides)
+def _check_chain(query: ast.Query, scope: JoinScope) -> None:
+    """Outer joins that keep the right side need all of both tables under one key."""
+    if scope.sides[0].source.kind == "TABLE" and not scope.is_on_one_key:
+        for join in query.joins:
+            if join.kind in ("RIGHT", "FULL"):
+                raise unsupported(f"{join.kind} JOIN among tables on different keys", join.at)
 
 
 def _check_kafka(sources: list[Source], query: ast.Query) -> None:
@@ -197,6 +78,7 @@ def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Si
             condition.at,
         )
     scopes = [*before, new]
+    _check_aliases(condition, scopes)
     left_of = _owner(condition.left, condition, scopes)
     right_of = _owner(condition.right, condition, scopes)
     if (left_of is new) == (right_of is new):
@@ -210,13 +92,38 @@ def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Si
     left = Side(old.source, old.alias, Typer(old, "JOIN ON").type(old_node), old_node)
     key = Typer(new, "JOIN ON").type(new_node)
     if left.key.type != key.type:
-        named = f"{expression_text(old_node)}{{{left.key.type}}} = "
+        named = f"{_qualified(old_node, old.alias)}{{{left.key.type}}} = "
         raise refusal(
-            f"Invalid join condition: types don't match. Got {named}{expression_text(new_node)}"
-            f"{{{key.type}}}.",
+            "Invalid join condition: types don't match. Got"
+            f" {named}{_qualified(new_node, new.alias)}{{{key.type}}}.",
             condition.at,
         )
-    return left, Side(new.source, new.alias, key, new_node, join.kind, join.within)
+    if key.type.contains("MAP"):
+        name = joined_name(left.alias, left.key.name) if isinstance(left.key, Column) else ROWKEY
+        raise refusal(
+            "Map keys, including types that contain maps, are not supported as they may lead to"
+            " unexpected behavior due to inconsistent serialization. Key column name:"
+            f" {quoted(name)}. Column type: {key.type}. See"
+            " https://github.com/confluentinc/ksql/issues/6621 for more.",
+            condition.at,
+        )
+    return left, Side(new.source, new.alias, key, new_node, join.kind, join.within, left)
+
+
+def _check_aliases(condition: ast.Expression, scopes: list[Scope]) -> None:
+    known = {name for scope in scopes for name in (scope.alias, scope.source.name)}
+    for each, _ in ast.walk(condition):
+        if isinstance(each, ast.ColumnName) and each.source not in (None, *known):
+            raise unknown_name(
+                f"Failed to prepare statement: '{each.source}' is not a valid stream/table name"
+                " or alias.",
+                each.at,
+                nearest(str(each.source), known),
+            )
+
+
+def _qualified(node: ast.Expression, alias: str) -> str:
+    return expression_text(ast.qualified(node, alias))
 
 
 def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope]) -> Scope:
@@ -230,7 +137,9 @@ def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope])
             if len(fitting) > 1:
                 could = " or ".join(f"{scope.alias}.{each.name}" for scope in fitting)
                 message = f"Column '{each.name}' is ambiguous. Could be {could}."
-                raise refusal(f"{place(each.at)}: {message}", each.at)
+                raise refusal(
+                    f"Exception while preparing statement: {place(each.at)}: {message}", each.at
+                )
             owners += [scope for scope in fitting if scope not in owners]
     if len(owners) != 1:
         raise refusal(
@@ -248,8 +157,38 @@ def _has(scope: Scope, node: ast.ColumnName) -> bool:
     return is_named and known
 
 
-def _check_pair(join: ast.Join, left: Side, right: Side) -> None:
-    kinds = (left.source.kind, right.source.kind)
+def _check_windows(join: ast.Join, left: Side, right: Side) -> None:
+    """A windowed key is raw key and window: it only equals another one of its kind."""
+    windows = [side.source.window for side in (left, right)]
+    if windows == [None, None]:
+        return
+    if None in windows:
+        said = [
+            f"`{side.source.name}` is {'not' if window is None else window.kind} windowed"
+            for side, window in zip((left, right), windows, strict=True)
+        ]
+        listed = "\n".join(said)
+        raise refusal(f"Can not join windowed source to non-windowed source.\n{listed}", join.at)
+    one, two = windows
+    assert one is not None
+    assert two is not None
+    is_whole = all(is_on_key(side) for side in (left, right))
+    if (
+        not is_whole
+        or (one.kind == "SESSION") != (two.kind == "SESSION")
+        or (one.size_ms != two.size_ms)
+    ):
+        raise refusal(
+            "Implicit repartitioning of windowed sources is not supported. See"
+            " https://github.com/confluentinc/ksql/issues/4385.",
+            join.at,
+        )
+
+
+def _check_pair(join: ast.Join, left: Side, right: Side, before: list[Side]) -> None:
+    _check_windows(join, left, right)
+    joined = before[0] if before else left  # a stream joined with a table is a stream
+    kinds = (joined.source.kind, right.source.kind)
     got = f"Got {left.source.name} [{join.kind}] {'OUTER ' if join.kind != 'INNER' else ''}JOIN"
     got = f"{got} {right.source.name}."
     if kinds == ("TABLE", "STREAM"):
@@ -272,9 +211,7 @@ def _check_pair(join: ast.Join, left: Side, right: Side) -> None:
     if kinds == ("STREAM", "TABLE"):
         _check_stream_table(join, left, right, got)
     if kinds == ("TABLE", "TABLE"):
-        _check_tables(join, left, right)
-    if kinds == ("STREAM", "STREAM") and join.kind != "INNER":
-        raise unsupported(f"A {join.kind} join of two streams", join.at)
+        _check_tables(join, left, right, before)
 
 
 def _check_stream_table(join: ast.Join, left: Side, right: Side, got: str) -> None:
@@ -284,31 +221,29 @@ def _check_stream_table(join: ast.Join, left: Side, right: Side, got: str) -> No
             f" join. {got}",
             join.at,
         )
-    if not _is_primary_key(right):
+    if not is_on_key(right):
         raise refusal(
             "Invalid join condition: stream-table joins require to join on the table's primary"
             f" key. Got {_condition(join, left, right)}.",
             join.at,
         )
-    raise unsupported("A join of a stream with a table", join.at)
 
 
-def _check_tables(join: ast.Join, left: Side, right: Side) -> None:
-    if not _is_primary_key(right):
+def _check_tables(join: ast.Join, left: Side, right: Side, before: list[Side]) -> None:
+    if not is_on_key(right):
         raise refusal(
             "Invalid join condition: table-table joins require to join on the primary key of the"
             f" right input table. Got {_condition(join, left, right)}.",
             join.at,
         )
-    if not _is_primary_key(left):
-        if join.kind in ("RIGHT", "FULL"):
-            raise refusal(f"{join.kind} OUTER JOIN on a foreign key is not supported", join.at)
-        raise unsupported("A join of tables on a foreign key", join.at)
-
-
-def _is_primary_key(side: Side) -> bool:
-    keys = side.source.key_columns
-    return len(keys) == 1 and isinstance(side.key, Column) and side.key.name == keys[0].name
+    if before and not is_on_key(left):
+        raise refusal(
+            "Invalid join condition: foreign-key table-table joins are not supported as part of"
+            f" n-way joins. Got {_condition(join, left, right)}.",
+            join.at,
+        )
+    if not is_on_key(left) and join.kind in ("RIGHT", "FULL"):
+        raise refusal(f"{join.kind} OUTER JOIN on a foreign key is not supported", join.at)
 
 
 def _condition(join: ast.Join, left: Side, right: Side) -> str:
@@ -317,9 +252,3 @@ def _condition(join: ast.Join, left: Side, right: Side) -> str:
     first = left if join.condition.left is left.node else right
     second = right if first is left else left
     return f"{first.text} = {second.text}"
-
-
-def _text(node: ast.Expression, side: Side) -> str:
-    if isinstance(node, ast.ColumnName):
-        return f"{side.alias}.{node.name}"
-    return expression_text(node)

@@ -14,10 +14,12 @@ from standpipe.sql.types import (
     BOOLEAN,
     BYTES,
     DATE,
+    DOUBLE,
     INTEGER,
     STRING,
     TIME,
     TIMESTAMP,
+    SqlType,
     array,
     map_of,
 )
@@ -127,7 +129,33 @@ _TIME: Final = (
 #: any value as JSON text: to_json takes no plain value, so it travels in an array
 _AS_JSON: Final = "to_json(array({0}), map('ignoreNullFields', 'false'))"
 
+_IS_A: Final = "schema_of_variant(try_parse_json({text})) LIKE '{kind}%'"
+_OBJECT: Final = "cast(try_parse_json({text}) AS MAP<STRING, VARIANT>)"
+_LIST: Final = "cast(try_parse_json({text}) AS ARRAY<VARIANT>)"
+
+
+def _both(template: str, kind: str = "") -> tuple[str, str]:
+    one, two = (template.replace("{text}", text).replace("{kind}", kind) for text in ("s", "e"))
+    return one, two
+
+
+def _json_concat() -> str:
+    """Objects are merged, arrays put behind one another; anything else makes an array of both."""
+    objects, lists = _both(_IS_A, "OBJECT"), _both(_IS_A, "ARRAY")
+    merged, joined = _both(_OBJECT), _both(_LIST)
+    step = (
+        f"CASE WHEN s IS NULL OR e IS NULL OR try_parse_json(e) IS NULL THEN NULL"
+        f" WHEN {objects[0]} AND {objects[1]} THEN to_json(map_concat({merged[0]}, {merged[1]}))"
+        f" WHEN {lists[0]} AND {lists[1]} THEN to_json(concat({joined[0]}, {joined[1]}))"
+        f" WHEN {lists[0]} THEN to_json(concat({joined[0]}, array(try_parse_json(e))))"
+        f" WHEN {lists[1]} THEN to_json(concat(array(try_parse_json(s)), {joined[1]}))"
+        " ELSE to_json(array(try_parse_json(s), try_parse_json(e))) END"
+    )
+    return f"aggregate(slice(array({{all}}), 2, 10000), {{0}}, (s, e) -> {step})"
+
+
 _JSON: Final = (
+    Function("JSON_CONCAT", (STRING, STRING), STRING, _json_concat(), is_variadic=True),
     Function("EXTRACTJSONFIELD", (STRING, STRING), STRING, "get_json_object({0}, {1})"),
     Function("IS_JSON_STRING", (STRING,), BOOLEAN, "(try_parse_json({0}) IS NOT NULL)"),
     Function("JSON_ARRAY_LENGTH", (STRING,), INTEGER, "json_array_length({0})"),
@@ -203,19 +231,45 @@ def _from_bytes(data: str, encoding: str) -> str:
     )
 
 
-_INTEGER_BYTES: Final = "conv(hex({0}), 16, -10)"
+#: the bits of a BIGINT as a double: sign, exponent, mantissa (IEEE 754)
+_DOUBLE_OF_BITS: Final = (
+    "element_at(transform(array(cast(conv({hex}, 16, -10) AS BIGINT)), b ->"
+    " if(b < 0, -1.0D, 1.0D) * if((shiftright(b, 52) & 2047L) = 0,"
+    " (b & 4503599627370495L) * power(2.0D, -1074),"
+    " (1.0D + (b & 4503599627370495L) / 4503599627370496.0D)"
+    " * power(2.0D, (shiftright(b, 52) & 2047L) - 1023))), 1)"
+)
+_HEX: Final = "hex({0})"
+#: … in the byte order that the second argument names
+_ORDERED_HEX: Final = (
+    "if(upper({1}) = 'LITTLE_ENDIAN',"
+    " concat_ws('', reverse(regexp_extract_all(hex({0}), '(..)', 1))), hex({0}))"
+)
+
+
+def _numbers_of_bytes(parameters: tuple[SqlType, ...], digits: str) -> tuple[Function, ...]:
+    unsigned = f"cast(conv({digits}, 16, 10) AS BIGINT)"
+    negative = f"substring({digits}, 1, 1) >= '8'"
+    return (
+        Function(
+            "INT_FROM_BYTES",
+            parameters,
+            INTEGER,
+            f"cast({unsigned} - if({negative}, 4294967296L, 0L) AS INT)",
+        ),
+        Function(
+            "BIGINT_FROM_BYTES", parameters, BIGINT, f"cast(conv({digits}, 16, -10) AS BIGINT)"
+        ),
+        Function("DOUBLE_FROM_BYTES", parameters, DOUBLE, _DOUBLE_OF_BITS.replace("{hex}", digits)),
+    )
+
+
 _BYTES: Final = (
     Function("ENCODE", (STRING,) * 3, STRING, _from_bytes(_to_bytes("{0}", "{1}"), "{2}")),
     Function("TO_BYTES", (STRING, STRING), BYTES, _to_bytes("{0}", "{1}")),
     Function("FROM_BYTES", (BYTES, STRING), STRING, _from_bytes("{0}", "{1}")),
-    Function(
-        "INT_FROM_BYTES",
-        (BYTES,),
-        INTEGER,
-        "cast(cast(conv(hex({0}), 16, 10) AS BIGINT) - if(hex(substring({0}, 1, 1)) >= '80',"
-        " 4294967296L, 0L) AS INT)",
-    ),
-    Function("BIGINT_FROM_BYTES", (BYTES,), BIGINT, f"cast({_INTEGER_BYTES} AS BIGINT)"),
+    *_numbers_of_bytes((BYTES,), _HEX),
+    *_numbers_of_bytes((BYTES, STRING), _ORDERED_HEX),
 )
 
 

@@ -16,6 +16,8 @@ from standpipe.sql.refusals import refusal
 from standpipe.sql.scope import RESERVED
 from standpipe.sql.typed import Typed
 
+_RESERVED = "Reserved column name in select: `{}`. Please remove or alias the column."
+
 
 class ScopeNames(Protocol):
     """The columns that a query may name."""
@@ -44,12 +46,15 @@ class ScopeNames(Protocol):
 def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.SelectItem]]:
     """The items with stars expanded, each with the name of its column."""
     count = 0
+    used: set[str] = set()
     given = {item.alias for item in query.items if isinstance(item, ast.SelectItem)}
     taken = scope.column_names() | given
     for item in _expanded(query, scope):
         expression = item.expression
         if item.alias is not None:
             if item.alias in RESERVED:
+                if isinstance(expression, ast.ColumnName) and expression.name == item.alias:
+                    raise refusal(_RESERVED.format(item.alias), item.at)
                 raise refusal(
                     f"`{item.alias}` is a reserved column name. You cannot use it as an alias for"
                     " a column.",
@@ -58,20 +63,27 @@ def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.
             check_own_name(item.alias, item.at)
             yield item.alias, item
         elif isinstance(expression, ast.ColumnName):
-            if expression.name in RESERVED:
-                raise refusal(
-                    f"Reserved column name in select: `{expression.name}`. Please remove or alias"
-                    " the column.",
-                    item.at,
-                )
-            yield scope.name_of(expression), item
+            name = scope.name_of(expression)
+            if name in RESERVED:
+                raise refusal(_RESERVED.format(name), item.at)
+            yield name, item
         elif isinstance(expression, ast.Dereference):
-            yield expression.field, item
+            yield _free(expression.field, used, {*scope.column_names(), *given}), item
         else:
             while f"KSQL_COL_{count}" in taken:
                 count += 1
             yield f"KSQL_COL_{count}", item
             count += 1
+
+
+def _free(name: str, used: set[str], columns: set[str | None]) -> str:
+    """A field's name, or with a number where a column or another field has it (ksqlDB)."""
+    found, number = name, 0
+    while found in used or found in columns:
+        number += 1
+        found = f"{name}_{number}"
+    used.add(found)
+    return found
 
 
 def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:

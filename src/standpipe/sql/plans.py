@@ -36,6 +36,12 @@ class CreateTableAsPlan(Record, frozen=True, kw_only=True):
     if_not_exists: bool = False
 
 
+class InsertIntoPlan(Record, frozen=True, kw_only=True):
+    """INSERT INTO … SELECT: one more query that writes a stream."""
+
+    query: PersistentQuery
+
+
 class DropPlan(Record, frozen=True, kw_only=True):
     """DROP STREAM or TABLE. A query that writes it is terminated with it (as ksqlDB ≥ 0.18)."""
 
@@ -49,6 +55,13 @@ class TerminatePlan(Record, frozen=True, kw_only=True):
     """TERMINATE of one query, or of all where `query_id` is None."""
 
     query_id: str | None
+
+
+class PausePlan(Record, frozen=True, kw_only=True):
+    """PAUSE or RESUME of one query, or of all where `query_id` is None."""
+
+    query_id: str | None
+    state: Literal["RUNNING", "PAUSED"]
 
 
 class InsertValuesPlan(Record, frozen=True, kw_only=True):
@@ -132,8 +145,10 @@ class ExplainAssignmentPlan(Record, frozen=True, kw_only=True):
 Plan = (
     CreateSourcePlan
     | CreateTableAsPlan
+    | InsertIntoPlan
     | DropPlan
     | TerminatePlan
+    | PausePlan
     | InsertValuesPlan
     | ShowPlan
     | DescribePlan

@@ -35,6 +35,10 @@ def project(query: ast.Query, scope: ScopeNames, sink: str) -> Projection:
     having = None
     if query.having is not None:
         having = Typer(scope, "HAVING", takes_aggregates=True).condition(query.having)
+    if not any(aggregates_in(each) for _, each in typed) and having is None:
+        raise refusal(
+            "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.at
+        )
     _check_grouped(query, [item for _, item in items], typed, grouping)
     keys = tuple(_key(key, typed, query, sink) for key in grouping)
     values = tuple((name, each) for name, each in typed if each not in grouping)

@@ -21,7 +21,8 @@ FORMATS: Final = ("JSON", "DELIMITED", "KAFKA", "NONE")
 FORMATS_REFUSED: Final = ("AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
 _DELIMITERS: Final = {"SPACE": " ", "TAB": "\t"}
 
-Place = Literal["SOURCE", "AS"]  # CREATE … (columns), CREATE … AS SELECT
+#: CREATE … (columns), CREATE … AS SELECT, INSERT INTO … SELECT
+Place = Literal["SOURCE", "AS", "INSERT"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Key:
 
 _BOTH: Final[frozenset[Place]] = frozenset({"SOURCE", "AS"})
 _SOURCE: Final[frozenset[Place]] = frozenset({"SOURCE"})
+_INSERT: Final[frozenset[Place]] = frozenset({"INSERT"})
 
 KEYS: Final = {
     key.name: key
@@ -58,6 +60,7 @@ KEYS: Final = {
         Key("VALUE_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
         Key("KEY_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
         Key("VALUE_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
+        Key("QUERY_ID", "STRING", _INSERT),
         Key("SOURCED_BY_CONNECTOR", "STRING", _SOURCE, is_supported=False),
     )
 }

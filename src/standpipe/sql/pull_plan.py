@@ -40,9 +40,9 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
     """The plan without its literals. Raises StatementError with positions in the whole text."""
     _refuse_clauses(query, context)
     source = find_source(query.relation.name, sources, query.relation.at)
-    _check_queryable(source, query)
     names = PullNames.of(source, query.relation.alias)
     shown = shown_columns(query, names, Evaluator(names, "SELECT"))
+    _check_queryable(source, query)
     limit = _limit(query, context)
     plan = PullPlan(
         source=source,

@@ -2,83 +2,47 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
 
 from standpipe.model import Column as SourceColumn
-from standpipe.model import PersistentQuery, Source, Window
-from standpipe.sql import ast, formats, to_spark
+from standpipe.model import PersistentQuery, Source, SparkPlan, Window
+from standpipe.sql import ast, formats, stateful_sql, to_spark
 from standpipe.sql.context import Context
 from standpipe.sql.ddl import check_free, check_topic, check_unique, timestamp_column
 from standpipe.sql.expressions import Typer
+from standpipe.sql.ids import sanitised
 from standpipe.sql.join_sql import join_relation
-from standpipe.sql.joins import ROWKEY, join_scope
+from standpipe.sql.joined import ROWKEY, JoinScope
+from standpipe.sql.joins import join_scope
 from standpipe.sql.names import ScopeNames
-from standpipe.sql.plans import CreateTableAsPlan
+from standpipe.sql.plans import CreateTableAsPlan, InsertIntoPlan
 from standpipe.sql.projection import NamedColumns, project
 from standpipe.sql.properties import Properties, default_format
-from standpipe.sql.refusals import refusal, unsupported
+from standpipe.sql.query_checks import (
+    check_intermediate,
+    check_kind,
+    check_source,
+    check_takes_back,
+    refuse_clauses,
+    window_of,
+)
+from standpipe.sql.refusals import refusal
 from standpipe.sql.rowwise import project_rows
 from standpipe.sql.scope import Scope, find_source
-from standpipe.sql.statements import CreateAs
-from standpipe.sql.typed import Column
-
-DAY_MS: Final = 86_400_000
+from standpipe.sql.statements import CreateAs, Creation, InsertSelect
+from standpipe.sql.typed import Column, Typed
 
 
 def create_as(
     statement: CreateAs, sources: Mapping[str, Source], context: Context
 ) -> CreateTableAsPlan:
-    creation, query = statement.creation, statement.query
+    creation = statement.creation
     check_free(creation, sources)
-    _refuse_clauses(statement)
-    source = find_source(query.relation.name, sources, query.relation.at)
-    _check_source(source, statement)
-    window = None if query.window is None else window_of(query.window)
-    scope: ScopeNames = Scope.of(source, query.relation.alias, has_window=window is not None)
-    joined = join_scope(query, sources) if query.joins else None
-    scope = joined or scope
-    where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
     sink = _Sink(statement, sources, context)
-    view = f"{sink.table_id}__IN0"
-    relation = to_spark.Relation.of(
-        source,
-        view,
-        None if window is None else window.grace_ms,
-        keeps_nulls=not query.group_by,
-    )
-    if joined is not None:
-        relation = join_relation(joined, sink.table_id)
-    if query.group_by:
-        projection = project(query, scope, creation.name)
-        _check_kind(statement, source)
-        made = sink.source(projection.keys, projection.values, window)
-        plan = to_spark.emit(
-            to_spark.Aggregation(
-                relation=relation,
-                keys=projection.keys,
-                values=projection.values,
-                window=window,
-                where=where,
-                having=projection.having,
-            )
-        )
-    else:
-        rows = project_rows(query, scope, creation.name)
-        _check_kind(statement, source)
-        made = sink.source(rows.keys, rows.values, source.window)
-        plan = to_spark.emit_rows(
-            to_spark.Rows(
-                relation=relation,
-                keys=_join_keys(rows.keys) if joined and not query.partition_by else rows.keys,
-                values=rows.values,
-                exploded=rows.exploded,
-                where=where,
-                timestamp=_timestamp(made, rows.values + rows.keys),
-                is_append=joined is not None and source.kind == "STREAM",
-            )
-        )
+    result = _Result.of(statement, sources, sink.table_id)
+    made = sink.source(result.keys, result.values, result.window)
+    plan = result.plan(sink.table_id, _timestamp(made, result.values + result.keys))
     running = PersistentQuery(
         query_id=str(made.query_id),
         sink=creation.name,
@@ -94,90 +58,135 @@ def create_as(
     )
 
 
-def window_of(clause: ast.WindowClause) -> Window:
-    """Defaults of ksqlDB: grace = max(24 h - size, 0), retention = size + grace."""
-    size_ms = clause.size_ms
-    if clause.kind == "SESSION":
-        raise unsupported("WINDOW SESSION", clause.at)
-    if size_ms <= 0 or clause.advance_ms <= 0 or clause.advance_ms > size_ms:
-        raise refusal("A window's SIZE must be above 0 and its ADVANCE in 1..SIZE.", clause.at)
-    grace_ms = max(DAY_MS - size_ms, 0) if clause.grace_ms is None else clause.grace_ms
-    retention_ms = clause.retention_ms
-    if retention_ms is not None and retention_ms < size_ms + grace_ms:
+def insert_select(
+    statement: InsertSelect, sources: Mapping[str, Source], context: Context
+) -> InsertIntoPlan:
+    """INSERT INTO … SELECT: a query more that writes an existing stream."""
+    at = statement.target_at
+    target = find_source(statement.target, sources, at)
+    if target.kind == "TABLE":
         raise refusal(
-            "The retention period of the window must be no smaller than its size plus the grace"
-            f" period. Got size=[{size_ms}], grace=[{grace_ms}], retention=[{retention_ms}] (ms).",
-            clause.at,
+            f"INSERT INTO can only be used to insert into a stream. {target.name} is a table.",
+            at,
         )
-    return Window(
-        kind=clause.kind,
-        size_ms=size_ms,
-        advance_ms=clause.advance_ms,
-        grace_ms=grace_ms,
-        retention_ms=size_ms + grace_ms if retention_ms is None else retention_ms,
+    if target.is_read_only:
+        raise refusal(f"Cannot insert into read-only stream: {target.name}", at)
+    if any(column.header is not None for column in target.columns):
+        raise refusal(f"Cannot insert into {target.name} because it has header columns", at)
+    properties = Properties(statement.properties, "INSERT")
+    query_id = properties.text("QUERY_ID") or f"INSERTQUERY_{context.next_index}"
+    ids = f"INSERT_{context.next_index}"
+    creation = Creation(at, "STREAM", target.name, False, False, False)
+    result = _Result.of(CreateAs(at, creation, (), statement.query), sources, ids)
+    made = (
+        *to_spark.columns_of(result.keys, is_key=True),
+        *to_spark.columns_of(result.values, is_key=False),
     )
-
-
-def sanitised(name: str) -> str:
-    """A name as file names, topics and ids may hold it: [A-Z0-9_] only."""
-    return re.sub(r"[^A-Z0-9_]", "_", name.upper())
-
-
-def _refuse_clauses(statement: CreateAs) -> None:
-    creation, query = statement.creation, statement.query
-    if query.limit is not None:
+    if made != target.columns:
         raise refusal(
-            f"CREATE {creation.kind} AS SELECT statements don't support LIMIT clause.", query.at
+            "Incompatible schema between results and sink.\nResult schema is"
+            f" {formats.schema_text(made)}\nSink schema is {formats.schema_text(target.columns)}",
+            statement.query.at,
         )
-    if query.window is not None and not query.group_by:
-        raise refusal("WINDOW clause requires a GROUP BY clause.", query.window.at)
-    if query.having is not None and not query.group_by:
-        raise refusal("HAVING requires a GROUP BY clause.", query.at)
-    if query.partition_by and query.group_by:
-        raise refusal("Only one of PARTITION BY or GROUP BY is allowed", query.at)
-    if query.emit == "FINAL":
-        if query.window is None:
-            raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
-        raise unsupported("EMIT FINAL", query.at)
-    if query.joins and query.group_by:
-        raise unsupported("GROUP BY over a join", query.joins[0].at)
-
-
-def _check_source(source: Source, statement: CreateAs) -> None:
-    query = statement.query
-    if query.group_by and source.kind == "TABLE":
-        raise unsupported("GROUP BY over a table", query.relation.at)
-    if source.window is not None and source.kind == "TABLE":
-        raise refusal("KSQL does not support persistent queries on windowed tables.", query.at)
-    if query.partition_by and source.kind == "TABLE":
-        raise refusal(
-            "PARTITION BY is not supported on tables: use GROUP BY, or make a stream of it.",
-            query.at,
-        )
-    if source.value_format == "KAFKA" and query.group_by:
-        raise refusal(
-            f"Source(s) {source.name} are using the 'KAFKA' value format. This format does not yet"
-            " support GROUP BY.\nUse a different value format.",
-            query.relation.at,
-        )
-
-
-def _check_kind(statement: CreateAs, source: Source) -> None:
-    """ksqlDB's words for a stream that would be a table, and the other way round."""
-    made = "TABLE" if statement.query.group_by or source.kind == "TABLE" else "STREAM"
-    if made == statement.creation.kind:
-        return
-    if statement.creation.kind == "STREAM":
-        raise refusal(
-            "Invalid result type. Your SELECT query produces a TABLE. Please use CREATE TABLE AS"
-            " SELECT statement instead.",
-            statement.creation.at,
-        )
-    raise refusal(
-        "Invalid result type. Your SELECT query produces a STREAM. Please use CREATE STREAM AS"
-        " SELECT statement instead.",
-        statement.creation.at,
+    plan = result.plan(ids, _timestamp(target, result.values + result.keys))
+    query = PersistentQuery(
+        query_id=query_id,
+        sink=target.name,
+        sources=tuple(dict.fromkeys(each.source for each in plan.inputs)),
+        statement=statement.text,
+        plan=plan,
     )
+    return InsertIntoPlan(query=query)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a SELECT makes, before it is known where it goes."""
+
+    query: ast.Query
+    relation: to_spark.Relation
+    joined: JoinScope | None
+    source: Source
+    keys: NamedColumns
+    values: NamedColumns
+    window: Window | None
+    where: Typed | None
+    having: Typed | None = None
+    exploded: tuple[Typed, ...] = ()
+
+    @classmethod
+    def of(cls, statement: CreateAs, sources: Mapping[str, Source], ids: str) -> _Result:
+        """Raises StatementError. `ids`: what its views are called after."""
+        creation, query = statement.creation, statement.query
+        refuse_clauses(statement)
+        source = find_source(query.relation.name, sources, query.relation.at)
+        check_source(source, statement)
+        window = None if query.window is None else window_of(query.window)
+        scope: ScopeNames = Scope.of(source, query.relation.alias, has_window=window is not None)
+        joined = join_scope(query, sources) if query.joins else None
+        scope = joined or scope
+        where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
+        relation = to_spark.Relation.of(
+            source,
+            f"{ids}__IN0",
+            None if window is None else window.grace_ms,
+            keeps_nulls=not query.group_by or source.kind == "TABLE",
+        )
+        if joined is not None:
+            relation = join_relation(joined, ids)
+        if query.group_by:
+            projection = project(query, scope, creation.name)
+            check_kind(statement, source)
+            if relation.is_table:
+                check_takes_back(query)
+            keys, values = projection.keys, projection.values
+            having = projection.having
+            return cls(query, relation, joined, source, keys, values, window, where, having)
+        rows = project_rows(query, scope, creation.name)
+        check_kind(statement, source)
+        return cls(
+            query,
+            relation,
+            joined,
+            source,
+            rows.keys,
+            rows.values,
+            source.window,
+            where,
+            exploded=rows.exploded,
+        )
+
+    def plan(self, ids: str, timestamp: to_spark.Timestamp | None) -> SparkPlan:
+        if not self.query.group_by:
+            return to_spark.emit_rows(self._rows(timestamp))
+        aggregation = to_spark.Aggregation(
+            relation=self.relation,
+            keys=self.keys,
+            values=self.values,
+            window=self.window,
+            where=self.where,
+            having=self.having,
+            is_final=self.query.emit == "FINAL",
+        )
+        if self.relation.is_table:
+            return stateful_sql.emit_table_aggregation(aggregation, ids)
+        if self.window is not None and self.window.kind == "SESSION":
+            return stateful_sql.emit_sessions(aggregation, ids)
+        return to_spark.emit(aggregation)
+
+    def _rows(self, timestamp: to_spark.Timestamp | None) -> to_spark.Rows:
+        keys, joined = self.keys, self.joined
+        if joined is not None and not self.query.partition_by and not joined.keeps_left_key:
+            keys = _join_keys(keys)
+        return to_spark.Rows(
+            relation=self.relation,
+            keys=keys,
+            values=self.values,
+            exploded=self.exploded,
+            where=self.where,
+            timestamp=timestamp,
+            is_append=joined is not None and self.source.kind == "STREAM",
+        )
 
 
 def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None:
@@ -263,11 +272,17 @@ class _Sink:
         creation = self.statement.creation
         given = properties.format("KEY_FORMAT")
         key_format = given or source.key_format
+        if not keys and "KEY_FORMAT" in properties.values and given != "NONE":
+            raise refusal(
+                "Key format specified for stream without key columns.",
+                properties.at("KEY_FORMAT"),
+            )
         if not keys:
             key_format = "NONE"
         elif key_format == "NONE" and given is None:
             key_format = default_format(self.context.properties, "key") or "KAFKA"
         value_format = properties.format("VALUE_FORMAT") or source.value_format
+        check_intermediate(self.statement.query, value_format, creation.at)
         formats.check_columns(keys, key_format, "Key", creation.at)
         formats.check_columns(values, value_format, "Value", creation.at)
         return key_format, value_format

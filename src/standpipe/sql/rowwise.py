@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from standpipe.sql import ast
 from standpipe.sql.expressions import Typer
+from standpipe.sql.joined import JoinScope
 from standpipe.sql.names import ScopeNames, named_items
 from standpipe.sql.printer import expression_text
 from standpipe.sql.refusals import refusal
+from standpipe.sql.scope import Scope
 from standpipe.sql.typed import EXPLODE, Column, Operation, Typed, exploded_in, rewrite
 from standpipe.sql.types import quoted
 
@@ -33,11 +35,17 @@ def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjectio
     typer = Typer(scope, "SELECT", takes_tables=True)
     typed = [(name, typer.type(item.expression)) for name, item in items]
     wanted = _keys(query, scope)
-    if query.joins and not query.partition_by:
-        wanted = [_joined_key(wanted, typed, query, sink)]
+    if isinstance(scope, JoinScope) and not query.partition_by:
+        if scope.keeps_left_key:
+            _check_left_key(wanted, typed, scope, query)
+        else:
+            wanted = [_joined_key(wanted, typed, query, sink)]
+    elif not query.partition_by and not _has_key(wanted, typed, scope):
+        wanted = []
     if query.partition_by and any(isinstance(item, ast.Star) for item in query.items):
         typed = _with_new_key(typed, wanted, scope)
-    keys = tuple(_key(each, typed, query, sink) for each in wanted)
+    missing = _missing(wanted, query, sink, scope) if wanted else ""
+    keys = tuple(_key(each, typed, query, missing) for each in wanted)
     taken = {name for name, _ in keys}
     values = tuple((name, each) for name, each in typed if name not in taken)
     exploded: list[Typed] = []
@@ -45,6 +53,30 @@ def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjectio
         raise refusal("PARTITION BY does not support table functions.", query.at)
     shown = tuple((name, _exploded(each, exploded)) for name, each in values)
     return RowProjection(keys, shown, tuple(exploded))
+
+
+def _has_key(wanted: list[_Key], typed: list[tuple[str, Typed]], scope: ScopeNames) -> bool:
+    """A stream may leave its key out, all of it: its result then has none."""
+    if isinstance(scope, Scope) and scope.source.kind == "TABLE":
+        return True
+    shown = [each for _, each in typed]
+    return any(key.typed in shown for key in wanted)
+
+
+def _check_left_key(
+    wanted: list[_Key], typed: list[tuple[str, Typed]], scope: JoinScope, query: ast.Query
+) -> None:
+    shown = [each for _, each in typed]
+    missing = [key for key in wanted if key.typed not in shown]
+    if missing:
+        left = scope.sides[0]
+        name = missing[0].name.removeprefix(f"{left.alias}_")
+        raise refusal(
+            "Primary key column missing in projection. For foreign-key table-table joins, the"
+            " projection must include all primary key columns from the left input table"
+            f" (`{left.source.name}`). Missing column: {quoted(name)}.",
+            query.at,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +149,16 @@ def _with_new_key(
 
 
 def _key(
-    key: _Key, typed: list[tuple[str, Typed]], query: ast.Query, sink: str
+    key: _Key, typed: list[tuple[str, Typed]], query: ast.Query, missing: str
 ) -> tuple[str, Typed]:
     names = [name for name, each in typed if each == key.typed]
     if not names:
-        raise refusal(_missing(key, query, sink), query.at)
+        raise refusal(missing, query.at)
     if len(names) > 1:
-        listed = " and ".join(quoted(name) for name in sorted(names))
+        listed = " and ".join(sorted(names))
+        name = key.typed.name if isinstance(key.typed, Column) else key.name
         raise refusal(
-            f"The projection contains a key column ({quoted(key.name)}) more than once, aliased"
+            f"The projection contains a key column ({quoted(name)}) more than once, aliased"
             f" as: {listed}.\nEach key column must only be in the projection once. If you intended"
             " to copy the key into the value, then consider using the AS_VALUE function to"
             " indicate which key reference should be copied.",
@@ -134,18 +167,18 @@ def _key(
     return names[0], key.typed
 
 
-def _missing(key: _Key, query: ast.Query, sink: str) -> str:
+def _missing(wanted: list[_Key], query: ast.Query, sink: str, scope: ScopeNames) -> str:
+    what, texts = "key column", [key.name for key in wanted]
     if query.partition_by:
-        texts = [expression_text(node) for node in query.partition_by]
-        listed = ", ".join(texts[:-1]) + (f" and {texts[-1]}" if len(texts) > 1 else texts[-1])
-        what = f"partitioning expression{'s' if len(texts) > 1 else ''} {listed}"
-        example = ", ".join(texts)
-    else:
-        what, example = f"key column {key.text}", key.text
+        what, nodes = "partitioning expression", query.partition_by
+        alias = scope.alias if isinstance(scope, Scope) else ""
+        texts = [expression_text(ast.qualified(node, alias)) for node in nodes]
+    listed = ", ".join(texts[:-1]) + (f" and {texts[-1]}" if len(texts) > 1 else texts[-1])
+    plural = "s" if len(texts) > 1 else ""
     return (
         "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
-        f"\nThe query used to build {quoted(sink)} must include the {what} in its projection"
-        f" (eg, SELECT {example}...)."
+        f"\nThe query used to build {quoted(sink)} must include the {what}{plural} {listed} in its"
+        f" projection (eg, SELECT {', '.join(texts)}...)."
     )
 
 

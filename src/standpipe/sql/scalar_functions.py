@@ -119,6 +119,12 @@ _NUMBERS: Final = (
 
 #: a text as a regular expression that matches just it
 _LITERALLY: Final = "concat('\\\\Q', {1}, '\\\\E')"
+#: as text of which each character is a byte
+_SPLIT_BYTES: Final = (
+    "transform(if(octet_length({1}) = 0, split(decode({0}, 'ISO-8859-1'), ''),"
+    " split(decode({0}, 'ISO-8859-1'), concat('\\\\Q', decode({1}, 'ISO-8859-1'), '\\\\E'), -1)),"
+    " e -> encode(e, 'ISO-8859-1'))"
+)
 _MASKED: Final = "mask({text}, 'X', 'x', 'n', '-')"
 
 
@@ -126,11 +132,37 @@ def _mask(template: str) -> str:
     return _MASKED.replace("{text}", template)
 
 
+_PLACES: Final = (
+    "filter(sequence(1, greatest(1, length({0}))), i -> substring({0}, i, length({1})) = {1})"
+)
+#: the n-th place of a text from a position on; from the end where that is negative
+_NTH_PLACE: Final = (
+    f"coalesce(try_element_at(if({{2}} >= 0, filter({_PLACES}, i -> i >= {{2}}),"
+    f" reverse(filter({_PLACES}, i -> i <= length({{0}}) + {{2}} + 1))), greatest(1, {{3}})), 0)"
+)
+
 _TEXT: Final = (
     Function("CHR", (INTEGER,), STRING, "decode(encode(char({0}), 'UTF-8'), 'UTF-8')"),
+    Function(
+        "CHR",
+        (STRING,),
+        STRING,
+        # \\u0041, also pairs of them: as JSON spells a character
+        "if(regexp_like({0}, '^(\\\\\\\\u[0-9a-fA-F]{{4}})+$'),"
+        " from_json(concat('{{\"v\":\"', {0}, '\"}}'), 'v STRING').v, NULL)",
+    ),
     Function("CONCAT", (STRING, STRING), STRING, "concat_ws('', {all})", is_variadic=True),
     Function("CONCAT", (BYTES, BYTES), BYTES, "concat({all})", is_variadic=True),
     Function("CONCAT_WS", (STRING, STRING), STRING, "concat_ws({all})", is_variadic=True),
+    Function(
+        "CONCAT_WS",
+        (BYTES, BYTES),
+        BYTES,
+        "if({0} IS NULL, NULL, coalesce(aggregate(filter(slice(array({all}), 2, 10000),"
+        " e -> e IS NOT NULL), cast(NULL AS BINARY), (s, e) -> if(s IS NULL, e,"
+        " concat(s, {0}, e))), X''))",
+        is_variadic=True,
+    ),
     Function(
         "ELT", (INTEGER, STRING), STRING, "try_element_at(array({all}), {0} + 1)", is_variadic=True
     ),
@@ -144,6 +176,7 @@ _TEXT: Final = (
     Function("INITCAP", (STRING,), STRING, "initcap({0})"),
     Function("INSTR", (STRING, STRING), INTEGER, "instr({0}, {1})"),
     Function("INSTR", (STRING, STRING, INTEGER), INTEGER, "locate({1}, {0}, {2})"),
+    Function("INSTR", (STRING, STRING, INTEGER, INTEGER), INTEGER, _NTH_PLACE),
     Function("LCASE", (STRING,), STRING, "lower({0})"),
     Function("LEN", (STRING,), INTEGER, "length({0})"),
     Function("LEN", (BYTES,), INTEGER, "octet_length({0})"),
@@ -213,6 +246,7 @@ _TEXT: Final = (
         array(STRING),
         f"if({{1}} = '', split({{0}}, ''), split({{0}}, {_LITERALLY}, -1))",
     ),
+    Function("SPLIT", (BYTES, BYTES), array(BYTES), _SPLIT_BYTES),
     Function("SUBSTRING", (STRING, INTEGER), STRING, "substring({0}, {1})"),
     Function("SUBSTRING", (STRING, INTEGER, INTEGER), STRING, "substring({0}, {1}, {2})"),
     Function("SUBSTRING", (BYTES, INTEGER), BYTES, "substring({0}, {1})"),
@@ -239,8 +273,15 @@ def _entries(types: tuple[SqlType, ...]) -> SqlType:
 
 _ENTRIES: Final = "transform(map_entries({0}), e -> named_struct('K', e.key, 'V', e.value))"
 
+#: every choice of elements, the others null; a null is no choice
+_CUBE: Final = (
+    "aggregate({0}, array(slice({0}, 1, 0)), (s, e) -> flatten(transform(s, p -> if(e IS NULL,"
+    " array(concat(p, array(e))), array(concat(p, array(nullif(e, e))), concat(p, array(e)))))))"
+)
+
 _COLLECTIONS: Final = (
     Function("EXPLODE", (array(T),), T, EXPLODE),
+    Function("CUBE_EXPLODE", (array(T),), array(T), EXPLODE, inner=_CUBE),
     Function(
         "ARRAY_CONCAT",
         (array(T), array(T)),

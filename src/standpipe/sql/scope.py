@@ -85,6 +85,11 @@ class Scope:
     def _unknown(self, node: ast.ColumnName, clause: str) -> NoReturn:
         message = f"{clause} column '{expression_text(node)}' cannot be resolved."
         hint = nearest(node.name, self.types)
+        if clause == "PARTITION BY":
+            message += (
+                f" '{node.name}' must be a column in the source schema since PARTITION BY is"
+                " applied on the input."
+            )
         raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
 
 

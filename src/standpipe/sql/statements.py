@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from standpipe.sql.ast import Expression, LiteralValue, Node, Query, Statement
+from standpipe.sql.ast import Expression, LiteralValue, Node, Position, Query, Statement
 from standpipe.sql.types import SqlType
 
 Kind = Literal["STREAM", "TABLE"]
@@ -57,6 +57,7 @@ class CreateAs(Statement):
 @dataclass(frozen=True, slots=True)
 class InsertSelect(Statement):
     target: str
+    target_at: Position
     properties: tuple[Property, ...]
     query: Query
 

@@ -11,11 +11,11 @@ groups. So a grouping expression is computed once, whatever the SELECT list does
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from standpipe.model import Column, Source, SparkInput, SparkPlan, Window
+from standpipe.model import Column, Source, SparkInput, SparkPlan, SparkStep, Window
 from standpipe.sql.conversion import spark_name
 from standpipe.sql.refusals import refusal
 from standpipe.sql.typed import Column as TypedColumn
@@ -32,6 +32,8 @@ from standpipe.sql.types import SqlType, parse_type, quoted
 
 #: Version of SparkPlan that this module writes.
 VERSION: Final = 1
+#: … and where a plan has steps or a batch's SQL.
+STEPS_VERSION: Final = 2
 #: Spark's literal escapes. A `$` could begin ${…}, which spark.sql substitutes inside literals too.
 _ESCAPES: Final = str.maketrans(
     {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\n": "\\n", "\r": "\\r", "\0": "\\u0000"}
@@ -50,6 +52,12 @@ class Relation:
     #: of a table: a row that a filter leaves out may have been let in before
     is_table: bool = False
     has_window: bool = False
+    #: of a table: the columns that a row is known by
+    key_names: tuple[str, ...] = ()
+    #: operators that must run before
+    steps: tuple[SparkStep, ...] = ()
+    #: it is made by operators with state
+    has_state: bool = False
 
     @classmethod
     def of(
@@ -64,7 +72,8 @@ class Relation:
         made = spark_input(source, view, watermark_delay_ms, keeps_nulls=keeps_nulls)
         is_windowed = source.window is not None
         is_table = source.kind == "TABLE"
-        return cls((made,), quoted(view), keeps_nulls, is_table, is_windowed)
+        keys = tuple(column.name for column in source.key_columns)
+        return cls((made,), quoted(view), keeps_nulls, is_table, is_windowed, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,8 @@ class Aggregation:
     window: Window | None
     where: Typed | None
     having: Typed | None
+    #: EMIT FINAL: a window is put out once, when it is over
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,8 @@ class Rows:
 def spark_input(
     source: Source, view: str, watermark_delay_ms: int | None = None, *, keeps_nulls: bool = False
 ) -> SparkInput:
+    # queries of ours write its topic: ROWTIME is in a header
+    is_ours = source.takes_inserts or (source.query_id is not None and source.changelog is None)
     return SparkInput(
         source=source.name,
         topic=source.topic,
@@ -118,30 +131,40 @@ def spark_input(
         watermark_delay_ms=watermark_delay_ms,
         is_table=True if source.kind == "TABLE" else None,
         keeps_nulls=True if keeps_nulls else None,
-        is_ours=True if source.query_id is not None else None,
+        is_ours=True if is_ours else None,
         window=source.window,
     )
 
 
 def emit(aggregation: Aggregation) -> SparkPlan:
-    """The plan of an aggregation in update mode."""
+    """The plan of an aggregation: of what changed, or (EMIT FINAL) of the windows that are over."""
+    steps = aggregation.relation.steps
     return SparkPlan(
-        version=VERSION,
+        version=STEPS_VERSION if steps or aggregation.relation.has_state else VERSION,
         inputs=aggregation.relation.inputs,
+        steps=steps,
         sql=aggregation_sql(aggregation),
-        output_mode="update",
+        output_mode="append" if aggregation.is_final else "update",
         is_windowed=aggregation.window is not None,
     )
 
 
 def emit_rows(rows: Rows) -> SparkPlan:
-    """The plan of a query that keeps no state."""
+    """The plan of a query that makes a row of each row of its relation."""
+    relation, sql, batch_sql = rows.relation, rows_sql(rows), None
+    if relation.steps and not relation.is_table:
+        # operators go from key to key: what they put out is brought back into its order
+        sorted_rows = "(SELECT * FROM `__BATCH` SORT BY `__ORDER`)"
+        sql = f"SELECT * FROM {relation.text}"  # noqa: S608 - escaped
+        batch_sql = rows_sql(replace(rows, relation=replace(relation, text=sorted_rows)))
     return SparkPlan(
-        version=VERSION,
-        inputs=rows.relation.inputs,
-        sql=rows_sql(rows),
+        version=STEPS_VERSION if relation.steps else VERSION,
+        inputs=relation.inputs,
+        steps=relation.steps,
+        sql=sql,
+        batch_sql=batch_sql,
         output_mode="append" if rows.is_append else "update",
-        is_windowed=rows.relation.has_window,
+        is_windowed=relation.has_window,
     )
 
 
@@ -238,7 +261,7 @@ def _window_sql(window: Window) -> str:
     size = f"'{window.size_ms} milliseconds'"
     if window.kind == "HOPPING":
         return f"window(`__TS`, {size}, '{window.advance_ms} milliseconds')"
-    assert window.kind == "TUMBLING", "sessions need an operator of their own"
+    assert window.kind == "TUMBLING", "sessions are in stateful_sql.py"
     return f"window(`__TS`, {size})"
 
 

@@ -84,6 +84,17 @@ def exploded_in(node: Typed) -> bool:
     return False
 
 
+def columns_in(node: Typed) -> frozenset[Column]:
+    """The columns that an expression looks at."""
+    if isinstance(node, Column):
+        return frozenset({node})
+    if isinstance(node, LambdaBody):
+        return columns_in(node.body)
+    if isinstance(node, Operation):
+        return frozenset(found for argument in node.arguments for found in columns_in(argument))
+    return frozenset()
+
+
 def rewrite(node: Typed, change: Callable[[Typed], Typed | None]) -> Typed:
     """The expression with every topmost node replaced for which `change` gives another."""
     changed = change(node)

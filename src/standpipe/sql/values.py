@@ -198,6 +198,8 @@ def unified(one: SqlType, two: SqlType) -> SqlType | None:
         return two
     if two.base == "STRING" and one.base in _FROM_TEXT:
         return one
+    if {one.base, two.base} == {"DATE", "TIMESTAMP"}:
+        return one if one.base == "TIMESTAMP" else two
     return common_type(one, two)
 
 

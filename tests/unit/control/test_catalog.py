@@ -19,10 +19,12 @@ from standpipe.control.catalog import (
     DrainNode,
     DropSource,
     FoundCluster,
+    InsertInto,
     Receipt,
     RegisterNode,
     RemoveNode,
     SetPlacementRules,
+    SetQueryState,
     StartPipeline,
     TerminateQuery,
     TopicDeleted,
@@ -101,6 +103,9 @@ COMMANDS: tuple[Command, ...] = (
     SetPlacementRules(rules=PlacementRules(standby_count=2, rack_aware_tags=("zone",))),
     DrainNode(node_id=NodeId("a")),
     RemoveNode(node_id=NodeId("a")),
+    CreateSource(source=stream("S")),
+    InsertInto(query=table_as("S", "R", 7).query),
+    SetQueryState(query_ids=("CTAS_S_7",), state="PAUSED"),
 )
 
 
@@ -129,6 +134,9 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert story[11].placement_rules == PlacementRules(standby_count=2, rack_aware_tags=("zone",))
     assert story[12].draining == ("a",)
     assert (story[13].nodes, story[13].draining) == ({}, ())
+    assert story[15].sources["S"].takes_inserts
+    assert story[15].queries["CTAS_S_7"].state == "RUNNING"
+    assert story[16].queries["CTAS_S_7"].state == "PAUSED"
     assert story[0] == EMPTY, "catalogs are values"
 
 

@@ -1,0 +1,64 @@
+"""Steps of a plan as operators of Spark: `data/operators.py` behind applyInPandasWithState.
+
+Rows of one key and the key's state go to Python together, in one Arrow batch, so a key costs no
+call of its own. transformWithState was tried: it asks the JVM for each value of a state, and starts
+a new Python process for each operator at each start of a query, which a busy machine times out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, cast
+
+import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
+from pyspark.sql import DataFrame, SparkSession
+
+from standpipe.data.operators import OPERATORS, TIMED, Operator
+from standpipe.model import SparkStep
+
+_pd: Any = pd
+KEY: Final = "__K"
+_TYPES: Final = {"b": "boolean", "i": "bigint", "s": "string"}
+
+
+def add_step(session: SparkSession, step: SparkStep) -> None:
+    """Register the step's output as a view. The views that its SQL names must be there."""
+    operator, columns = OPERATORS[step.operator]
+    is_timed = step.operator in TIMED
+    output = ", ".join(f"`{n}` {_TYPES[of]}" for n, of in {KEY: "s", **columns}.items())
+    rows = cast(DataFrame, cast(Any, session).sql(step.sql))
+    made = rows.groupBy(KEY).applyInPandasWithState(
+        _function(operator, dict(step.options), (KEY, *columns), is_timed=is_timed),
+        output,
+        "state string",
+        "append",
+        "EventTimeTimeout" if is_timed else "NoTimeout",
+    )
+    made.createOrReplaceTempView(step.view)
+
+
+def _function(
+    operator: Operator, options: dict[str, int], names: tuple[str, ...], *, is_timed: bool
+) -> Callable[[Any, Iterable[Any], Any], Iterator[Any]]:
+    def apply(key: Any, frames: Iterable[Any], state: Any) -> Iterator[Any]:
+        rows: list[dict[str, Any]] = []
+        for frame in frames:
+            taken = [str(name) for name in frame.columns if name not in (KEY, "__TS")]
+            values: list[list[Any]] = [frame[name].tolist() for name in taken]
+            rows += [dict(zip(taken, each, strict=True)) for each in zip(*values, strict=True)]
+        known = state.get[0] if state.exists else None
+        watermark_ms = state.getCurrentWatermarkMs() if is_timed else 0
+        result = operator(known, rows, options, watermark_ms)
+        if result.state is None:
+            if known is not None:
+                state.remove()
+        else:
+            state.update((result.state,))
+            if is_timed and result.wakes_ms is not None:
+                state.setTimeoutTimestamp(max(result.wakes_ms, watermark_ms + 1))
+        for row in result.rows:
+            row[KEY] = key[0]
+        columns = {name: [row[name] for row in result.rows] for name in names}
+        yield _pd.DataFrame(columns, columns=list(names))
+
+    return apply
