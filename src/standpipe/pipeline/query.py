@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.data.takeover import standing
-from standpipe.model import LeaseEpoch, SparkInput
+from standpipe.model import LeaseEpoch, PersistentQuery, SparkInput
 from standpipe.pipeline import bad_records
 from standpipe.pipeline.batch import BatchCounts, CommitBatch
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
@@ -109,18 +109,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     taken_back = checkpoint.take_back(stand.valid)
     if taken_back.commits or taken_back.offsets:
         _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
-    session = around.spark.newSession()
-    # In update mode an empty batch only drops expired state, which the next batch does as well;
-    # running one after each batch would hold up the events behind it.
-    session.conf.set(
-        "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
-    )
-    if query.plan.version > 1:
-        # Spark refuses several operators with state in update mode because a watermark could make
-        # one of them drop what another still puts out; ours put out nothing late.
-        session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
-    # ksqlDB: the later one of two equal keys of a map stays; Spark would end the query
-    session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    session = _session_of(query, around)
     janitor = Janitor(
         Beat(
             query_id=query.query_id,
@@ -158,6 +147,23 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     inspector.query_is(running)
     janitor.start()
     return QueryRun(streaming_query=running, counts=commit.counts, janitor=janitor)
+
+
+def _session_of(query: PersistentQuery, around: Surroundings) -> SparkSession:
+    """A session of its own: views and settings are the query's alone."""
+    session = around.spark.newSession()
+    # In update mode an empty batch only drops expired state, which the next batch does as well;
+    # running one after each batch would hold up the events behind it.
+    session.conf.set(
+        "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
+    )
+    if query.plan.version > 1:
+        # Spark refuses several operators with state in update mode because a watermark could make
+        # one of them drop what another still puts out; ours put out nothing late.
+        session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+    # ksqlDB: the later one of two equal keys of a map stays; Spark would end the query
+    session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    return session
 
 
 def _finisher(wanted: WantedQuery) -> Callable[[DataFrame], DataFrame] | None:
