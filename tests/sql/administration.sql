@@ -54,7 +54,7 @@ TerminatePlan(query_id=None)
 
 PAUSE ctas_by_tail_1;
 ----
-! 40001 1:1 PAUSE is not supported yet.
+PausePlan(query_id='CTAS_BY_TAIL_1', state='PAUSED')
 
 SET 'auto.offset.reset' = 'earliest';
 ----
@@ -94,7 +94,7 @@ ASSERT TOPIC flights;
 
 INSERT INTO flights SELECT * FROM flights;
 ----
-! 40001 1:1 INSERT INTO … SELECT is not supported yet.
+! 40001 1:35 Cannot insert into FLIGHTS: the query reads it, and would never end.
 
 DESCRIBE FUNCTION len;
 ----

@@ -184,7 +184,10 @@ topic here x 2, KAFKA → JSON
 
 CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----
-! 40001 1:21 CREATE SOURCE TABLE is not supported yet.
+TABLE T: `A` INTEGER KEY, `V` INTEGER
+topic here x 2, KAFKA → JSON
+CST_T_7 reads here as T_7__IN0, watermark None
+SELECT `A` AS `A`, `V` AS `V`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `T_7__IN0`
 
 CREATE STREAM s (a INT KEY, h BYTES HEADER('k')) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----

@@ -9,12 +9,14 @@ SELECT `TAIL` AS `TAIL`, (`DELAY` * (2.0D)) AS `TWICE`, `ROWTIME` AS `__ROWTIME`
 # The key must be there, once.
 CREATE STREAM s AS SELECT delay FROM flights;
 ----
-! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
-!   The query used to build `S` must include the key column `TAIL` in its projection (eg, SELECT `TAIL`...).
+STREAM S: `DELAY` DOUBLE
+topic S x 4, NONE → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `DELAY` AS `DELAY`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
 
 CREATE STREAM s AS SELECT tail, tail AS again, delay FROM flights;
 ----
-! 40001 1:20 The projection contains a key column (`TAIL`) more than once, aliased as: `AGAIN` and `TAIL`.
+! 40001 1:20 The projection contains a key column (`TAIL`) more than once, aliased as: AGAIN and TAIL.
 !   Each key column must only be in the projection once. If you intended to copy the key into the value, then consider using the AS_VALUE function to indicate which key reference should be copied.
 
 # PARTITION BY makes another key; a star has what was the key before at its end.
@@ -35,7 +37,7 @@ SELECT (`SEATS` + (1)) AS `KSQL_COL_0`, `CARRIER` AS `CARRIER`, `DELAY` AS `DELA
 CREATE STREAM s AS SELECT tail, delay FROM flights PARTITION BY carrier;
 ----
 ! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
-!   The query used to build `S` must include the partitioning expression CARRIER in its projection (eg, SELECT CARRIER...).
+!   The query used to build `S` must include the partitioning expression FLIGHTS.CARRIER in its projection (eg, SELECT FLIGHTS.CARRIER...).
 
 CREATE STREAM s AS SELECT delay FROM flights PARTITION BY NULL;
 ----

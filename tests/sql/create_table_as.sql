@@ -115,8 +115,7 @@ CREATE TABLE t AS SELECT carrier, seats - miles, COUNT(*) FROM flights GROUP BY 
 
 CREATE TABLE t AS SELECT * FROM flights GROUP BY carrier;
 ----
-! 40001 1:26 Non-aggregate SELECT expression(s) not part of GROUP BY: TAIL, DELAY, SEATS, MILES, FARE, DAY, AT, TAGS, INFO
-!   Either add the column(s) to the GROUP BY or remove them from the SELECT.
+! 40001 1:19 GROUP BY requires aggregate functions in either the SELECT or HAVING clause.
 
 CREATE TABLE t AS SELECT carrier FROM flights GROUP BY carrier;
 ----
@@ -243,19 +242,30 @@ SELECT `TAIL` AS `TAIL`, `CARRIER` AS `CARRIER`, `DELAY` AS `DELAY`, `SEATS` AS 
 
 CREATE TABLE t AS SELECT maker, COUNT(*) FROM planes GROUP BY maker;
 ----
-! 40001 1:47 GROUP BY over a table is not supported yet.
+TABLE T: `MAKER` STRING KEY, `KSQL_COL_0` BIGINT
+topic T x 4, KAFKA → JSON
+CTAS_T_7 reads planes as T_7__IN0, watermark None
+SELECT * FROM `T_7__MEMBERS`
 
 CREATE TABLE t AS SELECT tail, COUNT(*) FROM flights f JOIN planes p ON f.tail = p.tail GROUP BY tail;
 ----
-! 40001 1:61 GROUP BY over a join is not supported yet.
+! 40001 1:98 Line: 1, Col: 98: Column 'TAIL' is ambiguous. Could be F.TAIL or P.TAIL.
 
 CREATE TABLE t AS SELECT tail, COUNT(*) FROM flights WINDOW SESSION (5 MINUTES) GROUP BY tail;
 ----
-! 40001 1:54 WINDOW SESSION is not supported yet.
+TABLE T: `TAIL` STRING KEY, `KSQL_COL_0` BIGINT
+topic T x 4, KAFKA → JSON
+SESSION 300000 grace 86100000 keep 86400000
+CTAS_T_7 reads flights as T_7__IN0, watermark 86100000
+SELECT * FROM `T_7__SESSIONS`
 
 CREATE TABLE t AS SELECT tail, COUNT(*) FROM flights WINDOW TUMBLING (SIZE 5 MINUTES) GROUP BY tail EMIT FINAL;
 ----
-! 40001 1:19 EMIT FINAL is not supported yet.
+TABLE T: `TAIL` STRING KEY, `KSQL_COL_0` BIGINT
+topic T x 4, KAFKA → JSON
+TUMBLING 300000 grace 86100000 keep 86400000
+CTAS_T_7 reads flights as T_7__IN0, watermark 86100000
+SELECT `__KEY_0` AS `TAIL`, unix_millis(window(`__TS`, '300000 milliseconds').start) AS `WINDOWSTART`, unix_millis(window(`__TS`, '300000 milliseconds').end) AS `WINDOWEND`, cast(count(1) AS BIGINT) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY window(`__TS`, '300000 milliseconds'), `__KEY_0`
 
 CREATE TABLE t AS SELECT tail, COUNT(*) FROM flights GROUP BY tail EMIT FINAL;
 ----

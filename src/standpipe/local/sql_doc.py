@@ -141,7 +141,7 @@ NOTES: Final = {
     "COUNT_DISTINCT": "Spark's HyperLogLog++ at 1 %: other estimates than ksqlDB's",
     "STDDEV_SAMP": "the variance, as in ksqlDB",
     "TOPK": "up to two columns beside the one that is sorted by",
-    "CHR": "of text: one or several escapes such as \\u0041",
+    "CHR": "of text: one or several \\u and four hexadecimal digits",
     "RANDOM": "differs at each replay of a batch",
     "UUID": "differs at each replay of a batch",
     "UNIX_TIMESTAMP": "the batch's instant, the same for all of its rows",

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.data.takeover import standing
-from standpipe.model import LeaseEpoch, SparkInput, SparkPlan
+from standpipe.model import LeaseEpoch, PersistentQuery, SparkInput
 from standpipe.pipeline import bad_records
 from standpipe.pipeline.batch import BatchCounts, CommitBatch
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
@@ -121,7 +121,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     taken_back = checkpoint.take_back(stand.valid)
     if taken_back.commits or taken_back.offsets:
         _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
-    session = _session_of(around.spark, query.plan)
+    session = _session_of(query, around)
     janitor = Janitor(
         Beat(
             query_id=query.query_id,
@@ -161,15 +161,15 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     return QueryRun(streaming_query=running, counts=commit.counts, janitor=janitor)
 
 
-def _session_of(spark: SparkSession, plan: SparkPlan) -> SparkSession:
-    """A session of its own, with what the plan needs."""
-    session = spark.newSession()
+def _session_of(query: PersistentQuery, around: Surroundings) -> SparkSession:
+    """A session of its own: views and settings are the query's alone."""
+    session = around.spark.newSession()
     # In update mode an empty batch only drops expired state, which the next batch does as well;
     # running one after each batch would hold up the events behind it.
     session.conf.set(
-        "spark.sql.streaming.noDataMicroBatches.enabled", plan.output_mode == "append"
+        "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
     )
-    if plan.version > 1:
+    if query.plan.version > 1:
         # Spark refuses several operators with state in update mode because a watermark could make
         # one of them drop what another still puts out; ours put out nothing late.
         session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")

@@ -8,15 +8,15 @@ a new Python process for each operator at each start of a query, which a busy ma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from typing import Any, Final, cast
 
-import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 from pyspark.sql import DataFrame, SparkSession
 
 from standpipe.data.operators import OPERATORS, TIMED, Operator
 from standpipe.model import SparkStep
 
-_pd: Any = pd
+_pd: Any = import_module("pandas")
 KEY: Final = "__K"
 _TYPES: Final = {"b": "boolean", "i": "bigint", "s": "string"}
 

@@ -89,6 +89,11 @@ def insert_select(
             statement.query.at,
         )
     plan = result.plan(ids, _timestamp(target, result.values + result.keys))
+    if any(each.topic == target.topic for each in plan.inputs):
+        raise refusal(
+            f"Cannot insert into {target.name}: the query reads it, and would never end.",
+            statement.query.relation.at,
+        )
     query = PersistentQuery(
         query_id=query_id,
         sink=target.name,
