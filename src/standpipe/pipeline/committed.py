@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from pyspark.java_gateway import (
-    ensure_callback_server_started,  # pyright: ignore[reportUnknownVariableType] untyped
-)
+from pyspark import java_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
@@ -215,7 +213,8 @@ def committed_stream(
     spark: SparkSession, reads: KafkaReads, topic: str, upstream: Upstream, view: str
 ) -> DataFrame:
     """The committed records of a topic, as `KafkaReads.stream` has all of them."""
-    ensure_callback_server_started(cast(Any, spark.sparkContext)._gateway)
+    gateway = cast(Any, spark.sparkContext)._gateway
+    cast(Any, java_gateway).ensure_callback_server_started(gateway)
     source = CommittedSource(spark, reads, topic, upstream, view)
     jvm, session = cast(Any, spark)._jvm, cast(Any, spark)._jsparkSession
     runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
