@@ -91,8 +91,8 @@ class World:
 def _runs(node: HostNode) -> bool:
     page = node.get("/clusterStatus") or {"clusterStatus": {}}
     own = page["clusterStatus"].get(node.public)
-    replicas = list(own["standpipe"]["replicas"].values()) if own else [None]
-    return all(one and one["state"] == "RUNNING" for one in replicas)
+    replicas = list(own["standpipe"]["replicas"].values()) if own else []
+    return bool(replicas) and all(one and one["state"] == "RUNNING" for one in replicas)
 
 
 def run(cluster: HostCluster, kinds: Sequence[type[Fault]], given: argparse.Namespace) -> bool:

@@ -342,8 +342,10 @@ class HostCluster:
         """All of its replicas RUNNING, none behind."""
         page = node.get("/clusterStatus") or {"clusterStatus": {}}
         own = page["clusterStatus"].get(node.public)
-        replicas = list(own["standpipe"]["replicas"].values()) if own else [None]
-        return all(one and one["state"] == "RUNNING" and one["offsetLag"] == 0 for one in replicas)
+        replicas = list(own["standpipe"]["replicas"].values()) if own else []
+        return bool(replicas) and all(
+            one and one["state"] == "RUNNING" and one["offsetLag"] == 0 for one in replicas
+        )
 
     # --------------------------------------------------------------------- what is where
 

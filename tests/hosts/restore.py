@@ -42,9 +42,21 @@ def came_back(cluster: HostCluster, nodes: Sequence[HostNode]) -> dict[str, int]
     """How often tailers said that they copied, once all replicas are whole again."""
     for node in nodes:
         until(f"{node.node_id} to answer", node.answers)
-        until(f"{node.node_id}'s replicas", lambda node=node: cluster.is_caught_up(node))
-    said = "".join((node.config.paths.logs / "tailer.log").read_text() for node in nodes)
-    return {word: said.count(f'"event": "{word}') for word in ("store copied", "no peer gave")}
+        until(  # status pages of the life before say RUNNING until a tailer writes them anew
+            f"{node.node_id}'s replicas",
+            lambda node=node: (
+                said(node, "replica opened") >= held_by(cluster, node)
+                and cluster.is_caught_up(node)
+            ),
+        )
+    words = ("store copied", "no copy from a peer", "no peer gave a copy")
+    return {word: sum(said(node, word) for node in nodes) for word in words}
+
+
+def said(node: HostNode, event: str) -> int:
+    """How often its tailer said so in this life."""
+    log = node.config.paths.logs / "tailer.log"
+    return log.read_text().count(f'"event": "{event}') if log.exists() else 0
 
 
 def held_by(cluster: HostCluster, node: HostNode) -> int:
