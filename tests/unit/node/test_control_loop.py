@@ -237,8 +237,8 @@ def test_an_older_log_is_carried_over(tmp_path: Path) -> None:
             assert body_of(reply)["log_index"] > last
         names = sorted(path.name for path in configs[0].paths.log.glob("commands*"))
         assert names == ["commands.log.carried-over"]
-        async with control(*configs) as nodes:
-            assert "S" in nodes[0].copy.catalog.sources
+        async with control(*configs) as nodes:  # what is committed is known once one leads
+            await nodes[0].until(lambda: "S" in nodes[0].copy.catalog.sources)
 
     run(story)
 
