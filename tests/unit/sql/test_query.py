@@ -9,7 +9,8 @@ import pytest
 from standpipe.errors import StatementError
 from standpipe.sql.ast import START, WindowClause
 from standpipe.sql.plans import CreateTableAsPlan, Plan
-from standpipe.sql.query import DAY_MS, sanitised, window_of
+from standpipe.sql.ids import sanitised
+from standpipe.sql.query_checks import DAY_MS, window_of
 
 
 @pytest.mark.parametrize(
