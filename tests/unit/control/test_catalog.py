@@ -18,8 +18,10 @@ from standpipe.control.catalog import (
     CreateTableAs,
     DropSource,
     FoundCluster,
+    InsertInto,
     Receipt,
     RegisterNode,
+    SetQueryState,
     StartPipeline,
     TerminateQuery,
     TopicDeleted,
@@ -71,6 +73,11 @@ def table_as(name: str, reads: str, index: int, topic: str = "") -> CreateTableA
     return CreateTableAs(source=source, query=query, topic=wish)
 
 
+def insert_into(name: str, index: int) -> PersistentQuery:
+    query = table_as(name, "S", index).query
+    return msgspec.structs.replace(query, query_id=f"INSERTQUERY_{index}")
+
+
 def node(name: str) -> NodeInfo:
     return NodeInfo(
         node_id=NodeId(name), public="p:1", internal="i:1", peer="r:1", incarnation=f"of-{name}"
@@ -90,7 +97,10 @@ COMMANDS: tuple[Command, ...] = (
     table_as("T", "S", 4),
     CommitAssignment(assignment=assignment(1)),
     StartPipeline(pipeline_id="p1"),
+    InsertInto(query=insert_into("S", 6)),
+    SetQueryState(query_ids=("CTAS_T_4",), state="PAUSED"),
     TerminateQuery(query_ids=("CTAS_T_4",)),
+    TerminateQuery(query_ids=("INSERTQUERY_6",)),
     DropSource(name="T", delete_topic=True),
     TopicDeleted(name="T"),
     DropSource(name="S"),
@@ -113,12 +123,15 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert list(story[4].queries) == ["CTAS_T_4"]
     assert story[5].assignment.epoch == 1
     assert story[6].pipeline_epoch == 1
-    assert story[7].queries == {}
-    assert story[7].sources.keys() == {"S", "T"}, "a terminated query leaves its table"
-    assert story[8].doomed_topics == ("T",)
-    assert list(story[8].topics) == ["s"]
-    assert story[9].doomed_topics == ()
-    assert (story[10].sources, story[10].topics, story[10].index) == ({}, {}, 10)
+    assert list(story[7].queries) == ["CTAS_T_4", "INSERTQUERY_6"]
+    assert story[8].queries["CTAS_T_4"].state == "PAUSED"
+    assert list(story[9].queries) == ["INSERTQUERY_6"]
+    assert story[10].queries == {}
+    assert story[10].sources.keys() == {"S", "T"}, "a terminated query leaves its table"
+    assert story[11].doomed_topics == ("T",)
+    assert list(story[11].topics) == ["s"]
+    assert story[12].doomed_topics == ()
+    assert (story[13].sources, story[13].topics, story[13].index) == ({}, {}, 13)
     assert story[0] == EMPTY, "catalogs are values"
 
 
@@ -130,6 +143,15 @@ def test_commands_survive_their_bytes(command: Command) -> None:
 def test_every_command_has_its_newest_version() -> None:
     tags = {msgspec.inspect.type_info(type(command)).tag for command in COMMANDS}  # type: ignore[union-attr]
     assert tags == set(catalogs.VERSIONS)
+
+
+def test_a_stream_that_a_query_inserts_into_is_marked_and_a_query_pauses() -> None:
+    catalog = after(*COMMANDS[:6], InsertInto(query=insert_into("S", 6)))
+    assert catalog.sources["S"].takes_inserts
+    assert catalog.queries["INSERTQUERY_6"].sink == "S"
+    paused = after(SetQueryState(query_ids=("CTAS_T_4",), state="PAUSED"), start=catalog)
+    states = {query_id: query.state for query_id, query in paused.queries.items()}
+    assert states == {"CTAS_T_4": "PAUSED", "INSERTQUERY_6": "RUNNING"}
 
 
 @pytest.mark.parametrize("count", range(len(COMMANDS) + 1))
