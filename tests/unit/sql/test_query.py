@@ -8,8 +8,8 @@ import pytest
 
 from standpipe.errors import StatementError
 from standpipe.sql.ast import START, WindowClause
-from standpipe.sql.plans import CreateTableAsPlan, Plan
 from standpipe.sql.ids import sanitised
+from standpipe.sql.plans import CreateTableAsPlan, Plan
 from standpipe.sql.query_checks import DAY_MS, window_of
 
 
