@@ -110,12 +110,12 @@ class SparkInput(Record, frozen=True, kw_only=True):
     value_delimiter: str = ","
     #: watermark delay of this input; None: the query keeps no windows
     watermark_delay_ms: int | None = None
-    #: a table's changelog: rows have keys, and those with a null value are deletions
+    time_shift_ms: int = 0  # of event time: Spark's first watermark, 0, drops a 0
+    #: a table's changelog: a null value is a deletion
     is_table: bool | None = None
-    #: the query sees rows with a null value, as absent (`__PRESENT`)
+    #: rows with a null value come too, as absent (`__PRESENT`)
     keeps_nulls: bool | None = None
-    #: written by one of our queries: ROWTIME is in a header
-    is_ours: bool | None = None
+    is_ours: bool | None = None  # queries of ours write it: ROWTIME is in a header
     #: of a windowed source: its keys end with the window
     window: Window | None = None
 

@@ -366,16 +366,12 @@ def _tail(path: Path, lines: int) -> str:
 # ----------------------------------------------------------------- python -m standpipe.local.broker
 
 
-def _watch_until_signal(broker: Broker) -> None:
+def _stop_on_signals() -> threading.Event:
+    """Set by SIGINT and SIGTERM. To be called first: one that comes early must not be lost."""
     asked_to_stop = threading.Event()
-
-    def stop(_signal: int, _frame: object) -> None:
-        asked_to_stop.set()
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    while not asked_to_stop.wait(0.2):
-        broker.raise_if_dead()
+        signal.signal(number, lambda *_: asked_to_stop.set())
+    return asked_to_stop
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -384,12 +380,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--port", type=int, default=None, help="default: 9092 or the next free")
     options = parser.parse_args(arguments)
-    began = time.monotonic()
+    began, asked_to_stop = time.monotonic(), _stop_on_signals()
     try:
         with Broker(options.data_dir, options.port) as broker:
             took_s = time.monotonic() - began
             print(f"Kafka is ready at {broker.bootstrap_servers} ({took_s:.1f} s)", flush=True)
-            _watch_until_signal(broker)
+            while not asked_to_stop.wait(0.2):
+                broker.raise_if_dead()
     except SetupError as error:
         jvm.say_on_stderr(str(error))
         return 1

@@ -281,6 +281,6 @@ def _visible_columns(source: SparkInput) -> list[SparkColumn]:
         f.col("ROWTIME"),
         f.col("partition").alias("ROWPARTITION"),
         f.col("offset").alias("ROWOFFSET"),
-        f.timestamp_millis(f.col("ROWTIME")).alias("__TS"),
+        f.timestamp_millis(f.col("ROWTIME") + source.time_shift_ms).alias("__TS"),
         (f.col("offset") * ORDER_PARTITIONS_MAX + f.col("partition")).alias("__ORDER"),
     ]

@@ -47,7 +47,8 @@ def _function(
             values: list[list[Any]] = [frame[name].tolist() for name in taken]
             rows += [dict(zip(taken, each, strict=True)) for each in zip(*values, strict=True)]
         known = state.get[0] if state.exists else None
-        watermark_ms = state.getCurrentWatermarkMs() if is_timed else 0
+        # event times are one higher than they are (SparkInput.time_shift_ms)
+        watermark_ms = state.getCurrentWatermarkMs() - 1 if is_timed else 0
         result = operator(known, rows, options, watermark_ms)
         if result.state is None:
             if known is not None:
@@ -55,7 +56,7 @@ def _function(
         else:
             state.update((result.state,))
             if is_timed and result.wakes_ms is not None:
-                state.setTimeoutTimestamp(max(result.wakes_ms, watermark_ms + 1))
+                state.setTimeoutTimestamp(max(result.wakes_ms, watermark_ms + 1) + 1)
         for row in result.rows:
             row[KEY] = key[0]
         columns = {name: [row[name] for row in result.rows] for name in names}

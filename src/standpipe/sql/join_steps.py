@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from standpipe.model import SparkInput, SparkStep
 from standpipe.sql import to_spark
 from standpipe.sql.conversion import spark_name
@@ -50,6 +52,8 @@ def chain(scope: JoinScope, table_id: str) -> to_spark.Relation:
         made = to_spark.spark_input(
             side.source, view, _delay(side) if is_stream else None, keeps_nulls=not is_stream
         )
+        if is_stream:
+            made = msgspec.structs.replace(made, time_shift_ms=1)
         joined = replace(joined, inputs=(*joined.inputs, made))
         if joined.is_table:
             joined = _foreign(joined, side, view, table_id)
@@ -154,7 +158,7 @@ def _streams(joined: _Joined, side: Side, view: str, table_id: str) -> _Joined:
         f"SELECT {_key(right_key)} AS `__K`, `__TS`, 1 AS `__SIDE`, `__ORDER`,"  # noqa: S608
         f" `ROWTIME` AS `__ROWTIME`, {pack(right_fields)} AS `__ROW` FROM {right}"
         f" WHERE {right_key} IS NOT NULL{_or_kept(side, 'RIGHT')} UNION ALL"
-        f" SELECT {_key(left_key)}, timestamp_millis(`ROWTIME`), 0, `__ORDER`, `ROWTIME`,"
+        f" SELECT {_key(left_key)}, timestamp_millis(`ROWTIME` + 1), 0, `__ORDER`, `ROWTIME`,"
         f" {pack(left_fields)} FROM {joined.text}"
         f" WHERE {left_key} IS NOT NULL{_or_kept(side, 'LEFT')}",
         before_ms=within.before_ms,

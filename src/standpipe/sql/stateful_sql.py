@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from standpipe.model import SparkPlan, SparkStep
 from standpipe.sql.conversion import spark_name
 from standpipe.sql.packed import pack, unpack, unpacked
@@ -72,9 +74,15 @@ def emit_sessions(aggregation: Aggregation, table_id: str) -> SparkPlan:
         f" FROM ({_computed(aggregation)}) WHERE {' AND '.join(wanted)}",
         options={"gap_ms": window.size_ms},
     )
+    inputs = tuple(
+        msgspec.structs.replace(each, time_shift_ms=1)
+        if each.watermark_delay_ms is not None
+        else each
+        for each in aggregation.relation.inputs
+    )
     return SparkPlan(
         version=STEPS_VERSION,
-        inputs=aggregation.relation.inputs,
+        inputs=inputs,
         steps=(*aggregation.relation.steps, step),
         sql=f"SELECT * FROM {quoted(step.view)}",  # noqa: S608
         batch_sql=_session_sql(aggregation),
