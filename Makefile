@@ -68,10 +68,15 @@ FAST_TESTS := $(wildcard tests/unit tests/transcripts tests/sql tests/contract t
 
 .PHONY: check format test transcripts
 check: $(DONE)/standpipe ## format, lint, types, imports, unit and tidy tests (under 60 s, no Kafka, no Spark)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint unit
+
+lint: $(DONE)/standpipe
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/pyright
 	.venv/bin/lint-imports --no-cache | tail -n 4
+
+unit: $(DONE)/standpipe
 	$(PYTEST) -q -m "not e2e" $(FAST_TESTS) $(PYTEST_ARGS)
 
 format: $(DONE)/standpipe ## let ruff format and mend what it can

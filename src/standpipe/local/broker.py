@@ -369,8 +369,12 @@ def _tail(path: Path, lines: int) -> str:
 def _stop_on_signals() -> threading.Event:
     """Set by SIGINT and SIGTERM. To be called first: one that comes early must not be lost."""
     asked_to_stop = threading.Event()
+
+    def stop(_signal: int, _frame: object) -> None:
+        asked_to_stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked_to_stop.set())
+        signal.signal(number, stop)
     return asked_to_stop
 
 
