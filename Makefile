@@ -66,7 +66,7 @@ $(DONE)/jars: src/standpipe/local/ivy.xml $(DONE)/java
 #: needs no Kafka, no Spark, no Java; stays under 60 s
 FAST_TESTS := $(wildcard tests/unit tests/transcripts tests/sql tests/contract tests/tidy)
 
-.PHONY: check format test transcripts
+.PHONY: check lint unit format test transcripts
 check: $(DONE)/standpipe ## format, lint, types, imports, unit and tidy tests (under 60 s, no Kafka, no Spark)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint unit
 

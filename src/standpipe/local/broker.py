@@ -3,9 +3,8 @@
     with Broker(data_dir) as broker:        # start() and stop()
         broker.bootstrap_servers            # "127.0.0.1:9092"
 
-All of it lies in its data directory: `log/` (Kafka's own), `server.properties`, `broker.log`,
-`broker.out` (what the JVM says itself), `broker.pid`. A second start finds the topics of the first.
-The child dies with its parent (PDEATHSIG). Not here: whether it is restarted (`supervisor`).
+All lies in its data directory: `log/` (Kafka's own), `server.properties`, `broker.log`, `broker.out`
+(the JVM's words), `broker.pid`. The child dies with its parent (PDEATHSIG). Not here: restarts.
 """
 
 from __future__ import annotations
@@ -387,8 +386,8 @@ def main(arguments: list[str] | None = None) -> int:
     began, asked_to_stop = time.monotonic(), _stop_on_signals()
     try:
         with Broker(options.data_dir, options.port) as broker:
-            took_s = time.monotonic() - began
-            print(f"Kafka is ready at {broker.bootstrap_servers} ({took_s:.1f} s)", flush=True)
+            took = f"{time.monotonic() - began:.1f} s"
+            print(f"Kafka is ready at {broker.bootstrap_servers} ({took})", flush=True)
             while not asked_to_stop.wait(0.2):
                 broker.raise_if_dead()
     except SetupError as error:
