@@ -3,7 +3,7 @@
     with Broker(data_dir) as broker:        # start() and stop()
         broker.bootstrap_servers            # "127.0.0.1:9092"
 
-All lies in its data directory: `log/` (Kafka's own), `server.properties`, `broker.log`, `broker.out`
+In its data directory lie: `log/` (Kafka's own), `server.properties`, `broker.log`, `broker.out`
 (the JVM's words), `broker.pid`. The child dies with its parent (PDEATHSIG). Not here: restarts.
 """
 
