@@ -83,13 +83,16 @@ format: $(DONE)/standpipe ## let ruff format and mend what it can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
+#: long ones with a target of their own: `make chaos QUICK=1`, `make conformance-sample`
+OWN_TARGETS := tests/chaos/test_chaos.py tests/e2e/test_conformance_sample.py
+
 test: setup check ## check, then end to end with real Kafka and real Spark (under 20 minutes)
-	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS)) $(PYTEST_ARGS)
+	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(OWN_TARGETS)) $(PYTEST_ARGS)
 
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills chaos docs
+        store-kills conformance-sample chaos docs
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -119,6 +122,9 @@ sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, 
 
 assignor-clusters: $(DONE)/standpipe ## random clusters through random events: COUNT=20000 FIRST=0
 	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000)
+
+conformance-sample: $(DONE)/standpipe ## every 47th of ksqlDB's own cases, on real Kafka and Spark
+	$(PYTEST) -q tests/e2e/test_conformance_sample.py
 
 store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a store damaged in 500 places
 	STORE_KILLS=1000 STORE_DAMAGES=500 $(PYTEST) -q tests/e2e/test_store_crash.py
