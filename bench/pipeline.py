@@ -38,11 +38,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe import config as settings
+from standpipe.data.progress import processing_log_topic, progress_topic
 from standpipe.local import jvm
 from standpipe.local.broker import Broker
 from standpipe.model import LeaseEpoch, Source
 from standpipe.pipeline import session
-from standpipe.pipeline.progress_log import ProgressLog, processing_log_topic, progress_topic
+from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.query import Surroundings, start_query
 from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.pipeline.sink import records_of
