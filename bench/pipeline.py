@@ -38,7 +38,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe import config as settings
-from standpipe.data.progress import processing_log_topic, progress_topic
 from standpipe.local import jvm
 from standpipe.local.broker import Broker
 from standpipe.model import LeaseEpoch, Source
@@ -51,6 +50,7 @@ from standpipe.pipeline.source import KafkaReads, open_view
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.parser import parse
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
+from standpipe.topics import processing_log_topic, progress_topic
 
 PASSES, PARTITIONS = 3, 4
 SMALL_BATCHES = 40

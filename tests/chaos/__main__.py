@@ -63,13 +63,13 @@ class World:
         fault.inject()
         phase.was_there = fault.is_there()
         hold_s = kind.hold_s[is_quick]
-        time.sleep(max(0.0, phase.began_s + hold_s - time.monotonic()))
+        time.sleep(max(0.0, phase.began_s + hold_s - time.monotonic()))  # the fault lasts so long
         phase.healed_s = time.monotonic()
         fault.heal()
         phase.has_settled = self.settle()
         self.load.entries = [node.public for node in self.cluster.nodes]
         phase.ended_s = time.monotonic()
-        time.sleep(CALM_S)
+        time.sleep(CALM_S)  # its last reads are over before the next fault begins
         return phase
 
     def settle(self) -> bool:
@@ -104,7 +104,7 @@ def run(cluster: HostCluster, kinds: Sequence[type[Fault]], given: argparse.Name
     entries = [node.public for node in cluster.nodes]
     load = Load(list(KEYS), cluster.partition, entries, given.rate)
     world = World(cluster, load, feed, truth, random.Random(given.seed))
-    time.sleep(2 * CALM_S)
+    time.sleep(2 * CALM_S)  # reads without a fault, to compare with
     phases = [
         world.suffer(kind, is_quick=given.quick) for _ in range(given.rounds) for kind in kinds
     ]

@@ -173,7 +173,7 @@ class Flapping(Fault):
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._flap, daemon=True)
         self._thread.start()
-        time.sleep(3 * self.HALF_S)
+        time.sleep(3 * self.HALF_S)  # three half periods: it has gone and come back at least once
 
     def _flap(self) -> None:
         network = self.cluster.network

@@ -6,10 +6,6 @@ alone with `--first SEED --seeds 1`.  `--result FILE` keeps the totals (`tests.s
 
 from __future__ import annotations
 
-import argparse
-import sys
-from pathlib import Path
-
 from . import report, runner
 from .world import World
 
@@ -58,26 +54,9 @@ def run_seed(seed: int) -> runner.Outcome:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--planted", action="store_true", help="planted bugs instead of seeds")
-    parser.add_argument("--result", type=Path, help="keep the totals in this file")
-    args = parser.parse_args()
-    seeds = range(args.first, args.first + args.seeds)
-    head = report.head(SIMULATED)
-    if args.planted:
-        from .planted import PLANTS
+    from .planted import PLANTS
 
-        caught = runner.run_planted(PLANTS, run_seed, seeds, args.processes)
-        if args.result:
-            report.keep_planted(args.result, head, caught, seeds)
-        sys.exit(any(one.seed is None for one in caught))
-    totals = runner.run_seeds(run_seed, seeds, args.processes, EXPECTED)
-    if args.result:
-        report.add_piece(args.result, QUESTION, {**head, **totals.piece()})
-    sys.exit(bool(totals.failed))
+    report.main(__doc__ or "", report.Simulation(QUESTION, SIMULATED, EXPECTED, run_seed, PLANTS))
 
 
 if __name__ == "__main__":

@@ -6,17 +6,54 @@ the other (`make sim FIRST=… SEEDS=…`) and a change of the core begins a new
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tests import report
 
-from .runner import Catch
+from . import runner
+from .runner import Catch, Outcome, Plant
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a simulation asks, of which sources, and with which bugs it is tried itself."""
+
+    question: str
+    simulated: Sequence[str]  # patterns of the sources that a result is about
+    expected: Sequence[str]
+    run_seed: Callable[[int], Outcome]
+    plants: Sequence[Callable[[], list[Plant]]]
+
+
+def main(description: str, simulation: Simulation) -> None:
+    """The command line of a simulation. Ends the process with its verdict."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--planted", action="store_true", help="planted bugs instead of seeds")
+    parser.add_argument("--result", type=Path, help="keep the totals in this file")
+    args = parser.parse_args()
+    seeds = range(args.first, args.first + args.seeds)
+    begun = head(simulation.simulated)
+    if args.planted:
+        run_seed = simulation.run_seed
+        caught = runner.run_planted(simulation.plants, run_seed, seeds, args.processes)
+        if args.result:
+            keep_planted(args.result, begun, caught, seeds)
+        sys.exit(any(one.seed is None for one in caught))
+    totals = runner.run_seeds(simulation.run_seed, seeds, args.processes, simulation.expected)
+    if args.result:
+        add_piece(args.result, simulation.question, {**begun, **totals.piece()})
+    sys.exit(bool(totals.failed))
 
 
 def code(simulated: Sequence[str]) -> str:

@@ -13,14 +13,14 @@ Not here: when a node counts as gone (the caller leaves it out of `nodes` then).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from standpipe.control.assignment import Unmet, place_stateless, plan
-from standpipe.control.readiness import Lags, Report, catch_up_key
+from standpipe.control.readiness import Lags
 from standpipe.control.transition import Draft, Transition, on_nodes
 from standpipe.control.workload import (
     DEFAULT_RULES,
@@ -149,25 +149,6 @@ def keep_owners(cluster: Cluster, current: Holdings) -> Step:
             why = "lags are unknown: owners stay, look again when they are known"
             moves.append(Move(partition, MoveKind.WAIT, kept[partition].replicas[0], why))
     return Step(kept, tuple(moves))
-
-
-def promote(current: Holdings, away: Collection[NodeId], lags: Lags) -> dict[TablePartition, Held]:
-    """Holdings in which no node that is away leads while another copy could.
-
-    For the seconds in which a node is missed but not yet gone: metadata only, nothing is copied
-    and nothing is dropped. The readiest copy leads; among equals the first in order.
-    """
-    result: dict[TablePartition, Held] = {}
-    for partition, held in current.items():
-        result[partition] = held
-        present = [node for node in held.replicas if node not in away]
-        if held.active in away and present:
-            reports = lags.get(partition, {})
-            best = min(present, key=lambda n: catch_up_key(reports.get(n, Report.NOTHING)))
-            if reports.get(best, Report.NOTHING) is not Report.NOTHING:
-                rest = tuple(node for node in held.replicas if node != best)
-                result[partition] = Held(replicas=(best, *rest), warmups=held.warmups)
-    return result
 
 
 # ------------------------------------------------------------------------------- one step

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from standpipe.control.catalog import Catalog, TopicWish
+from standpipe.topics import processing_log_topic, progress_topic
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -99,14 +100,6 @@ class WantedTopic:
     name: str
     partitions: int
     config: Mapping[str, str]
-
-
-def progress_topic(service_id: str) -> str:
-    return f"{service_id}_progress"
-
-
-def processing_log_topic(service_id: str) -> str:
-    return f"{service_id}ksql_processing_log"
 
 
 def wanted_topics(catalog: Catalog, service_id: str) -> list[WantedTopic]:

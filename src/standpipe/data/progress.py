@@ -69,16 +69,6 @@ class ValidTarget(Record, frozen=True, kw_only=True):
     target: TargetSet
 
 
-def progress_topic(service_id: str) -> str:
-    """Name of the topic that commits batches."""
-    return f"{service_id}_progress"
-
-
-def processing_log_topic(service_id: str) -> str:
-    """Name of the topic for samples of bad records."""
-    return f"{service_id}ksql_processing_log"
-
-
 def fence(query_id: str, lease_epoch: LeaseEpoch, *, nonce: int, now_ms: int = 0) -> Progress:
     """What a pipeline appends before its first batch of a query: older writers end here."""
     commit = Commit(lease_epoch=lease_epoch, batch=NO_BATCH, attempt=nonce)

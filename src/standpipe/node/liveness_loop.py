@@ -149,28 +149,31 @@ class LivenessLoop:
         """Who is away and how far copies are, this node's own included (`control.placement`)."""
         self._look_at_members()
         self._observe()
-        now_ms = self._clock.boot_ms()
-        away_ms: dict[NodeId, int] = {}
-        if self.beats:
-            for node, health in self._membership.health.items():
-                if health is Health.DOWN:
-                    since_ms = self._membership.silent_since_ms(node)
-                    away_ms[node] = max(0, now_ms - int(since_ms))
         reports = self._ledger.whole()
         reports[self._config.node_id] = {replica_id(lag): lag for lag in self._reporter.lags}
         return Heard(
-            away_ms=away_ms,
+            away_ms=self.away_ms(),
             reports={
                 node: {TablePartition(*replica): lag for replica, lag in lags.items()}
                 for node, lags in reports.items()
             },
         )
 
+    def away_ms(self) -> dict[NodeId, int]:
+        """Nodes that are found down -> ms since their last beat."""
+        if not self.beats:
+            return {}
+        now_ms = self._clock.boot_ms()
+        return {
+            node: max(0, now_ms - int(self._membership.silent_since_ms(node)))
+            for node, health in self._membership.health.items()
+            if health is Health.DOWN
+        }
+
     @property
     def changes(self) -> object:
         """Differs from what it was when `told` would say something else, ages aside."""
-        down = [n for n, health in self._membership.health.items() if health is Health.DOWN]
-        return (self._ledger.changes, self._reporter.version, tuple(sorted(down)))
+        return (self._ledger.changes, self._reporter.version, tuple(sorted(self.away_ms())))
 
     # ---------------------------------------------------------------------- heard
 

@@ -19,13 +19,13 @@ from typing import Literal
 
 from standpipe.control.key_metadata import KeyQueryMetadata
 from standpipe.control.key_metadata import query_metadata_for_key as holders_of
-from standpipe.control.lag import ReplicaId, offset_lag
+from standpipe.control.lag import ReplicaId
 from standpipe.control.routing import placements
 from standpipe.data.keys import Value, encode_key
 from standpipe.data.records import partition_of
 from standpipe.errors import ServerError
 from standpipe.model import NodeInfo, ReplicaState, ReplicaStatus, Snapshot, Source
-from standpipe.node.liveness_wire import LagInfo, store_name
+from standpipe.node.liveness_wire import LagInfo, lag_of, store_lags, store_name
 
 StoreType = Literal["key-value", "window", "session"]
 #: raw key -> partition, for topics that were not partitioned by Kafka's default
@@ -67,8 +67,9 @@ class Metadata:
         self._statuses = statuses
         self._nodes = {node.node_id: node for node in snapshot.nodes}
         self._placements = placements(snapshot.assignment)
-        self._tables = {t.name: t for t in snapshot.sources if t.is_materialized}
-        self._tables |= {store_name(table): table for table in self._tables.values()}
+        self._tables = [source for source in snapshot.sources if source.is_materialized]
+        self._by_name = {table.name: table for table in self._tables}
+        self._by_name |= {store_name(table): table for table in self._tables}
 
     # ------------------------------------------------------------------------- of a key
 
@@ -115,7 +116,7 @@ class Metadata:
     def _metadata_of(self, node: NodeInfo) -> StreamsMetadata:
         active: set[tuple[str, TopicPartition]] = set()
         standby: set[tuple[str, TopicPartition]] = set()
-        for table in {id(t): t for t in self._tables.values()}.values():
+        for table in self._tables:
             for partition in range(table.partitions):
                 placement = self._placements.get(_id(table, partition))
                 if placement is None or node.node_id not in placement.replicas:
@@ -139,17 +140,13 @@ class Metadata:
         its real lag where the KIP says 0, for ours tails a topic as a standby does. Source:
         KIP-535 `allLocalStorePartitionLags`.
         """
-        lags: dict[str, dict[int, LagInfo]] = {}
-        for table in {id(t): t for t in self._tables.values()}.values():
-            for partition, status in self._local(table).items():
-                behind = offset_lag((status.committed_end,), status.position)
-                if behind is not None:
-                    lags.setdefault(store_name(table), {})[partition] = LagInfo(
-                        currentOffsetPosition=status.position,
-                        endOffsetPosition=status.committed_end,
-                        offsetLag=behind,
-                    )
-        return lags
+        own = (
+            lag_of(_id(table, partition), status, now_boot_ms=0)
+            for table in self._tables
+            for partition, status in self._local(table).items()
+        )
+        by_id = {(table.table_id or "", table.generation): table for table in self._tables}
+        return {name: lags.lagByPartition for name, lags in store_lags(own, by_id).items()}
 
     def store(
         self, name: str, type_: StoreType, *, include_stale_stores: bool = False
@@ -191,7 +188,7 @@ class Metadata:
         return self._placements[_id(table, partition)].replicas[0] == self._snapshot.node_id
 
     def _table(self, store: str) -> Source:
-        if (table := self._tables.get(store)) is None:
+        if (table := self._by_name.get(store)) is None:
             raise InvalidStateStore(f"there is no store {store}")
         return table
 

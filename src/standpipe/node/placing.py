@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -23,6 +23,7 @@ from standpipe.control import placement
 from standpipe.control.catalog import Catalog, CommitAssignment
 from standpipe.control.moves import Step, Throttle
 from standpipe.control.placement import Heard, Limits, Problem
+from standpipe.model import NodeId
 
 #: nodes × partitions that are placed in a thread: some 20 ms of work
 SMALL_MAX: Final = 20_000
@@ -39,6 +40,8 @@ class Ears(Protocol):
     """What hears the other nodes (`node.liveness_loop`)."""
 
     def told(self) -> Heard: ...
+
+    def away_ms(self) -> Mapping[NodeId, int]: ...
 
     @property
     def changes(self) -> object: ...
@@ -96,10 +99,10 @@ class Placing:
                 return
 
     def _digest(self) -> object:
-        heard = self.ears.told()
-        gone = [n for n, ms in heard.away_ms.items() if ms >= self.limits.gone_after_ms]
+        away_ms = self.ears.away_ms()
+        gone = [node for node, ms in away_ms.items() if ms >= self.limits.gone_after_ms]
         moved = self.ears.changes if self._waits_for_moves else None
-        return (tuple(sorted(heard.away_ms)), tuple(sorted(gone)), moved)
+        return (tuple(sorted(away_ms)), tuple(sorted(gone)), moved)
 
 
 async def solve(problem: Problem) -> Step:

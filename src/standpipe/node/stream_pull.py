@@ -16,12 +16,13 @@ from typing import Any, Final
 from standpipe.adapters.topic_reader import TopicRecord, read_topic
 from standpipe.data.cells import row_of
 from standpipe.data.committed import Committed
-from standpipe.data.progress import parse, progress_topic
+from standpipe.data.progress import parse
 from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME, UnfitKey, decode_key
 from standpipe.data.scan import laid_out, types_of
 from standpipe.data.values import ToArray, UnreadableValue, to_array
 from standpipe.model import Column, Snapshot, Source
 from standpipe.sql.plans import PullPlan
+from standpipe.topics import progress_topic
 
 READ_S_MAX: Final = 30.0
 COMPLETED: Final = "Query Completed"

@@ -43,13 +43,13 @@ from standpipe.data.positions import (
     blank_status,
     must_restart,
 )
-from standpipe.data.progress import progress_topic
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
 from standpipe.model import Offset, ReplicaState
 from standpipe.node import node_config
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.replica import Replica, World
 from standpipe.node.store_fetch import Restores
+from standpipe.topics import progress_topic
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import confluent_kafka
 import confluent_kafka.admin
 
+from standpipe import topics
 from standpipe.data import progress as records
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import LeaseEpoch, Progress
@@ -43,8 +44,8 @@ class ProgressLog:
     """Client of the two topics, and of the ends of table topics."""
 
     def __init__(self, bootstrap_servers: str, service_id: str) -> None:
-        self.topic = records.progress_topic(service_id)
-        self._processing_log = records.processing_log_topic(service_id)
+        self.topic = topics.progress_topic(service_id)
+        self._processing_log = topics.processing_log_topic(service_id)
         self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 3}
         self._producer: Any = _kafka.Producer(
             {**self._common, "acks": "all", "enable.idempotence": True, "linger.ms": 0}

@@ -12,7 +12,6 @@ from standpipe.control.moves import (
     MoveKind,
     Throttle,
     advance,
-    promote,
     rebalance,
 )
 from standpipe.control.readiness import Lag, Report
@@ -156,21 +155,6 @@ def test_draining_owner(now: str, lags: dict[NodeId, Lag], leader: NodeId, why: 
     drained = cluster({T0: lags}, nodes="acd", draining="a")
     step = advance(drained, {T0: held(now)}, {T0: (C, D)}, RULES, Throttle())
     assert step.holdings[T0].active == leader, why
-
-
-@pytest.mark.parametrize(
-    ("away", "lags", "after", "why"),
-    [
-        ({A}, {B: 0, C: 0}, "bac", "the first standby of equals"),
-        ({A}, {B: 500, C: 0}, "cab", "the readiest"),
-        ({A}, {B: UNKNOWN, C: 9_000}, "cab", "a number beats unknown"),
-        ({B}, {C: 0}, "abc", "a standby that is away changes nothing"),
-        ({A, B, C}, {}, "abc", "nobody is there: nothing to promote"),
-        ({A}, {}, "abc", "nobody has data: the owner keeps its place"),
-    ],
-)
-def test_promote(away: set[NodeId], lags: dict[NodeId, Lag], after: str, why: str) -> None:
-    assert promote({T0: held("abc")}, away, {T0: lags}) == {T0: held(after)}, why
 
 
 def test_without_lags_owners_stay() -> None:
