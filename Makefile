@@ -77,7 +77,7 @@ lint: $(DONE)/standpipe
 	.venv/bin/lint-imports --no-cache | tail -n 4
 
 unit: $(DONE)/standpipe
-	$(PYTEST) -q -m "not e2e" $(FAST_TESTS) $(PYTEST_ARGS)
+	$(PYTEST) -q -n 2 -m "not e2e" $(FAST_TESTS) $(PYTEST_ARGS)
 
 format: $(DONE)/standpipe ## let ruff format and mend what it can
 	.venv/bin/ruff format .

@@ -177,9 +177,10 @@ class Leading:
                     return {"log_index": self._copy.catalog.index, "entities": verdict.entities}
                 await self._append(verdict, epoch)
             applied = self._copy.catalog.applied_requests[request.request_id]
+            index = self._copy.catalog.index  # with the assignment that came along
         failure = await self._keeper.followed(applied.index, TOPICS_S_MAX)
         warnings = (f"{ddl.TOPIC_WILL_FOLLOW} ({failure})",) if failure else ()
-        return {"log_index": applied.index, "entities": ddl.entities(applied, warnings)}
+        return {"log_index": index, "entities": ddl.entities(applied, warnings)}
 
     async def _register(self, call: Call) -> object:
         asked = call.json(members.Registration)
