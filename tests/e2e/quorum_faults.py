@@ -133,6 +133,8 @@ class Pause:
     stopped_s: float
     #: from SIGCONT until it does not call itself the leader any more
     stepped_down_ms: float
+    #: from SIGCONT until it names the new leader
+    followed_ms: float
     epoch_before_return: int
     epoch_after_return: int
     #: answered to a write that had waited at the stopped process, None: refused
@@ -161,8 +163,10 @@ def pause_leader(cluster: ControlCluster, load: Load, stopped_s: float, watch_s:
     time.sleep(0.1)  # both requests are in its socket
     cluster.signal(old, signal.SIGCONT)
     at = time.monotonic()
-    until("it steps down", lambda: (cluster.describe(old) or {}).get("leader") not in {old, None})
+    until("it steps down", lambda: (cluster.describe(old) or {"leader": old})["leader"] != old)
     stepped_down_ms = (time.monotonic() - at) * 1000
+    until("it follows", lambda: (cluster.describe(old) or {}).get("leader") == new)
+    followed_ms = (time.monotonic() - at) * 1000
     more(late, 1)
     first = next(one for one in late.stop() if one.kind == "add")
     load.history += late.history
@@ -171,6 +175,7 @@ def pause_leader(cluster: ControlCluster, load: Load, stopped_s: float, watch_s:
     return Pause(
         stopped_s=stopped_s,
         stepped_down_ms=round(stepped_down_ms, 1),
+        followed_ms=round(followed_ms, 1),
         epoch_before_return=epoch,
         epoch_after_return=_epoch(cluster, new),
         late_write=first.value,

@@ -313,8 +313,10 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_second
     loop = asyncio.get_running_loop()
     servers: list[asyncio.Server] = []
     for listener in listeners:
-        server = await loop.create_server(_factory(listener, state), sock=listener.socket)
-        servers.append(server)
+        factory, bound = _factory(listener, state), listener.socket
+        # asyncio listens once more, with 100 unless it is told: a node that was stopped for a
+        # while would come back with a full queue, and new clients wait 1 s for TCP's second SYN.
+        servers.append(await loop.create_server(factory, sock=bound, backlog=BACKLOG))
     await stop.wait()
     for server in servers:
         server.close()

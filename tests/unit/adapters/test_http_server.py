@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -234,6 +235,19 @@ def test_body_limit_is_exact() -> None:
     assert asyncio.run(at(10)) == 10
     with pytest.raises(BodyTooLarge):
         asyncio.run(at(11))
+
+
+def test_many_clients_may_connect_while_the_process_is_stopped() -> None:
+    """Its loop does not run meanwhile. 300 waited in a queue of 100: TCP asks again after 1 s."""
+
+    async def story(connect: Connect, listener: Listener) -> None:
+        await connect()  # it serves
+        address = listener.socket.getsockname()
+        clients = [socket.create_connection(address, timeout=0.9) for _ in range(300)]
+        for client in clients:
+            client.close()
+
+    with_server(story)
 
 
 def test_port_in_use() -> None:
