@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tests.hosts.cluster import HostCluster, HostNode
+from tests.hosts.cluster import HostCluster, HostNode, until
 from tests.hosts.network import Link
 
 from standpipe.adapters.process import Life, life_of
@@ -71,10 +71,15 @@ class Killed(Fault):
 class _Stopped(Fault):
     """SIGSTOP of some of its processes, SIGCONT later: they do not know that they were away."""
 
-    which: ClassVar[str]
+    #: how their pid files begin
+    which: ClassVar[str] = ""
 
     def inject(self) -> None:
         self.pids = self.victim.pids(self.which)
+        self.stop()
+        until("they stand still", self.is_there)  # the kernel stops a process when it next runs
+
+    def stop(self) -> None:
         self.victim.signal_only(self.which, signal.SIGSTOP)
 
     def is_there(self) -> bool:
@@ -85,14 +90,11 @@ class _Stopped(Fault):
             os.kill(pid, signal.SIGCONT)
 
 
-class Stopped(Fault):
+class Stopped(_Stopped):
     name = "SIGSTOP of a node"
 
-    def inject(self) -> None:
+    def stop(self) -> None:
         self.victim.signal(signal.SIGSTOP)
-
-    def is_there(self) -> bool:
-        return all(life_of(pid) is Life.STOPPED for pid in self.victim.pids(""))
 
     def heal(self) -> None:
         self.victim.signal(signal.SIGCONT)
