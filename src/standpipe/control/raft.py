@@ -448,6 +448,8 @@ class Raft(Elections):
         due_ms = self.now_ms + self.settings.retry_ms
         kind = self._calls.failed(event.to, event.request, due_ms)
         if kind in {FetchRequest, FetchSnapshotRequest}:
+            if self.role is Role.FOLLOWER and event.to == self.leader and self._following.failed():
+                self._timer_ms = self._lost_due_ms()
             self._fetch_failed(event.to)
         elif kind is ReadOffsetRequest:
             self._reads.ask_again()

@@ -9,6 +9,7 @@ Not here: when to fetch, and what a fetch that fails means (`raft`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from standpipe.control.quorum import LeaderEpoch, ReplicaKey, Round
 from standpipe.control.raft_events import (
@@ -27,6 +28,9 @@ from standpipe.control.raft_messages import (
     FetchSnapshotResponse,
 )
 
+#: the first may be a connection that broke; a process that lives accepts the next
+LOST_AFTER_FAILURES: Final = 2
+
 
 @dataclass(slots=True)
 class _Download:
@@ -43,6 +47,7 @@ class Following:
         self._log = log
         self._settings = settings
         self.has_fetched = False
+        self._failures = 0  # fetches in a row that certainly got no answer
         self.round = Round(0)
         self._download: _Download | None = None
 
@@ -87,9 +92,26 @@ class Following:
         if answer.diverging is None and answer.snapshot is None:
             # Only now our log is known to be a prefix of the leader's, as far as it reaches.
             self._log.commit(answer.high_watermark)
-        self.has_fetched = True
+        self._hears()
         self.round = max(self.round, answer.round)
         return orders
+
+    def _hears(self) -> None:
+        self.has_fetched = True
+        self._failures = 0
+
+    def failed(self) -> bool:
+        """A fetch got no answer and never will; whether a leader that was heard is now lost.
+
+        A process that is killed resets our connection, and then refuses the next: two in a row.
+        One alone may have been the connection. Once lost, it is not vouched for (pre-votes are
+        granted), and is not lost again before it was heard again.
+        """
+        self._failures += 1
+        if self._failures < LOST_AFTER_FAILURES or not self.has_fetched:
+            return False
+        self.has_fetched = False
+        return True
 
     def _begin_download(self, snapshot: Snapshot) -> bool:
         if snapshot.epoch < 0 or snapshot.end_offset <= self._log.high_watermark:
@@ -107,7 +129,7 @@ class Following:
             return None
         orders: list[Order] = [WriteSnapshotChunk(load.snapshot.id, load.position, answer.data)]
         load.position += len(answer.data)
-        self.has_fetched = True
+        self._hears()
         if load.position >= load.snapshot.size:
             self._download = None
             self._log.install(load.snapshot)

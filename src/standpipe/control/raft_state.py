@@ -28,6 +28,8 @@ from standpipe.model import NodeId
 FETCHING: Final = frozenset({Role.FOLLOWER, Role.OBSERVER})
 ASKING: Final = frozenset({Role.PROSPECTIVE, Role.CANDIDATE})
 LED: Final = frozenset({Role.LEADER, Role.RESIGNED})
+#: of the back-off before pre-votes for a lost leader: as wide as a vote and its fsync take, twice
+LOST_DOUBLINGS: Final = 2
 
 
 class ProtocolViolation(Exception):
@@ -151,6 +153,16 @@ class Replica:
         else give up together, ask together, and split the vote (Kafka has no jitter here).
         """
         return self.now_ms + self.settings.fetch_ms + int(self._draw() * self.settings.fetch_ms / 4)
+
+    def _lost_due_ms(self) -> int:
+        """When to ask for pre-votes after the leader's process was found gone: soon, apart from the
+        other followers, who found it at the same time; never later than the fetch time-out.
+
+        Kafka waits for the fetch time-out. Who is alone in not reaching the leader is refused by
+        those who do, and has cost nobody anything (KIP-650).
+        """
+        due_ms = self._backoff_due_ms(LOST_DOUBLINGS)
+        return due_ms if self._timer_ms is None else min(due_ms, self._timer_ms)
 
     def _backoff_due_ms(self, doublings: int) -> int:
         """Random, exponential, bounded; at least half, so that ranks stay apart (KIP-595)."""

@@ -10,6 +10,7 @@ from standpipe.control.raft_events import ElectionState
 from standpipe.control.raft_log import Entry, EpochEnd, LogViolation, Snapshot
 from standpipe.control.raft_messages import Error
 from standpipe.control.raft_roles import Role
+from standpipe.control.raft_state import LOST_DOUBLINGS
 
 
 def a_follower(*epochs: int, **more) -> Bench:
@@ -302,6 +303,49 @@ def test_a_voter_whose_leader_refuses_the_connection_tries_again() -> None:
     assert bench.said(msg.FetchRequest) == []
     bench.after(SETTINGS.retry_ms)
     assert [o.to for o in bench.did(ev.Send)] == ["2"]
+
+
+def refuse_fetch(bench: Bench) -> None:
+    bench.tell(ev.RequestFailed(bench.now, "2", bench.requests[msg.FetchRequest, "2"]))
+    bench.after(SETTINGS.retry_ms)
+
+
+def test_a_leader_that_refuses_twice_in_a_row_is_asked_about_at_once() -> None:
+    bench = a_follower(1)
+    bench.answer_fetch(2)
+    refuse_fetch(bench)
+    asked = {"candidate": 3, "epoch": 5, "pre": True, "last": 1, "end": 1}
+    assert not bench.vote(**asked).granted, "that may have been the connection"
+    refuse_fetch(bench)
+    assert bench.vote(**asked).granted, "nobody vouches for it any more"
+    bench.after(SETTINGS.backoff_ms_min << LOST_DOUBLINGS)
+    assert (bench.role, bench.raft.epoch) == (Role.PROSPECTIVE, 5), "asked; nobody is disturbed"
+
+
+def test_two_failures_with_an_answer_between_are_nothing() -> None:
+    bench = a_follower(1)
+    for _ in range(3):
+        bench.answer_fetch(2)
+        refuse_fetch(bench)
+    bench.after(SETTINGS.backoff_ms_min << LOST_DOUBLINGS)
+    assert bench.role is Role.FOLLOWER
+
+
+def test_who_is_refused_alone_asks_once_and_then_by_its_timer() -> None:
+    bench = a_follower(1)
+    bench.answer_fetch(2)
+    refuse_fetch(bench)
+    refuse_fetch(bench)
+    bench.after(SETTINGS.backoff_ms_min << LOST_DOUBLINGS)
+    for voter in (2, 3):
+        bench.answer_vote(voter, granted=False, leader="2")
+    assert bench.role is Role.FOLLOWER
+    for _ in range(4):
+        refuse_fetch(bench)
+    bench.after(SETTINGS.backoff_ms_min << LOST_DOUBLINGS)
+    assert bench.role is Role.FOLLOWER, "else it would ask ten times a second"
+    bench.after(SETTINGS.fetch_ms * 5 // 4)
+    assert bench.role is Role.PROSPECTIVE
 
 
 @covers("PE-20", "RO-16")
