@@ -23,6 +23,13 @@ from standpipe.model import FeatureLevels, LogIndex, NodeId, NodeInfo
 FIELDS_OF_LEVEL_1 = {
     *("node_id", "public", "internal", "peer", "incarnation", "tags", "rack", "capacity")
 }
+#: a new command belongs to a new level, not here
+COMMAND_NAMES_OF_LEVEL_1 = (
+    "found_cluster register_node create_source create_table_as insert_into drop_source "
+    "topic_deleted terminate_query set_query_state commit_assignment set_placement_rules "
+    "drain_node remove_node start_pipeline"
+)
+COMMANDS_OF_LEVEL_1 = COMMAND_NAMES_OF_LEVEL_1.split()
 
 
 def node(levels: FeatureLevels | UnsetType = UNSET) -> NodeInfo:
@@ -79,10 +86,15 @@ def test_what_a_level_has_no_form_of_is_not_logged(monkeypatch: pytest.MonkeyPat
     assert features.in_form(start, 3) == start
 
 
-def test_every_newer_form_is_of_a_level() -> None:
-    """A version that no level brings would be logged beside nodes that stop at it."""
-    newer = {(name, version) for name, version in catalogs.VERSIONS.items() if version > 1}
-    assert newer <= set(features.SINCE)
+def test_every_other_form_is_of_a_level() -> None:
+    """What no level brings would be logged beside nodes that stop at it."""
+    forms = {
+        (name, version)
+        for name, newest in catalogs.VERSIONS.items()
+        for version in range(1, newest + 1)
+    }
+    assert forms - set(features.SINCE) == {(name, 1) for name in COMMANDS_OF_LEVEL_1}
+    assert set(features.SINCE) <= forms
     assert max(features.SINCE.values()) == features.NEWEST
 
 
