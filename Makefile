@@ -125,7 +125,7 @@ sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, 
 	$(PYTHON_IN) -m tests.sim.data --planted --seeds 300 $(SIM)
 
 assignor-clusters: $(DONE)/standpipe ## random clusters through random events: COUNT=20000 FIRST=0
-	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000)
+	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000) $(SIM)
 
 conformance-sample: $(DONE)/standpipe ## every 47th of ksqlDB's own cases, on real Kafka and Spark
 	$(PYTEST) -q tests/e2e/test_conformance_sample.py

@@ -133,6 +133,15 @@ GONE_AFTER = key(
     doc="A node that is silent for so long loses its copies: they are made anew elsewhere. Until "
     "then others only lead in its place.",
 )
+FEATURE_LEVEL_MAX = key(
+    "standpipe.feature.level.max",
+    int,
+    0,
+    unit="count",
+    low=0,
+    doc="Newest feature level that this node admits to know, as an older release would; 0: all "
+    "that its program knows. To try an upgrade with two versions in one cluster.",
+)
 LAG_MAX = key(
     "ksql.query.pull.max.allowed.offset.lag",
     int,

@@ -21,6 +21,7 @@ StandpipeError                         500  50000
     ├── BrokerUnreachable                   E-KAFKA-001
     ├── BrokerDied                          E-KAFKA-002
     ├── DataDirectoryRefused                E-DATA-001
+    ├── FeatureLevelRefused                 E-FEATURE-001
     └── ConfigError                         E-CONFIG-001
 
 `code // 100 == status` (ksqlDB's rule), and a test walks the registry. Source: ksqlDB's error
@@ -231,6 +232,12 @@ class DataDirectoryRefused(SetupError):
     """The data directory belongs to another node, cluster or version."""
 
     name = "E-DATA-001"
+
+
+class FeatureLevelRefused(SetupError):
+    """The cluster has a feature level that this program does not know: it must not take part."""
+
+    name = "E-FEATURE-001"
 
 
 class ConfigError(SetupError):

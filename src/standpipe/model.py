@@ -20,6 +20,7 @@ BatchId = NewType("BatchId", int)  # Spark's batch id within one persistent quer
 LeaseEpoch = NewType("LeaseEpoch", int)  # fences the writers of one query; grows, starts at 1
 AssignmentEpoch = NewType("AssignmentEpoch", int)
 LogIndex = NewType("LogIndex", int)  # 1-based place of a command in the metadata log
+FeatureLevels = tuple[int, int]  # oldest and newest that a program knows (`control.features`)
 
 NO_BATCH = BatchId(-1)  # no whole batch is known: before the first, or after a compacted range
 
@@ -193,8 +194,8 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     incarnation: str  # identity of its data directory (the sources' directory id)
     tags: dict[str, str] = {}  # client.tag.*
     rack: str = ""  # client.rack
-    #: weight of its share of the table partitions, > 0
-    capacity: int = 1
+    capacity: int = 1  # weight of its share of the table partitions, > 0
+    feature_levels: FeatureLevels | msgspec.UnsetType = msgspec.UNSET  # unset: of level 1
 
 
 class Health(IntEnum):
@@ -349,8 +350,7 @@ class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
     committed_end: Offset  # KIP-535: endOffsetPosition; -1: unknown
     state: ReplicaState
     batch: BatchId
-    #: when it was reported; None: never confirmed
-    replica_lag_ms: int | None = None
+    replica_lag_ms: int | None = None  # when it was reported; None: never confirmed
     store_bytes: int = 0  # on disk, now and then
 
 

@@ -4,7 +4,8 @@ One seed is one cluster: 2–12 nodes with skewed racks, missing tags and unequa
 tables, then joins, losses, drains, capacity changes and a rolling bounce, with copies that catch
 up at once or step by step. After every step and at the end of every event invariants are checked;
 `python -m tests.assignor.clusters --first SEED --count 1 --history` tells the story of one.
-Totals compare the moves made with the fewest that lead to the same loads.
+Totals compare the moves made with the fewest that lead to the same loads; `--result FILE` keeps
+them (`tests.sim.report`: pieces that ran the same code add up).
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.sim import report
 
 from standpipe.control.assignment import Node, Rules, TablePartition
 from standpipe.control.moves import Cluster, Held, Step, Throttle, rebalance
@@ -29,6 +33,23 @@ ROUNDS_MAX = 400
 #: over all clusters: issue 6, "moves ≤ the fewest possible + 10 %"
 MOVES_SHARE_MAX = 1.10
 PROGRESS_EVERY = 500
+QUESTION = "does a random cluster keep every invariant of the assignor, through random events"
+#: sources that a result is about
+TRIED = (
+    "src/standpipe/control/actives.py",
+    "src/standpipe/control/assignment.py",
+    "src/standpipe/control/budget.py",
+    "src/standpipe/control/levelling.py",
+    "src/standpipe/control/moves.py",
+    "src/standpipe/control/racks.py",
+    "src/standpipe/control/readiness.py",
+    "src/standpipe/control/shares.py",
+    "src/standpipe/control/spread.py",
+    "src/standpipe/control/standbys.py",
+    "src/standpipe/control/transition.py",
+    "src/standpipe/control/workload.py",
+    "tests/assignor/clusters.py",
+)
 
 Disks = dict[NodeId, dict[TablePartition, int]]
 #: able nodes whose copy has caught up
@@ -331,9 +352,10 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--history", action="store_true", help="print every step")
+    parser.add_argument("--result", type=Path, help="keep the totals in this file")
     options = parser.parse_args()
-    began, failed = time.perf_counter(), 0
-    totals: Counter[str] = Counter()
+    head, began = report.head(TRIED), time.perf_counter()
+    failed, totals = 0, Counter[str]()
     for seed in range(options.first, options.first + options.count):
         world = run(seed)
         totals.update(world.totals)
@@ -345,6 +367,21 @@ def main() -> int:
         done = seed - options.first + 1
         if done % PROGRESS_EVERY == 0:
             print(f"{done} clusters, {failed} failed", file=sys.stderr, flush=True)
+    failed += not verdict(totals)
+    seconds = round(time.perf_counter() - began, 1)
+    print(f"{totals['events']} events, {totals['rounds']} rounds, {seconds:.0f} s")
+    passed = options.count - failed
+    if options.result:
+        ran = {"first": options.first, "seeds": options.count, "passed": passed, "failed": failed}
+        sums = {"events": totals["events"], "seconds": seconds, "counts": dict(totals)}
+        report.add_piece(options.result, QUESTION, {**head, **ran, **sums})
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def verdict(totals: Counter[str]) -> bool:
+    """Moves made against the fewest possible; false: too many actives changed hands."""
+    is_good = True
     for name in ("actives", "copies"):
         moves = totals[f"{name} moved"] + totals[f"{name} made"]
         fewest = totals[f"{name} fewest"]
@@ -352,11 +389,8 @@ def main() -> int:
         print(f"{name}: {moves} moves, fewest possible {fewest} ({share:.3f})")
         if name == "actives" and share > MOVES_SHARE_MAX:
             print(f"FAIL: more than {MOVES_SHARE_MAX} times the fewest")
-            failed += 1
-    print(f"{totals['events']} events, {totals['rounds']} rounds, ", end="")
-    print(f"{time.perf_counter() - began:.0f} s")
-    print(f"{options.count - failed} passed, {failed} failed")
-    return 1 if failed else 0
+            is_good = False
+    return is_good
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The simulation's result files. Pieces that ran the same code add up; others are dropped.
+"""The simulations' result files. Pieces that ran the same code add up; others are dropped.
 
 `code` names the sources that were simulated, so that pieces of one campaign can be run one after
 the other (`make sim FIRST=… SEEDS=…`) and a change of the core begins a new campaign.
@@ -116,5 +116,6 @@ def _totals(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     sums = {
         name: round(sum(piece[name] for piece in pieces), 2)
         for name in ("seeds", "passed", "failed", "simulated_hours", "events", "seconds")
+        if all(name in piece for piece in pieces)
     }
     return {**sums, "counts": dict(sorted(counts.items()))}

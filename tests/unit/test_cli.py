@@ -29,7 +29,8 @@ def test_every_command_explains_itself_with_an_example(run: CliRunner, command: 
 
 
 @pytest.mark.parametrize(
-    "command", ["describe", "add-voter", "remove-voter", "transfer", "backup", "restore"]
+    "command",
+    "describe add-voter remove-voter transfer features upgrade backup restore".split(),  # noqa: SIM905
 )
 def test_every_quorum_command_does_so_too(run: CliRunner, command: str) -> None:
     result = run.invoke(app, ["quorum", command, "--help"])
@@ -79,6 +80,8 @@ def test_so_do_those_on_nodes_and_copies(run: CliRunner, group: str, command: st
         (["assignment", "rules"], 2, "Missing option '--standbys'"),
         (["quorum", "describe"], 1, "E-SETUP-001 no cluster is running"),
         (["quorum", "describe", "--node", "127.0.0.1:1"], 1, "--node needs --secret-file"),
+        (["quorum", "features"], 1, "E-SETUP-001 no cluster is running"),
+        (["quorum", "upgrade", "--level", "two"], 2, "Invalid value for '--level'"),
         (["quorum", "backup", "b", "--node", "x:1", "--secret-file", "no"], 1, "cannot read the"),
         (["quorum", "restore", "b", "--data-dir", "d", "--node-id", "n"], 1, "cannot read b"),
         (["quorum", "restore", "b"], 2, "Missing option '--data-dir'"),

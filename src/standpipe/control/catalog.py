@@ -6,9 +6,8 @@ changes nothing but the index and the memory of requests, on every node alike. W
 *should* be refused is decided before it is logged (`ddl.propose`).
 
 This is the quorum's state machine (`node.log_copy` feeds it). Room is left: leases per query arrive
-as a command and a field beside `pipeline_epoch`, and `feature_level` grows by a command once every
-node can read what comes after it. Indexes have gaps: the quorum's log holds records that are no
-commands.
+as a command and a field beside `pipeline_epoch`. What may be logged at which `feature_level`:
+`control.features`. Indexes have gaps: the quorum's log holds records that are no commands.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from standpipe.control.commands import (
     Receipt,
     RegisterNode,
     RemoveNode,
+    SetFeatureLevel,
     SetPlacementRules,
     SetQueryState,
     StartPipeline,
@@ -76,6 +76,7 @@ __all__ = [
     "Receipt",
     "RegisterNode",
     "RemoveNode",
+    "SetFeatureLevel",
     "SetPlacementRules",
     "SetQueryState",
     "StartPipeline",
@@ -94,7 +95,8 @@ __all__ = [
 
 #: Requests that are remembered so that a retry is applied once; the oldest are forgotten.
 REQUESTS_MAX: Final = 1024
-CATALOG_VERSION: Final = 1
+#: newest that is read; 2 says a feature level that a program of level 1 would overlook
+CATALOG_VERSION: Final = 2
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -123,7 +125,8 @@ class Catalog(Record, frozen=True, kw_only=True):
     Mappings keep the order of creation, which is the order in which SHOW lists.
     """
 
-    version: int = CATALOG_VERSION
+    version: int = 1
+    #: what may be logged (`control.features`); 1: a log that never said
     feature_level: int = 1
     index: LogIndex = LogIndex(0)
     cluster_id: str = ""
@@ -226,6 +229,8 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
     match command:
         case FoundCluster():
             return _found(catalog, command)
+        case SetFeatureLevel(level=level):
+            return _raise_level(catalog, level)
         case RegisterNode(node=node):
             nodes = {**catalog.nodes, node.node_id: node}
             return msgspec.structs.replace(catalog, nodes=nodes)
@@ -267,7 +272,15 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
 def _found(catalog: Catalog, command: FoundCluster) -> Catalog:
     if catalog.cluster_id:
         raise _Misfit(f"the cluster is {catalog.cluster_id}")
-    return msgspec.structs.replace(catalog, cluster_id=command.cluster_id)
+    founded = msgspec.structs.replace(catalog, cluster_id=command.cluster_id)
+    return _raise_level(founded, command.feature_level or 1)
+
+
+def _raise_level(catalog: Catalog, level: int) -> Catalog:
+    if level < catalog.feature_level:
+        raise _Misfit(f"the feature level is {catalog.feature_level} and never falls")
+    version = 2 if level > 1 else catalog.version
+    return msgspec.structs.replace(catalog, feature_level=level, version=version)
 
 
 def _create_source(catalog: Catalog, command: CreateSource) -> Catalog:

@@ -56,13 +56,26 @@ class Base(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class FoundCluster(Base, frozen=True, kw_only=True, tag="found_cluster"):
-    """The first command of a log: names the cluster."""
+    """The first command of a log: names the cluster.
+
+    Version 2 also says the feature level that it begins at; version 1 is of level 1.
+    """
 
     cluster_id: str
+    feature_level: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class SetFeatureLevel(Base, frozen=True, kw_only=True, tag="set_feature_level"):
+    """Every node knows this level: from now on its forms are written. It never falls."""
+
+    level: int
 
 
 class RegisterNode(Base, frozen=True, kw_only=True, tag="register_node"):
-    """A node is a member from now on, or has other addresses, tags or incarnation."""
+    """A node is a member from now on, or has other addresses, tags or incarnation.
+
+    Version 2 also says which feature levels its program knows.
+    """
 
     node: NodeInfo
 
@@ -148,6 +161,7 @@ class StartPipeline(Base, frozen=True, kw_only=True, tag="start_pipeline"):
 
 Command = (
     FoundCluster
+    | SetFeatureLevel
     | RegisterNode
     | CreateSource
     | CreateTableAs
@@ -165,8 +179,9 @@ Command = (
 
 #: type -> newest version that this program understands
 VERSIONS: Final[Mapping[str, int]] = {
-    "found_cluster": 1,
-    "register_node": 1,
+    "found_cluster": 2,
+    "set_feature_level": 1,
+    "register_node": 2,
     "create_source": 1,
     "create_table_as": 1,
     "insert_into": 1,

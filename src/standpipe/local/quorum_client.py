@@ -15,6 +15,7 @@ from rich.table import Table
 from standpipe.adapters.quorum_disk import QuorumDisk, snapshot_file, snapshot_state
 from standpipe.adapters.raft_disk import replace_file
 from standpipe.control import catalog as catalogs
+from standpipe.control import features
 from standpipe.control.catalog import Catalog
 from standpipe.control.quorum import Incarnation, LeaderEpoch, LogOffset, ReplicaKey, VoterSet
 from standpipe.control.raft_log import Snapshot
@@ -22,6 +23,7 @@ from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.local.internal_client import InternalClient
 from standpipe.model import NodeId
 from standpipe.node import founding, node_config
+from standpipe.node.features import FeaturesView, LevelWish
 from standpipe.node.quorum_routes import QuorumView, ReplicaLine
 
 
@@ -37,6 +39,15 @@ class QuorumClient(InternalClient):
         body = msgspec.json.encode({"node_id": node_id})
         answer = msgspec.json.decode(self.ask("POST", f"/quorum/{what}", body))
         return list(answer["voters"])
+
+    def features(self) -> FeaturesView:
+        """Which feature levels the nodes know. Raises QuorumRefused."""
+        return msgspec.json.decode(self.ask("GET", "/quorum/features"), type=FeaturesView)
+
+    def upgrade(self, level: int) -> int:
+        """Raise the feature level; 0: to the newest. What it is then. Raises QuorumRefused."""
+        answer = self.ask("POST", "/quorum/upgrade", msgspec.json.encode(LevelWish(level)))
+        return int(msgspec.json.decode(answer)["feature_level"])
 
     def catalog(self, consistency: str) -> Catalog:
         """The whole catalog. Raises QuorumRefused."""
@@ -63,6 +74,19 @@ def print_view(console: Console, view: QuorumView) -> None:
             _text(line.fetched_ms_ago, " ms ago"),
             _text(line.caught_up_ms_ago, " ms ago"),
         )
+    console.print(table)
+
+
+def print_features(console: Console, view: FeaturesView) -> None:
+    """The feature levels as a table."""
+    newest = _text(view.newest_of_all)
+    console.print(
+        f"feature level {view.feature_level}  newest that all nodes know {newest}", highlight=False
+    )
+    table = Table("node", "oldest", "newest", "known from", box=None, pad_edge=False)
+    for line in view.nodes:
+        source = "itself" if line.answers else "nobody" if line.newest is None else "the log"
+        table.add_row(line.node_id, _text(line.oldest), _text(line.newest), source)
     console.print(table)
 
 
@@ -93,7 +117,10 @@ def write_backup(path: Path, catalog: Catalog) -> int:
 
 
 def read_backup(path: Path) -> Catalog:
-    """The catalog of a backup. Raises DataDirectoryRefused where it is damaged, SetupError."""
+    """The catalog of a backup.
+
+    Raises DataDirectoryRefused where it is damaged, FeatureLevelRefused, SetupError.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -101,7 +128,9 @@ def read_backup(path: Path) -> Catalog:
             f"cannot read {path}: {error.strerror}", next_step="check the name of the backup"
         ) from error
     _, state = snapshot_state(data, path)
-    return catalogs.from_bytes(state)
+    catalog = catalogs.from_bytes(state)
+    features.check(catalog.feature_level, features.known_to_program())
+    return catalog
 
 
 def restore(path: Path, data_directory: Path, node_id: str) -> Catalog:

@@ -80,6 +80,41 @@ def transfer(
     _change("transfer", node_id, _client(node, secret_file, directory), as_json=as_json)
 
 
+@app.command(epilog="Example: standpipe quorum features --json")
+def features(
+    node: Node = None,
+    secret_file: Secret = None,
+    directory: Directory = DEFAULT_DIRECTORY,
+    as_json: AsJson = False,
+) -> None:
+    """Show the cluster's feature level, and which ones each node's program knows."""
+    from standpipe.local.quorum_client import print_features
+
+    view = _client(node, secret_file, directory).features()
+    if as_json:
+        typer.echo(msgspec.json.encode(view).decode())
+    else:
+        print_features(Console(), view)
+
+
+@app.command(epilog="Example: standpipe quorum upgrade --level 2")
+def upgrade(
+    *,
+    level: Annotated[
+        int, typer.Option(min=0, help="Level to raise to; 0: the newest that the leader knows.")
+    ] = 0,
+    node: Node = None,
+    secret_file: Secret = None,
+    directory: Directory = DEFAULT_DIRECTORY,
+    as_json: AsJson = False,
+) -> None:
+    """Raise the feature level, after all nodes and pipelines run the newer release.
+
+    It never falls: an older release cannot join any more."""
+    raised = _client(node, secret_file, directory).upgrade(level)
+    _say({"feature_level": raised}, f"feature level: {raised}", as_json=as_json)
+
+
 @app.command(epilog="Example: standpipe quorum backup metadata.backup")
 def backup(
     file: File,

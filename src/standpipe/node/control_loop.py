@@ -50,9 +50,11 @@ from standpipe.control.raft_events import RaftSettings
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import NodeId, QueryStatus
 from standpipe.node import assignment_routes, founding, node_config, quorum_routes
+from standpipe.node.features import Asker
 from standpipe.node.leading import Leading, VoterName
 from standpipe.node.liveness_loop import LivenessLoop
 from standpipe.node.log_copy import LogCopy
+from standpipe.node.members import Registration
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.placing import Placing, limits_of
 from standpipe.node.quorum_loop import Quorum, Refused
@@ -135,6 +137,7 @@ def routes_of(copy: LogCopy, writer: Writer) -> Routes:
                 "leader": copy.leader,
                 "cluster_id": copy.catalog.cluster_id,
                 "last_index": copy.catalog.index,
+                "feature_level": copy.catalog.feature_level,
                 "assignment_epoch": copy.catalog.assignment.epoch,
                 "nodes": list(copy.catalog.nodes.values()),
             }
@@ -181,8 +184,8 @@ async def register(base: Base, writer: Writer) -> None:
     """
     node = node_config.member(base.config, base.copy.identity)
     rules = node_config.placement_rules(base.config.settings())
-    body = {**msgspec.structs.asdict(node), "placement_rules": rules}
-    await _until_taken(writer, "/register", msgspec.json.encode(body))
+    body = msgspec.json.encode(Registration.of(node, rules))
+    await _until_taken(writer, "/register", body)
     if base.config.node_id not in base.config.founders:
         return
     if base.quorum.me not in base.quorum.voters and not base.copy.identity.has_voted:
@@ -242,14 +245,18 @@ async def live(
     liveness = LivenessLoop(config, incarnation, lambda: base.copy.catalog)
     placing = Placing(liveness, limits_of(config.settings()), time.monotonic)
     rules = node_config.placement_rules(config.settings())
-    leading = Leading(base.copy, base.quorum, lambda: topics_of(config), placing, rules)
-    writer = Writer(base.copy, base.quorum, leading, client, addresses_by(base.copy))
+    addresses = addresses_by(base.copy)
+    asker = Asker(base.copy, client, addresses)
+    leading = Leading(
+        base.copy, base.quorum, lambda: topics_of(config), placing, rules, asker=asker
+    )
+    writer = Writer(base.copy, base.quorum, leading, client, addresses)
     made: list[Part] = [liveness, *(part(base) for part in parts)]
     try:
         base.quorum.start()
         for routes in (
             routes_of(base.copy, writer),
-            quorum_routes.routes_of(base.copy, base.quorum, writer, client),
+            quorum_routes.routes_of(base.copy, base.quorum, writer, client, asker),
             assignment_routes.routes_of(base.copy, placing, writer),
             *(part.routes() for part in made),
         ):

@@ -21,18 +21,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from standpipe.adapters.http_client import HttpClient, PeerSilent, PeerUnreachable
 from standpipe.adapters.quorum_disk import QuorumDisk
 from standpipe.adapters.raft_disk import LogFile
 from standpipe.control import catalog as catalogs
+from standpipe.control import features
 from standpipe.control.catalog import Catalog
 from standpipe.control.quorum import Incarnation, LeaderEpoch, LogOffset, ReplicaKey, VoterSet
 from standpipe.control.raft_events import ElectionState
 from standpipe.control.raft_log import Snapshot
 from standpipe.errors import DataDirectoryRefused
-from standpipe.model import LogIndex, NodeId, Record
+from standpipe.model import FeatureLevels, LogIndex, NodeId, Record
 from standpipe.node import node_config
 from standpipe.node.node_config import DataIdentity, NodeConfig
 
@@ -54,6 +56,8 @@ class Knowledge(Record, frozen=True, kw_only=True):
     has_quorum: bool = False
     #: last index of its copy of an older log; 0: none
     old_index: LogIndex = LogIndex(0)
+    #: what its program knows
+    feature_levels: FeatureLevels | msgspec.UnsetType = msgspec.UNSET
 
 
 class NotYet(Exception):
@@ -95,6 +99,7 @@ def knowledge_of(
         cluster_id=identity.cluster_id,
         has_quorum=has_quorum,
         old_index=old.index,
+        feature_levels=features.as_told(node_config.feature_levels(config)),
     )
 
 

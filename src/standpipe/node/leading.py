@@ -23,13 +23,14 @@ import structlog
 from standpipe.adapters.http_client import Call, Reply, json_reply
 from standpipe.adapters.kafka_admin import TopicKeeper, TopicPartitions
 from standpipe.control import catalog as catalogs
-from standpipe.control import ddl, reconcile
+from standpipe.control import ddl, features, reconcile
 from standpipe.control.catalog import AppliedRequest, Catalog, Command
 from standpipe.control.quorum import Incarnation, LeaderEpoch, ReplicaKey
 from standpipe.control.raft_messages import Error
 from standpipe.errors import BadRequest, LogUnavailable
 from standpipe.model import LogIndex, NodeId, PlacementRules
 from standpipe.node import members
+from standpipe.node.features import Asker, LevelWish
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.placing import REVIEW_S, Placing
 from standpipe.node.quorum_loop import Quorum, Refused
@@ -76,15 +77,18 @@ class Leading:
         topics: Callable[[], TopicKeeper],
         placing: Placing,
         rules: PlacementRules,
+        *,
+        asker: Asker,
     ) -> None:
         """`topics` is called once, when this node leads first. `rules`: what a new cluster begins
-        with."""
+        with. `asker`: finds out which feature levels the members know."""
         self._copy = copy
         self._quorum = quorum
         self._make_topics = topics
         self._topics: TopicKeeper | None = None
         self._placing = placing
         self._rules = rules
+        self._asker = asker
         self._turn = asyncio.Lock()
         self._writes: Mapping[str, Callable[[Call], Awaitable[object]]] = {
             "/execute": self._execute,
@@ -96,6 +100,7 @@ class Leading:
             "/quorum/add-voter": self._add_voter,
             "/quorum/remove-voter": self._remove_voter,
             "/quorum/transfer": self._transfer,
+            "/quorum/upgrade": self._upgrade,
         }
 
     async def write(self, call: Call) -> Reply:
@@ -189,6 +194,9 @@ class Leading:
             epoch = self._epoch()
             await self._found(epoch)
             members.check_rules(asked, self._copy.catalog.placement_rules)
+            level = self._copy.catalog.feature_level
+            features.check_member(node, level)
+            node = features.node_at(node, level)
             if self._copy.catalog.nodes.get(node.node_id) != node:
                 await self._append(catalogs.RegisterNode(node=node), epoch)
             return {"log_index": self._copy.catalog.index}
@@ -249,16 +257,17 @@ class Leading:
             return
         async with self._turn:
             if self._copy.catalog.index == catalog.index:
-                await self._quorum.propose(catalogs.encode(due), self._epoch())
+                await self._propose(due, self._epoch())
 
     async def _found(self, epoch: LeaderEpoch) -> None:
-        """The first commands of all name the cluster and the rules that its nodes agree on."""
+        """The first commands of all name the cluster, the newest feature level, and the rules
+        that its nodes agree on."""
         if not self._copy.catalog.cluster_id:
-            command = catalogs.FoundCluster(cluster_id=uuid.uuid4().hex)
-            await self._quorum.propose(catalogs.encode(command), epoch)
+            level = self._copy.feature_levels[1]
+            founding = catalogs.FoundCluster(cluster_id=uuid.uuid4().hex, feature_level=level)
+            await self._propose(founding, epoch)
         if self._copy.catalog.placement_rules is None:
-            rules = catalogs.SetPlacementRules(rules=self._rules)
-            await self._quorum.propose(catalogs.encode(rules), epoch)
+            await self._propose(catalogs.SetPlacementRules(rules=self._rules), epoch)
 
     async def _append(self, command: Command, epoch: LeaderEpoch) -> None:
         """Log a command together with the assignment that it asks for, in one go."""
@@ -267,14 +276,35 @@ class Leading:
         index = LogIndex(max(self._quorum.end, catalog.index + 1))
         due = await self._placing.due(catalogs.apply(catalog, index, command))
         commands = [command, due] if due else [command]
-        await asyncio.gather(
-            *(self._quorum.propose(catalogs.encode(one), epoch) for one in commands)
-        )
+        await asyncio.gather(*(self._propose(one, epoch) for one in commands))
+
+    async def _propose(self, command: Command, epoch: LeaderEpoch) -> None:
+        """The only way into the log: in the form that every member reads."""
+        formed = features.in_form(command, self._copy.catalog.feature_level)
+        await self._quorum.propose(catalogs.encode(formed), epoch)
 
     def _epoch(self) -> LeaderEpoch:
         if self._quorum.leading is None:
             raise Refused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
         return self._quorum.leading
+
+    async def _upgrade(self, call: Call) -> object:
+        """Raise the feature level, and log what each node knows, for when it is away."""
+        wish = call.json(LevelWish)
+        self._epoch()
+        members_then = self._copy.catalog.nodes
+        known = await self._asker.levels(self._copy.catalog)
+        level = wish.level or self._copy.feature_levels[1]
+        async with self._turn:
+            epoch, catalog = self._epoch(), self._copy.catalog
+            if catalog.nodes != members_then:
+                raise BadRequest("a node came, went or started meanwhile: ask again")
+            features.check_raise(level, catalog.feature_level, known)
+            if level > catalog.feature_level:
+                await self._append(catalogs.SetFeatureLevel(level=level), epoch)
+            for node in features.told_by(catalog.nodes.values(), known):
+                await self._append(catalogs.RegisterNode(node=node), epoch)
+        return {"log_index": self._copy.catalog.index, "feature_level": level}
 
     # -- voters -----------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ import msgspec
 from standpipe.adapters import snapshot_file
 from standpipe.adapters.snapshot_file import SnapshotWriter
 from standpipe.control import catalog as catalogs
+from standpipe.control import features
 from standpipe.control.catalog import Catalog
 from standpipe.control.commands import LogEntry, LogPage
 from standpipe.control.quorum import LogOffset
@@ -41,6 +42,8 @@ class LogCopy:
     def __init__(self, config: NodeConfig, identity: DataIdentity) -> None:
         self.config = config
         self.identity = identity
+        #: feature levels that this program takes part in
+        self.feature_levels = node_config.feature_levels(config)
         self.catalog: Catalog = catalogs.EMPTY
         self._encoded = self.catalog, catalogs.to_bytes(self.catalog)
         self.leader = NodeId("")  # empty: nobody is known to lead
@@ -59,13 +62,17 @@ class LogCopy:
     # -- the state machine ------------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        """Take committed entries in and publish. Raises UnknownCommand, DataDirectoryRefused."""
+        """Take committed entries in and publish.
+
+        Raises UnknownCommand, FeatureLevelRefused, DataDirectoryRefused.
+        """
         for entry in entries:
             if not isinstance(entry.payload, bytes):
                 continue  # a record of the quorum's own
             index = LogIndex(entry.offset)
             command = catalogs.decode(entry.payload)
             self.catalog = catalogs.apply(self.catalog, index, command)
+            features.check(self.catalog.feature_level, self.feature_levels)
             self._entries.append(LogEntry(index=index, command=msgspec.Raw(entry.payload)))
         if len(self._entries) > 2 * ENTRIES_KEPT:
             del self._entries[:-ENTRIES_KEPT]
@@ -73,8 +80,9 @@ class LogCopy:
         self._moved()
 
     def load(self, state: bytes, end_offset: LogOffset) -> None:
-        """Take the catalog of a snapshot. Raises UnknownCommand, DataDirectoryRefused."""
+        """Take the catalog of a snapshot. Raises as `apply` does."""
         self.catalog = catalogs.from_bytes(state) if state else catalogs.EMPTY
+        features.check(self.catalog.feature_level, self.feature_levels)
         self._entries.clear()
         self._kept_from = LogIndex(self.catalog.index + 1)
         self._moved()

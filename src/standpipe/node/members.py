@@ -28,6 +28,11 @@ class Registration(NodeInfo, frozen=True, kw_only=True):
 
     placement_rules: PlacementRules | None = None  # None: a program from before them
 
+    @classmethod
+    def of(cls, node: NodeInfo, rules: PlacementRules) -> Registration:
+        """What a node sends."""
+        return cls(**msgspec.structs.asdict(node), placement_rules=rules)
+
     def node(self) -> NodeInfo:
         """Without the rules, as it is logged."""
         return NodeInfo(**{name: getattr(self, name) for name in NodeInfo.__struct_fields__})

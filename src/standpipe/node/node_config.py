@@ -19,9 +19,10 @@ import structlog
 
 from standpipe import config as settings
 from standpipe.adapters.raft_disk import replace_file
+from standpipe.control import features
 from standpipe.control.racks import parse_forced, tag_faults
 from standpipe.errors import ConfigError, DataDirectoryRefused
-from standpipe.model import NodeId, NodeInfo, PlacementRules, Record
+from standpipe.model import FeatureLevels, NodeId, NodeInfo, PlacementRules, Record
 
 FORMAT_VERSION = 1  # of the data directory; grows when an older program could not read it
 META_NAME = "meta.json"
@@ -254,7 +255,13 @@ def member(config: NodeConfig, identity: DataIdentity) -> NodeInfo:
         tags=config.tags,
         rack=values[settings.RACK],
         capacity=values[settings.CAPACITY],
+        feature_levels=features.as_told(feature_levels(config)),
     )
+
+
+def feature_levels(config: NodeConfig) -> FeatureLevels:
+    """What this node's program knows, or admits to. Raises ConfigError."""
+    return features.known_to_program(config.settings()[settings.FEATURE_LEVEL_MAX])
 
 
 def placement_rules(values: settings.Config) -> PlacementRules:

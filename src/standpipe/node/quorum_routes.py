@@ -1,7 +1,8 @@
 """The quorum's own routes on the internal listener: what it is, who votes, and reads from it.
 
     GET  /quorum           as its leader sees it; any node asks the leader
-    POST /quorum/add-voter, remove-voter, transfer       through the leader (`leading`)
+    GET  /quorum/features  which feature levels each node knows, asked now
+    POST /quorum/add-voter, remove-voter, transfer, upgrade      through the leader (`leading`)
     GET  /catalog?consistency=linearizable|local         this node's catalog, msgpack
     GET  /read-index       the log index that a linearizable read here must have
 
@@ -30,6 +31,7 @@ from standpipe.control.raft import QuorumDescription
 from standpipe.control.raft_progress import ReplicaDescription
 from standpipe.errors import LogUnavailable
 from standpipe.model import NodeId, Record
+from standpipe.node.features import Asker
 from standpipe.node.founding import addresses_of
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.quorum_loop import Quorum, Refused
@@ -97,7 +99,7 @@ def _age(at_ms: int | None, now_ms: int) -> int | None:
 
 
 def routes_of(
-    copy: LogCopy, quorum: Quorum, writer: Writer, client: HttpClient
+    copy: LogCopy, quorum: Quorum, writer: Writer, client: HttpClient, asker: Asker
 ) -> Mapping[tuple[str, str], Handler]:
     """The routes of this module, for the internal listener."""
     reads = Shared(quorum.read)
@@ -113,6 +115,9 @@ def routes_of(
                 f"{quorum.voters} can be reached, or an election is under way"
             )
         return await _ask_leader(leader)
+
+    async def feature_levels(_: Call) -> Reply:
+        return json_reply(await asker.view())
 
     async def _ask_leader(leader: NodeId) -> Reply:
         node = copy.catalog.nodes.get(leader)
@@ -148,6 +153,8 @@ def routes_of(
 
     return {
         ("GET", "/quorum"): describe,
+        ("GET", "/quorum/features"): feature_levels,
+        ("POST", "/quorum/upgrade"): writer.write,
         ("POST", "/quorum/add-voter"): writer.write,
         ("POST", "/quorum/remove-voter"): writer.write,
         ("POST", "/quorum/transfer"): writer.write,

@@ -16,7 +16,7 @@ import msgspec
 
 from standpipe.adapters.http_client import Call, HttpClient, PeerSilent, PeerUnreachable, Reply
 from standpipe.control.raft_messages import Error
-from standpipe.errors import BodyTooLarge, LogUnavailable
+from standpipe.errors import BadRequest, BodyTooLarge, LogUnavailable, NotFound
 from standpipe.model import NodeId
 from standpipe.node.leading import RETRY_S, Leading, PipelineStart
 from standpipe.node.log_copy import LogCopy
@@ -76,6 +76,11 @@ class Writer:
         reply = await self._forward(call, leader)
         if reply.status == LogUnavailable.status and LogUnavailable.code == _code(reply):
             raise _TryAgain(reply.json().get("message", ""))
+        if reply.status == NotFound.status:
+            raise BadRequest(
+                f"{leader}, which leads, runs an older release that does not know {call.path}: "
+                f"upgrade it first, or let a newer node lead (`standpipe quorum transfer`)"
+            )
         if reply.ok:
             await self._copy.wait_for(reply.json()["log_index"], SEEN_S_MAX)
         return reply

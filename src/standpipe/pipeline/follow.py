@@ -16,6 +16,7 @@ import structlog
 
 from standpipe.adapters.http_client import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
 from standpipe.control import catalog as catalogs
+from standpipe.control import features
 from standpipe.control.commands import LogPage
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
@@ -130,6 +131,7 @@ class Follower:
             if entry.index > catalog.index:
                 command = catalogs.decode(bytes(entry.command))
                 catalog = catalogs.apply(catalog, entry.index, command)
+        features.check(catalog.feature_level, features.known_to_program())
         self._catalog = catalog
 
     async def _take_lease(self, pipeline_id: str) -> Lease:

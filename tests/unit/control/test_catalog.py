@@ -23,6 +23,7 @@ from standpipe.control.catalog import (
     Receipt,
     RegisterNode,
     RemoveNode,
+    SetFeatureLevel,
     SetPlacementRules,
     SetQueryState,
     StartPipeline,
@@ -106,6 +107,7 @@ COMMANDS: tuple[Command, ...] = (
     CreateSource(source=stream("S")),
     InsertInto(query=table_as("S", "R", 7).query),
     SetQueryState(query_ids=("CTAS_S_7",), state="PAUSED"),
+    SetFeatureLevel(level=2),
 )
 
 
@@ -137,6 +139,7 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert story[15].sources["S"].takes_inserts
     assert story[15].queries["CTAS_S_7"].state == "RUNNING"
     assert story[16].queries["CTAS_S_7"].state == "PAUSED"
+    assert [(one.feature_level, one.version) for one in story[15:]] == [(1, 1), (1, 1), (2, 2)]
     assert story[0] == EMPTY, "catalogs are values"
 
 
@@ -178,6 +181,7 @@ def test_snapshot_equals_replay(count: int) -> None:
     [
         ({"type": "grant_lease", "query_id": "Q"}, "'grant_lease' version 1"),
         ({"type": "drop_source", "version": 2, "name": "S"}, "'drop_source' version 2"),
+        ({"type": "register_node", "version": 3}, "'register_node' version 3"),
         ({"type": "drop_source", "name": 7}, "cannot be read"),
         ({"name": "S"}, "cannot be read"),
         ([1, 2], "cannot be read"),
@@ -190,7 +194,7 @@ def test_unknown_commands_are_refused_by_name(wire: object, names: str) -> None:
 
 def test_a_catalog_of_a_newer_version_is_refused() -> None:
     newer = msgspec.structs.replace(EMPTY, version=catalogs.CATALOG_VERSION + 1)
-    with pytest.raises(UnknownCommand, match="version 2"):
+    with pytest.raises(UnknownCommand, match="version 3; this program reads up to 2"):
         catalogs.from_bytes(catalogs.to_bytes(newer))
     with pytest.raises(UnknownCommand, match="cannot be read"):
         catalogs.from_bytes(b"\x00nonsense")
@@ -211,6 +215,7 @@ BASE = after(*COMMANDS[:5])  # cluster, node, S, T, assignment 1
         (CommitAssignment(assignment=assignment(3)), "epoch 2 is missing"),
         (TopicDeleted(name="none"), "no such wish"),
         (TerminateQuery(query_ids=("NONE",)), "no such query"),
+        (SetFeatureLevel(level=0), "a level never falls"),
     ],
 )
 def test_a_command_that_does_not_fit_changes_only_the_index(command: Command, why: str) -> None:

@@ -54,10 +54,11 @@ class Control:
         self.base: Base | None = None
         self.client = HttpClient(SECRET, timeout_ms=20_000)
         self._doors = Doors()
+        self.routes = self._doors.routes
         self._stop = asyncio.Event()
         self._bound = http_client.bind_alone(config.internal)
         otherwise = self._doors.otherwise
-        app = InternalApp(SECRET, self._doors.routes, body_bytes_max=1024, otherwise=otherwise)
+        app = InternalApp(SECRET, self.routes, body_bytes_max=1024, otherwise=otherwise)
         other = (quorum_wire.MAGIC, self._doors.accept)
         self.app = app
         self._serving = asyncio.create_task(
