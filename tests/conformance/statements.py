@@ -16,6 +16,7 @@ from tests.conformance.cases import Case
 from standpipe.control import catalog as catalogs
 from standpipe.control import ddl
 from standpipe.control.catalog import Catalog
+from standpipe.control.receipts import Answer
 from standpipe.errors import StandpipeError
 from standpipe.model import LogIndex, PersistentQuery, Source
 from standpipe.node.statements import _record as insert_record
@@ -119,7 +120,7 @@ class Session:
             self.inserted.append(Inserted(plan.source.topic, key, value, plan.rowtime_ms))
         elif not isinstance(statement, AssertTopic):
             command = ddl.propose(plan, self.catalog, statement=statement.text)
-            if not isinstance(command, ddl.Answer):
+            if not isinstance(command, Answer):
                 index = LogIndex(self.catalog.index + 1)
                 self.catalog = catalogs.apply(self.catalog, index, command)
                 self._remember()

@@ -16,7 +16,7 @@ ShowPlan(what='FUNCTIONS', extended=False)
 
 SHOW TYPES;
 ----
-! 40001 1:1 SHOW TYPES is not supported yet.
+ShowPlan(what='TYPES', extended=False)
 
 DESCRIBE by_tail EXTENDED;
 ----
@@ -74,11 +74,45 @@ DEFINE a = 'b';
 
 CREATE TYPE address AS STRUCT<street STRING>;
 ----
-! 40001 1:1 CREATE TYPE is not supported yet.
+CreateTypePlan(name='ADDRESS', definition='STRUCT<`STREET` STRING>', if_not_exists=False)
 
 ALTER STREAM flights ADD COLUMN a INT;
 ----
-! 40001 1:1 ALTER STREAM or TABLE is not supported yet.
+STREAM FLIGHTS: `TAIL` STRING KEY, `CARRIER` STRING, `DELAY` DOUBLE, `SEATS` INTEGER, `MILES` BIGINT, `FARE` DECIMAL(6, 2), `DAY` DATE, `AT` TIMESTAMP, `TAGS` ARRAY<STRING>, `INFO` STRUCT<`X` INTEGER, `Y` STRING>, `A` INTEGER
+topic flights x 4, KAFKA → JSON
+
+# STRING is ksqlDB's own.
+CREATE TYPE string AS INT;
+----
+! 40001 1:1 STRING is a type already.
+
+CREATE TYPE IF NOT EXISTS address AS ARRAY<adress>;
+----
+! 40001 1:1 Cannot resolve unknown type: ADRESS
+
+DROP TYPE IF EXISTS address;
+----
+DropTypePlan(name='ADDRESS', if_exists=True)
+
+ALTER STREAM flights ADD COLUMN tail INT, ADD b INT;
+----
+! 40001 1:33 Cannot add column `TAIL` to schema. A column with the same name already exists.
+
+ALTER TABLE flights ADD COLUMN a INT;
+----
+! 40001 1:1 Incompatible data source type is STREAM, but statement was ALTER TABLE
+
+ALTER TABLE by_tail ADD COLUMN a INT;
+----
+! 40001 1:1 ALTER command is not supported for CREATE ... AS statements.
+
+ALTER TABLE nowhere ADD COLUMN a INT;
+----
+! 40001 1:1 Source NOWHERE does not exist.
+
+ALTER STREAM flights ADD COLUMN rowtime BIGINT;
+----
+! 40001 1:33 'ROWTIME' is a reserved column name. You cannot use it as a name for a column.
 
 ALTER SYSTEM 'a' = 'b';
 ----

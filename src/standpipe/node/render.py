@@ -143,6 +143,12 @@ def assignment(view: Mapping[str, object], text: str) -> Entity:
     return _entity("assignment", text, **view)
 
 
+def types(scene: Scene, text: str) -> Entity:
+    """SHOW TYPES: what each name of CREATE TYPE stands for."""
+    named = sorted(scene.snapshot.types.items())
+    return _entity("type_list", text, types={name: schema(parse_type(of)) for name, of in named})
+
+
 def function_names(text: str) -> Entity:
     items = [
         {

@@ -29,7 +29,8 @@ from standpipe.adapters.producer import RowProducer
 from standpipe.config import Config
 from standpipe.control import catalog as catalogs
 from standpipe.control.catalog import Catalog
-from standpipe.control.ddl import Answer, analyzed, propose
+from standpipe.control.ddl import analyzed, propose
+from standpipe.control.receipts import Answer
 from standpipe.data.records import encode_key
 from standpipe.errors import (
     BadRequest,
@@ -47,10 +48,13 @@ from standpipe.node.rest_view import Map, Replicas
 from standpipe.node.shared import Shared
 from standpipe.sql import ast, parser
 from standpipe.sql.plans import (
+    AlterSourcePlan,
     CreateSourcePlan,
     CreateTableAsPlan,
+    CreateTypePlan,
     DescribePlan,
     DropPlan,
+    DropTypePlan,
     ExplainAssignmentPlan,
     ExplainRoutePlan,
     InsertIntoPlan,
@@ -77,6 +81,9 @@ _LOGGED = (
     CreateTableAsPlan,
     InsertIntoPlan,
     DropPlan,
+    AlterSourcePlan,
+    CreateTypePlan,
+    DropTypePlan,
     TerminatePlan,
     PausePlan,
 )
@@ -322,6 +329,8 @@ class Statements:
                 return render.function_names(text)
             case "PROPERTIES":
                 return render.properties(self.settings, text)
+            case "TYPES":
+                return render.types(scene, text)
 
     def _scene(self) -> Scene:
         view = self.map.view
@@ -352,6 +361,7 @@ def _catalog(snapshot: Snapshot) -> Catalog:
         sources={source.name: source for source in snapshot.sources},
         queries={query.query_id: query for query in snapshot.queries},
         assignment=snapshot.assignment,
+        types=snapshot.types,
     )
 
 
@@ -360,7 +370,9 @@ def _record(plan: InsertValuesPlan) -> tuple[bytes | None, bytes | None]:
     source = plan.source
     keys = [v for c, v in zip(source.columns, plan.values, strict=True) if c.is_key]
     values = [v for c, v in zip(source.columns, plan.values, strict=True) if not c.is_key]
-    key = encode_key(keys, source.key_columns, source.key_format) if keys else None
+    if not keys:
+        return None, encode_value(source, values, source.value_columns)
+    key = encode_key(keys, source.key_columns, source.key_format, source.key_delimiter)
     return key, encode_value(source, values, source.value_columns)
 
 
@@ -375,8 +387,4 @@ def encode_value(
             return _value_encoder.encode(values[0])
         names = (column.name for column in columns)
         return _value_encoder.encode(dict(zip(names, values, strict=True)))
-    if source.value_format == "KAFKA" or source.value_delimiter == ",":
-        return encode_key(values, columns, source.value_format)
-    raise BadRequest(
-        f"INSERT into {source.name}: VALUE_DELIMITER {source.value_delimiter!r} is not written yet"
-    )
+    return encode_key(values, columns, source.value_format, source.value_delimiter)

@@ -137,7 +137,8 @@ _NUMBERS = (t.IntegerType(), t.LongType(), t.DoubleType())
 
 def _parsed_key(source: SparkInput, keys: tuple[Column, ...]) -> SparkColumn:
     raw, wrapped = _raw_key(source), len(keys) != 1
-    parsed = _parsed(raw, keys, source.key_format, wrapped=wrapped, delimiter=",")
+    delimiter = source.key_delimiter or ","
+    parsed = _parsed(raw, keys, source.key_format, wrapped=wrapped, delimiter=delimiter)
     if source.key_format != "JSON" or not keys:
         return parsed
     schema = wire.wire_schema(keys, any_case=True)

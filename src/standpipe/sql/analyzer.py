@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from standpipe.errors import StatementError
 from standpipe.model import Source
-from standpipe.sql import ddl, inserts, pull_plan, query, statements
+from standpipe.sql import alter, ddl, inserts, named_types, pull_plan, query, statements
 from standpipe.sql.ast import Query, Statement
 from standpipe.sql.context import Context
 from standpipe.sql.plans import (
@@ -29,7 +29,9 @@ from standpipe.sql.statements import ControlQuery, Describe, SetProperty, Show
 __all__ = ["Context", "analyze"]
 
 Sources = Mapping[str, Source]
-_SHOWN: Final = frozenset({"STREAMS", "TABLES", "QUERIES", "TOPICS", "FUNCTIONS", "PROPERTIES"})
+_SHOWN: Final = frozenset(
+    {"STREAMS", "TABLES", "QUERIES", "TOPICS", "FUNCTIONS", "PROPERTIES", "TYPES"}
+)
 
 
 def analyze(statement: Statement, sources: Sources, context: Context) -> Plan:
@@ -39,7 +41,7 @@ def analyze(statement: Statement, sources: Sources, context: Context) -> Plan:
     try:
         if handler is None:
             raise unsupported(_NOT_YET[type(statement)], statement.at)
-        return handler(statement, sources, context)
+        return handler(named_types.resolved(statement, context.types), sources, context)
     except StatementError as error:
         raise located(error, statement) from None
 
@@ -96,6 +98,9 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.InsertValues: lambda statement, sources, _: inserts.insert_values(
         statement, sources
     ),
+    statements.CreateType: named_types.create_type,
+    statements.DropType: named_types.drop_type,
+    statements.AlterSource: alter.alter_source,
     statements.ControlQuery: _terminate,
     statements.Show: _show,
     statements.Describe: _describe,
@@ -105,9 +110,6 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     Query: pull_plan.pull,
 }
 _NOT_YET: Final[dict[type, str]] = {
-    statements.CreateType: "CREATE TYPE",
-    statements.DropType: "DROP TYPE",
-    statements.AlterSource: "ALTER STREAM or TABLE",
     statements.AlterSystem: "ALTER SYSTEM",
     statements.DescribeAll: "DESCRIBE STREAMS or TABLES",
     statements.DescribeFunction: "DESCRIBE FUNCTION",

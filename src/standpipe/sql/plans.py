@@ -51,6 +51,27 @@ class DropPlan(Record, frozen=True, kw_only=True):
     delete_topic: bool = False
 
 
+class AlterSourcePlan(Record, frozen=True, kw_only=True):
+    """ALTER STREAM or TABLE: `source` as it will be, with its new columns."""
+
+    source: Source
+
+
+class CreateTypePlan(Record, frozen=True, kw_only=True):
+    """CREATE TYPE: `definition` in ksqlDB's spelling, without other names of that kind."""
+
+    name: str
+    definition: str
+    if_not_exists: bool = False
+
+
+class DropTypePlan(Record, frozen=True, kw_only=True):
+    """DROP TYPE."""
+
+    name: str
+    if_exists: bool = False
+
+
 class TerminatePlan(Record, frozen=True, kw_only=True):
     """TERMINATE of one query, or of all where `query_id` is None."""
 
@@ -78,7 +99,7 @@ class InsertValuesPlan(Record, frozen=True, kw_only=True):
 class ShowPlan(Record, frozen=True, kw_only=True):
     """SHOW or LIST of something that the catalog or the registry of keys can answer."""
 
-    what: Literal["STREAMS", "TABLES", "QUERIES", "TOPICS", "FUNCTIONS", "PROPERTIES"]
+    what: Literal["STREAMS", "TABLES", "QUERIES", "TOPICS", "FUNCTIONS", "PROPERTIES", "TYPES"]
     extended: bool = False
 
 
@@ -147,6 +168,9 @@ Plan = (
     | CreateTableAsPlan
     | InsertIntoPlan
     | DropPlan
+    | AlterSourcePlan
+    | CreateTypePlan
+    | DropTypePlan
     | TerminatePlan
     | PausePlan
     | InsertValuesPlan

@@ -16,8 +16,10 @@ from standpipe.control.catalog import (
     CommitAssignment,
     CreateSource,
     CreateTableAs,
+    CreateType,
     DrainNode,
     DropSource,
+    DropType,
     FoundCluster,
     InsertInto,
     Receipt,
@@ -106,6 +108,8 @@ COMMANDS: tuple[Command, ...] = (
     CreateSource(source=stream("S")),
     InsertInto(query=table_as("S", "R", 7).query),
     SetQueryState(query_ids=("CTAS_S_7",), state="PAUSED"),
+    CreateType(name="MONEY", definition="DECIMAL(6, 2)"),
+    DropType(name="MONEY"),
 )
 
 
@@ -137,6 +141,7 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert story[15].sources["S"].takes_inserts
     assert story[15].queries["CTAS_S_7"].state == "RUNNING"
     assert story[16].queries["CTAS_S_7"].state == "PAUSED"
+    assert (story[17].types, story[18].types) == ({"MONEY": "DECIMAL(6, 2)"}, {})
     assert story[0] == EMPTY, "catalogs are values"
 
 
@@ -211,6 +216,7 @@ BASE = after(*COMMANDS[:5])  # cluster, node, S, T, assignment 1
         (CommitAssignment(assignment=assignment(3)), "epoch 2 is missing"),
         (TopicDeleted(name="none"), "no such wish"),
         (TerminateQuery(query_ids=("NONE",)), "no such query"),
+        (DropType(name="NONE"), "no such type"),
     ],
 )
 def test_a_command_that_does_not_fit_changes_only_the_index(command: Command, why: str) -> None:

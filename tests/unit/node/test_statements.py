@@ -57,10 +57,9 @@ def test_encode_value(
     assert encode_value(source, values, columns) == expected, why
 
 
-def test_delimiter_that_is_not_written() -> None:
+def test_values_are_quoted_where_they_hold_their_delimiter() -> None:
     source = msgspec.structs.replace(SOURCE, value_format="DELIMITED", value_delimiter="|")
-    with pytest.raises(BadRequest, match="VALUE_DELIMITER"):
-        encode_value(source, ("x",), (A,))
+    assert encode_value(source, ("x|", Decimal("1.50")), (A, P)) == b'"x|"|1.50'
 
 
 @pytest.mark.parametrize(
