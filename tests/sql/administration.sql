@@ -66,11 +66,11 @@ SetPropertyPlan(name='auto.offset.reset', value=None)
 
 EXPLAIN ctas_by_tail_1;
 ----
-! 40001 1:1 EXPLAIN is not supported yet.
+ExplainPlan(query_id='CTAS_BY_TAIL_1', subject=None)
 
 DEFINE a = 'b';
 ----
-! 40001 1:1 DEFINE or UNDEFINE is not supported yet.
+DefinePlan(name='A', value='b')
 
 CREATE TYPE address AS STRUCT<street STRING>;
 ----
@@ -132,7 +132,7 @@ INSERT INTO flights SELECT * FROM flights;
 
 DESCRIBE FUNCTION len;
 ----
-! 40001 1:1 DESCRIBE FUNCTION is not supported yet.
+DescribeFunctionPlan(name='LEN')
 
 SHOW TABLE;
 ----
@@ -150,7 +150,7 @@ EXPLAIN ROUTE SELECT * FROM flights;
 
 EXPLAIN route;
 ----
-! 40001 1:1 EXPLAIN is not supported yet.
+ExplainPlan(query_id='ROUTE', subject=None)
 
 EXPLAIN ASSIGNMENT;
 ----

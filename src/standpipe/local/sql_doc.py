@@ -68,19 +68,23 @@ STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
     ),
     statements.Show: (
         Row("SHOW STREAMS, TABLES, QUERIES, TOPICS, FUNCTIONS, PROPERTIES [EXTENDED]", "yes"),
-        Row("SHOW TYPES", "yes"),
-        Row("SHOW VARIABLES, CONNECTORS", "no", "there are none"),
+        Row("SHOW TYPES, VARIABLES", "yes"),
+        Row("SHOW CONNECTORS", "no", "there are none"),
     ),
     statements.Describe: (Row("DESCRIBE name [EXTENDED]", "yes"),),
-    statements.DescribeAll: (Row("DESCRIBE STREAMS, TABLES", "no", "not built"),),
-    statements.DescribeFunction: (Row("DESCRIBE FUNCTION", "no", "not built: see below"),),
-    statements.Explain: (Row("EXPLAIN", "no", "not built"),),
+    statements.DescribeAll: (Row("DESCRIBE STREAMS, TABLES [EXTENDED]", "yes"),),
+    statements.DescribeFunction: (Row("DESCRIBE FUNCTION", "yes", "its variants, without prose"),),
+    statements.Explain: (
+        Row("EXPLAIN id, SELECT, CREATE … AS, INSERT … SELECT", "differs", "shows what Spark gets"),
+    ),
     statements.ExplainRoute: (Row("EXPLAIN ROUTE SELECT …", "differs", "ours: replica verdicts"),),
     statements.ExplainAssignment: (
         Row("EXPLAIN ASSIGNMENT", "differs", "ours: who holds what, and what would move"),
     ),
     statements.SetProperty: (Row("SET, UNSET", "yes"),),
-    statements.Define: (Row("DEFINE, UNDEFINE, ${v}", "no", "not built"),),
+    statements.Define: (
+        Row("DEFINE, UNDEFINE, ${v}", "differs", "a value without quotes around it is one token"),
+    ),
     statements.PrintTopic: (Row("PRINT", "no", "not built"),),
     statements.AssertTopic: (Row("ASSERT TOPIC", "no", "not built"),),
     Query: (
