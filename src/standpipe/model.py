@@ -68,10 +68,10 @@ class Source(Record, frozen=True, kw_only=True):
     timestamp_format: str | None = None
     wrap_single_value: bool = True
     value_delimiter: str = ","
+    key_delimiter: str = ","
     #: of a topic that its statement creates; -1: for ever, None: the broker's default
     retention_ms: int | None = None
-    #: id of the persistent query that writes it; None: somebody else writes the topic
-    query_id: str | None = None
+    query_id: str | None = None  # of the query that writes it; None: somebody else does
     #: names its stores and its lags for ever; a re-created table has another one
     table_id: str | None = None
     generation: int = 1
@@ -80,12 +80,9 @@ class Source(Record, frozen=True, kw_only=True):
     #: WITH (ACCEPTABLE_OFFSET_LAG): records that an answer may trail by, where a request says
     #: nothing; None: the node's own bound holds (KLIP-12)
     offset_lag_max: int | None = None
-    #: CREATE SOURCE: no statement may write it or delete its topic
-    is_read_only: bool = False
-    #: of a CREATE SOURCE TABLE: the topic of ours that its replicas follow
-    changelog: str | None = None
-    #: a query of an INSERT INTO writes it, beside whoever else does
-    takes_inserts: bool = False
+    is_read_only: bool = False  # CREATE SOURCE: no statement may write it or delete its topic
+    changelog: str | None = None  # of a CREATE SOURCE TABLE: topic that its replicas follow
+    takes_inserts: bool = False  # a query of an INSERT INTO writes it, beside whoever else does
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
@@ -109,13 +106,12 @@ class SparkInput(Record, frozen=True, kw_only=True):
     timestamp_format: str | None = None
     wrap_single_value: bool = True
     value_delimiter: str = ","
+    key_delimiter: str | msgspec.UnsetType = msgspec.UNSET  # a comma; plans of old say nothing
     #: watermark delay of this input; None: the query keeps no windows
     watermark_delay_ms: int | None = None
     time_shift_ms: int = 0  # of event time: Spark's first watermark, 0, drops a 0
-    #: a table's changelog: a null value is a deletion
-    is_table: bool | None = None
-    #: rows with a null value come too, as absent (`__PRESENT`)
-    keeps_nulls: bool | None = None
+    is_table: bool | None = None  # a table's changelog: a null value is a deletion
+    keeps_nulls: bool | None = None  # rows with a null value come too, as absent (`__PRESENT`)
     is_ours: bool | None = None  # queries of ours write it: ROWTIME is in a header
     #: of a windowed source: its keys end with the window
     window: Window | None = None
@@ -252,6 +248,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     sources: tuple[Source, ...]
     queries: tuple[PersistentQuery, ...]
     assignment: Assignment
+    types: dict[str, str] = {}  # name of CREATE TYPE -> what it stands for
     query_statuses: tuple[QueryStatus, ...] = ()
     #: instant on this node's boot clock at which control wrote this
     published_boot_ms: int = 0

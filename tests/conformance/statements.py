@@ -16,12 +16,13 @@ from tests.conformance.cases import Case
 from standpipe.control import catalog as catalogs
 from standpipe.control import ddl
 from standpipe.control.catalog import Catalog
+from standpipe.control.receipts import Answer
 from standpipe.errors import StandpipeError
 from standpipe.model import LogIndex, PersistentQuery, Source
-from standpipe.node.statements import _record as insert_record
-from standpipe.sql import ast, parser
+from standpipe.node.inserted import record_of
+from standpipe.sql import ast, variables
 from standpipe.sql.plans import InsertValuesPlan, SetPropertyPlan
-from standpipe.sql.statements import AssertTopic, CreateAs, CreateSource
+from standpipe.sql.statements import AssertTopic, CreateAs, CreateSource, Define
 from standpipe.sql.stored import stored
 
 NOT_SUPPORTED = "is not supported yet."
@@ -83,6 +84,7 @@ class Session:
     #: sources at any time, by topic: what they are written and read as
     by_topic: dict[str, Source] = field(default_factory=dict)
     queries: dict[str, tuple[PersistentQuery, Source]] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
     failed_at: int | None = None
     failure: StandpipeError | None = None
 
@@ -95,7 +97,7 @@ class Session:
                 line + text.count("\n") + 1,
             )
             try:
-                for statement in parser.parse(text):
+                for statement in variables.parse(text, self.variables):
                     self._one(statement, number, properties)
             except StandpipeError as error:
                 self.failed_at, self.failure = number, error
@@ -110,16 +112,18 @@ class Session:
         own = _topic_made(statement) - set(known) - set(self.case.partitions)
         topics = Topics({**self.case.partitions, **asked, **known}, self.case.partitions_usual, own)
         plan = ddl.analyzed(statement, self.catalog, properties, topics)
-        if isinstance(plan, SetPropertyPlan):
+        if isinstance(statement, Define):
+            variables.define(self.variables, statement)
+        elif isinstance(plan, SetPropertyPlan):
             properties.pop(plan.name, None)
             if plan.value is not None:
                 properties[plan.name] = plan.value
         elif isinstance(plan, InsertValuesPlan):
-            key, value = insert_record(plan)
+            key, value = record_of(plan)
             self.inserted.append(Inserted(plan.source.topic, key, value, plan.rowtime_ms))
         elif not isinstance(statement, AssertTopic):
             command = ddl.propose(plan, self.catalog, statement=statement.text)
-            if not isinstance(command, ddl.Answer):
+            if not isinstance(command, Answer):
                 index = LogIndex(self.catalog.index + 1)
                 self.catalog = catalogs.apply(self.catalog, index, command)
                 self._remember()

@@ -16,7 +16,7 @@ ShowPlan(what='FUNCTIONS', extended=False)
 
 SHOW TYPES;
 ----
-! 40001 1:1 SHOW TYPES is not supported yet.
+ShowPlan(what='TYPES', extended=False)
 
 DESCRIBE by_tail EXTENDED;
 ----
@@ -66,19 +66,53 @@ SetPropertyPlan(name='auto.offset.reset', value=None)
 
 EXPLAIN ctas_by_tail_1;
 ----
-! 40001 1:1 EXPLAIN is not supported yet.
+ExplainPlan(query_id='CTAS_BY_TAIL_1', subject=None)
 
 DEFINE a = 'b';
 ----
-! 40001 1:1 DEFINE or UNDEFINE is not supported yet.
+DefinePlan(name='A', value='b')
 
 CREATE TYPE address AS STRUCT<street STRING>;
 ----
-! 40001 1:1 CREATE TYPE is not supported yet.
+CreateTypePlan(name='ADDRESS', definition='STRUCT<`STREET` STRING>', if_not_exists=False)
 
 ALTER STREAM flights ADD COLUMN a INT;
 ----
-! 40001 1:1 ALTER STREAM or TABLE is not supported yet.
+STREAM FLIGHTS: `TAIL` STRING KEY, `CARRIER` STRING, `DELAY` DOUBLE, `SEATS` INTEGER, `MILES` BIGINT, `FARE` DECIMAL(6, 2), `DAY` DATE, `AT` TIMESTAMP, `TAGS` ARRAY<STRING>, `INFO` STRUCT<`X` INTEGER, `Y` STRING>, `A` INTEGER
+topic flights x 4, KAFKA → JSON
+
+# STRING is ksqlDB's own.
+CREATE TYPE string AS INT;
+----
+! 40001 1:1 STRING is a type already.
+
+CREATE TYPE IF NOT EXISTS address AS ARRAY<adress>;
+----
+! 40001 1:1 Cannot resolve unknown type: ADRESS
+
+DROP TYPE IF EXISTS address;
+----
+DropTypePlan(name='ADDRESS', if_exists=True)
+
+ALTER STREAM flights ADD COLUMN tail INT, ADD b INT;
+----
+! 40001 1:33 Cannot add column `TAIL` to schema. A column with the same name already exists.
+
+ALTER TABLE flights ADD COLUMN a INT;
+----
+! 40001 1:1 Incompatible data source type is STREAM, but statement was ALTER TABLE
+
+ALTER TABLE by_tail ADD COLUMN a INT;
+----
+! 40001 1:1 ALTER command is not supported for CREATE ... AS statements.
+
+ALTER TABLE nowhere ADD COLUMN a INT;
+----
+! 40001 1:1 Source NOWHERE does not exist.
+
+ALTER STREAM flights ADD COLUMN rowtime BIGINT;
+----
+! 40001 1:33 'ROWTIME' is a reserved column name. You cannot use it as a name for a column.
 
 ALTER SYSTEM 'a' = 'b';
 ----
@@ -98,7 +132,7 @@ INSERT INTO flights SELECT * FROM flights;
 
 DESCRIBE FUNCTION len;
 ----
-! 40001 1:1 DESCRIBE FUNCTION is not supported yet.
+DescribeFunctionPlan(name='LEN')
 
 SHOW TABLE;
 ----
@@ -116,7 +150,7 @@ EXPLAIN ROUTE SELECT * FROM flights;
 
 EXPLAIN route;
 ----
-! 40001 1:1 EXPLAIN is not supported yet.
+ExplainPlan(query_id='ROUTE', subject=None)
 
 EXPLAIN ASSIGNMENT;
 ----

@@ -193,3 +193,12 @@ CREATE STREAM s (a INT KEY, h BYTES HEADER('k')) WITH (KAFKA_TOPIC='here', VALUE
 ----
 STREAM S: `A` INTEGER KEY, `H` BYTES
 topic here x 2, KAFKA → JSON
+
+CREATE STREAM s (a INT KEY, b INT KEY, v INT) WITH (KAFKA_TOPIC='here', FORMAT='DELIMITED', KEY_DELIMITER='SPACE');
+----
+STREAM S: `A` INTEGER KEY, `B` INTEGER KEY, `V` INTEGER
+topic here x 2, DELIMITED → DELIMITED
+
+CREATE STREAM s (a INT KEY, v INT) WITH (KAFKA_TOPIC='here', FORMAT='DELIMITED', KEY_DELIMITER='ab');
+----
+! 40001 1:82 Invalid delimiter value: 'ab'. Delimiter must be a single character or TAB,SPACE.

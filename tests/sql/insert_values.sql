@@ -55,9 +55,21 @@ INSERT INTO flights (tail) VALUES (foo.bar);
 ----
 ! 40001 1:36 Failed to prepare statement: 'FOO' is not a valid stream/table name or alias.
 
+INSERT INTO flights (tags) VALUES (ARRAY['a', UCASE('b') + 'c', CASE WHEN 1 > 2 THEN 'd' END]);
+----
+insert into flights (None, None, None, None, None, None, None, None, ['a', 'Bc', None], None) at None
+
+INSERT INTO flights (seats) VALUES (UUID());
+----
+! 40001 1:37 The function UUID in a pull query is not supported yet.
+
+INSERT INTO flights (seats) VALUES (1 + seats);
+----
+! 40001 1:41 A column cannot stand in VALUES: SEATS
+
 INSERT INTO flights (seats) VALUES (1 + 1);
 ----
-! 40001 1:37 (1 + 1) in VALUES is not supported yet.
+insert into flights (None, None, None, 2, None, None, None, None, None, None) at None
 
 INSERT INTO flights (tail, rowoffset) VALUES ('N1', 5);
 ----

@@ -67,6 +67,8 @@ def summary(plan: plans.Plan) -> str:
     if isinstance(plan, plans.CreateSourcePlan):
         made = " (to be made)" if plan.create_topic else ""
         return _source(plan.source, made)
+    if isinstance(plan, plans.AlterSourcePlan):
+        return _source(plan.source, "")
     if isinstance(plan, plans.CreateTableAsPlan):
         query = plan.query
         read = "; ".join(

@@ -24,8 +24,10 @@ from standpipe.control.commands import (
     CommitAssignment,
     CreateSource,
     CreateTableAs,
+    CreateType,
     DrainNode,
     DropSource,
+    DropType,
     FoundCluster,
     InsertInto,
     Receipt,
@@ -69,8 +71,10 @@ __all__ = [
     "CommitAssignment",
     "CreateSource",
     "CreateTableAs",
+    "CreateType",
     "DrainNode",
     "DropSource",
+    "DropType",
     "FoundCluster",
     "InsertInto",
     "Receipt",
@@ -133,6 +137,8 @@ class Catalog(Record, frozen=True, kw_only=True):
     nodes: Mapping[NodeId, NodeInfo] = {}
     sources: Mapping[str, Source] = {}
     queries: Mapping[str, PersistentQuery] = {}
+    #: name of CREATE TYPE -> what it stands for
+    types: Mapping[str, str] = {}
     assignment: Assignment = Assignment()
     #: None: of a log from before they were in it; the next leader says them
     placement_rules: PlacementRules | None = None
@@ -216,6 +222,7 @@ def to_snapshot(
         nodes=tuple(catalog.nodes.values()),
         sources=tuple(catalog.sources.values()),
         queries=tuple(catalog.queries.values()),
+        types=dict(catalog.types),
         assignment=catalog.assignment,
         query_statuses=query_statuses,
         published_boot_ms=published_boot_ms,
@@ -242,6 +249,14 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
             return _insert_into(catalog, command)
         case DropSource():
             return _drop(catalog, command)
+        case CreateType(name=name, definition=definition):
+            if name in catalog.types:
+                raise _Misfit(f"type {name} exists")
+            return msgspec.structs.replace(catalog, types={**catalog.types, name: definition})
+        case DropType(name=name):
+            if name not in catalog.types:
+                raise _Misfit(f"type {name} does not exist")
+            return msgspec.structs.replace(catalog, types=_without(catalog.types, name))
         case TopicDeleted(name=name):
             left = tuple(topic for topic in catalog.doomed_topics if topic != name)
             return msgspec.structs.replace(catalog, doomed_topics=left)

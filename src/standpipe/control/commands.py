@@ -109,6 +109,19 @@ class DropSource(Base, frozen=True, kw_only=True, tag="drop_source"):
     delete_topic: bool = False
 
 
+class CreateType(Base, frozen=True, kw_only=True, tag="create_type"):
+    """A name for a type. `definition`: ksqlDB's spelling, with no other such name in it."""
+
+    name: str
+    definition: str
+
+
+class DropType(Base, frozen=True, kw_only=True, tag="drop_type"):
+    """The name goes; columns that were declared with it keep their type."""
+
+    name: str
+
+
 class TopicDeleted(Base, frozen=True, kw_only=True, tag="topic_deleted"):
     """Kafka has carried out a deletion that a statement asked for. It is never repeated."""
 
@@ -167,6 +180,8 @@ Command = (
     | CreateTableAs
     | InsertInto
     | DropSource
+    | CreateType
+    | DropType
     | TopicDeleted
     | TerminateQuery
     | SetQueryState
@@ -186,6 +201,8 @@ VERSIONS: Final[Mapping[str, int]] = {
     "create_table_as": 1,
     "insert_into": 1,
     "drop_source": 1,
+    "create_type": 1,
+    "drop_type": 1,
     "topic_deleted": 1,
     "terminate_query": 1,
     "set_query_state": 1,

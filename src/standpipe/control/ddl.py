@@ -16,8 +16,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+from standpipe.control import type_ddl
 from standpipe.control.catalog import (
-    AppliedRequest,
     Catalog,
     Command,
     CreateSource,
@@ -29,21 +29,23 @@ from standpipe.control.catalog import (
     TerminateQuery,
     TopicWish,
 )
+from standpipe.control.receipts import Answer, warning
 from standpipe.errors import KafkaUnavailable, StatementError
-from standpipe.model import LogIndex, Source
+from standpipe.model import Source
 from standpipe.sql import analyzer, ast, parser
 from standpipe.sql.plans import (
+    AlterSourcePlan,
     CreateSourcePlan,
     CreateTableAsPlan,
+    CreateTypePlan,
     DropPlan,
+    DropTypePlan,
     InsertIntoPlan,
     PausePlan,
     Plan,
     TerminatePlan,
 )
 from standpipe.sql.stored import stored
-
-Entity = dict[str, object]  # one item of the array that POST /ksql answers
 
 TOPIC_WILL_FOLLOW: Final = (
     "The statement is logged. Kafka does not answer now; its topic will follow."
@@ -58,13 +60,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         name="streamsProperties", default_factory=dict[str, str | int | float | bool]
     )
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Nothing is to be logged; these are the entities for the client."""
-
-    entities: tuple[Entity, ...]
 
 
 def warm_up() -> None:
@@ -102,7 +97,9 @@ def analyzed(
 
     def under(known: Mapping[str, int]) -> Plan:
         next_index = catalog.index + 1
-        context = analyzer.Context(properties=properties, topics=known, next_index=next_index)
+        context = analyzer.Context(
+            properties=properties, topics=known, next_index=next_index, types=catalog.types
+        )
         return analyzer.analyze(statement, catalog.sources, context)
 
     try:
@@ -132,45 +129,17 @@ def propose(
             return proposal.terminate(plan)
         case PausePlan():
             return proposal.pause(plan)
+        case CreateTypePlan():
+            return type_ddl.create(plan, catalog, statement, request_id)
+        case DropTypePlan():
+            return type_ddl.drop(plan, catalog, statement, request_id)
+        case AlterSourcePlan():
+            return proposal.alter_source(plan)
         case _:
             raise StatementError(
                 "The statement changes no stream, table or query; it does not belong into the log.",
                 statement=statement,
             )
-
-
-def entities(applied: AppliedRequest, warnings: tuple[str, ...] = ()) -> list[Entity]:
-    """Answer to a statement that was applied. Raises StatementError if it did not fit."""
-    receipt = applied.receipt or Receipt(statement="", command_id="", message="")
-    if applied.refusal:
-        raise StatementError(applied.refusal, statement=receipt.statement)
-    return [_status(receipt, applied.index, warnings)]
-
-
-def _status(receipt: Receipt, index: LogIndex, warnings: tuple[str, ...] = ()) -> Entity:
-    """Source: conformance surface, section (b), POST /ksql."""
-    return {
-        "@type": "currentStatus",
-        "statementText": receipt.statement,
-        "commandId": receipt.command_id,
-        "commandStatus": {
-            "status": "SUCCESS",
-            "message": receipt.message,
-            "queryId": receipt.query_id,
-        },
-        "commandSequenceNumber": index,
-        "warnings": [{"message": text} for text in warnings],
-    }
-
-
-def _warning(statement: str, message: str) -> Answer:
-    entity: Entity = {
-        "@type": "warning_entity",
-        "statementText": statement,
-        "message": message,
-        "warnings": [],
-    }
-    return Answer((entity,))
 
 
 @dataclass(frozen=True)
@@ -252,7 +221,7 @@ class _Proposal:
             message = f"Source `{plan.name}` does not exist."
             if plan.exists:
                 raise self._refused(message)
-            return _warning(self.statement, message)
+            return warning(self.statement, message)
         if source.kind != plan.kind:
             raise self._refused(
                 f"Incompatible data source type is {source.kind}, "
@@ -275,7 +244,7 @@ class _Proposal:
         if plan.query_id is not None and plan.query_id not in queries:
             raise self._refused(f"Unknown queryId: {plan.query_id}")
         if not queries:
-            return _warning(self.statement, "No query is running.")
+            return warning(self.statement, "No query is running.")
         return TerminateQuery(
             query_ids=tuple(queries) if plan.query_id is None else (plan.query_id,),
             request_id=self.request_id,
@@ -291,7 +260,7 @@ class _Proposal:
         if plan.query_id is not None and plan.query_id not in queries:
             raise self._refused(f"Unknown queryId: {plan.query_id}")
         if not queries:
-            return _warning(self.statement, "No query is there.")
+            return warning(self.statement, "No query is there.")
         is_paused = plan.state == "PAUSED"
         verb = "pause" if is_paused else "resume"
         return SetQueryState(
@@ -305,8 +274,18 @@ class _Proposal:
             ),
         )
 
+    def alter_source(self, plan: AlterSourcePlan) -> CreateSource:
+        source = plan.source
+        message = f"{source.kind.capitalize()} altered"
+        return CreateSource(
+            source=source,
+            replace=True,
+            request_id=self.request_id,
+            receipt=self._receipt(source, "alter", message),
+        )
+
     def _exists_already(self, source: Source, there: Source) -> Answer:
-        return _warning(
+        return warning(
             self.statement,
             f"Cannot add {source.kind.lower()} `{source.name}`: "
             f"A {there.kind.lower()} with the same name already exists.",

@@ -3,7 +3,8 @@
     level   brings
     1       all that is not named below
     2       nodes' records say which levels their programs know (register_node 2), clusters begin at
-            a level (found_cluster 2), the level is raised (set_feature_level), catalog version 2
+            a level (found_cluster 2), the level is raised (set_feature_level), catalog version 2;
+            named types (create_type, drop_type)
 
 A program knows a range of levels, a cluster is at one of them, which its log says; a log that never
 said is at 1. What a leader logs has the form of that level, so beside older nodes a newer one
@@ -38,6 +39,8 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("found_cluster", 2): 2,
     ("set_feature_level", 1): 2,
     ("register_node", 2): 2,
+    ("create_type", 1): 2,
+    ("drop_type", 1): 2,
 }
 
 

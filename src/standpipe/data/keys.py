@@ -64,7 +64,9 @@ def decimal_scale(type_: str) -> int:
     return int(type_.partition(",")[2].strip(" )") or 0)
 
 
-def encode_key(values: Sequence[Value], columns: Sequence[Column], key_format: str) -> bytes | None:
+def encode_key(
+    values: Sequence[Value], columns: Sequence[Column], key_format: str, delimiter: str = ","
+) -> bytes | None:
     """The key's bytes in Kafka, without a window; None for a null key and for format NONE.
 
     `values` in the order of `columns`. Raises UnfitKey. Source: ksqlDB's serialization formats.
@@ -77,13 +79,15 @@ def encode_key(values: Sequence[Value], columns: Sequence[Column], key_format: s
         if key_format == "JSON":
             return _encode_json(values, columns)
         if key_format == "DELIMITED":
-            return _encode_delimited(values, columns)
+            return _encode_delimited(values, columns, delimiter)
     except (struct.error, TypeError, ValueError, AttributeError) as error:
         raise UnfitKey(f"{values!r} is no key of format {key_format}: {error}") from error
     raise UnfitKey(f"keys of format {key_format} are not supported")
 
 
-def decode_key(data: bytes, columns: Sequence[Column], key_format: str) -> tuple[Value, ...]:
+def decode_key(
+    data: bytes, columns: Sequence[Column], key_format: str, delimiter: str = ","
+) -> tuple[Value, ...]:
     """Values of the key columns from a key's bytes, without a window. Raises UnfitKey."""
     try:
         if key_format == "KAFKA":
@@ -92,7 +96,7 @@ def decode_key(data: bytes, columns: Sequence[Column], key_format: str) -> tuple
         if key_format == "JSON":
             return _decode_json(data, columns)
         if key_format == "DELIMITED":
-            return _decode_delimited(data, columns)
+            return _decode_delimited(data, columns, delimiter)
     except (
         struct.error,
         TypeError,
@@ -176,18 +180,18 @@ def _from_json(raw: msgspec.Raw, kind: str) -> Value:
     return msgspec.json.decode(raw, type=kinds.get(kind, int))
 
 
-def _encode_delimited(values: Sequence[Value], columns: Sequence[Column]) -> bytes:
+def _encode_delimited(values: Sequence[Value], columns: Sequence[Column], delimiter: str) -> bytes:
     fields = [
-        _delimited(value, key_kind(column.type))
+        _delimited(value, key_kind(column.type), delimiter)
         for value, column in zip(values, columns, strict=True)
     ]
     if fields[0].startswith("#"):  # it would be a comment: Spark's to_csv quotes it
         fields[0] = f'"{fields[0]}"'
-    return ",".join(fields).encode()
+    return delimiter.join(fields).encode()
 
 
-def _decode_delimited(data: bytes, columns: Sequence[Column]) -> tuple[Value, ...]:
-    (fields,) = csv.reader([data.decode()], strict=True)
+def _decode_delimited(data: bytes, columns: Sequence[Column], delimiter: str) -> tuple[Value, ...]:
+    (fields,) = csv.reader([data.decode()], strict=True, delimiter=delimiter)
     return tuple(
         _from_text(text, key_kind(column.type))
         for text, column in zip(fields, columns, strict=True)
@@ -248,10 +252,10 @@ def _json_text(value: Value, kind: str) -> str:
     return f'"{text}"' if quoted and value is not None else text
 
 
-def _delimited(value: Value, kind: str) -> str:
+def _delimited(value: Value, kind: str, delimiter: str) -> str:
     text = "" if value is None else _plain_text(value, kind)
     empty = value is not None and not text
-    quoted = empty or any(c in text for c in ',"\r\n')
+    quoted = empty or any(c in text for c in f'{delimiter}"\r\n')
     return '"' + text.replace('"', '""') + '"' if quoted else text
 
 

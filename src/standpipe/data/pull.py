@@ -61,7 +61,7 @@ class Store(View, Protocol):
 
 def partition_of_key(source: Source, key: Sequence[Value]) -> int:
     """Partition of the table in which a key lives. Raises UnfitKey; a null key has none (-1)."""
-    raw = encode_key(key, source.key_columns, source.key_format)
+    raw = encode_key(key, source.key_columns, source.key_format, source.key_delimiter)
     return -1 if raw is None else partition_of(raw, source.partitions)
 
 

@@ -192,14 +192,14 @@ def parse_store_key(
 
 
 def store_key_from_raw(
-    columns: Sequence[Column], key_format: str, *, windowed: bool
+    columns: Sequence[Column], key_format: str, *, windowed: bool, delimiter: str = ","
 ) -> Callable[[bytes], tuple[bytes, bytes]]:
     """A function from a record's key in Kafka to (store key, full key or b"").
 
     Single STRING, INT and BIGINT keys of the KAFKA format go from bytes to bytes: this runs once
     for each record of a restore. The function raises UnfitKey.
     """
-    components_of = _raw_components(columns, key_format)
+    components_of = _raw_components(columns, key_format, delimiter)
     if components_of is _raw_string and not windowed:
         return _string_store_key
 
@@ -218,14 +218,16 @@ def store_key_from_raw(
     return convert_windowed if windowed else convert
 
 
-def _raw_components(columns: Sequence[Column], key_format: str) -> Callable[[bytes], bytes]:
+def _raw_components(
+    columns: Sequence[Column], key_format: str, delimiter: str
+) -> Callable[[bytes], bytes]:
     types = tuple(column.type for column in columns)
     quick = {"STRING": _raw_string, "BIGINT": _raw_bigint, "INT": _raw_int}
     if key_format == "KAFKA" and len(columns) == 1 and key_kind(types[0]) in quick:
         return quick[key_kind(types[0])]
 
     def components(raw: bytes) -> bytes:
-        return _components(decode_key(raw, columns, key_format), types)
+        return _components(decode_key(raw, columns, key_format, delimiter), types)
 
     return components
 

@@ -54,7 +54,10 @@ class RowCodec:
             partitions=source.partitions,
             windowed=windowed,
             to_store_key=store_key_from_raw(
-                source.key_columns, source.key_format, windowed=windowed
+                source.key_columns,
+                source.key_format,
+                windowed=windowed,
+                delimiter=source.key_delimiter,
             ),
             to_array=to_array(source),
         )

@@ -23,7 +23,7 @@ import structlog
 from standpipe.adapters.http_client import Call, Reply, json_reply
 from standpipe.adapters.kafka_admin import TopicKeeper, TopicPartitions
 from standpipe.control import catalog as catalogs
-from standpipe.control import ddl, features, reconcile
+from standpipe.control import ddl, features, receipts, reconcile
 from standpipe.control.catalog import AppliedRequest, Catalog, Command
 from standpipe.control.quorum import Incarnation, LeaderEpoch, ReplicaKey
 from standpipe.control.raft_messages import Error
@@ -178,14 +178,14 @@ class Leading:
             if request.request_id not in self._copy.catalog.applied_requests:
                 topics = TopicPartitions(self._keeper.admin)
                 verdict = await asyncio.to_thread(ddl.judge, request, self._copy.catalog, topics)
-                if isinstance(verdict, ddl.Answer):
+                if isinstance(verdict, receipts.Answer):
                     return {"log_index": self._copy.catalog.index, "entities": verdict.entities}
                 await self._append(verdict, epoch)
             applied = self._copy.catalog.applied_requests[request.request_id]
             index = self._copy.catalog.index  # with the assignment that came along
         failure = await self._keeper.followed(applied.index, TOPICS_S_MAX)
         warnings = (f"{ddl.TOPIC_WILL_FOLLOW} ({failure})",) if failure else ()
-        return {"log_index": index, "entities": ddl.entities(applied, warnings)}
+        return {"log_index": index, "entities": receipts.entities(applied, warnings)}
 
     async def _register(self, call: Call) -> object:
         asked = call.json(members.Registration)

@@ -88,7 +88,7 @@ class Metadata:
         """
         table = self._table(store)
         raw = (
-            encode_key(key, table.key_columns, table.key_format)
+            encode_key(key, table.key_columns, table.key_format, table.key_delimiter)
             if serializer is None
             else serializer(key)
         )

@@ -69,12 +69,12 @@ class Scene:
 
 def streams(scene: Scene, text: str) -> Entity:
     items = [_listed(s) for s in scene.snapshot.sources if s.kind == "STREAM"]
-    return _entity("streams", text, streams=items)
+    return entity("streams", text, streams=items)
 
 
 def tables(scene: Scene, text: str) -> Entity:
     items = [_listed(s) for s in scene.snapshot.sources if s.kind == "TABLE"]
-    return _entity("tables", text, tables=items)
+    return entity("tables", text, tables=items)
 
 
 def _listed(source: Source) -> dict[str, object]:
@@ -90,7 +90,7 @@ def _listed(source: Source) -> dict[str, object]:
 
 def queries(scene: Scene, text: str) -> Entity:
     items = [_query(scene, query) for query in scene.snapshot.queries]
-    return _entity("queries", text, queries=items)
+    return entity("queries", text, queries=items)
 
 
 def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
@@ -130,17 +130,23 @@ def topics(replica_counts: Mapping[str, Sequence[int]], text: str) -> Entity:
         for name, counts in sorted(replica_counts.items())
         if not name.startswith(_INTERNAL_TOPIC_PREFIXES)
     ]
-    return _entity("kafka_topics", text, topics=items)
+    return entity("kafka_topics", text, topics=items)
 
 
 def route(described: Mapping[str, object], text: str) -> Entity:
     """EXPLAIN ROUTE: ours, as `GET /route` shows it."""
-    return _entity("route", text, **described)
+    return entity("route", text, **described)
 
 
 def assignment(view: Mapping[str, object], text: str) -> Entity:
     """EXPLAIN ASSIGNMENT: ours, as `GET /assignment` shows it."""
-    return _entity("assignment", text, **view)
+    return entity("assignment", text, **view)
+
+
+def types(scene: Scene, text: str) -> Entity:
+    """SHOW TYPES: what each name of CREATE TYPE stands for."""
+    named = sorted(scene.snapshot.types.items())
+    return entity("type_list", text, types={name: schema(parse_type(of)) for name, of in named})
 
 
 def function_names(text: str) -> Entity:
@@ -152,7 +158,44 @@ def function_names(text: str) -> Entity:
         }
         for name in functions.names()
     ]
-    return _entity("function_names", text, functions=items)
+    return entity("function_names", text, functions=items)
+
+
+def function(name: str, text: str) -> Entity:
+    """DESCRIBE FUNCTION: its variants."""
+    items = [
+        {
+            "arguments": [
+                {
+                    "name": "",
+                    "type": str(of),
+                    "description": "",
+                    "isVariadic": each.is_variadic and place == len(each.parameters) - 1,
+                }
+                for place, of in enumerate(each.parameters)
+            ],
+            "returnType": str(each.result) if isinstance(each.result, SqlType) else "",
+            "description": "",
+        }
+        for each in functions.variants(name)
+    ]
+    return entity(
+        "describe_function",
+        text,
+        name=name,
+        description="",
+        author="Standpipe",
+        version="",
+        path="internal",
+        functions=items,
+        type="AGGREGATE" if functions.is_aggregate(name) else "SCALAR",
+    )
+
+
+def variables(known: Mapping[str, str], text: str) -> Entity:
+    """SHOW VARIABLES: those that this request brought or defined."""
+    items = [{"name": name, "value": value} for name, value in sorted(known.items())]
+    return entity("variables", text, variables=items)
 
 
 def properties(settings: Config, text: str) -> Entity:
@@ -162,7 +205,7 @@ def properties(settings: Config, text: str) -> Entity:
     ]
     overwritten = [name for name in settings.values if settings[KEYS[name]] != KEYS[name].default]
     defaults = [key.name for key in KEYS.values() if key.name not in overwritten]
-    return _entity(
+    return entity(
         "properties",
         text,
         properties=items,
@@ -178,12 +221,12 @@ def _text(value: object) -> str:
 def source_descriptions(scene: Scene, text: str, kind: str) -> Entity:
     """SHOW STREAMS EXTENDED and SHOW TABLES EXTENDED."""
     items = [_described(scene, s, extended=True) for s in scene.snapshot.sources if s.kind == kind]
-    return _entity("source_descriptions", text, sourceDescriptions=items)
+    return entity("source_descriptions", text, sourceDescriptions=items)
 
 
 def source_description(scene: Scene, source: Source, text: str, *, extended: bool) -> Entity:
     described = _described(scene, source, extended=extended)
-    return _entity("sourceDescription", text, sourceDescription=described)
+    return entity("sourceDescription", text, sourceDescription=described)
 
 
 def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, object]:
@@ -194,7 +237,7 @@ def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, obj
         "windowType": source.window.kind if source.window else None,
         "readQueries": [_query(scene, query) for query in readers],
         "writeQueries": [_query(scene, query) for query in writers],
-        "fields": [_field(column, source) for column in _shown_columns(source)],
+        "fields": [field_of(column, source) for column in shown_columns(source)],
         "type": source.kind,
         "timestamp": source.timestamp_column or "",
         "statistics": "",
@@ -218,12 +261,14 @@ def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, obj
     }
 
 
-def _shown_columns(source: Source) -> Sequence[Column]:
+def shown_columns(source: Source) -> Sequence[Column]:
+    """The columns of a row, window bounds among its keys."""
     bounds = [Column(name=n, type="BIGINT", is_key=True) for n in ("WINDOWSTART", "WINDOWEND")]
     return (*source.key_columns, *(bounds if source.window else ()), *source.value_columns)
 
 
-def _field(column: Column, source: Source) -> dict[str, object]:
+def field_of(column: Column, source: Source) -> dict[str, object]:
+    """A column as DESCRIBE shows it."""
     shown: dict[str, object] = {"name": column.name, "schema": schema(parse_type(column.type))}
     return {**shown, "type": "KEY"} if column.is_key else shown
 
@@ -269,5 +314,6 @@ def _local(scene: Scene, key: tuple[str, int, int], node_id: NodeId) -> dict[str
     return describe(scene.replicas.get(key), boot_ms=instant.boot_ms, unix_ms=instant.unix_ms)
 
 
-def _entity(kind: str, text: str, **content: object) -> Entity:
+def entity(kind: str, text: str, **content: object) -> Entity:
+    """An item of the answer of POST /ksql."""
     return {"@type": kind, "statementText": text, **content, "warnings": list[object]()}

@@ -21,6 +21,7 @@ import msgspec
 
 from standpipe import config
 from standpipe.errors import BadRequest
+from standpipe.sql import variables
 from standpipe.sql.plans import PullPlan
 
 _Body = TypeVar("_Body")
@@ -44,6 +45,7 @@ _FOREIGN_PREFIXES = (
     "ksql.query.push.",
     "ksql.query.transient.",
     "ksql.streams.",
+    "ksql.variable.substitution.",
     "max.",
     "num.",
     "processing.",
@@ -77,6 +79,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     sql: str | None = None
     streamsProperties: dict[str, object] | None = None  # noqa: N815 ksqlDB's name
     properties: dict[str, object] | None = None
+    sessionVariables: dict[str, str] | None = None  # noqa: N815 ksqlDB's name
 
 
 class StatementRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +88,7 @@ class StatementRequest(msgspec.Struct, frozen=True, kw_only=True):
     ksql: str
     streamsProperties: dict[str, object] | None = None  # noqa: N815 ksqlDB's name
     commandSequenceNumber: int | None = None  # noqa: N815 ksqlDB's name
+    sessionVariables: dict[str, str] | None = None  # noqa: N815 ksqlDB's name
 
 
 class Lookup(msgspec.Struct, frozen=True):
@@ -110,6 +114,8 @@ def parse_lookup(body: bytes) -> Lookup:
     if text is None:
         raise BadRequest('the body has no "ksql" (on /query-stream: "sql")')
     properties = request.streamsProperties or request.properties
+    if request.sessionVariables:
+        text = variables.substituted(text, variables.folded(request.sessionVariables))
     if not properties:
         return Lookup(text)
     bound = offset_lag_max(properties)

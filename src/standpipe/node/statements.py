@@ -29,29 +29,36 @@ from standpipe.adapters.producer import RowProducer
 from standpipe.config import Config
 from standpipe.control import catalog as catalogs
 from standpipe.control.catalog import Catalog
-from standpipe.control.ddl import Answer, analyzed, propose
-from standpipe.data.records import encode_key
+from standpipe.control.ddl import analyzed, propose
+from standpipe.control.receipts import Answer, warning
 from standpipe.errors import (
     BadRequest,
     LogUnavailable,
     QueryOnStatementEndpoint,
     StandpipeError,
 )
-from standpipe.model import Column, LogIndex, NodeInfo, Snapshot, Source
-from standpipe.node import control_answers, render
+from standpipe.model import LogIndex, NodeInfo, Snapshot
+from standpipe.node import control_answers, render, render_explain
+from standpipe.node.inserted import record_of
 from standpipe.node.metadata_reads import is_linearizable, read_index
 from standpipe.node.render import Entity, Instant, Scene
 from standpipe.node.rest_bodies import offset_lag_max, parse_statements, property_text
 from standpipe.node.rest_route import Routes
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.node.shared import Shared
-from standpipe.sql import ast, parser
+from standpipe.sql import ast, variables
 from standpipe.sql.plans import (
+    AlterSourcePlan,
     CreateSourcePlan,
     CreateTableAsPlan,
+    CreateTypePlan,
+    DefinePlan,
+    DescribeFunctionPlan,
     DescribePlan,
     DropPlan,
+    DropTypePlan,
     ExplainAssignmentPlan,
+    ExplainPlan,
     ExplainRoutePlan,
     InsertIntoPlan,
     InsertValuesPlan,
@@ -60,7 +67,6 @@ from standpipe.sql.plans import (
     SetPropertyPlan,
     ShowPlan,
     TerminatePlan,
-    Value,
 )
 from standpipe.sql.statements import PrintTopic
 
@@ -77,6 +83,9 @@ _LOGGED = (
     CreateTableAsPlan,
     InsertIntoPlan,
     DropPlan,
+    AlterSourcePlan,
+    CreateTypePlan,
+    DropTypePlan,
     TerminatePlan,
     PausePlan,
 )
@@ -84,8 +93,6 @@ _QUERY_HINT = (
     "The following statement types should be issued to the websocket endpoint '/query':\n"
     "\t* PRINT\n\t* SELECT"
 )
-
-_value_encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 class StatementFailed(Exception):
@@ -109,10 +116,11 @@ class StatementFailed(Exception):
 
 @dataclass
 class _Session:
-    """One request. SET changes `properties` for the statements after it."""
+    """One request. SET and DEFINE change it for the statements after them."""
 
     properties: dict[str, str]
     topics: Mapping[str, int]
+    variables: dict[str, str]
 
     def analyzed(self, statement: ast.Statement, catalog: Catalog) -> Plan:
         known = {source.topic: source.partitions for source in catalog.sources.values()}
@@ -123,6 +131,16 @@ class _Session:
             self.properties.pop(plan.name, None)
         else:
             self.properties[plan.name] = plan.value
+
+    def define(self, plan: DefinePlan, text: str) -> list[Entity]:
+        """For SHOW VARIABLES: where they are used, they were put in when the text was parsed."""
+        name = plan.name.upper()
+        if plan.value is None:
+            message = f"Cannot undefine variable '{plan.name}' which was never defined"
+            is_known = self.variables.pop(name, None) is not None
+            return [] if is_known else list(warning(text, message).entities)
+        self.variables[name] = plan.value
+        return []
 
 
 class _Topics(Mapping[str, int]):
@@ -163,11 +181,12 @@ class Statements:
         StatementFailed."""
         request = parse_statements(body)
         properties = {n: property_text(v) for n, v in (request.streamsProperties or {}).items()}
-        session = _Session(dict(properties), self._kafka_topics())
+        given = variables.folded(request.sessionVariables or {})
+        session = _Session(dict(properties), self._kafka_topics(), given)
         try:
             if is_linearizable(session.properties):
                 await self._settle()
-            statements = await asyncio.to_thread(self._judge, request.ksql, properties)
+            statements = await asyncio.to_thread(self._judge, request.ksql, properties, given)
         except StandpipeError:
             self.metrics.count("standpipe_statements", "refused")
             raise
@@ -183,13 +202,16 @@ class Statements:
 
     # --------------------------------------------------------------- judging
 
-    def _judge(self, text: str, properties: dict[str, str]) -> tuple[ast.Statement, ...]:
+    def _judge(
+        self, text: str, properties: dict[str, str], given: Mapping[str, str]
+    ) -> tuple[ast.Statement, ...]:
         """The statements, each of which would be accepted after those before it."""
-        statements = parser.parse(text)
+        is_on = properties.get(variables.SUBSTITUTION, "true").lower() != "false"
+        statements = variables.parse(text, given, is_on=is_on)
         if not statements:
             raise BadRequest("the request holds no statement")
         sandbox = _catalog(self.map.view.snapshot)
-        session = _Session(dict(properties), self._kafka_topics())
+        session = _Session(dict(properties), self._kafka_topics(), {})
         for statement in statements:
             if isinstance(statement, (ast.Query, PrintTopic)):
                 raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)
@@ -201,7 +223,7 @@ class Statements:
                 if not isinstance(proposed, Answer):
                     sandbox = catalogs.apply(sandbox, LogIndex(sandbox.index + 1), proposed)
             elif isinstance(plan, InsertValuesPlan):
-                _record(plan)
+                record_of(plan)
         return statements
 
     def _kafka_topics(self) -> Mapping[str, int]:
@@ -226,7 +248,13 @@ class Statements:
                 await self._insert(plan)
                 return []
             case ShowPlan():
-                return [await self._show(plan, statement.text)]
+                return [await self._show(plan, statement.text, session)]
+            case DefinePlan():
+                return session.define(plan, statement.text)
+            case DescribeFunctionPlan():
+                return [render.function(plan.name, statement.text)]
+            case ExplainPlan():
+                return [render_explain.explained(self._scene(), plan, statement.text)]
             case DescribePlan():
                 scene, text = self._scene(), statement.text
                 entity = render.source_description(scene, plan.source, text, extended=plan.extended)
@@ -298,14 +326,14 @@ class Statements:
             self.map.refresh()
 
     async def _insert(self, plan: InsertValuesPlan) -> None:
-        key, value = _record(plan)
+        key, value = record_of(plan)
         at_ms = int(time.time() * 1000) if plan.rowtime_ms is None else plan.rowtime_ms
         await self.producer.send(plan.source.topic, key, value, at_ms)
         self.metrics.count("standpipe_inserted_rows")
 
     # ---------------------------------------------------------------- showing
 
-    async def _show(self, plan: ShowPlan, text: str) -> Entity:
+    async def _show(self, plan: ShowPlan, text: str, session: _Session) -> Entity:
         scene = self._scene()
         match plan.what:
             case "STREAMS" | "TABLES" if plan.extended:
@@ -322,6 +350,10 @@ class Statements:
                 return render.function_names(text)
             case "PROPERTIES":
                 return render.properties(self.settings, text)
+            case "TYPES":
+                return render.types(scene, text)
+            case "VARIABLES":
+                return render.variables(session.variables, text)
 
     def _scene(self) -> Scene:
         view = self.map.view
@@ -352,31 +384,5 @@ def _catalog(snapshot: Snapshot) -> Catalog:
         sources={source.name: source for source in snapshot.sources},
         queries={query.query_id: query for query in snapshot.queries},
         assignment=snapshot.assignment,
-    )
-
-
-def _record(plan: InsertValuesPlan) -> tuple[bytes | None, bytes | None]:
-    """Key and value of an inserted row in Kafka. Raises BadRequest if a format cannot hold it."""
-    source = plan.source
-    keys = [v for c, v in zip(source.columns, plan.values, strict=True) if c.is_key]
-    values = [v for c, v in zip(source.columns, plan.values, strict=True) if not c.is_key]
-    key = encode_key(keys, source.key_columns, source.key_format) if keys else None
-    return key, encode_value(source, values, source.value_columns)
-
-
-def encode_value(
-    source: Source, values: Sequence[Value], columns: Sequence[Column]
-) -> bytes | None:
-    """The value of a record, all value columns in it. Raises BadRequest."""
-    if not columns or source.value_format == "NONE":
-        return None
-    if source.value_format == "JSON":
-        if len(columns) == 1 and not source.wrap_single_value:
-            return _value_encoder.encode(values[0])
-        names = (column.name for column in columns)
-        return _value_encoder.encode(dict(zip(names, values, strict=True)))
-    if source.value_format == "KAFKA" or source.value_delimiter == ",":
-        return encode_key(values, columns, source.value_format)
-    raise BadRequest(
-        f"INSERT into {source.name}: VALUE_DELIMITER {source.value_delimiter!r} is not written yet"
+        types=snapshot.types,
     )

@@ -94,7 +94,9 @@ def _row(
     try:
         keys: tuple[Any, ...] = (None,) * len(source.key_columns)
         if record.key is not None and keys:
-            keys = decode_key(record.key, source.key_columns, source.key_format)
+            keys = decode_key(
+                record.key, source.key_columns, source.key_format, source.key_delimiter
+            )
         cells = iter(row_of(convert(record.value), types_of(values)))
     except (UnfitKey, UnreadableValue, ValueError):
         return None

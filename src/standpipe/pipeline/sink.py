@@ -36,7 +36,7 @@ def records_of(result: DataFrame, table: Source) -> DataFrame:
     if table.kind == "TABLE":
         for column in keys:
             rows = rows.filter(_col(column.name).isNotNull())
-    key = _key(keys, table.key_format)
+    key = _key(keys, table.key_format, table.key_delimiter)
     value = _value(values, table)
     columns = [
         _windowed(key, table).alias("key"),
@@ -70,7 +70,7 @@ def _on_wire(column: Column) -> SparkColumn:
     return wire.to_wire(_col(column.name), parse_type(column.type)).alias(column.name)
 
 
-def _key(columns: Sequence[Column], key_format: str) -> SparkColumn:
+def _key(columns: Sequence[Column], key_format: str, delimiter: str) -> SparkColumn:
     """The key's bytes without its window. Raises ValueError for an unknown format."""
     if not columns:
         return f.lit(None).cast("binary")
@@ -84,7 +84,7 @@ def _key(columns: Sequence[Column], key_format: str) -> SparkColumn:
         text = _bare_json(columns[0]) if len(columns) == 1 else _json_object(columns)
         return f.when(is_there, text.cast("binary"))
     if key_format == "DELIMITED":
-        return f.when(is_there, _delimited(columns, ","))
+        return f.when(is_there, _delimited(columns, delimiter))
     raise ValueError(f"{len(columns)} key columns do not fit into format {key_format}")
 
 

@@ -10,6 +10,8 @@ plan, and `bad_records.py` runs the same parser over the batch's offsets to samp
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -132,41 +134,21 @@ def _window_bounds(source: SparkInput) -> list[SparkColumn]:
 
 
 #: numbers that a JSON key may hold as text too (ksqlDB: {"ID": "10"} is a 10)
-_NUMBERS = (t.IntegerType(), t.LongType(), t.DoubleType())
+_NUMBERS = (t.IntegerType, t.LongType, t.DoubleType)
 
 
 def _parsed_key(source: SparkInput, keys: tuple[Column, ...]) -> SparkColumn:
     raw, wrapped = _raw_key(source), len(keys) != 1
-    parsed = _parsed(raw, keys, source.key_format, wrapped=wrapped, delimiter=",")
+    delimiter = source.key_delimiter or ","
+    parsed = _parsed(raw, keys, source.key_format, wrapped=wrapped, delimiter=delimiter)
     if source.key_format != "JSON" or not keys:
         return parsed
     schema = wire.wire_schema(keys, any_case=True)
-    if not any(field.dataType in _NUMBERS for field in schema):
+    if not any(isinstance(field.dataType, _NUMBERS) for field in schema):
         return parsed
-    loose = t.StructType(
-        [
-            t.StructField(each.name, t.StringType() if each.dataType in _NUMBERS else each.dataType)
-            for each in schema
-        ]
-    )
-    text = _parsed_json(f.try_validate_utf8(raw.cast("string")), loose, keys, wrapped=wrapped)
-    fields = [
-        text.getField(each.name).cast(each.dataType).alias(each.name)
-        if each.dataType in _NUMBERS
-        else text.getField(each.name).alias(each.name)
-        for each in schema
-    ]
-    no_number = [
-        f.when(
-            text.getField(each.name).isNotNull()
-            & text.getField(each.name).cast(each.dataType).isNull(),
-            text.getField(each.name),
-        )
-        for each in schema
-        if each.dataType in _NUMBERS
-    ]
-    corrupt = f.coalesce(text.getField(_CORRUPT), *no_number).alias(_CORRUPT)
-    return f.when(text.isNotNull(), f.struct(*fields, corrupt))
+    text = f.try_validate_utf8(raw.cast("string"))
+    loose = _parsed_json(text, _with_text(schema, _NUMBERS), keys, wrapped=wrapped)
+    return _reread(loose, schema, _NUMBERS, lambda part, of: part.cast(of))
 
 
 def _parsed_json(
@@ -196,10 +178,54 @@ def _parsed(
         schema = wire.wire_schema(columns, any_case=True)
         return _parsed_json(text, schema, columns, wrapped=wrapped)
     if format_ == "DELIMITED":
-        schema = wire.wire_schema(columns, any_case=False).add(_CORRUPT, t.StringType())
-        options |= {"sep": delimiter, "escape": '"'}
-        return f.from_csv(text, f.lit(schema.simpleString()), options)
+        return _parsed_csv(text, columns, options | {"sep": delimiter, "escape": '"'})
     raise ValueError(f"format {format_} is not supported")
+
+
+def _parsed_csv(
+    text: SparkColumn, columns: tuple[Column, ...], options: dict[str, str]
+) -> SparkColumn:
+    """BYTES are base64 there (ksqlDB), where Spark would take the text's own bytes."""
+    schema = wire.wire_schema(columns, any_case=False)
+    plain = _with_text(schema, (t.BinaryType,)).add(_CORRUPT_FIELD)
+    parsed = f.from_csv(text, f.lit(plain.simpleString()), options)
+    if not any(isinstance(field.dataType, t.BinaryType) for field in schema):
+        return parsed
+    return _reread(
+        parsed, schema, (t.BinaryType,), lambda part, _: f.try_to_binary(part, f.lit("base64"))
+    )
+
+
+def _with_text(schema: t.StructType, kinds: tuple[type[t.DataType], ...]) -> t.StructType:
+    """The schema with text in place of types of these kinds."""
+    text = t.StringType()
+    return t.StructType(
+        [
+            t.StructField(each.name, text if isinstance(each.dataType, kinds) else each.dataType)
+            for each in schema
+        ]
+    )
+
+
+def _reread(
+    parsed: SparkColumn,
+    schema: t.StructType,
+    kinds: tuple[type[t.DataType], ...],
+    read: Callable[[SparkColumn, t.DataType], SparkColumn],
+) -> SparkColumn:
+    """What was parsed as text by `_with_text`, as the schema has it; a text that `read` makes
+    nothing of is corrupt."""
+    fields: list[SparkColumn] = []
+    unread: list[SparkColumn] = []
+    for each in schema:
+        part = parsed.getField(each.name)
+        if isinstance(each.dataType, kinds):
+            made = read(part, each.dataType)
+            unread.append(f.when(part.isNotNull() & made.isNull(), part))
+            part = made
+        fields.append(part.alias(each.name))
+    corrupt = f.coalesce(parsed.getField(_CORRUPT), *unread).alias(_CORRUPT)
+    return f.when(parsed.isNotNull(), f.struct(*fields, corrupt))
 
 
 def _parsed_kafka(raw: SparkColumn, columns: tuple[Column, ...]) -> SparkColumn:

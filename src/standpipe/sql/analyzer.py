@@ -10,15 +10,21 @@ from typing import Any, Final, cast
 
 from standpipe.errors import StatementError
 from standpipe.model import Source
-from standpipe.sql import ddl, inserts, pull_plan, query, statements
+from standpipe.sql import alter, ddl, functions, inserts, named_types, pull_plan, query, statements
 from standpipe.sql.ast import Query, Statement
 from standpipe.sql.context import Context
 from standpipe.sql.plans import (
+    CreateTableAsPlan,
+    DefinePlan,
+    DescribeFunctionPlan,
     DescribePlan,
     ExplainAssignmentPlan,
+    ExplainPlan,
     ExplainRoutePlan,
+    InsertIntoPlan,
     PausePlan,
     Plan,
+    PullPlan,
     SetPropertyPlan,
     ShowPlan,
     TerminatePlan,
@@ -29,7 +35,12 @@ from standpipe.sql.statements import ControlQuery, Describe, SetProperty, Show
 __all__ = ["Context", "analyze"]
 
 Sources = Mapping[str, Source]
-_SHOWN: Final = frozenset({"STREAMS", "TABLES", "QUERIES", "TOPICS", "FUNCTIONS", "PROPERTIES"})
+_SHOWN: Final = frozenset(
+    {
+        *("STREAMS", "TABLES", "QUERIES", "TOPICS"),
+        *("FUNCTIONS", "PROPERTIES", "TYPES", "VARIABLES"),
+    }
+)
 
 
 def analyze(statement: Statement, sources: Sources, context: Context) -> Plan:
@@ -39,7 +50,7 @@ def analyze(statement: Statement, sources: Sources, context: Context) -> Plan:
     try:
         if handler is None:
             raise unsupported(_NOT_YET[type(statement)], statement.at)
-        return handler(statement, sources, context)
+        return handler(named_types.resolved(statement, context.types), sources, context)
     except StatementError as error:
         raise located(error, statement) from None
 
@@ -70,6 +81,34 @@ def _set_property(statement: SetProperty, _sources: Sources, _context: Context) 
     return SetPropertyPlan(name=statement.name, value=statement.value)
 
 
+def _define(statement: statements.Define, _sources: Sources, _context: Context) -> Plan:
+    return DefinePlan(name=statement.name, value=statement.value)
+
+
+def _describe_all(statement: statements.DescribeAll, _sources: Sources, _context: Context) -> Plan:
+    """DESCRIBE STREAMS is SHOW STREAMS EXTENDED (ksqlDB)."""
+    return ShowPlan(what=cast("Any", statement.what), extended=True)
+
+
+def _describe_function(
+    statement: statements.DescribeFunction, _sources: Sources, _context: Context
+) -> Plan:
+    name = statement.name.upper()
+    if not functions.variants(name):
+        message = f"Can't find any functions with the name '{statement.name}'"
+        raise unknown_name(message, statement.at, nearest(name, functions.names()))
+    return DescribeFunctionPlan(name=name)
+
+
+def _explain(statement: statements.Explain, sources: Sources, context: Context) -> ExplainPlan:
+    """Of a statement: what it would be, were it sent now."""
+    if isinstance(statement.subject, str):
+        return ExplainPlan(query_id=statement.subject)
+    subject = analyze(statement.subject, sources, context)
+    assert isinstance(subject, (PullPlan, CreateTableAsPlan, InsertIntoPlan)), "by the grammar"
+    return ExplainPlan(subject=subject)
+
+
 def _explain_route(
     statement: statements.ExplainRoute, sources: Sources, context: Context
 ) -> ExplainRoutePlan:
@@ -96,23 +135,23 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.InsertValues: lambda statement, sources, _: inserts.insert_values(
         statement, sources
     ),
+    statements.CreateType: named_types.create_type,
+    statements.DropType: named_types.drop_type,
+    statements.AlterSource: alter.alter_source,
     statements.ControlQuery: _terminate,
     statements.Show: _show,
     statements.Describe: _describe,
     statements.SetProperty: _set_property,
+    statements.Define: _define,
+    statements.DescribeAll: _describe_all,
+    statements.DescribeFunction: _describe_function,
+    statements.Explain: _explain,
     statements.ExplainRoute: _explain_route,
     statements.ExplainAssignment: _explain_assignment,
     Query: pull_plan.pull,
 }
 _NOT_YET: Final[dict[type, str]] = {
-    statements.CreateType: "CREATE TYPE",
-    statements.DropType: "DROP TYPE",
-    statements.AlterSource: "ALTER STREAM or TABLE",
     statements.AlterSystem: "ALTER SYSTEM",
-    statements.DescribeAll: "DESCRIBE STREAMS or TABLES",
-    statements.DescribeFunction: "DESCRIBE FUNCTION",
-    statements.Explain: "EXPLAIN",
-    statements.Define: "DEFINE or UNDEFINE",
     statements.PrintTopic: "PRINT",
     statements.AssertTopic: "ASSERT TOPIC",
 }

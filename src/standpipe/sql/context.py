@@ -15,6 +15,8 @@ class Context:
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     topics: Mapping[str, int] = field(default_factory=dict[str, int])
     next_index: int = 1
+    #: name of CREATE TYPE -> what it stands for
+    types: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def flag(self, name: str, *, default: bool) -> bool:
         text = self.properties.get(name)

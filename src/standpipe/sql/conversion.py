@@ -121,22 +121,22 @@ def comparable(typed: Typed) -> Typed:
     """As Spark can compare it: a MAP, which it cannot, as text with its keys in order."""
     if not typed.type.contains("MAP"):
         return typed
-    return Operation(types.STRING, _canonical(typed.type, "{0}"), (typed,))
+    return Operation(types.STRING, canonical(typed.type, "{0}"), (typed,))
 
 
 _TEXT: Final = "to_json({}, map('ignoreNullFields', 'false'))"
 
 
-def _canonical(of: SqlType, value: str) -> str:
+def canonical(of: SqlType, value: str) -> str:
     """Text that two equal values share, and no others."""
     if of.base == "MAP":
         inner = "e.value"
         if of.arguments[1].contains("MAP"):
-            inner = _canonical(of.arguments[1], "e.value")
+            inner = canonical(of.arguments[1], "e.value")
         entries = f"transform(map_entries({value}), e -> struct(e.key AS k, {inner} AS v))"
         order = "(l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END"
         return _TEXT.format(f"array_sort({entries}, {order})")
     if of.base == "ARRAY":
-        inner = _canonical(of.arguments[0], "x") if of.arguments[0].contains("MAP") else "x"
+        inner = canonical(of.arguments[0], "x") if of.arguments[0].contains("MAP") else "x"
         return _TEXT.format(f"transform({value}, x -> {inner})")
     return _TEXT.format(value)

@@ -17,12 +17,11 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_DOWN, Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from standpipe.sql import ast, values
 from standpipe.sql.evaluate_functions import FUNCTIONS
-from standpipe.sql.expressions import Typer
-from standpipe.sql.pull_columns import PullNames
+from standpipe.sql.expressions import Names, Typer
 from standpipe.sql.refusals import unsupported
 from standpipe.sql.types import SqlType, common_type
 
@@ -39,10 +38,18 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-class Evaluator:
-    """Compiles the expressions of one clause ("SELECT" or "WHERE") of a pull query."""
+class RowNames(Names, Protocol):
+    """The columns of the row that expressions are computed over: `pull_columns.PullNames`."""
 
-    def __init__(self, names: PullNames, clause: str) -> None:
+    def index_of(self, name: str) -> int | None:
+        """Place in the row."""
+        ...
+
+
+class Evaluator:
+    """Compiles the expressions of one clause ("SELECT", "WHERE" or "VALUES")."""
+
+    def __init__(self, names: RowNames, clause: str) -> None:
         self.names = names
         self.typer = Typer(names, clause)
 

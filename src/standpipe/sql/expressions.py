@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from standpipe.sql import ast, constructors, functions, instants, lists, types, values
+from standpipe.sql import ast, constructors, functions, instants, lists, map_sets, types, values
 from standpipe.sql.conversion import castable, check_known, comparable, convert, spark_name
 from standpipe.sql.more_functions import TAKES_UNIT
 from standpipe.sql.printer import COMPARISON_NAMES, expression_text
@@ -297,6 +297,9 @@ class Typer:
             self._as(argument, parameter, node)
             for argument, parameter in zip(arguments, found.parameters, strict=True)
         )
+        by_text = map_sets.over_maps(node.name, converted, found.result)
+        if by_text is not None:
+            return by_text
         if found.function.inner:
             made = types.array(found.result)
             converted = (Operation(made, found.function.inner, converted),)

@@ -8,11 +8,13 @@ from typing import Final, cast
 from standpipe.model import Column, Source
 from standpipe.sql import ast, types, values
 from standpipe.sql.ast import Expression
+from standpipe.sql.evaluate import Evaluator
 from standpipe.sql.plans import InsertValuesPlan
 from standpipe.sql.printer import expression_text
-from standpipe.sql.refusals import nearest, refusal, unknown_name, unsupported
+from standpipe.sql.refusals import nearest, refusal, unknown_name
 from standpipe.sql.scope import PSEUDO
 from standpipe.sql.statements import InsertValues
+from standpipe.sql.typed import Typed
 from standpipe.sql.types import SqlType, parse_type
 
 _NOT_INSERTABLE: Final = frozenset(PSEUDO) - {"ROWTIME"}
@@ -105,7 +107,7 @@ def _value(node: Expression, target: SqlType, name: str) -> object:
 
 
 def constant(node: Expression) -> tuple[SqlType, object]:
-    """Type and value of an expression without columns: literals, CASTs of them, constructors."""
+    """Type and value of an expression without columns, as a pull query would compute it."""
     if isinstance(node, ast.LiteralValue):
         if node.kind == "DECIMAL":
             return types.literal_decimal(node.text), node.value
@@ -124,12 +126,24 @@ def constant(node: Expression) -> tuple[SqlType, object]:
         parts = [(name, *constant(value)) for name, value in node.entries]
         of = types.struct(tuple((name, part) for name, part, _ in parts))
         return of, {name: value for name, _, value in parts}
-    if isinstance(node, ast.ColumnName):
+    evaluator = Evaluator(_NoColumns(), "VALUES")
+    of = evaluator.type(node)
+    return of, evaluator.compile(node)(())
+
+
+class _NoColumns:
+    """`evaluate.RowNames` where there is no row."""
+
+    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
+        del in_aggregate
         if node.source is not None:
             text = f"'{node.source}' is not a valid stream/table name or alias."
             raise refusal(f"Failed to prepare statement: {text}", node.at)
-        raise refusal(f"A column cannot stand in VALUES: {expression_text(node)}", node.at)
-    raise unsupported(f"{expression_text(node)} in VALUES", node.at)
+        raise refusal(f"A column cannot stand in {clause}: {expression_text(node)}", node.at)
+
+    def index_of(self, name: str) -> int | None:
+        del name
+        return None
 
 
 def _common(parts: list[tuple[SqlType, object]], node: Expression) -> SqlType:

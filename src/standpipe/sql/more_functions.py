@@ -144,7 +144,7 @@ def _json_concat() -> str:
     objects, lists = _both(_IS_A, "OBJECT"), _both(_IS_A, "ARRAY")
     merged, joined = _both(_OBJECT), _both(_LIST)
     step = (
-        f"CASE WHEN s IS NULL OR e IS NULL OR try_parse_json(e) IS NULL THEN NULL"
+        "CASE WHEN try_parse_json(s) IS NULL OR try_parse_json(e) IS NULL THEN NULL"
         f" WHEN {objects[0]} AND {objects[1]} THEN to_json(map_concat({merged[0]}, {merged[1]}))"
         f" WHEN {lists[0]} AND {lists[1]} THEN to_json(concat({joined[0]}, {joined[1]}))"
         f" WHEN {lists[0]} THEN to_json(concat({joined[0]}, array(try_parse_json(e))))"

@@ -51,6 +51,27 @@ class DropPlan(Record, frozen=True, kw_only=True):
     delete_topic: bool = False
 
 
+class AlterSourcePlan(Record, frozen=True, kw_only=True):
+    """ALTER STREAM or TABLE: `source` as it will be, with its new columns."""
+
+    source: Source
+
+
+class CreateTypePlan(Record, frozen=True, kw_only=True):
+    """CREATE TYPE: `definition` in ksqlDB's spelling, without other names of that kind."""
+
+    name: str
+    definition: str
+    if_not_exists: bool = False
+
+
+class DropTypePlan(Record, frozen=True, kw_only=True):
+    """DROP TYPE."""
+
+    name: str
+    if_exists: bool = False
+
+
 class TerminatePlan(Record, frozen=True, kw_only=True):
     """TERMINATE of one query, or of all where `query_id` is None."""
 
@@ -75,10 +96,22 @@ class InsertValuesPlan(Record, frozen=True, kw_only=True):
     rowtime_ms: int | None = None
 
 
+Shown = Literal[
+    "STREAMS",
+    "TABLES",
+    "QUERIES",
+    "TOPICS",
+    "FUNCTIONS",
+    "PROPERTIES",
+    "TYPES",
+    "VARIABLES",
+]
+
+
 class ShowPlan(Record, frozen=True, kw_only=True):
     """SHOW or LIST of something that the catalog or the registry of keys can answer."""
 
-    what: Literal["STREAMS", "TABLES", "QUERIES", "TOPICS", "FUNCTIONS", "PROPERTIES"]
+    what: Shown
     extended: bool = False
 
 
@@ -91,6 +124,13 @@ class DescribePlan(Record, frozen=True, kw_only=True):
 
 class SetPropertyPlan(Record, frozen=True, kw_only=True):
     """SET 'key'='value' (or UNSET where `value` is None) for the rest of the request."""
+
+    name: str
+    value: str | None
+
+
+class DefinePlan(Record, frozen=True, kw_only=True):
+    """DEFINE name = 'value' (or UNDEFINE where `value` is None) for the rest of the request."""
 
     name: str
     value: str | None
@@ -132,6 +172,19 @@ class PullPlan(Record, frozen=True, kw_only=True):
         return self.full_row_width
 
 
+class DescribeFunctionPlan(Record, frozen=True, kw_only=True):
+    """DESCRIBE FUNCTION: of one that is in the registry."""
+
+    name: str
+
+
+class ExplainPlan(Record, frozen=True, kw_only=True):
+    """EXPLAIN of a running query (`query_id`), or of a statement that is not carried out."""
+
+    query_id: str | None = None
+    subject: PullPlan | CreateTableAsPlan | InsertIntoPlan | None = None
+
+
 class ExplainRoutePlan(Record, frozen=True, kw_only=True):
     """EXPLAIN ROUTE: who would answer the query, in which order, and why."""
 
@@ -147,13 +200,19 @@ Plan = (
     | CreateTableAsPlan
     | InsertIntoPlan
     | DropPlan
+    | AlterSourcePlan
+    | CreateTypePlan
+    | DropTypePlan
     | TerminatePlan
     | PausePlan
     | InsertValuesPlan
     | ShowPlan
     | DescribePlan
     | SetPropertyPlan
+    | DefinePlan
     | PullPlan
+    | DescribeFunctionPlan
+    | ExplainPlan
     | ExplainRoutePlan
     | ExplainAssignmentPlan
 )

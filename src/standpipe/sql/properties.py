@@ -53,7 +53,7 @@ KEYS: Final = {
         Key("WRAP_SINGLE_VALUE", "BOOLEAN", _BOTH),
         Key("ACCEPTABLE_OFFSET_LAG", "INTEGER", _BOTH),  # KLIP-12
         Key("VALUE_DELIMITER", "STRING", _BOTH),
-        Key("KEY_DELIMITER", "STRING", _BOTH, is_supported=False),
+        Key("KEY_DELIMITER", "STRING", _BOTH),
         Key("WINDOW_TYPE", "STRING", _SOURCE),
         Key("WINDOW_SIZE", "STRING", _SOURCE),
         Key("KEY_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
@@ -109,10 +109,9 @@ class Properties:
         text = self.text(given)
         return None if text is None else check_format(text, self.at(given))
 
-    @property
-    def delimiter(self) -> str | None:
-        """One character, or None where VALUE_DELIMITER is not given."""
-        text = self.text("VALUE_DELIMITER")
+    def delimiter(self, name: Literal["KEY_DELIMITER", "VALUE_DELIMITER"]) -> str | None:
+        """One character, or None where the property is not given."""
+        text = self.text(name)
         if text is None:
             return None
         character = _DELIMITERS.get(text.upper(), text)
@@ -120,7 +119,7 @@ class Properties:
             raise refusal(
                 f"Invalid delimiter value: '{text}'. Delimiter must be a single character"
                 " or TAB,SPACE.",
-                self.at("VALUE_DELIMITER"),
+                self.at(name),
             )
         return character
 

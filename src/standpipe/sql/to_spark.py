@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
+from msgspec import UNSET
+
 from standpipe.model import Column, Source, SparkInput, SparkPlan, SparkStep, Window
 from standpipe.sql.conversion import spark_name
 from standpipe.sql.refusals import refusal
@@ -128,6 +130,7 @@ def spark_input(
         timestamp_format=source.timestamp_format,
         wrap_single_value=source.wrap_single_value,
         value_delimiter=source.value_delimiter,
+        key_delimiter=UNSET if source.key_delimiter == "," else source.key_delimiter,
         watermark_delay_ms=watermark_delay_ms,
         is_table=True if source.kind == "TABLE" else None,
         keeps_nulls=True if keeps_nulls else None,

@@ -16,8 +16,10 @@ from standpipe.control.catalog import (
     CommitAssignment,
     CreateSource,
     CreateTableAs,
+    CreateType,
     DrainNode,
     DropSource,
+    DropType,
     FoundCluster,
     InsertInto,
     Receipt,
@@ -108,6 +110,8 @@ COMMANDS: tuple[Command, ...] = (
     InsertInto(query=table_as("S", "R", 7).query),
     SetQueryState(query_ids=("CTAS_S_7",), state="PAUSED"),
     SetFeatureLevel(level=2),
+    CreateType(name="MONEY", definition="DECIMAL(6, 2)"),
+    DropType(name="MONEY"),
 )
 
 
@@ -139,7 +143,8 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert story[15].sources["S"].takes_inserts
     assert story[15].queries["CTAS_S_7"].state == "RUNNING"
     assert story[16].queries["CTAS_S_7"].state == "PAUSED"
-    assert [(one.feature_level, one.version) for one in story[15:]] == [(1, 1), (1, 1), (2, 2)]
+    assert [(one.feature_level, one.version) for one in story[15:18]] == [(1, 1), (1, 1), (2, 2)]
+    assert (story[18].types, story[19].types) == ({"MONEY": "DECIMAL(6, 2)"}, {})
     assert story[0] == EMPTY, "catalogs are values"
 
 
@@ -216,6 +221,7 @@ BASE = after(*COMMANDS[:5])  # cluster, node, S, T, assignment 1
         (TopicDeleted(name="none"), "no such wish"),
         (TerminateQuery(query_ids=("NONE",)), "no such query"),
         (SetFeatureLevel(level=0), "a level never falls"),
+        (DropType(name="NONE"), "no such type"),
     ],
 )
 def test_a_command_that_does_not_fit_changes_only_the_index(command: Command, why: str) -> None:

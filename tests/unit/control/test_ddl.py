@@ -19,7 +19,8 @@ from standpipe.control.catalog import (
     TopicWish,
     apply,
 )
-from standpipe.control.ddl import Answer, Request, entities, judge, propose
+from standpipe.control.ddl import Request, judge, propose
+from standpipe.control.receipts import Answer, entities
 from standpipe.errors import KafkaUnavailable, StatementError
 from standpipe.model import LogIndex
 from standpipe.sql.plans import CreateTableAsPlan, DropPlan, TerminatePlan

@@ -44,6 +44,13 @@ def test_keys(
     assert keys.decode_key(data, columns, key_format) == values, why
 
 
+@pytest.mark.parametrize(("delimiter", "data"), [(",", b'"a,b",c;d'), (";", b'a,b;"c;d"')])
+def test_key_delimiter(delimiter: str, data: bytes) -> None:
+    columns, values = key_columns("STRING", "STRING"), ("a,b", "c;d")
+    assert keys.encode_key(values, columns, "DELIMITED", delimiter) == data
+    assert keys.decode_key(data, columns, "DELIMITED", delimiter) == values
+
+
 @pytest.mark.parametrize(
     ("types", "values", "key_format", "why"),
     [

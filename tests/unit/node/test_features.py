@@ -118,6 +118,7 @@ def test_a_node_that_is_away_is_judged_by_the_log(tmp_path: Path) -> None:
         async with control(older(a), older(d)):
             pass
         async with control(a) as (node,):
+            await node.until(lambda: NodeId("d") in node.copy.catalog.nodes)
             view = body_of(await node.get("/quorum/features"))
             assert (view["newest_of_all"], levels_of(view)[1]) == (None, ("d", None, False))
             status, answer = await upgrade(node)
@@ -125,6 +126,7 @@ def test_a_node_that_is_away_is_judged_by_the_log(tmp_path: Path) -> None:
         async with control(a, d) as (node, _):
             assert (await upgrade(node))[0] == 200
         async with control(a) as (node,):
+            await node.until(lambda: NodeId("d") in node.copy.catalog.nodes)
             view = body_of(await node.get("/quorum/features"))
             assert (view["newest_of_all"], levels_of(view)[1]) == (2, ("d", 2, False))
             assert (await upgrade(node, 2))[0] == 200

@@ -56,4 +56,6 @@ def test_what_cannot_be_honoured_is_not_ignored(name: str) -> None:
     ("text", "delimiter"), [("','", ","), ("'|'", "|"), ("'space'", " "), ("'TAB'", "\t")]
 )
 def test_delimiters(text: str, delimiter: str) -> None:
-    assert properties(f"VALUE_DELIMITER={text}").delimiter == delimiter
+    for name in ("KEY_DELIMITER", "VALUE_DELIMITER"):
+        assert properties(f"{name}={text}").delimiter(name) == delimiter
+    assert properties("PARTITIONS=1").delimiter("KEY_DELIMITER") is None
