@@ -18,6 +18,7 @@ RUN_S_MAX = 900  # generous: a busy machine is no failure
     ("program", "why"),
     [
         ("rolling", "a rolling restart of all nodes under load loses no read"),
+        ("racks", "a rack is killed and comes back, with forced awareness and without"),
         ("restore", "stores are copied from peers, and replayed only without any"),
     ],
 )
