@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from standpipe.model import BatchId, Commit, LeaseEpoch
 
 if TYPE_CHECKING:
+    from .data_tailer import SimTailer
     from .data_world import DataWorld
 
 
@@ -15,8 +16,7 @@ class DataNemesis:
         self.world = world
         self.random = world.random
         self.is_active = True
-        self.faults = [
-            ("drivers crashed", self.crash_driver),
+        kinds = [
             ("drivers crashed", self.crash_driver),
             ("drivers paused and replaced", self.replace_paused_driver),
             ("drivers replaced", self.replace_driver),
@@ -26,9 +26,13 @@ class DataNemesis:
             ("tailers away for long", self.tailer_away),
             ("disks lost", self.wipe),
             ("compactions", self.compact),
-            ("compactions", self.compact),
             ("strangers", self.stranger),
         ]
+        # Each seed has its own mix, some kinds left out: what needs many of one kind and none of
+        # another hardly ever happens where all are as likely everywhere.
+        weights = self.random.choices([0, 1, 2, 6], k=len(kinds))
+        weighted = zip(kinds, weights, strict=True)
+        self.faults = [kind for kind, weight in weighted for _ in range(weight)] or kinds
         self._may_replace = True
 
     def begin(self) -> None:
@@ -108,13 +112,20 @@ class DataNemesis:
         return True
 
     def pause_tailer(self) -> bool:
+        """Perhaps with targets that it knows and has not reached: the table was away before."""
         tailer = self.random.choice(self.world.tailers)
         pause_ms = self.random.choice([500, 5000, 40_000, 130_000])
-        tailer.paused_until_ms = self.world.now_ms + pause_ms
+        behind_ms = self.random.choice([0, 3000])
+        tailer.table_away_until_ms = self.world.now_ms + behind_ms
+        self.world.after(behind_ms, lambda: self._pause(tailer, pause_ms))
         if self.random.random() < 0.3:
-            self.world.after(pause_ms * 0.6, self.world.compact)
-            self.world.after(pause_ms * 0.9, self.world.compact)
+            self.world.after(behind_ms + pause_ms * 0.6, self.world.compact)
+            self.world.after(behind_ms + pause_ms * 0.9, self.world.compact)
         return True
+
+    def _pause(self, tailer: SimTailer, pause_ms: int) -> None:
+        if self.is_active:
+            tailer.paused_until_ms = self.world.now_ms + pause_ms
 
     def tailer_away(self) -> bool:
         """Perhaps longer than topics keep tombstones and progress records."""
@@ -138,8 +149,23 @@ class DataNemesis:
             return False  # the last copy: its rows may be nowhere else
         tailer.crash()
         tailer.wipe()
-        self.world.after(self.random.random() * 1000, tailer.start)
+        start_ms = self.random.random() * 1000
+        self.world.after(start_ms, tailer.start)
+        if self.random.random() < 0.5:
+            self.world.after(start_ms + self.random.random() * 1500, lambda: self._tear(tailer))
         return True
+
+    def _tear(self, tailer: SimTailer) -> None:
+        """Killed while its store is made anew, and away while others of its rows are compacted."""
+        if not self.is_active or not tailer.is_up or tailer.is_whole:
+            return
+        self.world.counts["stores torn"] += 1
+        tailer.crash()
+        away_ms = self.random.choice([1000, 20_000, 50_000])
+        if self.random.random() < 0.5:
+            self.world.after(away_ms * 0.2, self._late_stranger)
+            self.world.after(away_ms * 0.9, self.world.compact)
+        self.world.after(away_ms, tailer.start)
 
     def compact(self) -> bool:
         self.world.compact(self.random)

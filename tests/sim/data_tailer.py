@@ -56,6 +56,7 @@ class SimTailer:
         self.lives = 0  # of stores: what was promised by one binds the next not
         self.machine: ApplyMachine | None = None
         self.paused_until_ms = 0
+        self.table_away_until_ms = 0.0  # its partition has no leader; the progress topic has
         self._run = 0
 
     @property
@@ -123,7 +124,8 @@ class SimTailer:
         self._heard_ms = self.world.now_ms
         if self.random.random() < 0.5:
             self._follow_progress()
-        if self._is_fetching and self.machine is not None:
+        is_there = self.world.now_ms >= self.table_away_until_ms
+        if self._is_fetching and self.machine is not None and is_there:
             self._follow_table()
         self._plan(run)
 

@@ -34,7 +34,8 @@ import msgspec
 
 from standpipe.data.positions import ReplicaEvent, StoreMeta, next_state, opened
 from standpipe.data.progress import TargetSet
-from standpipe.data.records import HEADER_COMMIT, commit_header
+from standpipe.data.records import commit_header
+from standpipe.data.shadows import Shadows
 from standpipe.data.stage import Fetched, RowCodec, Stage, bytes_of, offset_of, stage_records
 from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 
@@ -43,7 +44,6 @@ from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 TRANSACTION_ROWS: Final = 100_000
 #: offsets from the fetched to the committed end that count as far behind
 BACKLOG_RECORDS: Final = 20_000
-_NEVER: Final = 1 << 63
 #: bytes that may wait for a target before fetching pauses
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
 
@@ -162,9 +162,7 @@ class ApplyMachine:
         self._whole_at = meta.whole_at
         #: end of the log when a gap was met: what lies below may be why; 0: no gap was met
         self._suspect_end = Offset(0)
-        #: {key: (offset, offset of the committed record after it)} of keys that a foreign record
-        #: wrote since there was a gap; the latter may lie beyond what is applied
-        self._shadowed: dict[bytes | None, tuple[int, int]] = {}
+        self._shadows = Shadows()  # of foreign records since there was a gap
         self._goes_by_order = False  # rows of foreign records may be in the store
         self._applied: TargetSet | None = None
         #: whole batches that are gathered for one transaction, and the last of their targets
@@ -280,7 +278,8 @@ class ApplyMachine:
         self._ready, self._ready_up_to = Stage(), None
         if last is None and self._applied is not None and self.meta.batch == NO_BATCH:
             # nothing new, but by now it may be known that nothing is missing
-            last = self._applied if self._is_whole(self._applied.end) else None
+            is_settled = self._settle(ready, self._applied.end)
+            last = self._applied if is_settled or self._is_whole(self._applied.end) else None
         if last is None:
             self._note_end()
             return []
@@ -310,20 +309,19 @@ class ApplyMachine:
         if clean:  # in order, right at the end, but no single batch
             self._goes_by_order = True
             stage_records(clean, self._filling, self._codec, None)
+            self._shadows.clean(clean)
         foreign, wanted = self._filling.foreign, commit_header(target.commit)
         stage_records(strict, self._filling, self._codec, wanted)
-        if self._suspect_end and (self._shadowed or self._filling.foreign > foreign):
-            self._note_shadows(strict, wanted)
+        if self._suspect_end and (self._shadows or self._filling.foreign > foreign):
+            self._shadows.judged(strict, wanted)
         self._judged = Offset(end)
 
-    def _note_shadows(self, records: Sequence[Fetched], wanted: bytes) -> None:
-        mark = (HEADER_COMMIT, wanted)
-        for offset, key, _, headers in records:
-            at, ended = self._shadowed.get(key, (offset, _NEVER))
-            if mark not in (headers or ()):
-                self._shadowed[key] = (at, _NEVER)
-            elif ended == _NEVER and key in self._shadowed:
-                self._shadowed[key] = (at, offset)
+    def _settle(self, ready: Stage, end: Offset) -> bool:
+        """Stage foreign records that are the last of their keys in what is clean."""
+        clean_through = self._newest.clean_through if self._newest else Offset(0)
+        right = self._shadows.settled(clean_through) if clean_through <= end else []
+        stage_records(right, ready, self._codec, None)
+        return bool(right)
 
     def _clean_below(self, target: TargetSet) -> Offset:
         """Offset below which any record counts, because the progress records were tombstoned."""
@@ -338,9 +336,7 @@ class ApplyMachine:
 
     def _is_whole(self, end: Offset) -> bool:
         """Whether rows that were applied up to `end` are those of a batch, nothing missing."""
-        shadowed = self._shadowed.items()
-        self._shadowed = {key: places for key, places in shadowed if places[1] >= end}
-        if end < self._whole_at or any(at < self._suspect_end for at, _ in self._shadowed.values()):
+        if self._shadows.hide_a_row(end, self._suspect_end) or end < self._whole_at:
             return False
         if end >= self._suspect_end:
             return True

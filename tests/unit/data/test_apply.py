@@ -285,6 +285,34 @@ def test_a_shadow_ends_when_its_row_is_applied_not_when_it_is_fetched() -> None:
     assert (one.meta.position, one.meta.batch) == (6, 2)
 
 
+def test_a_shadow_ends_with_a_row_that_is_clean_by_now() -> None:
+    """Seed 27: the row that ended it was read when its batch's target had been tombstoned, so the
+    replica never became whole again."""
+    one = machine()
+    one.handle(target(B0, 3))
+    one.handle(ProgressCaughtUp())
+    one.handle(fetched(record(1, "a", 9, B2), record(2, "b", 1, B0)))  # offset 0 is gone
+    assert (one.meta.position, one.meta.batch) == (3, NO_BATCH), "a row of a may be missing"
+    one.handle(target(B2, 6, start=5, after=5, clean_through=5))
+    one.handle(fetched(record(3, "a", 2, B1), record(4, "c", 1, B1), record(5, "b", 3, B2)))
+    assert (one.meta.position, one.meta.batch) == (6, 2)
+
+
+def test_a_shadow_that_is_clean_itself_counts_in_the_end() -> None:
+    """Seed 659: nothing that came would have ended it."""
+    one = machine()
+    one.handle(target(B0, 3))
+    one.handle(ProgressCaughtUp())
+    one.handle(fetched(record(1, "a", 9, B2), record(2, "b", 1, B0)))  # offset 0 is gone
+    one.handle(target(B1, 4))
+    orders = one.handle(fetched(record(3, "b", 2, B1)))
+    assert (one.meta.position, one.meta.batch) == (4, NO_BATCH), "a row of a may be missing"
+    orders = one.handle(target(B1, 4, clean_through=4))
+    assert applied(orders) == [({"a": "[9]"}, [], 4, 1)], (
+        "it is the last of its key, so it is right"
+    )
+
+
 # ---------------------------------------------------------------------------------- restart
 
 
