@@ -27,6 +27,10 @@ _CASTABLE: Final = {
 }  # fmt: skip
 
 
+#: how ksqlDB shows a TIMESTAMP as text
+ISO: Final = "'yyyy-MM-dd\\'T\\'HH:mm:ss.SSS'"
+
+
 def castable(source: SqlType, target: SqlType) -> bool:
     if source == NULL or (source.is_nested and target.base == "STRING"):
         return True
@@ -49,6 +53,8 @@ def convert(typed: Typed, target: SqlType) -> Typed:
         return Constant(target, values.cast_value(typed.value, typed.type, target))
     if "TIME" in (typed.type.base, target.base):  # Spark sees the INT of its milliseconds
         return Operation(target, _TIME_CASTS[typed.type.base, target.base], (typed,))
+    if target.base == "STRING" and typed.type.base == "TIMESTAMP":
+        return Operation(target, f"date_format({{0}}, {ISO})", (typed,))
     if target.base == "STRING" and typed.type.is_nested:
         return Operation(target, _java_text(typed.type, "{0}"), (typed,))
     return Operation(target, f"cast({{0}} AS {spark_name(target)})", (typed,))
