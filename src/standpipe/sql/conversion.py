@@ -60,11 +60,15 @@ def convert(typed: Typed, target: SqlType) -> Typed:
     return Operation(target, f"cast({{0}} AS {spark_name(target)})", (typed,))
 
 
+#: a TIME as text, as Java's LocalTime has it
+TIME_TEXT: Final = (
+    "date_format(timestamp_millis({0}), CASE WHEN {0} % 1000 <> 0"
+    " THEN 'HH:mm:ss.SSS' WHEN {0} % 60000 <> 0 THEN 'HH:mm:ss' ELSE 'HH:mm' END)"
+)
 #: (from, to) -> template: TIME is the INT of its milliseconds, and text as Java's LocalTime has it
 _TIME_CASTS: Final = {
     ("TIME", "TIME"): "{0}",
-    ("TIME", "STRING"): "date_format(timestamp_millis({0}), CASE WHEN {0} % 1000 <> 0"
-    " THEN 'HH:mm:ss.SSS' WHEN {0} % 60000 <> 0 THEN 'HH:mm:ss' ELSE 'HH:mm' END)",
+    ("TIME", "STRING"): TIME_TEXT,
     ("STRING", "TIME"): "cast(pmod(unix_millis(try_to_timestamp(concat('1970-01-01 ', {0}))),"
     " 86400000L) AS INT)",
     ("TIMESTAMP", "TIME"): "cast(pmod(unix_millis({0}), 86400000L) AS INT)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from standpipe.sql.conversion import ISO
+from standpipe.sql.conversion import ISO, TIME_TEXT
 from standpipe.sql.function import Function, T
 from standpipe.sql.types import (
     BIGINT,
@@ -190,6 +190,12 @@ _JSON: Final = (
     ),
     Function(
         "TO_JSON_STRING",
+        (TIME,),
+        STRING,
+        f"coalesce(concat('\"', {TIME_TEXT}, '\"'), 'null')",
+    ),
+    Function(
+        "TO_JSON_STRING",
         (T,),
         STRING,
         f"coalesce(substring({_AS_JSON}, 2, length({_AS_JSON}) - 2), 'null')",
@@ -225,10 +231,12 @@ _URLS: Final = (
 
 
 def _to_bytes(text: str, encoding: str) -> str:
-    """Bytes of a text in one of ksqlDB's four encodings."""
+    """Bytes of a text in one of ksqlDB's four encodings; half a byte only behind 0x."""
+    digits = f"regexp_replace({text}, '^(0[xX]|[xX]\\'(.*)\\'$)', '$2')"
+    whole = f"(length({digits}) % 2 = 0 OR lower(left({text}, 2)) = '0x')"
     return (
-        f"(CASE lower({encoding}) WHEN 'hex' THEN try_to_binary("
-        f"regexp_replace({text}, '^(0[xX]|[xX]\\'(.*)\\'$)', '$2'), 'hex')"
+        f"(CASE lower({encoding})"
+        f" WHEN 'hex' THEN if({whole}, try_to_binary({digits}, 'hex'), NULL)"
         f" WHEN 'base64' THEN try_to_binary({text}, 'base64') ELSE encode({text}, 'UTF-8') END)"
     )
 

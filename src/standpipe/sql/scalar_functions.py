@@ -105,7 +105,7 @@ _NUMBERS: Final = (
     _real(
         "LOG",
         "(CASE WHEN {0} = 0 THEN double('-Infinity') WHEN {0} < 0 THEN double('NaN')"
-        " ELSE log10({0}) END)",
+        " ELSE ln({0}) END)",
     ),
     Function(
         "LOG",
@@ -373,7 +373,8 @@ _COLLECTIONS: Final = (
         "SPLIT_TO_MAP",
         (STRING, STRING, STRING),
         map_of(STRING, STRING),
-        "if({1} = '' OR {2} = '', NULL, map_from_entries(transform(filter("
+        "if(coalesce({1}, '') = '' OR coalesce({2}, '') = '', NULL,"
+        " map_from_entries(transform(filter("
         f"split({{0}}, {_LITERALLY}), e -> contains(e, {{2}})),"
         f" e -> struct({_PAIR}[0] AS k, {_PAIR}[1] AS v))))",
     ),
