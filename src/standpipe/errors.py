@@ -147,6 +147,13 @@ class BodyTooLarge(StandpipeError):
     code = 41300
 
 
+class AssertionRefused(StandpipeError):
+    """An ASSERT found something else than it names, until its timeout was over."""
+
+    status = 417
+    code = 41700
+
+
 class TooManyRequests(StandpipeError):
     """The node is at a limit; the client should back off."""
 

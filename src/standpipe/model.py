@@ -148,6 +148,8 @@ class SparkPlan(Record, frozen=True, kw_only=True):
     is_windowed: bool
     steps: tuple[SparkStep, ...] = ()
     batch_sql: str | None = None
+    #: PARTITION BY makes the key: one of several columns is there even if all of them are null
+    has_own_key: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class PersistentQuery(Record, frozen=True, kw_only=True):

@@ -122,9 +122,21 @@ PRINT 'flights' FROM BEGINNING LIMIT 3;
 ----
 ! 40001 1:1 PRINT is not supported yet.
 
+ASSERT NOT EXISTS TOPIC 'flights' TIMEOUT 5 SECONDS;
+----
+AssertTopicPlan(topic='flights', exists=False, partitions=None, replicas=None, timeout_ms=5000)
+
+ASSERT TOPIC flights WITH (PARTITIONS=3, RETENTION_MS=1);
+----
+! 40001 1:42 Cannot assert unknown topic property: RETENTION_MS
+
+ASSERT TOPIC flights WITH (PARTITIONS=3);
+----
+AssertTopicPlan(topic='FLIGHTS', exists=True, partitions=3, replicas=None, timeout_ms=1000)
+
 ASSERT TOPIC flights;
 ----
-! 40001 1:1 ASSERT TOPIC is not supported yet.
+AssertTopicPlan(topic='FLIGHTS', exists=True, partitions=None, replicas=None, timeout_ms=1000)
 
 INSERT INTO flights SELECT * FROM flights;
 ----

@@ -4,7 +4,7 @@ CREATE STREAM s AS SELECT tail, delay * 2 AS twice FROM flights WHERE seats > 3;
 STREAM S: `TAIL` STRING KEY, `TWICE` DOUBLE
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
-SELECT `TAIL` AS `TAIL`, (`DELAY` * (2.0D)) AS `TWICE`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0` WHERE coalesce(`SEATS` > (3), false)
+SELECT `TAIL` AS `TAIL`, (`DELAY` * (2.0D)) AS `TWICE`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0` WHERE `__PRESENT` AND coalesce(`SEATS` > (3), false)
 
 # The key must be there, once.
 CREATE STREAM s AS SELECT delay FROM flights;
@@ -71,7 +71,7 @@ CREATE STREAM s AS SELECT tail, REDUCE(tags, '', (s, x) => s + x) AS joined FROM
 STREAM S: `TAIL` STRING KEY, `JOINED` STRING
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
-SELECT `TAIL` AS `TAIL`, aggregate(`TAGS`, '', (`S`, `X`) -> concat(`S`, `X`)) AS `JOINED`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+SELECT `TAIL` AS `TAIL`, if(`TAGS` IS NULL, '', aggregate(`TAGS`, '', (`S`, `X`) -> concat(`S`, `X`))) AS `JOINED`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
 
 # A stream is no table, a table no stream.
 CREATE TABLE t AS SELECT tail, delay FROM flights;
@@ -101,4 +101,51 @@ STREAM S: `TAIL` STRING KEY, `MILES` BIGINT
 topic S x 4, KAFKA → JSON
 time from MILES
 CSAS_S_7 reads flights as S_7__IN0, watermark None
-SELECT `TAIL` AS `TAIL`, `MILES` AS `MILES`, `MILES` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+SELECT * FROM (SELECT `TAIL` AS `TAIL`, `MILES` AS `MILES`, `MILES` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`) WHERE `__ROWTIME` >= 0 OR NOT `__LIVE`
+
+# Arithmetic that meets a null makes the whole lambda fail, which is null.
+CREATE STREAM s AS SELECT tail, TRANSFORM(tags, x => LEN(x) + 1) AS lens FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `LENS` ARRAY<INTEGER>
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, if(exists(`TAGS`, `X` -> (((cast(length(`X`) AS INT) + (1)) IS NULL))), NULL, transform(`TAGS`, `X` -> (cast(length(`X`) AS INT) + (1)))) AS `LENS`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# Two entries of one key as well.
+CREATE STREAM s AS SELECT tail, TRANSFORM(MAP('a' := seats), (k, v) => UCASE(k), (k, v) => v) AS m FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `M` MAP<STRING, INTEGER>
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, if(size(array_distinct(transform(transform(map_entries(map('a', `SEATS`)), `__E` -> named_struct('k', upper(`__E`.`key`), 'v', `__E`.`value`)), e -> e.k))) < size(transform(transform(map_entries(map('a', `SEATS`)), `__E` -> named_struct('k', upper(`__E`.`key`), 'v', `__E`.`value`)), e -> e.k)), NULL, map_from_entries(transform(map_entries(map('a', `SEATS`)), `__E` -> named_struct('k', upper(`__E`.`key`), 'v', `__E`.`value`)))) AS `M`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# Spark compares no maps: their texts are compared.
+CREATE STREAM s AS SELECT tail, ARRAY_DISTINCT(ARRAY[MAP('a' := seats)]) AS m FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `M` ARRAY<MAP<STRING, INTEGER>>
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, filter(array(map('a', `SEATS`)), (e, i) -> array_position(transform(array(map('a', `SEATS`)), m -> coalesce(to_json(array_sort(transform(map_entries(m), e -> struct(e.key AS k, e.value AS v)), (l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END), map('ignoreNullFields', 'false')), '')), element_at(transform(array(map('a', `SEATS`)), m -> coalesce(to_json(array_sort(transform(map_entries(m), e -> struct(e.key AS k, e.value AS v)), (l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END), map('ignoreNullFields', 'false')), '')), i + 1)) = i + 1) AS `M`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+CREATE STREAM s AS SELECT tail, ARRAY_REMOVE(ARRAY[MAP('a' := seats)], MAP('a' := 1)) AS m FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `M` ARRAY<MAP<STRING, INTEGER>>
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, filter(array(map('a', `SEATS`)), (e, i) -> element_at(transform(array(map('a', `SEATS`)), m -> coalesce(to_json(array_sort(transform(map_entries(m), e -> struct(e.key AS k, e.value AS v)), (l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END), map('ignoreNullFields', 'false')), '')), i + 1) <> coalesce(to_json(array_sort(transform(map_entries(map('a', (1))), e -> struct(e.key AS k, e.value AS v)), (l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END), map('ignoreNullFields', 'false')), '')) AS `M`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# Key columns stand in the order of the list.
+CREATE TABLE t AS SELECT seats, n, carrier FROM by_two;
+----
+TABLE T: `SEATS` INTEGER KEY, `CARRIER` STRING KEY, `N` BIGINT
+topic T x 4, JSON → JSON
+CTAS_T_7 reads BY_TWO as T_7__IN0, watermark None
+SELECT `SEATS` AS `SEATS`, `CARRIER` AS `CARRIER`, `N` AS `N`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `T_7__IN0`
+
+# A key of several columns is there even if all of them are null.
+CREATE STREAM s WITH (KEY_FORMAT='JSON') AS SELECT carrier, seats, delay FROM flights PARTITION BY carrier, seats;
+----
+STREAM S: `CARRIER` STRING KEY, `SEATS` INTEGER KEY, `DELAY` DOUBLE
+topic S x 4, JSON → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `CARRIER` AS `CARRIER`, `SEATS` AS `SEATS`, `DELAY` AS `DELAY`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`

@@ -81,6 +81,13 @@ CREATE TABLE t AS SELECT carrier, seats, COUNT(*) FROM flights GROUP BY carrier,
 !   format: KAFKA
 !   schema: Persistence{columns=[`CARRIER` STRING KEY, `SEATS` INTEGER KEY], features=[]}
 !   reason: The 'KAFKA' format only supports a single field. Got: [`CARRIER` STRING KEY, `SEATS` INTEGER KEY]
+!   Statement: CREATE TABLE T AS SELECT
+!     FLIGHTS.CARRIER CARRIER,
+!     FLIGHTS.SEATS SEATS,
+!     COUNT(*) KSQL_COL_0
+!   FROM FLIGHTS FLIGHTS
+!   GROUP BY FLIGHTS.CARRIER, FLIGHTS.SEATS
+!   EMIT CHANGES
 
 CREATE TABLE t AS SELECT fare, COUNT(*) FROM flights GROUP BY fare;
 ----
@@ -88,6 +95,12 @@ CREATE TABLE t AS SELECT fare, COUNT(*) FROM flights GROUP BY fare;
 !   format: KAFKA
 !   schema: Persistence{columns=[`FARE` DECIMAL(6, 2) KEY], features=[]}
 !   reason: The 'KAFKA' format does not support type 'DECIMAL'
+!   Statement: CREATE TABLE T AS SELECT
+!     FLIGHTS.FARE FARE,
+!     COUNT(*) KSQL_COL_0
+!   FROM FLIGHTS FLIGHTS
+!   GROUP BY FLIGHTS.FARE
+!   EMIT CHANGES
 
 CREATE TABLE t AS SELECT COUNT(*) FROM flights GROUP BY carrier;
 ----
@@ -312,3 +325,29 @@ SELECT `__KEY_0` AS `TAIL`, cast(count(1) AS BIGINT) AS `N`, max(`ROWTIME`) AS `
 CREATE TABLE t WITH (ACCEPTABLE_OFFSET_LAG=-1) AS SELECT tail, COUNT(*) FROM flights GROUP BY tail;
 ----
 ! 40001 1:22 Invalid lag in WITH clause: -1 is below 0
+
+CREATE TABLE t AS SELECT carrier, COLLECT_SET(MAP('a' := seats)) AS m FROM flights GROUP BY carrier;
+----
+TABLE T: `CARRIER` STRING KEY, `M` ARRAY<MAP<STRING, INTEGER>>
+topic T x 4, KAFKA → JSON
+CTAS_T_7 reads flights as T_7__IN0, watermark None
+SELECT `__KEY_0` AS `CARRIER`, filter(transform(array_sort(collect_list(named_struct('o', `__ORDER`, 'v', map('a', `SEATS`))), (l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END), e -> e.`v`), (e, i) -> array_position(transform(transform(array_sort(collect_list(named_struct('o', `__ORDER`, 'v', map('a', `SEATS`))), (l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END), e -> e.`v`), m -> coalesce(to_json(array_sort(transform(map_entries(m), e -> struct(e.key AS k, e.value AS v)), (l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END), map('ignoreNullFields', 'false')), '')), element_at(transform(transform(array_sort(collect_list(named_struct('o', `__ORDER`, 'v', map('a', `SEATS`))), (l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END), e -> e.`v`), m -> coalesce(to_json(array_sort(transform(map_entries(m), e -> struct(e.key AS k, e.value AS v)), (l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END), map('ignoreNullFields', 'false')), '')), i + 1)) = i + 1) AS `M`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+
+# The statement as ksqlDB's formatter has it.
+CREATE TABLE t AS SELECT f.seats + 1 AS more, tail, carrier, COUNT(*) FROM flights f WINDOW TUMBLING (SIZE 1 SECOND) WHERE seats > 1 GROUP BY tail, carrier, f.seats + 1 HAVING COUNT(*) > 1;
+----
+! 40001 1:14 Key format does not support schema.
+!   format: KAFKA
+!   schema: Persistence{columns=[`TAIL` STRING KEY, `CARRIER` STRING KEY, `MORE` INTEGER KEY], features=[]}
+!   reason: The 'KAFKA' format only supports a single field. Got: [`TAIL` STRING KEY, `CARRIER` STRING KEY, `MORE` INTEGER KEY]
+!   Statement: CREATE TABLE T AS SELECT
+!     (F.SEATS + 1) MORE,
+!     F.TAIL TAIL,
+!     F.CARRIER CARRIER,
+!     COUNT(*) KSQL_COL_0
+!   FROM FLIGHTS F
+!   WINDOW TUMBLING ( SIZE 1000 MILLISECONDS )
+!   WHERE (F.SEATS > 1)
+!   GROUP BY F.TAIL, F.CARRIER, (F.SEATS + 1)
+!   HAVING (COUNT(*) > 1)
+!   EMIT CHANGES

@@ -14,13 +14,14 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from standpipe.errors import BadRequest
 from standpipe.model import Column
 from standpipe.sql.plans import Value
+from standpipe.sql.types import SqlType, parse_type
 
 WINDOW_BYTES: Final = 8
 _LONG: Final = struct.Struct(">q")
@@ -48,12 +49,16 @@ _KINDS: Final = {
     "TIME": "INT",  # ms since midnight
 }
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
+_nested_decoder: Final = msgspec.json.Decoder(float_hook=Decimal)
 _SHORT_ESCAPES: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 
 
 def key_kind(type_: str) -> str:
-    """One of INT, BIGINT, DOUBLE, BOOLEAN, STRING, BYTES, DECIMAL. Raises UnfitKey."""
+    """One of INT, BIGINT, DOUBLE, BOOLEAN, STRING, BYTES, DECIMAL, or NESTED: an ARRAY or a STRUCT,
+    which is JSON wherever it is. Raises UnfitKey."""
     kind = _KINDS.get(type_) or _KINDS.get(type_.partition("(")[0].strip().upper())
+    if kind is None and type_.startswith(("ARRAY<", "STRUCT<")):
+        return "NESTED"
     if kind is None:
         raise UnfitKey(f"a key column cannot be of type {type_}")
     return kind
@@ -150,10 +155,7 @@ def _decode_kafka(data: bytes, kind: str) -> Value:
 
 
 def _encode_json(values: Sequence[Value], columns: Sequence[Column]) -> bytes:
-    texts = [
-        _json_text(value, key_kind(column.type))
-        for value, column in zip(values, columns, strict=True)
-    ]
+    texts = [json_text(value, column.type) for value, column in zip(values, columns, strict=True)]
     if len(texts) == 1:  # a single key column is not wrapped (ksqlDB)
         return texts[0].encode()
     names = (_json_string(column.name) for column in columns)
@@ -169,11 +171,15 @@ def _decode_json(data: bytes, columns: Sequence[Column]) -> tuple[Value, ...]:
         folded = {name.upper(): raw for name, raw in found.items()}
         parts = [found.get(c.name) or folded[c.name.upper()] for c in columns]
     return tuple(
-        _from_json(raw, key_kind(column.type)) for raw, column in zip(parts, columns, strict=True)
+        value_of_json(raw, column.type) for raw, column in zip(parts, columns, strict=True)
     )
 
 
-def _from_json(raw: msgspec.Raw, kind: str) -> Value:
+def value_of_json(raw: msgspec.Raw | bytes, type_: str) -> Value:
+    """Inverse of `json_text`; inside of a NESTED key, DECIMAL is Decimal and BYTES stay base64."""
+    kind = key_kind(type_)
+    if kind == "NESTED":
+        return _nested_decoder.decode(raw)
     if kind == "BYTES":
         return b64decode(msgspec.json.decode(raw, type=str), validate=True)
     kinds = {"STRING": str, "BOOLEAN": bool, "DOUBLE": float, "DECIMAL": Decimal}
@@ -182,11 +188,9 @@ def _from_json(raw: msgspec.Raw, kind: str) -> Value:
 
 def _encode_delimited(values: Sequence[Value], columns: Sequence[Column], delimiter: str) -> bytes:
     fields = [
-        _delimited(value, key_kind(column.type), delimiter)
-        for value, column in zip(values, columns, strict=True)
+        _delimited(value, key_kind(column.type), delimiter, is_first=not index)
+        for index, (value, column) in enumerate(zip(values, columns, strict=True))
     ]
-    if fields[0].startswith("#"):  # it would be a comment: Spark's to_csv quotes it
-        fields[0] = f'"{fields[0]}"'
     return delimiter.join(fields).encode()
 
 
@@ -244,7 +248,11 @@ def _json_string(text: str) -> str:
     )
 
 
-def _json_text(value: Value, kind: str) -> str:
+def json_text(value: Value, type_: str) -> str:
+    """A key column's value as Jackson writes it. Raises ValueError where it does not fit."""
+    kind = key_kind(type_)
+    if kind == "NESTED":
+        return _nested_text(value, parse_type(type_))
     if kind == "STRING" and isinstance(value, str):
         return _json_string(value)
     text = "null" if value is None else _plain_text(value, kind)
@@ -252,10 +260,32 @@ def _json_text(value: Value, kind: str) -> str:
     return f'"{text}"' if quoted and value is not None else text
 
 
-def _delimited(value: Value, kind: str, delimiter: str) -> str:
+def _nested_text(value: Any, of: SqlType) -> str:
+    if value is None:
+        return "null"
+    if of.base == "ARRAY":
+        return "[" + ",".join(_nested_text(each, of.arguments[0]) for each in value) + "]"
+    if of.base == "STRUCT":
+        named = zip(of.field_names, of.arguments, strict=True)
+        fields = (f"{_json_string(n)}:{_nested_text(value.get(n), part)}" for n, part in named)
+        return "{" + ",".join(fields) + "}"
+    is_base64 = of.base == "BYTES" and isinstance(value, str)
+    return json_text(b64decode(value) if is_base64 else value, str(of))
+
+
+def _delimited(value: Value, kind: str, delimiter: str, *, is_first: bool) -> str:
+    """A field, in quotes where Apache Commons CSV has them (ksqlDB): also for what could begin a
+    comment, and a first field that begins with neither letter nor digit."""
     text = "" if value is None else _plain_text(value, kind)
-    empty = value is not None and not text
-    quoted = empty or any(c in text for c in f'{delimiter}"\r\n')
+    if value is None or (not text and not is_first):
+        return ""
+    quoted = (
+        not text
+        or text[0] <= "#"
+        or text[-1] <= " "
+        or any(c in text for c in f'{delimiter}"\r\n')
+        or (is_first and not (text[0].isascii() and text[0].isalnum()))
+    )
     return '"' + text.replace('"', '""') + '"' if quoted else text
 
 

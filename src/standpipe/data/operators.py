@@ -43,13 +43,18 @@ Operator = Callable[[str | None, Sequence[Row], Mapping[str, int], int], Result]
 def changes(
     state: str | None, rows: Sequence[Row], options: Mapping[str, int], watermark_ms: int
 ) -> Result:
-    """A table's changes: the row that was there, and the row that is there now."""
+    """A table's changes: the rows that were there, and the row that is there now.
+
+    Rows that came and went within the batch count as rows that were there: a group that only they
+    were in is known from then on, with nothing in it (ksqlDB).
+    """
     del options, watermark_ms
-    newest = max(rows, key=lambda row: row["__ORDER"])
+    *passing, newest = sorted(rows, key=lambda row: row["__ORDER"])
     common = {name: newest[name] for name in ("__ORDER", "__ROWTIME")}
     now = newest["__ROW"] if newest["__LIVE"] else None
     common["__STAYS"] = now is not None
-    found = [(-1, state), (1, now)]
+    before = dict.fromkeys([state, *(row["__ROW"] for row in passing if row["__LIVE"])])
+    found = [*((-1, row) for row in before), (1, now)]
     out = [{**common, "__SIGN": sign, "__ROW": row} for sign, row in found if row is not None]
     return Result(now, out)
 
@@ -77,7 +82,9 @@ def members(
 def session_windows(
     state: str | None, rows: Sequence[Row], options: Mapping[str, int], watermark_ms: int
 ) -> Result:
-    """Session windows; `options`: gap_ms, grace_ms. State: the events of sessions still open."""
+    """Session windows; `options`: gap_ms, is_final. State: the events of sessions still open."""
+    if options.get("is_final"):
+        return _final_sessions(state, rows, options["gap_ms"], watermark_ms)
     gap_ms = options["gap_ms"]
     kept = [(at_ms, (order, row)) for at_ms, order, row in json.loads(state or "[]")]
     known = sessions.merge((), kept, gap_ms).sessions
@@ -99,6 +106,33 @@ def session_windows(
         return Result(None, out)
     wakes_ms = min(each.end_ms for each in merged.sessions) + gap_ms + 1
     return Result(_text(left), out, wakes_ms)
+
+
+def _final_sessions(
+    state: str | None, rows: Sequence[Row], gap_ms: int, watermark_ms: int
+) -> Result:
+    """EMIT FINAL: a session is put out once, when the watermark is more than a gap behind its end;
+    an event that could only begin one that is over is late, and left out."""
+    kept = [(at_ms, (order, row)) for at_ms, order, row in json.loads(state or "[]")]
+    events = [
+        (row["__ROWTIME"], (row["__ORDER"], row["__ROW"]))
+        for row in sorted(rows, key=lambda row: row["__ORDER"])
+        if row["__ROWTIME"] + gap_ms >= watermark_ms
+    ]
+    out: list[Row] = []
+    left: list[tuple[int, int, str]] = []
+    ends: list[int] = []
+    for session in sessions.merge((), [*kept, *events], gap_ms).sessions:
+        is_over = session.end_ms + gap_ms < watermark_ms
+        bounds = {"WINDOWSTART": session.start_ms, "WINDOWEND": session.end_ms}
+        for at_ms, (order, row) in session.events:
+            if is_over:
+                out.append({**bounds, "__ROWTIME": at_ms, "__MEMBER": True, "__ROW": row})
+            else:
+                left.append((at_ms, order, row))
+        if not is_over:
+            ends.append(session.end_ms)
+    return Result(_text(left), out, min(ends) + gap_ms + 1) if left else Result(None, out)
 
 
 def lookup(
@@ -126,6 +160,7 @@ def foreign(
 
     A left row that `__STAYS`, under another foreign key or this one, is put out by the key that
     has it now: the old key says nothing. One that is `__LOOSE` names no key: nothing waits for it.
+    ROWTIME is that of the later of both rows; of a right row that goes, when it went.
     """
     del options, watermark_ms
     known: dict[str, Any] = json.loads(state) if state else {"right": None, "lefts": {}}
@@ -145,9 +180,11 @@ def foreign(
     loose = [identity for identity, row in put.items() if row["__LOOSE"]]
     if newest is not None:
         known["right"] = newest["__ROW"] if newest["__LIVE"] else None
+        known["right_ms"] = newest["__ROWTIME"] if newest["__LIVE"] else -1
     shown = lefts if newest is not None else {identity: lefts[identity] for identity in put}
+    right_ms = known.get("right_ms", -1) if newest is None else newest["__ROWTIME"]
     out = [
-        _joined(put.get(identity, newest), identity, left, known["right"])
+        _joined(put.get(identity, newest), identity, left, known["right"], at_least_ms=right_ms)
         for identity, left in shown.items()
     ]
     for identity, row in gone.items():
@@ -158,9 +195,11 @@ def foreign(
     return Result(_text(known) if lefts or known["right"] is not None else None, out)
 
 
-def _joined(cause: Row | None, identity: str, left: str | None, right: str | None) -> Row:
+def _joined(
+    cause: Row | None, identity: str, left: str | None, right: str | None, *, at_least_ms: int = -1
+) -> Row:
     assert cause is not None
-    times = {name: cause[name] for name in ("__ORDER", "__ROWTIME")}
+    times = {"__ORDER": cause["__ORDER"], "__ROWTIME": max(cause["__ROWTIME"], at_least_ms)}
     return {**times, "__ID": identity, "__LEFT": left, "__RIGHT": right}
 
 

@@ -23,8 +23,10 @@ from standpipe.data.keys import (
     decimal_scale,
     decode_key,
     encode_key,
+    json_text,
     key_kind,
     split_windowed_key,
+    value_of_json,
     windowed_key,
 )
 from standpipe.errors import ServerError
@@ -288,6 +290,8 @@ def _components(values: Sequence[Value], types: Sequence[str]) -> bytes:
 
 def _encoded(value: Value, type_: str) -> bytes:
     kind = key_kind(type_)
+    if kind == "NESTED":  # found by its text, in no order of its own
+        value, kind = json_text(value, type_), "STRING"
     if kind == "STRING" and isinstance(value, str):
         return value.encode().replace(b"\0", b"\0\xff") + b"\0\1"
     if kind == "BYTES" and isinstance(value, bytes):
@@ -322,9 +326,11 @@ def _ordered_decimal(value: Decimal, scale: int) -> bytes:
 def _component(data: bytes, at: int, type_: str) -> tuple[Value, int]:
     """Value of the component that begins at `at`, and where the next one begins."""
     kind = key_kind(type_)
-    if kind in {"STRING", "BYTES"}:
+    if kind in {"STRING", "BYTES", "NESTED"}:
         end = data.index(b"\0\1", at)
         raw = data[at:end].replace(b"\0\xff", b"\0")
+        if kind == "NESTED":
+            return value_of_json(raw, type_), end + 2
         return raw.decode() if kind == "STRING" else raw, end + 2
     if kind == "BOOLEAN":
         return data[at : at + 1] == b"\1", at + 1

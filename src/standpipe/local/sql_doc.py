@@ -86,7 +86,7 @@ STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
         Row("DEFINE, UNDEFINE, ${v}", "differs", "a value without quotes around it is one token"),
     ),
     statements.PrintTopic: (Row("PRINT", "no", "not built"),),
-    statements.AssertTopic: (Row("ASSERT TOPIC", "no", "not built"),),
+    statements.AssertTopic: (Row("ASSERT [NOT EXISTS] TOPIC", "yes"),),
     Query: (
         Row("SELECT (pull query) on tables and streams", "yes"),
         Row("SELECT … EMIT CHANGES (push query)", "no", "not built"),
@@ -116,7 +116,7 @@ CLAUSES: Final = (
     Row(
         "EMIT FINAL",
         "differs",
-        "for TUMBLING and HOPPING; a window closes when a batch begins behind its end and grace",
+        "a window closes when a batch begins behind its end and grace",
     ),
     Row("EXPLODE, several side by side", "yes"),
     Row("stream-stream JOIN WITHIN, INNER", "yes"),
@@ -140,17 +140,15 @@ CLAUSES: Final = (
     Row("formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"),
     Row("formats AVRO, JSON_SR, PROTOBUF, PROTOBUF_NOSR", "no", "there is no schema registry"),
     Row("DECIMAL", "differs", "38 digits at most: Spark's"),
-    Row(
-        "numbers in JSON",
-        "differs",
-        "a value that holds a number as text is a bad record; in a key it is read",
-    ),
+    Row("numbers in JSON, as numbers or as text; field names in any case", "yes"),
 )
 
 #: name of a function -> how it differs
 NOTES: Final = {
     "COUNT_DISTINCT": "Spark's HyperLogLog++ at 1 %: other estimates than ksqlDB's",
     "STDDEV_SAMP": "the variance, as in ksqlDB",
+    "ROUND": "of a DECIMAL: null where rounding up adds a digit to the left",
+    "EXTRACTJSONFIELD": "writes numbers anew: 1.50 becomes 1.5",
     "TOPK": "up to two columns beside the one that is sorted by",
     "CHR": "of text: one or several \\u and four hexadecimal digits",
     "RANDOM": "differs at each replay of a batch",

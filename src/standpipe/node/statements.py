@@ -39,6 +39,7 @@ from standpipe.errors import (
 )
 from standpipe.model import LogIndex, NodeInfo, Snapshot
 from standpipe.node import control_answers, render, render_explain
+from standpipe.node.asserting import assert_topic
 from standpipe.node.inserted import record_of
 from standpipe.node.metadata_reads import is_linearizable, read_index
 from standpipe.node.render import Entity, Instant, Scene
@@ -49,6 +50,7 @@ from standpipe.node.shared import Shared
 from standpipe.sql import ast, variables
 from standpipe.sql.plans import (
     AlterSourcePlan,
+    AssertTopicPlan,
     CreateSourcePlan,
     CreateTableAsPlan,
     CreateTypePlan,
@@ -249,6 +251,9 @@ class Statements:
                 return []
             case ShowPlan():
                 return [await self._show(plan, statement.text, session)]
+            case AssertTopicPlan():
+                ask = self.producer.replica_counts
+                return [await assert_topic(plan, ask, statement.text)]
             case DefinePlan():
                 return session.define(plan, statement.text)
             case DescribeFunctionPlan():

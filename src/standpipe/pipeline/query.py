@@ -187,9 +187,14 @@ def _finisher(wanted: WantedQuery) -> Callable[[DataFrame], DataFrame] | None:
     def finish(rows: DataFrame) -> DataFrame:
         own: Any = rows.sparkSession  # the batch's session is a clone of the query's
         rows.createOrReplaceTempView("__BATCH")
-        return records_of(cast(DataFrame, own.sql(batch_sql)), wanted.table)
+        return _records(cast(DataFrame, own.sql(batch_sql)), wanted)
 
     return finish
+
+
+def _records(result: DataFrame, wanted: WantedQuery) -> DataFrame:
+    has_own_key = bool(wanted.query.plan.has_own_key)
+    return records_of(result, wanted.table, has_own_key=has_own_key)
 
 
 def _planned(
@@ -208,7 +213,7 @@ def _planned(
         for step in plan.steps:
             add_step(session, step)
         result = cast(DataFrame, cast(Any, session).sql(plan.sql))
-        return result if plan.batch_sql is not None else records_of(result, wanted.table)
+        return result if plan.batch_sql is not None else _records(result, wanted)
     except (AnalysisException, ParseException, ValueError) as error:
         raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error
 

@@ -19,8 +19,10 @@ from standpipe.sql.types import parse_type
 _KEEP_NULLS = {"ignoreNullFields": "false"}
 
 
-def records_of(result: DataFrame, table: Source) -> DataFrame:
+def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -> DataFrame:
     """Columns `key`, `value`, `rowtime` (the header's 8 bytes), and `partition` if windowed.
+
+    `has_own_key`: a key of several columns is one even if all of them are null.
 
     A row whose key has a null is left out, as ksqlDB leaves it out. Raises ValueError when
     the result's width or a format does not fit the table.
@@ -36,7 +38,7 @@ def records_of(result: DataFrame, table: Source) -> DataFrame:
     if table.kind == "TABLE":
         for column in keys:
             rows = rows.filter(_col(column.name).isNotNull())
-    key = _key(keys, table.key_format, table.key_delimiter)
+    key = _key(keys, table, has_own_key=has_own_key)
     value = _value(values, table)
     columns = [
         _windowed(key, table).alias("key"),
@@ -70,13 +72,14 @@ def _on_wire(column: Column) -> SparkColumn:
     return wire.to_wire(_col(column.name), parse_type(column.type)).alias(column.name)
 
 
-def _key(columns: Sequence[Column], key_format: str, delimiter: str) -> SparkColumn:
+def _key(columns: Sequence[Column], table: Source, *, has_own_key: bool) -> SparkColumn:
     """The key's bytes without its window. Raises ValueError for an unknown format."""
     if not columns:
         return f.lit(None).cast("binary")
-    # a key whose columns are all null is no key
-    is_there = _col(columns[0].name).isNotNull()
-    for column in columns[1:]:
+    key_format = table.key_format
+    # else a key whose columns are all null is no key
+    is_there = f.lit(has_own_key and len(columns) > 1)
+    for column in columns:
         is_there = is_there | _col(column.name).isNotNull()
     if key_format == "KAFKA" and len(columns) == 1:
         return _kafka_bytes(columns[0])
@@ -84,7 +87,7 @@ def _key(columns: Sequence[Column], key_format: str, delimiter: str) -> SparkCol
         text = _bare_json(columns[0]) if len(columns) == 1 else _json_object(columns)
         return f.when(is_there, text.cast("binary"))
     if key_format == "DELIMITED":
-        return f.when(is_there, _delimited(columns, delimiter))
+        return f.when(is_there, _delimited(columns, table.key_delimiter))
     raise ValueError(f"{len(columns)} key columns do not fit into format {key_format}")
 
 
@@ -95,17 +98,30 @@ def _kafka_bytes(column: Column) -> SparkColumn:
 
 
 def _delimited(columns: Sequence[Column], delimiter: str) -> SparkColumn:
-    options = {"escape": '"', "sep": delimiter, "ignoreLeadingWhiteSpace": "false"}
-    options |= {"ignoreTrailingWhiteSpace": "false", "emptyValue": ""}
-    row = f.struct(*(_in_csv(column) for column in columns))
-    return f.to_csv(row, options).cast("binary")
+    """One line of CSV, as `data.keys` writes it: Spark's own to_csv quotes by other rules."""
+    fields = [
+        _in_csv(column, delimiter, is_first=not index) for index, column in enumerate(columns)
+    ]
+    return f.concat_ws(delimiter, *fields).cast("binary")
 
 
-def _in_csv(column: Column) -> SparkColumn:
-    """CSV has no bytes: ksqlDB writes base64."""
-    if parse_type(column.type).base == "BYTES":
-        return f.base64(_col(column.name)).alias(column.name)
-    return _on_wire(column)
+def _in_csv(column: Column, delimiter: str, *, is_first: bool) -> SparkColumn:
+    base = parse_type(column.type).base
+    value = _on_wire(column)
+    # CSV has no bytes: ksqlDB writes base64
+    text = f.base64(_col(column.name)) if base == "BYTES" else value.cast("string")
+    first = "^$|^[^0-9A-Za-z]|" if is_first else ""
+    mark = "\\" + delimiter if not delimiter.isalnum() else delimiter
+    special = f'(?s){first}^[\\x00-#]|[\\r\\n"{mark}]|[\\x00- ]$'
+    quoted = f.concat(f.lit('"'), f.replace(text, f.lit('"'), f.lit('""')), f.lit('"'))
+    if base in _BARE and not is_first and delimiter in _NEVER_IN_NUMBERS:
+        return f.coalesce(text, f.lit(""))
+    return f.coalesce(f.when(text.rlike(special), quoted).otherwise(text), f.lit(""))
+
+
+#: types whose text holds digits, signs, points, E and the letters of true and false only
+_BARE = frozenset({"BOOLEAN", "INTEGER", "BIGINT", "DECIMAL", "DATE", "TIME", "TIMESTAMP"})
+_NEVER_IN_NUMBERS = frozenset(",;|\t ")
 
 
 def _value(columns: Sequence[Column], table: Source) -> SparkColumn:

@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 
 from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME
 from standpipe.model import Column, SparkInput
-from standpipe.pipeline import partition_udf, wire
+from standpipe.pipeline import loose_json, partition_udf, wire
 from standpipe.pipeline.committed import Upstream, committed_stream
 from standpipe.pipeline.reads import KafkaReads, one_task_per_core
 from standpipe.sql.types import parse_type
@@ -81,6 +81,7 @@ def parse(records: DataFrame, source: SparkInput) -> DataFrame:
         column for column in source.columns if not column.is_key and column.header is None
     )
     has_key = bool(keys) and source.key_format != "NONE"
+    wrapped = source.wrap_single_value or len(values) != 1
     parsed = records.select(
         "key",
         "value",
@@ -94,19 +95,29 @@ def parse(records: DataFrame, source: SparkInput) -> DataFrame:
             f.col("value"),
             values,
             source.value_format,
-            wrapped=source.wrap_single_value or len(values) != 1,
+            wrapped=wrapped,
             delimiter=source.value_delimiter,
         ).alias("__value"),
         f.col("value").isNull().alias("__null_value"),
         (f.col("key").isNull() if has_key else f.lit(False)).alias("__null_key"),
     )
+    if source.value_format == "JSON" and values:
+        parsed = _reread_json(parsed, "__value", f.col("value"), values, wrapped=wrapped)
+    if source.key_format == "JSON" and keys:
+        raw = _raw_key(source)
+        parsed = _reread_json(parsed, "__key", raw, keys, wrapped=len(keys) != 1)
     timed = parsed.withColumn("ROWTIME", _rowtime(source))
     bad = (
         f.when(_is_corrupt("__key", "key"), f.lit("KEY"))
         .when(_is_corrupt("__value", "value"), f.lit("VALUE"))
-        .when(f.col("value").isNotNull() & f.col("ROWTIME").isNull(), f.lit("TIMESTAMP"))
+        .when(f.col("value").isNotNull() & ~_is_instant("ROWTIME"), f.lit("TIMESTAMP"))
     )
     return timed.withColumn("__bad", bad)
+
+
+def _is_instant(name: str) -> SparkColumn:
+    """Kafka Streams drops what is before the epoch."""
+    return f.coalesce(f.col(name) >= 0, f.lit(False))
 
 
 def _window_bytes(source: SparkInput) -> int:
@@ -125,7 +136,9 @@ def _raw_key(source: SparkInput) -> SparkColumn:
 def _window_bounds(source: SparkInput) -> list[SparkColumn]:
     if source.window is None:
         return []
-    start = f.conv(f.hex(f.right(f.col("key"), f.lit(8))), 16, -10).cast("bigint")
+    # substring of bytes: right() would take them for characters
+    last = f.substring(f.col("key"), f.octet_length("key") - 7, f.lit(8))
+    start = f.conv(f.hex(last), 16, -10).cast("bigint")
     end = start + source.window.size_ms
     if source.window.kind == "SESSION":
         tail = f.substring(f.col("key"), f.octet_length("key") - 15, f.lit(8))
@@ -133,31 +146,33 @@ def _window_bounds(source: SparkInput) -> list[SparkColumn]:
     return [start.alias("WINDOWSTART"), end.alias("WINDOWEND")]
 
 
-#: numbers that a JSON key may hold as text too (ksqlDB: {"ID": "10"} is a 10)
-_NUMBERS = (t.IntegerType, t.LongType, t.DoubleType)
-
-
 def _parsed_key(source: SparkInput, keys: tuple[Column, ...]) -> SparkColumn:
-    raw, wrapped = _raw_key(source), len(keys) != 1
     delimiter = source.key_delimiter or ","
-    parsed = _parsed(raw, keys, source.key_format, wrapped=wrapped, delimiter=delimiter)
-    if source.key_format != "JSON" or not keys:
-        return parsed
-    schema = wire.wire_schema(keys, any_case=True)
-    if not any(isinstance(field.dataType, _NUMBERS) for field in schema):
-        return parsed
+    wrapped = len(keys) != 1
+    return _parsed(_raw_key(source), keys, source.key_format, wrapped=wrapped, delimiter=delimiter)
+
+
+def _json_text(raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool) -> SparkColumn:
+    """The text of an object; null for bytes that are no UTF-8."""
     text = f.try_validate_utf8(raw.cast("string"))
-    loose = _parsed_json(text, _with_text(schema, _NUMBERS), keys, wrapped=wrapped)
-    return _reread(loose, schema, _NUMBERS, lambda part, of: part.cast(of))
-
-
-def _parsed_json(
-    text: SparkColumn, schema: t.StructType, columns: tuple[Column, ...], *, wrapped: bool
-) -> SparkColumn:
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    if wrapped:
+        return text
     name = columns[0].name.replace("\\", "\\\\").replace('"', '\\"')
-    whole = text if wrapped else f.concat(f.lit(f'{{"{name}":'), text, f.lit("}"))
-    return f.from_json(whole, t.StructType([*schema, _CORRUPT_FIELD]), options)
+    return f.concat(f.lit(f'{{"{name}":'), text, f.lit("}"))
+
+
+def _reread_json(
+    rows: DataFrame, part: str, raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool
+) -> DataFrame:
+    """The column `part` as ksqlDB reads it, where Spark's parser missed something.
+
+    A step of its own: in one expression with the parser, that would run twice for each record.
+    """
+    parsed, text = f.col(part), _json_text(raw, columns, wrapped=wrapped)
+    is_corrupt = parsed.isNull() | parsed.getField(_CORRUPT).isNotNull()
+    again = text.isNotNull() & (is_corrupt | loose_json.is_missed(parsed, text, columns))
+    loose = loose_json.read(text, columns, _CORRUPT)
+    return rows.withColumn(part, f.when(again, loose).otherwise(parsed))
 
 
 def _parsed(
@@ -175,8 +190,8 @@ def _parsed(
         return _parsed_kafka(part, columns)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     if format_ == "JSON":
-        schema = wire.wire_schema(columns, any_case=True)
-        return _parsed_json(text, schema, columns, wrapped=wrapped)
+        schema = wire.wire_schema(columns, any_case=True).add(_CORRUPT_FIELD)
+        return f.from_json(_json_text(part, columns, wrapped=wrapped), schema, options)
     if format_ == "DELIMITED":
         return _parsed_csv(text, columns, options | {"sep": delimiter, "escape": '"'})
     raise ValueError(f"format {format_} is not supported")

@@ -23,12 +23,12 @@ from standpipe.sql.types import (
 
 _BY_ORDER: Final = "(l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END"
 #: every value that came, nulls too, in the order in which they came
-_ARRIVED: Final = (
+ARRIVED: Final = (
     "transform(array_sort(collect_list(named_struct('o', `__ORDER`, 'v', {0})), "
     + _BY_ORDER
     + "), e -> e.`v`)"
 )
-_DISTINCT: Final = f"array_distinct({_ARRIVED})"
+_DISTINCT: Final = f"array_distinct({ARRIVED})"
 
 
 def _sum_type(types: tuple[SqlType, ...]) -> SqlType:
@@ -71,8 +71,8 @@ def _by_offset(name: str, *, latest: bool) -> tuple[Function, ...]:
     order = "max_by" if latest else "min_by"
     skipping = f"{order}({{0}}, if({{0}} IS NULL, NULL, `__ORDER`))"
     asked = f"{order}({{0}}, if({{1}} AND {{0}} IS NULL, NULL, `__ORDER`))"
-    kept = f"filter({_ARRIVED}, e -> e IS NOT NULL)"
-    some = f"if({{2}}, {kept}, {_ARRIVED})"
+    kept = f"filter({ARRIVED}, e -> e IS NOT NULL)"
+    some = f"if({{2}}, {kept}, {ARRIVED})"
     if latest:
         first = f"slice({kept}, greatest(1, size({kept}) - {{1}} + 1), {{1}})"
         picked = f"slice({some}, greatest(1, size({some}) - {{1}} + 1), {{1}})"
@@ -144,7 +144,7 @@ AGGREGATES: Final = (
     _aggregate("MAX", (T,), T, "max({0})"),
     *_by_offset("LATEST_BY_OFFSET", latest=True),
     *_by_offset("EARLIEST_BY_OFFSET", latest=False),
-    _aggregate("COLLECT_LIST", (T,), array(T), _ARRIVED, on_tables=True),
+    _aggregate("COLLECT_LIST", (T,), array(T), ARRIVED, on_tables=True),
     _aggregate("COLLECT_SET", (T,), array(T), _DISTINCT),
     *_top(T),
     _top_with(K),

@@ -14,6 +14,7 @@ from standpipe.sql import alter, ddl, functions, inserts, named_types, pull_plan
 from standpipe.sql.ast import Query, Statement
 from standpipe.sql.context import Context
 from standpipe.sql.plans import (
+    AssertTopicPlan,
     CreateTableAsPlan,
     DefinePlan,
     DescribeFunctionPlan,
@@ -109,6 +110,30 @@ def _explain(statement: statements.Explain, sources: Sources, context: Context) 
     return ExplainPlan(subject=subject)
 
 
+#: ms that an ASSERT without TIMEOUT waits (ksqlDB's default)
+_ASSERT_TIMEOUT_MS: Final = 1000
+
+
+def _assert_topic(
+    statement: statements.AssertTopic, _sources: Sources, _context: Context
+) -> AssertTopicPlan:
+    wanted: dict[str, int | None] = {"PARTITIONS": None, "REPLICAS": None}
+    for each in statement.properties:
+        if each.name not in wanted:
+            raise refusal(f"Cannot assert unknown topic property: {each.name}", each.at)
+        if not str(each.value.value).isdecimal():
+            raise refusal(f"{each.name} is a number, not {each.value.text}", each.at)
+        wanted[each.name] = int(str(each.value.value))
+    timeout_ms = statement.timeout_ms
+    return AssertTopicPlan(
+        topic=statement.topic,
+        exists=statement.exists,
+        partitions=wanted["PARTITIONS"],
+        replicas=wanted["REPLICAS"],
+        timeout_ms=_ASSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms,
+    )
+
+
 def _explain_route(
     statement: statements.ExplainRoute, sources: Sources, context: Context
 ) -> ExplainRoutePlan:
@@ -146,6 +171,7 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.DescribeAll: _describe_all,
     statements.DescribeFunction: _describe_function,
     statements.Explain: _explain,
+    statements.AssertTopic: _assert_topic,
     statements.ExplainRoute: _explain_route,
     statements.ExplainAssignment: _explain_assignment,
     Query: pull_plan.pull,
@@ -153,5 +179,4 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
 _NOT_YET: Final[dict[type, str]] = {
     statements.AlterSystem: "ALTER SYSTEM",
     statements.PrintTopic: "PRINT",
-    statements.AssertTopic: "ASSERT TOPIC",
 }

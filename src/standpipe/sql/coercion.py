@@ -7,6 +7,7 @@ structs get the fields of all. Columns are never read as something else: that ta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from standpipe.sql import types, values
@@ -61,10 +62,22 @@ def _wider(found: SqlType, typed: Typed) -> SqlType | None:
         return of if found == NULL else found
     if isinstance(typed, Constant) and not found.is_nested:
         if STRING in (of, found):
-            return found
+            return _beside_text(found, typed)
     elif isinstance(typed, Operation) and typed.template in (ARRAY, MAP, STRUCT):
         return _wider_constructed(found, typed)
     return _wider_types(found, of)
+
+
+def _beside_text(found: SqlType, typed: Constant) -> SqlType:
+    """Text is read as the whole numbers beside it, but as a DECIMAL if it has an exponent."""
+    text = str(typed.value).strip()
+    if typed.type != STRING or found.base not in ("INTEGER", "BIGINT") or "E" not in text.upper():
+        return found
+    try:
+        plain = f"{Decimal(text):f}"
+    except InvalidOperation:
+        return found  # `coerced` says what is wrong with it
+    return types.common_type(found, types.literal_decimal(plain)) or found
 
 
 def _wider_constructed(found: SqlType, typed: Operation) -> SqlType | None:

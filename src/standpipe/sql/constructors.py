@@ -73,8 +73,15 @@ def make_map(typer: Types, node: ast.MakeMap) -> Typed:
             raise refusal(f"Cannot construct a map with all NULL {what}", node.at)
     parts: list[Typed] = []
     for key, value in zip(keys, values, strict=True):
-        parts += [key, value]
+        parts += [_map_key(key), value]
     return Operation(types.map_of(key_of, value_of), coercion.MAP, tuple(parts))
+
+
+def _map_key(key: Typed) -> Typed:
+    """Spark's maps have no null key; ksqlDB's have, and show it as "null"."""
+    if key.type != STRING or (isinstance(key, Constant) and key.value is not None):
+        return key
+    return Operation(STRING, "coalesce({0}, 'null')", (key,))
 
 
 def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
@@ -135,15 +142,20 @@ def _transform(typer: Types, node: ast.Call, collection: Typed) -> Typed:
         variable = LambdaVariable(collection.type.arguments[0], body.parameters[0])
         made = _body(typer, body, [variable])
         walked = LambdaBody(made.type, (variable,), made)
-        return Operation(types.array(made.type), "transform({0}, {1})", (collection, walked))
+        plain = Operation(types.array(made.type), "transform({0}, {1})", (collection, walked))
+        return _unless_failing(plain, "exists({0}, {1})", (variable,), [made])
     first, second = _bodies(node, (2, 2), 1)
     entry = LambdaVariable(collection.type, "__E")
     key = _body(typer, first, _pair(entry, collection.type))
     value = _body(typer, second, _pair(entry, collection.type))
-    pair = Operation(NULL, "struct({0}, {1})", (key, value))
+    pair = Operation(NULL, "named_struct('k', {0}, 'v', {1})", (key, value))
     result = types.map_of(key.type, value.type)
-    template = "map_from_entries(transform(map_entries({0}), {1}))"
-    return Operation(result, template, (collection, LambdaBody(NULL, (entry,), pair)))
+    made = "transform(map_entries({0}), {1})"
+    # two entries of one key: ksqlDB's function fails, and what fails is null
+    keys = f"transform({made}, e -> e.k)"
+    template = f"if(size(array_distinct({keys})) < size({keys}), NULL, map_from_entries({made}))"
+    plain = Operation(result, template, (collection, LambdaBody(NULL, (entry,), pair)))
+    return _unless_failing(plain, "exists(map_entries({0}), {1})", (entry,), [key, value])
 
 
 def _filter(typer: Types, node: ast.Call, collection: Typed) -> Typed:
@@ -155,9 +167,41 @@ def _filter(typer: Types, node: ast.Call, collection: Typed) -> Typed:
     if made.type != BOOLEAN:
         raise refusal(f"FILTER wants a BOOLEAN of its lambda, not {made.type}", body.at)
     word = "filter" if count == 1 else "map_filter"
-    return Operation(
-        of, f"{word}({{0}}, {{1}})", (collection, LambdaBody(BOOLEAN, variables, made))
-    )
+    walked = LambdaBody(BOOLEAN, variables, made)
+    plain = Operation(of, f"{word}({{0}}, {{1}})", (collection, walked))
+    return _unless_failing(plain, f"size({word}({{0}}, {{1}})) > 0", variables, [made])
+
+
+#: arithmetic as the Typer spells it
+_ARITHMETIC: Final = frozenset(f"({{0}} {sign} {{1}})" for sign in ("+", "-", "*", "/", "div", "%"))
+
+
+def _unless_failing(
+    plain: Operation,
+    somewhere: str,
+    variables: tuple[LambdaVariable, ...],
+    bodies: Sequence[Typed],
+) -> Typed:
+    """Null where arithmetic in a lambda meets a null: ksqlDB's lambdas fail there, as a whole.
+
+    `somewhere`: template of "for some element", over the collection and a lambda.
+    """
+    found = [node for body in bodies for node in _arithmetic_in(body)]
+    if not found:
+        return plain
+    nulls = tuple(Operation(BOOLEAN, "({0} IS NULL)", (node,)) for node in found)
+    places = " OR ".join(f"{{{index}}}" for index in range(len(nulls)))
+    fails = LambdaBody(BOOLEAN, variables, Operation(BOOLEAN, f"({places})", nulls))
+    test = Operation(BOOLEAN, somewhere, (plain.arguments[0], fails))
+    return Operation(plain.type, "if({0}, NULL, {1})", (test, plain))
+
+
+def _arithmetic_in(body: Typed) -> list[Typed]:
+    """What is computed for every element: not what a CASE may leave out, nor inner lambdas."""
+    if not isinstance(body, Operation) or body.template.startswith("(CASE"):
+        return []
+    inner = [node for argument in body.arguments for node in _arithmetic_in(argument)]
+    return [*inner, body] if body.template in _ARITHMETIC else inner
 
 
 def _reduce(typer: Types, node: ast.Call, collection: Typed) -> Typed:
@@ -170,11 +214,11 @@ def _reduce(typer: Types, node: ast.Call, collection: Typed) -> Typed:
     if of.base == "ARRAY":
         entry = LambdaVariable(of.arguments[0], body.parameters[1])
         made = _body(typer, body, [state, entry])
-        template = "aggregate({0}, {1}, {2})"
+        template = "if({0} IS NULL, {1}, aggregate({0}, {1}, {2}))"
     else:
         entry = LambdaVariable(of, "__E")
         made = _body(typer, body, [state, *_pair(entry, of)])
-        template = "aggregate(map_entries({0}), {1}, {2})"
+        template = "if({0} IS NULL, {1}, aggregate(map_entries({0}), {1}, {2}))"
     common = types.common_type(start.type, made.type)
     if common is None:
         raise refusal(f"REDUCE: the lambda makes {made.type}, its state is {start.type}.", body.at)

@@ -27,6 +27,10 @@ _CASTABLE: Final = {
 }  # fmt: skip
 
 
+#: how ksqlDB shows a TIMESTAMP as text
+ISO: Final = "'yyyy-MM-dd\\'T\\'HH:mm:ss.SSS'"
+
+
 def castable(source: SqlType, target: SqlType) -> bool:
     if source == NULL or (source.is_nested and target.base == "STRING"):
         return True
@@ -49,16 +53,22 @@ def convert(typed: Typed, target: SqlType) -> Typed:
         return Constant(target, values.cast_value(typed.value, typed.type, target))
     if "TIME" in (typed.type.base, target.base):  # Spark sees the INT of its milliseconds
         return Operation(target, _TIME_CASTS[typed.type.base, target.base], (typed,))
+    if target.base == "STRING" and typed.type.base == "TIMESTAMP":
+        return Operation(target, f"date_format({{0}}, {ISO})", (typed,))
     if target.base == "STRING" and typed.type.is_nested:
         return Operation(target, _java_text(typed.type, "{0}"), (typed,))
     return Operation(target, f"cast({{0}} AS {spark_name(target)})", (typed,))
 
 
+#: a TIME as text, as Java's LocalTime has it
+TIME_TEXT: Final = (
+    "date_format(timestamp_millis({0}), CASE WHEN {0} % 1000 <> 0"
+    " THEN 'HH:mm:ss.SSS' WHEN {0} % 60000 <> 0 THEN 'HH:mm:ss' ELSE 'HH:mm' END)"
+)
 #: (from, to) -> template: TIME is the INT of its milliseconds, and text as Java's LocalTime has it
 _TIME_CASTS: Final = {
     ("TIME", "TIME"): "{0}",
-    ("TIME", "STRING"): "date_format(timestamp_millis({0}), CASE WHEN {0} % 1000 <> 0"
-    " THEN 'HH:mm:ss.SSS' WHEN {0} % 60000 <> 0 THEN 'HH:mm:ss' ELSE 'HH:mm' END)",
+    ("TIME", "STRING"): TIME_TEXT,
     ("STRING", "TIME"): "cast(pmod(unix_millis(try_to_timestamp(concat('1970-01-01 ', {0}))),"
     " 86400000L) AS INT)",
     ("TIMESTAMP", "TIME"): "cast(pmod(unix_millis({0}), 86400000L) AS INT)",

@@ -11,9 +11,11 @@ from typing import Final
 
 from standpipe.sql import join_steps, to_spark
 from standpipe.sql.joined import ROWKEY, JoinScope, Side, joined_name
+from standpipe.sql.scope import PSEUDO
 from standpipe.sql.types import quoted
 
 _DAY_MS: Final = 86_400_000
+_BOUNDS: Final = ("WINDOWSTART", "WINDOWEND")
 
 
 def join_relation(scope: JoinScope, table_id: str) -> to_spark.Relation:
@@ -28,8 +30,10 @@ def join_relation(scope: JoinScope, table_id: str) -> to_spark.Relation:
 
 
 def _columns(side: Side, prefix: str) -> list[str]:
-    """The side's columns and its ROWTIME under their joined names, from `prefix`."""
-    names = [*(column.name for column in side.source.columns), "ROWTIME"]
+    """The side's columns and pseudo columns under their joined names, from `prefix`."""
+    names = [*(column.name for column in side.source.columns), *PSEUDO]
+    if side.source.window is not None:
+        names += _BOUNDS
     return [f"{prefix}{quoted(name)} AS {quoted(joined_name(side.alias, name))}" for name in names]
 
 
@@ -49,16 +53,23 @@ def _streams(scope: JoinScope, views: list[str]) -> to_spark.Relation:
     ]
     columns = ", ".join([*_columns(left, "`__L`."), *_columns(right, "`__R`.")])
     after, before = within.after_ms, within.before_ms
+    # the window is part of a windowed key
+    is_windowed = left.source.window is not None and right.source.window is not None
+    bounds = "".join(f" `__L`.{quoted(name)}," for name in _BOUNDS) if is_windowed else ""
+    same = "".join(f" AND `__L`.{quoted(n)} = `__R`.{quoted(n)}" for n in _BOUNDS)
     text = (
-        f"(SELECT {columns}, `__L`.`__JK` AS {quoted(ROWKEY)},"  # noqa: S608 - escaped
+        f"(SELECT {columns},{bounds} `__L`.`__JK` AS {quoted(ROWKEY)},"  # noqa: S608 - escaped
         " greatest(`__L`.`ROWTIME`, `__R`.`ROWTIME`) AS `ROWTIME`, true AS `__PRESENT`,"
         " greatest(`__L`.`__TS`, `__R`.`__TS`) AS `__TS`,"
         " greatest(`__L`.`__ORDER`, `__R`.`__ORDER`) AS `__ORDER`"
         f" FROM ({keys[0]}) AS `__L` JOIN ({keys[1]}) AS `__R` ON `__L`.`__JK` = `__R`.`__JK`"
+        f"{same if is_windowed else ''}"
         f" AND `__R`.`__TS` >= `__L`.`__TS` - INTERVAL '{before / 1000}' SECOND"
         f" AND `__R`.`__TS` <= `__L`.`__TS` + INTERVAL '{after / 1000}' SECOND)"
     )
-    return to_spark.Relation(inputs, text, has_presence=True, has_state=True)
+    return to_spark.Relation(
+        inputs, text, has_presence=True, has_state=True, has_window=is_windowed
+    )
 
 
 def _tables(scope: JoinScope, views: list[str]) -> to_spark.Relation:

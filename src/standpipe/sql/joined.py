@@ -176,9 +176,7 @@ class JoinScope:
             if item.source in (None, side.alias, side.source.name):
                 for column in side.source.columns:
                     node = ast.ColumnName(item.at, column.name, side.alias)
-                    whole = item.source is None
-                    name = joined_name(side.alias, column.name) if whole else self.name_of(node)
-                    yield node, name
+                    yield node, joined_name(side.alias, column.name)
 
     def column_names(self) -> frozenset[str]:
         return frozenset(

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from standpipe.sql.aggregate_functions import ARRIVED
 from standpipe.sql.conversion import canonical
-from standpipe.sql.typed import Operation, Typed
+from standpipe.sql.typed import Aggregate, Operation, Typed
 from standpipe.sql.types import STRING, SqlType, array
 
 _FIRST: Final = "array_position({texts}, element_at({texts}, i + 1)) = i + 1"
@@ -35,6 +36,9 @@ _TEMPLATES: Final = {
 
 def over_maps(name: str, arguments: Sequence[Typed], result: SqlType) -> Typed | None:
     """The function by texts; None where Spark compares the elements itself."""
+    if name == "COLLECT_SET" and arguments[0].type.contains("MAP"):
+        everything = Aggregate(result, ARRIVED, tuple(arguments))
+        return over_maps("ARRAY_DISTINCT", (everything,), result)
     if name not in _TEMPLATES or not arguments[0].type.contains("MAP"):
         return None
     texts = [_texts(argument, arguments[0].type) for argument in arguments]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from standpipe.sql.conversion import ISO, TIME_TEXT
 from standpipe.sql.function import Function, T
 from standpipe.sql.types import (
     BIGINT,
@@ -94,7 +95,13 @@ _TIME: Final = (
     ),
     Function("FROM_DAYS", (INTEGER,), DATE, "date_from_unix_date({0})"),
     Function("FROM_UNIXTIME", (BIGINT,), TIMESTAMP, "timestamp_millis({0})"),
-    Function("PARSE_DATE", (STRING, STRING), DATE, "to_date({0}, {1})"),
+    # what follows the date is not looked at, as by Java's SimpleDateFormat
+    Function(
+        "PARSE_DATE",
+        (STRING, STRING),
+        DATE,
+        "coalesce(to_date({0}, {1}), to_date(left({0}, length({1})), {1}))",
+    ),
     Function("PARSE_TIME", (STRING, STRING), TIME, _OF_DAY),
     Function("PARSE_TIMESTAMP", (STRING, STRING), TIMESTAMP, "to_timestamp({0}, {1})"),
     Function(
@@ -127,7 +134,9 @@ _TIME: Final = (
 )
 
 #: any value as JSON text: to_json takes no plain value, so it travels in an array
-_AS_JSON: Final = "to_json(array({0}), map('ignoreNullFields', 'false'))"
+_AS_JSON: Final = (
+    f"to_json(array({{0}}), map('ignoreNullFields', 'false', 'timestampFormat', {ISO}))"
+)
 
 _IS_A: Final = "schema_of_variant(try_parse_json({text})) LIKE '{kind}%'"
 _OBJECT: Final = "cast(try_parse_json({text}) AS MAP<STRING, VARIANT>)"
@@ -181,6 +190,12 @@ _JSON: Final = (
     ),
     Function(
         "TO_JSON_STRING",
+        (TIME,),
+        STRING,
+        f"coalesce(concat('\"', {TIME_TEXT}, '\"'), 'null')",
+    ),
+    Function(
+        "TO_JSON_STRING",
         (T,),
         STRING,
         f"coalesce(substring({_AS_JSON}, 2, length({_AS_JSON}) - 2), 'null')",
@@ -216,10 +231,12 @@ _URLS: Final = (
 
 
 def _to_bytes(text: str, encoding: str) -> str:
-    """Bytes of a text in one of ksqlDB's four encodings."""
+    """Bytes of a text in one of ksqlDB's four encodings; half a byte only behind 0x."""
+    digits = f"regexp_replace({text}, '^(0[xX]|[xX]\\'(.*)\\'$)', '$2')"
+    whole = f"(length({digits}) % 2 = 0 OR lower(left({text}, 2)) = '0x')"
     return (
-        f"(CASE lower({encoding}) WHEN 'hex' THEN try_to_binary("
-        f"regexp_replace({text}, '^(0[xX]|[xX]\\'(.*)\\'$)', '$2'), 'hex')"
+        f"(CASE lower({encoding})"
+        f" WHEN 'hex' THEN if({whole}, try_to_binary({digits}, 'hex'), NULL)"
         f" WHEN 'base64' THEN try_to_binary({text}, 'base64') ELSE encode({text}, 'UTF-8') END)"
     )
 
@@ -228,6 +245,16 @@ def _from_bytes(data: str, encoding: str) -> str:
     return (
         f"(CASE lower({encoding}) WHEN 'hex' THEN hex({data}) WHEN 'base64' THEN base64({data})"
         f" ELSE decode({data}, 'UTF-8') END)"
+    )
+
+
+def _encoded(text: str, given: str, wanted: str) -> str:
+    """As `_from_bytes`, but hexadecimal digits are small, and what is no ASCII is replaced."""
+    data = _to_bytes(text, given)
+    plain = f"regexp_replace(decode({data}, 'ISO-8859-1'), '[^\\\\x00-\\\\x7F]', '\ufffd')"
+    return (
+        f"(CASE lower({wanted}) WHEN 'hex' THEN lower(hex({data})) WHEN 'ascii' THEN {plain}"
+        f" ELSE {_from_bytes(data, wanted)} END)"
     )
 
 
@@ -265,7 +292,7 @@ def _numbers_of_bytes(parameters: tuple[SqlType, ...], digits: str) -> tuple[Fun
 
 
 _BYTES: Final = (
-    Function("ENCODE", (STRING,) * 3, STRING, _from_bytes(_to_bytes("{0}", "{1}"), "{2}")),
+    Function("ENCODE", (STRING,) * 3, STRING, _encoded("{0}", "{1}", "{2}")),
     Function("TO_BYTES", (STRING, STRING), BYTES, _to_bytes("{0}", "{1}")),
     Function("FROM_BYTES", (BYTES, STRING), STRING, _from_bytes("{0}", "{1}")),
     *_numbers_of_bytes((BYTES,), _HEX),

@@ -136,6 +136,16 @@ class DefinePlan(Record, frozen=True, kw_only=True):
     value: str | None
 
 
+class AssertTopicPlan(Record, frozen=True, kw_only=True):
+    """ASSERT [NOT EXISTS] TOPIC: what Kafka must say within `timeout_ms`."""
+
+    topic: str
+    exists: bool
+    partitions: int | None = None
+    replicas: int | None = None
+    timeout_ms: int
+
+
 class PullPlan(Record, frozen=True, kw_only=True):
     """A pull query: which keys of which table, in which windows, and what of each row is shown.
 
@@ -210,6 +220,7 @@ Plan = (
     | DescribePlan
     | SetPropertyPlan
     | DefinePlan
+    | AssertTopicPlan
     | PullPlan
     | DescribeFunctionPlan
     | ExplainPlan

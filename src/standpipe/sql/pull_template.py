@@ -111,5 +111,8 @@ class PullTemplate:
 def _common(terms: tuple[tuple[Place, ...], ...], given: list[object]) -> list[object]:
     """Values that are in every term, each once, in the order of the first."""
     first, *others = [[given[place] for place in term] for term in terms]
-    kept = dict.fromkeys(first)
-    return [value for value in kept if all(value in other for other in others)]
+    kept: list[object] = []
+    for value in first:  # a list has no hash
+        if value not in kept and all(value in other for other in others):
+            kept.append(value)
+    return kept

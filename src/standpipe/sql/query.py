@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
+from standpipe.errors import StatementError
 from standpipe.model import Column as SourceColumn
 from standpipe.model import PersistentQuery, Source, SparkPlan, Window
 from standpipe.sql import ast, formats, stateful_sql, to_spark
@@ -15,6 +17,7 @@ from standpipe.sql.ids import sanitised
 from standpipe.sql.join_sql import join_relation
 from standpipe.sql.joined import ROWKEY, JoinScope
 from standpipe.sql.joins import join_scope
+from standpipe.sql.limits import limited
 from standpipe.sql.names import ScopeNames
 from standpipe.sql.plans import CreateTableAsPlan, InsertIntoPlan
 from standpipe.sql.projection import NamedColumns, project
@@ -30,13 +33,18 @@ from standpipe.sql.query_checks import (
 from standpipe.sql.refusals import refusal
 from standpipe.sql.rowwise import project_rows
 from standpipe.sql.scope import Scope, find_source
+from standpipe.sql.statement_text import statement_text
 from standpipe.sql.statements import CreateAs, Creation, InsertSelect
 from standpipe.sql.typed import Column, Typed
+
+#: property of a session: what the topic of a new stream or table begins with
+TOPIC_PREFIX: Final = "ksql.output.topic.name.prefix"
 
 
 def create_as(
     statement: CreateAs, sources: Mapping[str, Source], context: Context
 ) -> CreateTableAsPlan:
+    statement = replace(statement, query=limited(statement.query, context.properties))
     creation = statement.creation
     check_free(creation, sources)
     sink = _Sink(statement, sources, context)
@@ -191,6 +199,7 @@ class _Result:
             where=self.where,
             timestamp=timestamp,
             is_append=joined is not None and self.source.kind == "STREAM",
+            has_own_key=bool(self.query.partition_by),
         )
 
 
@@ -235,7 +244,8 @@ class _Sink:
         source = self.sources[statement.query.relation.name]
         key_format, value_format = self._formats(properties, source, keys, values)
         wrap, wrap_at = properties.flag("WRAP_SINGLE_VALUE"), properties.at("WRAP_SINGLE_VALUE")
-        topic = properties.text("KAFKA_TOPIC") or creation.name
+        prefix = self.context.properties.get(TOPIC_PREFIX, "")
+        topic = properties.text("KAFKA_TOPIC") or f"{prefix}{creation.name}"
         partitions = properties.partitions or source.partitions
         check_topic(topic, partitions, self.context, properties, creation.at)
         self._check_own_topic(topic, properties)
@@ -289,9 +299,22 @@ class _Sink:
             key_format = default_format(self.context.properties, "key") or "KAFKA"
         value_format = properties.format("VALUE_FORMAT") or source.value_format
         check_intermediate(self.statement.query, value_format, creation.at)
-        formats.check_columns(keys, key_format, "Key", creation.at)
-        formats.check_columns(values, value_format, "Value", creation.at)
+        try:
+            formats.check_columns(keys, key_format, "Key", creation.at)
+            formats.check_columns(values, value_format, "Value", creation.at)
+        except StatementError as error:
+            raise self._shown(error) from None
         return key_format, value_format
+
+    def _shown(self, error: StatementError) -> StatementError:
+        """The error with the statement as ksqlDB prints it, where that is known."""
+        query = self.statement.query
+        if query.joins:
+            return error
+        source = self.sources[query.relation.name]
+        scope = Scope.of(source, query.relation.alias, has_window=query.window is not None)
+        error.message += f"\nStatement: {statement_text(self.statement, scope)}"
+        return error
 
     def _check_own_topic(self, topic: str, properties: Properties) -> None:
         """A topic has one writer, and is nobody's source: its records are only then ours."""

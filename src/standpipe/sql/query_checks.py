@@ -6,7 +6,7 @@ from typing import Final
 
 from standpipe.model import Source, Window
 from standpipe.sql import ast, functions
-from standpipe.sql.refusals import refusal, unsupported
+from standpipe.sql.refusals import refusal
 from standpipe.sql.statements import CreateAs
 
 DAY_MS: Final = 86_400_000
@@ -47,11 +47,8 @@ def refuse_clauses(statement: CreateAs) -> None:
         raise refusal("HAVING requires a GROUP BY clause.", query.at)
     if query.partition_by and query.group_by:
         raise refusal("Only one of PARTITION BY or GROUP BY is allowed", query.at)
-    if query.emit == "FINAL":
-        if query.window is None:
-            raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
-        if query.window.kind == "SESSION":
-            raise unsupported("EMIT FINAL of session windows", query.at)
+    if query.emit == "FINAL" and query.window is None:
+        raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
 
 
 def check_source(source: Source, statement: CreateAs) -> None:

@@ -46,6 +46,8 @@ def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjectio
         typed = _with_new_key(typed, wanted, scope)
     missing = _missing(wanted, query, sink, scope) if wanted else ""
     keys = tuple(_key(each, typed, query, missing) for each in wanted)
+    if not query.partition_by:  # the list says their order, too
+        keys = tuple(sorted(keys, key=typed.index))
     taken = {name for name, _ in keys}
     values = tuple((name, each) for name, each in typed if name not in taken)
     exploded: list[Typed] = []

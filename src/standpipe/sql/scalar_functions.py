@@ -39,7 +39,7 @@ def _rounded(types: tuple[SqlType, ...]) -> SqlType:
     """ROUND and TRUNC without a scale: BIGINT of a DOUBLE, DECIMAL without its scale."""
     first = types[0]
     if first.base == "DECIMAL":
-        return SqlType("DECIMAL", first.precision - first.scale + 1, 0)
+        return SqlType("DECIMAL", max(first.precision - first.scale, 1), 0)
     return BIGINT if first.base == "DOUBLE" else first
 
 
@@ -54,6 +54,17 @@ _HAVERSINE: Final = (
 _RADIUS: Final = "if(lower({4}) LIKE 'mi%', 3959.0D, 6371.0D)"
 
 
+#: half up is towards positive: -1.5 becomes -1; Spark's round goes away from zero
+_EXACT: Final = "cast({} AS DECIMAL(38, 18))"
+_UNIT: Final = "power(10.0D, -({1}))"
+_ROUNDED_TO: Final = (
+    "if({0} >= 0, round({0}, {1}), 0.0D - if("
+    f"{_EXACT.format('round(-({0}), {1})')} + {_EXACT.format('({0})')}"
+    f" = {_EXACT.format(f'0.5D * {_UNIT}')},"
+    f" round(round(-({{0}}), {{1}}) - {_UNIT}, {{1}}), round(-({{0}}), {{1}})))"
+)
+
+
 def _real(name: str, template: str) -> Function:
     return Function(name, (DOUBLE,), DOUBLE, template)
 
@@ -66,7 +77,7 @@ _NUMBERS: Final = (
     Function("ROUND", (BIGINT,), BIGINT, "{0}"),
     Function("ROUND", (DOUBLE,), BIGINT, "floor({0} + 0.5D)"),  # half up, as Java's Math.round
     Function("ROUND", (NUMBER,), _rounded, "floor({0} + 0.5BD)"),
-    Function("ROUND", (DOUBLE, INTEGER), DOUBLE, "round({0}, {1})"),
+    Function("ROUND", (DOUBLE, INTEGER), DOUBLE, _ROUNDED_TO),
     Function("ROUND", (NUMBER, INTEGER), _same, "round({0}, {1})", literals=(1,)),
     Function("TRUNC", (INTEGER,), INTEGER, "{0}"),
     Function("TRUNC", (BIGINT,), BIGINT, "{0}"),
@@ -94,9 +105,16 @@ _NUMBERS: Final = (
     _real(
         "LOG",
         "(CASE WHEN {0} = 0 THEN double('-Infinity') WHEN {0} < 0 THEN double('NaN')"
-        " ELSE log10({0}) END)",
+        " ELSE ln({0}) END)",
     ),
-    Function("LOG", (DOUBLE, DOUBLE), DOUBLE, "log({0}, {1})"),
+    Function(
+        "LOG",
+        (DOUBLE, DOUBLE),
+        DOUBLE,
+        "(CASE WHEN {0} IS NULL OR {1} IS NULL THEN NULL"
+        " WHEN {0} <= 0 OR {0} = 1 OR {1} < 0 THEN double('NaN')"
+        " WHEN {1} = 0 THEN double('-Infinity') ELSE ln({1}) / ln({0}) END)",
+    ),
     _real("SQRT", "sqrt({0})"),
     _real("CBRT", "cbrt({0})"),
     Function("POWER", (DOUBLE, DOUBLE), DOUBLE, "power({0}, {1})"),
@@ -119,6 +137,7 @@ _NUMBERS: Final = (
 
 #: a text as a regular expression that matches just it
 _LITERALLY: Final = "concat('\\\\Q', {1}, '\\\\E')"
+_PAIR: Final = "split(e, concat('\\\\Q', {2}, '\\\\E'))"
 #: as text of which each character is a byte
 _SPLIT_BYTES: Final = (
     "transform(if(octet_length({1}) = 0, split(decode({0}, 'ISO-8859-1'), ''),"
@@ -142,7 +161,12 @@ _NTH_PLACE: Final = (
 )
 
 _TEXT: Final = (
-    Function("CHR", (INTEGER,), STRING, "decode(encode(char({0}), 'UTF-8'), 'UTF-8')"),
+    Function(
+        "CHR",
+        (INTEGER,),
+        STRING,
+        "if({0} BETWEEN 0 AND 1114111, decode(unhex(lpad(hex({0}), 8, '0')), 'UTF-32'), NULL)",
+    ),
     Function(
         "CHR",
         (STRING,),
@@ -164,7 +188,11 @@ _TEXT: Final = (
         is_variadic=True,
     ),
     Function(
-        "ELT", (INTEGER, STRING), STRING, "try_element_at(array({all}), {0} + 1)", is_variadic=True
+        "ELT",
+        (INTEGER, STRING),
+        STRING,
+        "if({0} < 1, NULL, try_element_at(array({all}), {0} + 1))",
+        is_variadic=True,
     ),
     Function(
         "FIELD",
@@ -345,7 +373,10 @@ _COLLECTIONS: Final = (
         "SPLIT_TO_MAP",
         (STRING, STRING, STRING),
         map_of(STRING, STRING),
-        "str_to_map({0}, concat('\\\\Q', {1}, '\\\\E'), concat('\\\\Q', {2}, '\\\\E'))",
+        "if(coalesce({1}, '') = '' OR coalesce({2}, '') = '', NULL,"
+        " map_from_entries(transform(filter("
+        f"split({{0}}, {_LITERALLY}), e -> contains(e, {{2}})),"
+        f" e -> struct({_PAIR}[0] AS k, {_PAIR}[1] AS v))))",
     ),
 )
 

@@ -72,7 +72,7 @@ def emit_sessions(aggregation: Aggregation, table_id: str) -> SparkPlan:
         sql=f"SELECT {pack(_keys(aggregation))} AS `__K`, `__TS`, `__ORDER`,"  # noqa: S608 - escaped
         f" `ROWTIME` AS `__ROWTIME`, {pack(_kept(aggregation))} AS `__ROW`"
         f" FROM ({_computed(aggregation)}) WHERE {' AND '.join(wanted)}",
-        options={"gap_ms": window.size_ms},
+        options={"gap_ms": window.size_ms} | ({"is_final": 1} if aggregation.is_final else {}),
     )
     inputs = tuple(
         msgspec.structs.replace(each, time_shift_ms=1)
@@ -86,7 +86,7 @@ def emit_sessions(aggregation: Aggregation, table_id: str) -> SparkPlan:
         steps=(*aggregation.relation.steps, step),
         sql=f"SELECT * FROM {quoted(step.view)}",  # noqa: S608
         batch_sql=_session_sql(aggregation),
-        output_mode="update",
+        output_mode="append" if aggregation.is_final else "update",
         is_windowed=True,
     )
 

@@ -112,6 +112,8 @@ class Rows:
     timestamp: Timestamp | None = None
     #: Spark's join of two streams appends, and knows no updates
     is_append: bool = False
+    #: PARTITION BY says what the key is
+    has_own_key: bool = False
 
 
 def spark_input(
@@ -168,6 +170,7 @@ def emit_rows(rows: Rows) -> SparkPlan:
         batch_sql=batch_sql,
         output_mode="append" if rows.is_append else "update",
         is_windowed=relation.has_window,
+        has_own_key=True if rows.has_own_key else UNSET,
     )
 
 
@@ -179,12 +182,17 @@ def rows_sql(rows: Rows) -> str:
     selected += [f"{expression_sql(typed)} AS {quoted(name)}" for name, typed in rows.values]
     selected.append(f"{_rowtime_sql(rows.timestamp)} AS `__ROWTIME`")
     where = None if rows.where is None else expression_sql(rows.where)
-    filtered = "" if where is None else f" WHERE {where}"
+    # ksqlDB's filters let no null value through, whatever they say
+    there = "`__PRESENT` AND " if relation.has_presence else ""
+    filtered = "" if where is None else f" WHERE {there}{where}"
     live = "`__PRESENT`" if relation.has_presence else "true"
     if relation.is_table and where is not None:
         live, filtered = f"(`__PRESENT` AND coalesce({where}, false))", ""
     selected.append(f"{live} AS `__LIVE`")
-    return f"SELECT {', '.join(selected)} FROM {_exploded_sql(rows, filtered)}"  # noqa: S608 - escaped
+    sql = f"SELECT {', '.join(selected)} FROM {_exploded_sql(rows, filtered)}"  # noqa: S608 - escaped
+    if rows.timestamp is None:
+        return sql
+    return f"SELECT * FROM ({sql}) WHERE `__ROWTIME` >= 0 OR NOT `__LIVE`"  # noqa: S608
 
 
 def _exploded_sql(rows: Rows, filtered: str) -> str:
@@ -245,10 +253,14 @@ def aggregation_sql(aggregation: Aggregation) -> str:
     names = [quoted(name) for name in grouping.values()]
     present = " AND ".join(f"{name} IS NOT NULL" for name in names)
     groups = names if window is None else [window, *names]
-    return (
+    sql = (
         f"SELECT {', '.join(selected)} FROM ({inner})"  # noqa: S608 - see the module's first lines
         f" WHERE {present} GROUP BY {', '.join(groups)}"
     )
+    if aggregation.window is None or aggregation.window.kind != "HOPPING":
+        return sql
+    # ksqlDB has no window that begins before the epoch
+    return f"SELECT * FROM ({sql}) WHERE `WINDOWSTART` >= 0"  # noqa: S608
 
 
 def spark_type(name: str) -> str:

@@ -33,7 +33,9 @@ def test_changes_tells_the_row_before_and_the_row_now() -> None:
     first = changes(None, [_row(1, "a", __LIVE=True)], NONE, 0)
     assert _signed(first.rows) == [(1, "a")]
     second = changes(first.state, [_row(3, "c", __LIVE=True), _row(2, "b", __LIVE=True)], NONE, 0)
-    assert _signed(second.rows) == [(-1, "a"), (1, "c")], "of a batch, the newest counts"
+    assert _signed(second.rows) == [(-1, "a"), (-1, "b"), (1, "c")], "b was there in passing"
+    again = changes(second.state, [_row(4, "c", __LIVE=True), _row(5, "c", __LIVE=True)], NONE, 0)
+    assert _signed(again.rows) == [(-1, "c"), (1, "c")]
     gone = changes(second.state, [_row(4, "", __LIVE=False)], NONE, 0)
     assert (_signed(gone.rows), gone.state) == ([(-1, "c")], None)
     assert not gone.rows[0]["__STAYS"]
@@ -48,6 +50,39 @@ def test_a_group_is_put_out_whole_and_stays_when_it_is_empty() -> None:
     assert [(row["__ROW"], row["__ROWTIME"]) for row in second.rows] == [("b", 3)]
     empty = members(second.state, [_row(4, "b", __ID="2", __SIGN=-1)], NONE, 0)
     assert [(row["__MEMBER"], row["__ROW"]) for row in empty.rows] == [(False, None)]
+
+
+def test_a_group_that_had_rows_within_a_batch_only_is_known() -> None:
+    passing = [_row(1, "a", __LIVE=True), _row(2, "", __LIVE=False)]
+    signed = changes(None, passing, NONE, 0).rows
+    rows = [_row(2, row["__ROW"], __ID="1", __SIGN=row["__SIGN"]) for row in signed]
+    assert [row["__MEMBER"] for row in members(None, rows, NONE, 0).rows] == [False]
+
+
+def test_final_sessions_are_put_out_once_when_they_are_over() -> None:
+    options = {"gap_ms": 5, "is_final": 1}
+    first = session_windows(None, [_row(n, f"r{n}") for n in (1, 4, 20)], options, 0)
+    assert (first.rows, first.wakes_ms) == ([], 10)
+    none = session_windows(first.state, [], options, 9)
+    assert none.rows == [], "an event at 9 would still belong to it"
+    over = session_windows(none.state, [_row(14, "late"), _row(17, "r17")], options, 21)
+    bounds = [(row["WINDOWSTART"], row["WINDOWEND"], row["__ROW"]) for row in over.rows]
+    assert (bounds, over.wakes_ms) == ([(1, 4, "r1"), (1, 4, "r4")], 26)
+    last = session_windows(over.state, [], options, 26)
+    assert [(row["WINDOWSTART"], row["WINDOWEND"]) for row in last.rows] == [(17, 20)] * 2
+    assert last.state is None
+
+
+def test_a_foreign_join_has_the_time_of_its_later_row() -> None:
+    right = _row(5, "r", __SIDE=1, __SIGN=1, __LIVE=True)
+    first = foreign(None, [_left(3, "1", 1), right], NONE, 0)
+    assert [row["__ROWTIME"] for row in first.rows] == [5]
+    second = foreign(first.state, [_left(4, "1", 1)], NONE, 0)
+    assert [row["__ROWTIME"] for row in second.rows] == [5], "the right row's, from before"
+    gone = foreign(second.state, [_row(9, "", __SIDE=1, __SIGN=1, __LIVE=False)], NONE, 0)
+    assert [(row["__ROWTIME"], row["__RIGHT"]) for row in gone.rows] == [(9, None)]
+    later = foreign(gone.state, [_left(6, "1", 1)], NONE, 0)
+    assert [row["__ROWTIME"] for row in later.rows] == [6], "a row that is gone has no time"
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), max_size=20))

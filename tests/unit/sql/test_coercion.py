@@ -22,6 +22,7 @@ def _text(value: str) -> Constant:
         ([Constant(INTEGER, 1), Constant(BIGINT, 2)], BIGINT, "numbers widen"),
         ([Constant(NULL, None), Column(INTEGER, "A")], INTEGER, "NULL is of any type"),
         ([Column(INTEGER, "A"), _text("4.000")], INTEGER, "a literal is read as the others are"),
+        ([Column(BIGINT, "A"), _text("2e1")], types.decimal(19, 0), "an exponent makes a DECIMAL"),
         ([Column(STRING, "A"), Constant(INTEGER, 1)], STRING, "beside text a literal is text"),
         (
             [Column(types.array(BIGINT), "A"), Column(types.array(INTEGER), "B")],

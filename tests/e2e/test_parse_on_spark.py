@@ -1,0 +1,161 @@
+"""Bytes of records ↔ columns, by Spark: where ksqlDB reads or writes otherwise than Spark would."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from standpipe.data.keys import encode_key
+from standpipe.model import Column, Source, SparkInput, Window
+from standpipe.pipeline.sink import records_of
+from standpipe.pipeline.source import parse
+
+pytestmark = pytest.mark.e2e
+
+RECORDS = "key BINARY, value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP"
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.ansi.enabled", "false")
+        .config("spark.sql.caseSensitive", "true")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def columns(text: str) -> tuple[Column, ...]:
+    named = [each.split(" ", 1) for each in text.split("; ")]
+    return tuple(Column(name=name, type=of) for name, of in named)
+
+
+def parsed(
+    spark: SparkSession, source: SparkInput, records: Sequence[tuple[bytes | None, bytes | None]]
+) -> list[dict[str, Any]]:
+    rows = [
+        (None if k is None else bytearray(k), None if v is None else bytearray(v), 0, n, None)
+        for n, (k, v) in enumerate(records)
+    ]
+    frame = spark.createDataFrame(rows, RECORDS).selectExpr(
+        "key", "value", "partition", "offset", "timestamp_millis(1000) AS timestamp"
+    )
+    return [row.asDict(recursive=True) for row in parse(frame, source).collect()]
+
+
+def source_of(text: str, **changes: Any) -> SparkInput:
+    given: dict[str, Any] = {
+        "source": "S",
+        "topic": "s",
+        "view": "V",
+        "columns": columns(text),
+        "key_format": "NONE",
+        "value_format": "JSON",
+        **changes,
+    }
+    return SparkInput(**given)
+
+
+JSON = [
+    ("A INTEGER", '{"A": 1}', 1, "the exact name"),
+    ("A INTEGER", '{"a": "2"}', 2, "a number out of text"),
+    ("A INTEGER", '{"A": 2.7}', 2, "is cut"),
+    ("A INTEGER", '{"A": "x"}', "bad", "no number"),
+    ("A INTEGER", '{"A": null}', None, "null is none"),
+    ("TAILNUM STRING", '{"tailNum": "N1"}', "N1", "any case"),
+    ("TAILNUM STRING", '{"tailNum": 1, "TAILNUM": 2}', "2", "the exact name first"),
+    ("TAILNUM STRING", '{"TAILNUM": null, "tailNum": 1}', None, "… whatever it says"),
+    ("tailnum STRING", '{"tailNum": "N1"}', None, "but a name in small letters is itself"),
+    ("A ARRAY<INTEGER>", '{"A": [1, "2", 3.9, null]}', [1, 2, 3, None], "inside of arrays"),
+    ("A ARRAY<INTEGER>", '{"A": [1, "x"]}', "bad", "as well"),
+    ("A MAP<STRING, DOUBLE>", '{"A": {"x": "1.5"}}', {"x": 1.5}, "and of maps"),
+    ("A DECIMAL(4, 2)", '{"a": "1.50"}', "1.50", "DECIMAL"),
+    ("A BYTES", '{"a": "aGk=", "B": 1}', b"hi", "base64"),
+    ("A BOOLEAN", '{"A": 1}', "bad", "a number is no BOOLEAN"),
+    ("A INTEGER", "[1]", "bad", "no object"),
+    ("A INTEGER", "{", "bad", "no JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "value", "expected", "why"), JSON)
+def test_json_is_read_as_ksqldb_reads_it(
+    spark: SparkSession, text: str, value: str, expected: object, why: str
+) -> None:
+    (row,) = parsed(spark, source_of(text), [(None, value.encode())])
+    if expected == "bad":
+        assert row["__bad"] == "VALUE", why
+        return
+    assert row["__bad"] is None, why
+    found = [each for name, each in row["__value"].items() if not name.startswith("__")]
+    first = next((each for each in found if each is not None), None)
+    assert (str(first) if isinstance(expected, str) else first) == expected, why
+
+
+def test_fields_of_structs_are_found_in_any_case(spark: SparkSession) -> None:
+    text = "A STRUCT<`TOWN` STRING, `NO` INTEGER>; B INTEGER"
+    value = b'{"a": {"Town": "Oxford", "no": "3"}, "B": 1}'
+    (row,) = parsed(spark, source_of(text), [(None, value)])
+    whole = row["__value"]["A"] or row["__value"]["a"]
+    assert (row["__bad"], whole["TOWN"], whole["NO"]) == (None, "Oxford", 3)
+
+
+def test_bytes_in_csv_are_base64(spark: SparkSession) -> None:
+    source = source_of("A STRING; B BYTES", value_format="DELIMITED")
+    good, bad = parsed(spark, source, [(None, b"x,aGk="), (None, b"x,?")])
+    assert (good["__bad"], good["__value"]["B"]) == (None, b"hi")
+    assert bad["__bad"] == "VALUE"
+
+
+@pytest.mark.parametrize("start", [0, 12, 200, 1581323504000])
+def test_bounds_of_windowed_keys_are_bytes_not_characters(spark: SparkSession, start: int) -> None:
+    """Bytes above 127 are no characters: counted as such, a bound would move."""
+    end = start + 465
+    for kind, tail in (("SESSION", (end, start)), ("TUMBLING", (start,))):
+        window = Window(kind=kind, size_ms=465, advance_ms=465, grace_ms=0, retention_ms=0)  # type: ignore[arg-type]
+        key = Column(name="K", type="STRING", is_key=True)
+        source = source_of("A INTEGER", window=window, key_format="KAFKA")
+        source = SparkInput(**{**_fields(source), "columns": (key, *source.columns)})
+        raw = b"k" + b"".join(struct.pack(">q", each) for each in tail)
+        (row,) = parsed(spark, source, [(raw, b'{"A": 1}')])
+        assert (row["WINDOWSTART"], row["WINDOWEND"], row["__key"]["K"]) == (start, end, "k")
+
+
+def _fields(source: SparkInput) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in source.__struct_fields__}
+
+
+def test_csv_is_written_as_keys_are(spark: SparkSession) -> None:
+    """`sink` and `data.keys` must give one key the same bytes: they decide its partition."""
+    texts = ["a", "", " a", "a ", "#a", "!a", "ü", 'x"y', "x;y", "a\nb", "-"]
+    keys = tuple(
+        Column(name=name, type=of, is_key=True)
+        for name, of in (("A", "STRING"), ("B", "STRING"), ("C", "INTEGER"))
+    )
+    rows = [(one, two, n - 3) for n, one in enumerate(texts) for two in texts]
+    rows += [("a", None, None)]
+    frame = spark.createDataFrame(
+        [(*row, 1, 5, True) for row in rows],
+        "A STRING, B STRING, C INT, V INT, __ROWTIME BIGINT, __LIVE BOOLEAN",
+    )
+    table = Source(
+        name="T",
+        kind="STREAM",
+        columns=(*keys, Column(name="V", type="INTEGER")),
+        topic="t",
+        partitions=1,
+        key_format="DELIMITED",
+        value_format="JSON",
+        statement="",
+        key_delimiter=";",
+    )
+    written = [bytes(row["key"]) for row in records_of(frame, table).collect()]
+    assert written == [encode_key(row, keys, "DELIMITED", ";") for row in rows]
