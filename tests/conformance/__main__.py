@@ -26,8 +26,8 @@ from tests.conformance.cases import Case, Outcome, load
 from tests.conformance.world import World
 
 
-class Stopped(Exception):
-    """SIGTERM came."""
+class Stopped(BaseException):
+    """SIGTERM came. No plain Exception: a case that catches all of those must not swallow it."""
 
 
 def _stop(_signal: int, _frame: object) -> None:
