@@ -9,6 +9,7 @@ StandpipeError                         500  50000
 ├── Unauthorized                       401  40100   internal route without the cluster's secret
 ├── NotFound                           404  40400
 ├── BodyTooLarge                       413  41300
+├── AssertionRefused                   417  41700   what an ASSERT names was not there in time
 ├── TooManyRequests                    429  42900
 ├── ServerError                        500  50000
 ├── NotReady                           503  50305   replicas exist, none holds a whole batch yet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,14 @@ async def log_of(node: Control) -> list[dict[str, Any]]:
 
 
 async def upgrade(node: Control, level: int = 0) -> tuple[int, Any]:
-    reply = await node.post("/quorum/upgrade", {"level": level})
-    return reply.status, body_of(reply)
+    """Again where a node registered meanwhile, or the leader was just found, as a person would."""
+    async with asyncio.timeout(30):
+        while True:
+            reply = await node.post("/quorum/upgrade", {"level": level})
+            answer = body_of(reply)
+            if reply.status != 503 and "ask again" not in answer.get("message", ""):
+                return reply.status, answer
+            await asyncio.sleep(0.05)
 
 
 async def forms(node: Control, command: str) -> list[tuple[str, int, Any]]:
