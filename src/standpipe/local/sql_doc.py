@@ -140,7 +140,11 @@ CLAUSES: Final = (
     Row("formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"),
     Row("formats AVRO, JSON_SR, PROTOBUF, PROTOBUF_NOSR", "no", "there is no schema registry"),
     Row("DECIMAL", "differs", "38 digits at most: Spark's"),
-    Row("numbers in JSON, as numbers or as text; field names in any case", "yes"),
+    Row(
+        "numbers in JSON as text; field names in mixed case",
+        "differs",
+        "numbers as text in keys only; names as declared, in capitals or in small letters",
+    ),
 )
 
 #: name of a function -> how it differs

@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 
 from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME
 from standpipe.model import Column, SparkInput
-from standpipe.pipeline import loose_json, partition_udf, wire
+from standpipe.pipeline import partition_udf, wire
 from standpipe.pipeline.committed import Upstream, committed_stream
 from standpipe.pipeline.reads import KafkaReads, one_task_per_core
 from standpipe.sql.types import parse_type
@@ -27,6 +27,7 @@ from standpipe.sql.types import parse_type
 #: column in which Spark's parsers put a text that they could not parse
 _CORRUPT = "__corrupt"
 _CORRUPT_FIELD = t.StructField(_CORRUPT, t.StringType())
+_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 #: headers of the commit protocol: no column shows them
 OWN_HEADERS = (HEADER_COMMIT, HEADER_ROWTIME)
 #: `__ORDER` = offset * this + partition: unique in a topic, and in the order of offsets
@@ -81,7 +82,6 @@ def parse(records: DataFrame, source: SparkInput) -> DataFrame:
         column for column in source.columns if not column.is_key and column.header is None
     )
     has_key = bool(keys) and source.key_format != "NONE"
-    wrapped = source.wrap_single_value or len(values) != 1
     parsed = records.select(
         "key",
         "value",
@@ -95,17 +95,12 @@ def parse(records: DataFrame, source: SparkInput) -> DataFrame:
             f.col("value"),
             values,
             source.value_format,
-            wrapped=wrapped,
+            wrapped=source.wrap_single_value or len(values) != 1,
             delimiter=source.value_delimiter,
         ).alias("__value"),
         f.col("value").isNull().alias("__null_value"),
         (f.col("key").isNull() if has_key else f.lit(False)).alias("__null_key"),
     )
-    if source.value_format == "JSON" and values:
-        parsed = _reread_json(parsed, "__value", f.col("value"), values, wrapped=wrapped)
-    if source.key_format == "JSON" and keys:
-        raw = _raw_key(source)
-        parsed = _reread_json(parsed, "__key", raw, keys, wrapped=len(keys) != 1)
     timed = parsed.withColumn("ROWTIME", _rowtime(source))
     bad = (
         f.when(_is_corrupt("__key", "key"), f.lit("KEY"))
@@ -146,10 +141,21 @@ def _window_bounds(source: SparkInput) -> list[SparkColumn]:
     return [start.alias("WINDOWSTART"), end.alias("WINDOWEND")]
 
 
+#: numbers that a JSON key may hold as text too (ksqlDB: {"ID": "10"} is a 10)
+_NUMBERS = (t.IntegerType, t.LongType, t.DoubleType)
+
+
 def _parsed_key(source: SparkInput, keys: tuple[Column, ...]) -> SparkColumn:
-    delimiter = source.key_delimiter or ","
+    delimiter, raw = source.key_delimiter or ",", _raw_key(source)
     wrapped = len(keys) != 1
-    return _parsed(_raw_key(source), keys, source.key_format, wrapped=wrapped, delimiter=delimiter)
+    if source.key_format != "JSON" or not keys:
+        return _parsed(raw, keys, source.key_format, wrapped=wrapped, delimiter=delimiter)
+    schema = wire.wire_schema(keys, any_case=True)
+    plain = _with_text(schema, _NUMBERS).add(_CORRUPT_FIELD)
+    parsed = f.from_json(_json_text(raw, keys, wrapped=wrapped), plain, _OPTIONS)
+    if not any(isinstance(field.dataType, _NUMBERS) for field in schema):
+        return parsed
+    return _reread(parsed, schema, _NUMBERS, lambda part, kind: part.cast(kind))
 
 
 def _json_text(raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool) -> SparkColumn:
@@ -159,20 +165,6 @@ def _json_text(raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool) 
         return text
     name = columns[0].name.replace("\\", "\\\\").replace('"', '\\"')
     return f.concat(f.lit(f'{{"{name}":'), text, f.lit("}"))
-
-
-def _reread_json(
-    rows: DataFrame, part: str, raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool
-) -> DataFrame:
-    """The column `part` as ksqlDB reads it, where Spark's parser missed something.
-
-    A step of its own: in one expression with the parser, that would run twice for each record.
-    """
-    parsed, text = f.col(part), _json_text(raw, columns, wrapped=wrapped)
-    is_corrupt = parsed.isNull() | parsed.getField(_CORRUPT).isNotNull()
-    again = text.isNotNull() & (is_corrupt | loose_json.is_missed(parsed, text, columns))
-    loose = loose_json.read(text, columns, _CORRUPT)
-    return rows.withColumn(part, f.when(again, loose).otherwise(parsed))
 
 
 def _parsed(
@@ -188,12 +180,11 @@ def _parsed(
         return f.struct(f.lit(None).cast("string").alias(_CORRUPT))
     if format_ == "KAFKA":
         return _parsed_kafka(part, columns)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     if format_ == "JSON":
         schema = wire.wire_schema(columns, any_case=True).add(_CORRUPT_FIELD)
-        return f.from_json(_json_text(part, columns, wrapped=wrapped), schema, options)
+        return f.from_json(_json_text(part, columns, wrapped=wrapped), schema, _OPTIONS)
     if format_ == "DELIMITED":
-        return _parsed_csv(text, columns, options | {"sep": delimiter, "escape": '"'})
+        return _parsed_csv(text, columns, _OPTIONS | {"sep": delimiter, "escape": '"'})
     raise ValueError(f"format {format_} is not supported")
 
 
