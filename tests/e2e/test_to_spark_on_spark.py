@@ -6,7 +6,6 @@ a table says which of ksqlDB's rules the row holds (source: conformance surface,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -57,21 +56,6 @@ ROWS = [
     ("w", 2147483647, 9223372036854775807, 1e300, Decimal("9.99"), "it's \\ ${HOME}", True, 100, 7),
     ("w", 1, 1, 0.5, Decimal("0.01"), "earlier", True, 200, 6),
 ]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.ansi.enabled", "false")
-        .config("spark.sql.caseSensitive", "true")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

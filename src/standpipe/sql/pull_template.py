@@ -111,8 +111,12 @@ class PullTemplate:
 def _common(terms: tuple[tuple[Place, ...], ...], given: list[object]) -> list[object]:
     """Values that are in every term, each once, in the order of the first."""
     first, *others = [[given[place] for place in term] for term in terms]
-    kept: list[object] = []
-    for value in first:  # a list has no hash
-        if value not in kept and all(value in other for other in others):
-            kept.append(value)
-    return kept
+    return [value for value in _once(first) if all(value in other for other in others)]
+
+
+def _once(values: list[object]) -> list[object]:
+    """Each value once: by hash, as IN may name thousands; an ARRAY or STRUCT key has none."""
+    try:
+        return list(dict.fromkeys(values))
+    except TypeError:
+        return [value for place, value in enumerate(values) if value not in values[:place]]
