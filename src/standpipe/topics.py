@@ -1,6 +1,11 @@
-"""Names of the cluster's own topics in Kafka."""
+"""Names of the cluster's own topics in Kafka, and for how long table topics remember."""
 
 from __future__ import annotations
+
+from typing import Final
+
+#: tombstones stay 7 days (`control/reconcile.py` makes the topics so); an hour less, for clocks
+TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
 
 
 def progress_topic(service_id: str) -> str:

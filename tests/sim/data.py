@@ -12,7 +12,7 @@ QUESTION = "does the data path keep its promises under every fault of the simula
 #: the decisions of the data path, and what they are put through
 SIMULATED = (
     *(f"src/standpipe/data/{n}.py" for n in ("apply", "digest", "positions", "progress")),
-    *(f"src/standpipe/data/{n}.py" for n in ("repair", "stage", "takeover")),
+    *(f"src/standpipe/data/{n}.py" for n in ("gaps", "repair", "shadows", "stage", "takeover")),
     "tests/sim/data_*.py",
     *(f"tests/sim/{name}.py" for name in ("options", "scheduler")),
 )
@@ -24,6 +24,7 @@ EXPECTED = (
     "batches of a derived query",
     "batches of a derived query replayed",
     "batches taken back",
+    "clean ranges told while idle",
     "compactions",
     "disks lost",
     "drivers crashed",
@@ -39,6 +40,7 @@ EXPECTED = (
     "repairs",
     "shadows found too late",
     "stale end offsets",
+    "stores copied from a peer",
     "stores rebuilt",
     "stragglers",
     "strangers",

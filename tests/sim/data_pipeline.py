@@ -129,7 +129,8 @@ class SimDriver:
         for record in records:
             self.book.take(record)
         self.sweeps = [
-            repair.Sweep(Offset(stand.clean_through.get(p, 0))) for p in range(world.partitions)
+            repair.Sweep(Offset(stand.clean_through.get(p, 0)), world.gone_ms)
+            for p in range(world.partitions)
         ]
         self._tell_sweeps()
         self._plan(self.janitor(), self._run, 1)
@@ -262,7 +263,7 @@ class SimDriver:
                 yield from self._prune()
             if self.newest is None or self.world.now_ms < due_ms:
                 continue
-            if any(sweep.all_shadows() for sweep in self.sweeps):
+            if any(sweep.all_shadows() for sweep in self.sweeps) or self._has_news():
                 yield from self._repair()
                 due_ms = self.world.now_ms + self.world.options.repair_after_ms
 
@@ -284,6 +285,10 @@ class SimDriver:
             yield from self._append_repairs(finders)
         finally:
             self.is_busy = False
+
+    def _has_news(self) -> bool:
+        clean = self.newest.clean_through if self.newest else {}
+        return any(s.is_news(Offset(clean.get(p, 0))) for p, s in enumerate(self.sweeps))
 
     def _append_repairs(self, finders: list[repair.Finder]) -> Life:
         world, newest = self.world, self.newest
@@ -310,8 +315,9 @@ class SimDriver:
                 world.tables[p].append(each.key, each.value, headers, world.now_ms)
                 count += 1
             yield self.random.random() * 10
-        if not count:
+        if not count and not self._has_news():
             return
+        world.counts["clean ranges told while idle"] += not count
         world.counts["repairs"] += count
         world.note("repairs", self.name, f"{count} under {commit.attempt}")
         sinks = self._ends(count)

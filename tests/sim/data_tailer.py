@@ -87,7 +87,14 @@ class SimTailer:
             self.world.counts["stores rebuilt"] += 1
             self.wipe()
         codec = RowCodec.of(table(partitions=self.world.partitions), self.partition)
-        self.machine = ApplyMachine(codec, self.store.meta, transaction_rows=3, backlog_records=20)
+        self._copy_from_a_peer()
+        self.machine = ApplyMachine(
+            codec,
+            self.store.meta,
+            transaction_rows=3,
+            backlog_records=20,
+            gone_ms=self.world.gone_ms,
+        )
         self.book = ProgressBook()
         self._progress_at = 0
         self._fetched = int(self.store.meta.position)
@@ -95,6 +102,14 @@ class SimTailer:
         self._run += 1
         self._heard_ms = self.world.now_ms
         self._plan(self._run)
+
+    def _copy_from_a_peer(self) -> None:
+        """A store that has nothing yet, at times: a peer may not be heard in time."""
+        donors = [t for t in self.world.tailers if t.partition == self.partition and t.is_whole]
+        if donors and not self.store.meta.position and self.random.random() < 0.5:
+            donor = self.random.choice(donors).store
+            self.store.rows, self.store.meta = dict(donor.rows), donor.meta
+            self.world.counts["stores copied from a peer"] += 1
 
     def crash(self) -> None:
         self.machine = None
@@ -151,6 +166,15 @@ class SimTailer:
             self._handle(RecordsFetched(plain, Offset(records[-1].offset + 1)))
         if self._fetched == log.end:
             self._handle(EndReached(Offset(log.end)))
+        if self.machine is not None and self.machine.doubt:
+            self._make_anew_if_a_peer_has_it()
+
+    def _make_anew_if_a_peer_has_it(self) -> None:
+        self.world.counts["looks of a replica in doubt"] += 1
+        if any(t.partition == self.partition and t.is_whole for t in self.world.tailers):
+            self.crash()
+            self.wipe()
+            self.start()
 
     def _handle(self, event: Event) -> None:
         machine = self.machine

@@ -120,6 +120,11 @@ class DataWorld:
     def now_ms(self) -> int:
         return self.scheduler.now_us // 1000 + 1_000_000
 
+    @property
+    def gone_ms(self) -> int:
+        """Tombstones that were written before may have left the topics."""
+        return self.now_ms - self.options.retention.tombstones_ms
+
     def after(self, delay_ms: float, action: Callable[[], None]) -> None:
         self.scheduler.after(delay_ms * 1000, action)
 
@@ -196,6 +201,9 @@ class DataWorld:
             for p, sweep in enumerate(self.drivers[-1].sweeps)
             for shadow in sweep.all_shadows().values()
         ]
+        blind = [(p, sweep) for p, sweep in enumerate(self.drivers[-1].sweeps) if sweep.blind]
+        if any(not any(t.is_whole for t in self.tailers if t.partition == p) for p, _ in blind):
+            return True
         return any(
             shadow.first_ms < old_ms
             and not any(t.is_whole for t in self.tailers if t.partition == p)

@@ -10,10 +10,8 @@ What it holds (DESIGN section 3, "The commit protocol"): a range that ends at a 
 records that carry exactly the target's commit, all others in it are *foreign*; nothing beyond the
 newest target is ever applied; a batch is applied whole or not at all.
 
-A gap in the offsets of a range means that compaction took records which later ones superseded:
-from there up to the newest target of that moment the rows are no batch's rows, and carry no label.
-And what superseded them may be *foreign*: until all foreign records that were in the log by then
-are repaired, a committed row may be missing, and the rows are not whole either.
+A gap in the offsets of a range means that compaction took records which later ones superseded: for
+a while the rows are no batch's rows, and carry no label (`data/gaps.py`).
 
 Where the targets before one were tombstoned (`TargetSet.start`), records below `clean_through`
 count in their order, whoever wrote them (`data/repair.py`). In between a foreign record may show,
@@ -32,10 +30,10 @@ from typing import Final
 
 import msgspec
 
+from standpipe.data.gaps import Gaps
 from standpipe.data.positions import ReplicaEvent, StoreMeta, next_state, opened
 from standpipe.data.progress import TargetSet
 from standpipe.data.records import commit_header
-from standpipe.data.shadows import Shadows
 from standpipe.data.stage import Fetched, RowCodec, Stage, bytes_of, offset_of, stage_records
 from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 
@@ -143,7 +141,9 @@ class ApplyMachine:
         waiting_bytes_max: int = WAITING_BYTES_MAX,
         transaction_rows: int = TRANSACTION_ROWS,
         backlog_records: int = BACKLOG_RECORDS,
+        gone_ms: int = 0,
     ) -> None:
+        """`gone_ms`: tombstones that were written before this instant may have left the topic."""
         self.meta = meta  # what the newest ApplyBatch said, or the store at start
         self.state = next_state(ReplicaState.ABSENT, opened(meta))
         self.log_end = Offset(-1)
@@ -159,10 +159,7 @@ class ApplyMachine:
         self._waiting_bytes = 0
         self._fetched = meta.position  # everything below was fetched or does not exist
         self._judged = meta.position  # everything below is in a stage, applied, or was left out
-        self._whole_at = meta.whole_at
-        #: end of the log when a gap was met: what lies below may be why; 0: no gap was met
-        self._suspect_end = Offset(0)
-        self._shadows = Shadows()  # of foreign records since there was a gap
+        self._gaps = Gaps(meta.whole_at, gone_ms)
         self._goes_by_order = False  # rows of foreign records may be in the store
         self._applied: TargetSet | None = None
         #: whole batches that are gathered for one transaction, and the last of their targets
@@ -175,6 +172,16 @@ class ApplyMachine:
     def committed_end(self) -> Offset:
         """C(p) as far as it was heard of; -1: nothing is committed."""
         return Offset(-1) if self._newest is None else self._newest.end
+
+    @property
+    def doubt(self) -> str:
+        """Why it does not answer although all is read; "": it does, or there is more to read."""
+        is_read = self._judged >= self.committed_end
+        return self._gaps.doubt(self._clean_through) if is_read else ""
+
+    @property
+    def _clean_through(self) -> Offset:
+        return self._newest.clean_through if self._newest else Offset(0)
 
     @property
     def is_caught_up(self) -> bool:
@@ -267,7 +274,7 @@ class ApplyMachine:
             if self._fetched < target.end:
                 break
             if self._judged < target.end:
-                self._note_gap()
+                self._note_gap(target, max(self._judged, self._clean_below(target)))
                 self._judged = target.end
             self._ready, self._filling = self._ready.followed_by(self._filling), Stage()
             self._ready_up_to = self._targets.popleft()
@@ -305,21 +312,22 @@ class ApplyMachine:
             clean, strict = records[:cut], records[cut:]
         end = records[-1][0] + 1
         if clean or end - self._judged != len(records):
-            self._note_gap()
+            strict_from = max(self._judged, clean_below)
+            is_strict_whole = not strict or end - strict_from == len(strict)
+            self._note_gap(target, target.end if is_strict_whole else strict_from)
         if clean:  # in order, right at the end, but no single batch
             self._goes_by_order = True
             stage_records(clean, self._filling, self._codec, None)
-            self._shadows.clean(clean)
+            self._gaps.shadows.clean(clean)
         foreign, wanted = self._filling.foreign, commit_header(target.commit)
         stage_records(strict, self._filling, self._codec, wanted)
-        if self._suspect_end and (self._shadows or self._filling.foreign > foreign):
-            self._shadows.judged(strict, wanted)
+        self._gaps.judged(strict, wanted, some_are_foreign=self._filling.foreign > foreign)
         self._judged = Offset(end)
 
     def _settle(self, ready: Stage, end: Offset) -> bool:
         """Stage foreign records that are the last of their keys in what is clean."""
-        clean_through = self._newest.clean_through if self._newest else Offset(0)
-        right = self._shadows.settled(clean_through) if clean_through <= end else []
+        clean_through = self._clean_through
+        right = self._gaps.shadows.settled(clean_through) if clean_through <= end else []
         stage_records(right, ready, self._codec, None)
         return bool(right)
 
@@ -327,22 +335,20 @@ class ApplyMachine:
         """Offset below which any record counts, because the progress records were tombstoned."""
         if self._newest is None:
             return Offset(0)
-        clean = self._newest.clean_through
+        clean = self._clean_through
         return clean if target.start < 0 else min(clean, target.start)
 
-    def _note_gap(self) -> None:
-        self._whole_at = max(self._whole_at, self.committed_end)
-        self._suspect_end = max(self._suspect_end, self.log_end)
+    def _note_gap(self, target: TargetSet, strict_from: int) -> None:
+        self._gaps.met(target, strict_from, self.committed_end, self.log_end)
 
     def _is_whole(self, end: Offset) -> bool:
-        """Whether rows that were applied up to `end` are those of a batch, nothing missing."""
-        if self._shadows.hide_a_row(end, self._suspect_end) or end < self._whole_at:
-            return False
-        if end >= self._suspect_end:
-            return True
-        # the rest that was in the log then is either committed later, or foreign: not applied here
         next_one = self._waiting[0][0][0] if self._waiting else self._fetched
-        return self._judged <= end and next_one >= self._suspect_end
+        return self._gaps.hide_nothing(
+            end,
+            judged=self._judged,
+            next_offset=Offset(next_one),
+            clean_through=self._clean_through,
+        )
 
     # --------------------------------------------------------------------------- ordering
 
@@ -353,7 +359,7 @@ class ApplyMachine:
         self.meta = msgspec.structs.replace(
             self.meta,
             position=last.end,
-            whole_at=self._whole_at if is_whole else max(self._whole_at, torn_until),
+            whole_at=self._gaps.whole_at if is_whole else max(self._gaps.whole_at, torn_until),
             batch=last.commit.batch if is_whole else NO_BATCH,
             lease_epoch=last.commit.lease_epoch,
             source_instant_ms=last.source_instant_ms,
@@ -363,7 +369,8 @@ class ApplyMachine:
             unreadable_records=self.meta.unreadable_records + ready.unreadable,
         )
         self._goes_by_order = self._goes_by_order and not is_whole
-        gap = ReplicaEvent.ORDER_APPLIED if self._goes_by_order else ReplicaEvent.GAP_APPLIED
+        is_mixed = self._goes_by_order or bool(self._gaps.doubt(self._clean_through))
+        gap = ReplicaEvent.ORDER_APPLIED if is_mixed else ReplicaEvent.GAP_APPLIED
         self.state = next_state(self.state, ReplicaEvent.BATCH_APPLIED if is_whole else gap)
         self._note_end()
         orders: list[Order] = [ApplyBatch([*ready.puts.items()], [*ready.deletes], self.meta)]

@@ -45,6 +45,7 @@ class TargetSet(Record, frozen=True, kw_only=True):
     clean_through: Offset = Offset(0)
     watermark_ms: int = 0
     source_instant_ms: int = 0
+    committed_at_ms: int = 0
     #: the writer found the partition to end before an older target: it is not the log it was
     went_back: bool = False
 
@@ -142,6 +143,7 @@ class ProgressBook:
             clean_through=Offset(progress.clean_through.get(partition, 0)),
             watermark_ms=progress.watermark_ms,
             source_instant_ms=progress.batch_started_ms,
+            committed_at_ms=progress.committed_at_ms,
             went_back=progress.sinks.get(partition, before) < before,
         )
         self._targets[progress.query_id].setdefault(partition, []).append(target)

@@ -52,15 +52,22 @@ class Shadow:
 
 
 class Sweep:
-    """One partition, swept from an offset below which no key is shadowed. A fold, no orders."""
+    """One partition, swept from an offset below which no key is shadowed. A fold, no orders.
 
-    def __init__(self, clean_through: Offset) -> None:
+    `gone_ms`: tombstones that were written before this instant may have left the topic.
+    """
+
+    def __init__(self, clean_through: Offset, gone_ms: int = 0) -> None:
         #: whole targets up to here were swept
         self.position = clean_through
         self.clean_through = clean_through
         #: {raw key: its shadow}, as of `position`
         self.shadows: dict[bytes, Shadow] = {}
         self.foreign = 0
+        #: why nothing more can be called clean: records are gone from a range of which tombstones
+        #: no longer tell whether a foreign one took a row along; "": it can
+        self.blind = ""
+        self._gone_ms = gone_ms
         self._fetched = clean_through
         self._waiting: deque[TopicRecord] = deque()
         self._targets: deque[TargetSet] = deque()
@@ -98,20 +105,30 @@ class Sweep:
             _cast(shadows, record)
         return shadows
 
+    def is_news(self, published: Offset) -> bool:
+        """Whether readers who know `published` as clean should hear of `clean_through` though no
+        batch is to come: who met a gap may wait for it, and long after only what was called clean
+        in time can be trusted."""
+        return published < self.clean_through
+
     def _advance(self) -> None:
         while self._targets and self._fetched >= self._targets[0].end:
             target = self._targets.popleft()
             mark = (HEADER_COMMIT, commit_header(target.commit))
+            missing = target.end - self.position
             while self._waiting and self._waiting[0].offset < target.end:
                 record = self._waiting.popleft()
+                missing -= 1
                 if mark in (record.headers or ()):
                     if record.key is not None:
                         self.shadows.pop(record.key, None)
                 else:
                     self.foreign += 1
                     _cast(self.shadows, record)
+            if missing > 0 and target.committed_at_ms < self._gone_ms:
+                self.blind = f"records between {self.position} and {target.end} are gone"
             self.position = target.end
-            if not self.shadows:
+            if not self.shadows and not self.blind:
                 self.clean_through = target.end
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import structlog
@@ -37,9 +37,7 @@ from standpipe.data.stage import RowCodec
 from standpipe.errors import NotReady
 from standpipe.model import Offset, ReplicaState
 from standpipe.node.node_config import NodePaths
-
-#: topics keep tombstones for 7 days (docs/INTERFACES.md); an hour less, for clocks
-TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
+from standpipe.topics import TOMBSTONES_MS
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -69,7 +67,8 @@ class Replica:
         codec = RowCodec.of(holding.source, holding.partition)
         self.store = self._open_store()
         self._stamp(self.store.meta())
-        self.machine = ApplyMachine(codec, self.store.meta())
+        gone_ms = world.clock.wall_ms() - TOMBSTONES_MS
+        self.machine = ApplyMachine(codec, self.store.meta(), gone_ms=gone_ms)
         self._rows = self.store.rows()
         self._confirmed_boot_ms, self._current_ms = 0, self.store.meta().current_ms
         self._is_fetching = False

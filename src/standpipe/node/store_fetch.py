@@ -266,10 +266,7 @@ class Restores:
         if placement is None or set(placement.replicas) <= {snapshot.node_id}:
             return False
         now_ms = self._clock.boot_ms()
-        liveness, known = self._heard(now_ms)
-        mine = [one for one in known if _is_of(one.lag, identity)]
-        nodes = {node.node_id: node for node in snapshot.nodes}
-        found = donors(placement, snapshot.node_id, nodes, mine, liveness)
+        liveness, found = self._donors(identity, placement, snapshot, now_ms)
         waited_ms = now_ms - self._asked_ms.setdefault(identity, now_ms)
         if not found:
             return may_wait(placement, snapshot.node_id, liveness, waited_ms)
@@ -284,6 +281,22 @@ class Restores:
         self._fetches[identity] = fetch
         fetch.start()
         return True
+
+    def has_donor(self, holding: Holding, snapshot: Snapshot) -> bool:
+        """Whether a peer would be asked for a copy if there were no store here."""
+        placement = _placement(holding.identity, snapshot)
+        if placement is None:
+            return False
+        now_ms = self._clock.boot_ms()
+        return bool(self._donors(holding.identity, placement, snapshot, now_ms)[1])
+
+    def _donors(
+        self, identity: StoreIdentity, placement: Placement, snapshot: Snapshot, now_ms: int
+    ) -> tuple[dict[NodeId, PeerLiveness], list[NodeInfo]]:
+        liveness, known = self._heard(now_ms)
+        mine = [one for one in known if _is_of(one.lag, identity)]
+        nodes = {node.node_id: node for node in snapshot.nodes}
+        return liveness, donors(placement, snapshot.node_id, nodes, mine, liveness)
 
     def _heard(self, now_ms: int) -> tuple[dict[NodeId, PeerLiveness], Sequence[KnownLag]]:
         """What control tells; nothing, if it is what it told in the node's life before."""

@@ -59,6 +59,7 @@ METRICS_MS: Final = 1000
 HOUSEKEEPING_MS: Final = 2000
 REOPEN_MS: Final = 1000  # after a store that failed; also gives workers time to let go of it
 PIN_MS_MAX: Final = 2000  # a reader that pins pages for longer lets the map grow without end
+DOUBT_MS: Final = 60_000
 STRAY_MS_MAX: Final = 60_000  # a store that nobody asks for: moved aside, then deleted
 COMPACTION_LAG_MS: Final = 3_600_000  # for how long they keep what was superseded
 
@@ -215,8 +216,19 @@ class Tailer:
         for process_id in late & workers:
             _log.error("worker pins pages of a store: killed", pid=process_id)
             os.kill(process_id, signal.SIGKILL)
+        self._copy_what_is_in_doubt()
         wanted = {lmdb_store.store_path(self._paths.state, each) for each in self._holdings}
         self._strays.clear(wanted, self._clock.wall_ms())
+
+    def _copy_what_is_in_doubt(self) -> None:
+        """A replica that its topic cannot make whole takes the store of a peer, if one has it."""
+        for identity, replica in list(self._replicas.items()):
+            doubt = replica.machine.doubt
+            if doubt and self._every.is_due((identity, "doubt"), DOUBT_MS):
+                _log.error("replica in doubt", replica=replica.name, why=doubt)
+                if self._restores.has_donor(replica.holding, self._snapshots.current()):
+                    self._replicas.pop(identity).close(in_order=False)
+                    store_folders.retire(replica.store.path, self._clock.wall_ms())
 
     def _write_restores(self) -> None:
         """What is copied, and what replays its changelog, each with its end in sight."""

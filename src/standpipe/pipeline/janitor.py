@@ -30,11 +30,14 @@ from standpipe.model import Commit, LeaseEpoch, Offset, Progress, Source
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.topic_reader import TopicReader, read_once
+from standpipe.topics import TOMBSTONES_MS
 
 POLL_S: Final = 0.25
 #: a batch that is under way, or its replay, ends most shadows by itself
 REPAIR_AFTER_MS: Final = 5_000
 REPAIR_EVERY_S: Final = 10.0
+#: the next batch of a query that is not idle says what is clean
+QUIET_MS: Final = 10_000
 CATCH_UP_S_MAX: Final = 20.0
 PRUNE_EVERY_S: Final = 600.0
 #: an hour less than what table topics wait (docs/INTERFACES.md) would be none: ten minutes less
@@ -72,7 +75,11 @@ class Janitor:
                 self._book.take(record)
         self.newest = self._book.newest(beat.query_id)
         clean = self.newest.clean_through if self.newest else {}
-        self._sweeps = {p: Sweep(Offset(clean.get(p, 0))) for p in range(beat.table.partitions)}
+        gone_ms = time.time_ns() // 1_000_000 - TOMBSTONES_MS
+        self._sweeps = {
+            p: Sweep(Offset(clean.get(p, 0)), gone_ms) for p in range(beat.table.partitions)
+        }
+        self._said_blind = False
         self._news: deque[Progress] = deque()
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -145,6 +152,19 @@ class Janitor:
         self._tell()
         for partition, records, end in portions:
             self._sweeps[partition].records(records, end)
+        self._say_if_blind()
+
+    def _say_if_blind(self) -> None:
+        blind = {p: sweep.blind for p, sweep in self._sweeps.items() if sweep.blind}
+        if blind and not self._said_blind:
+            self._said_blind = True
+            _logger.error(
+                "the table cannot be restored from its topic any more, only copied from replicas"
+                " that have it: the pipeline was away for longer than tombstones last; DROP and"
+                " CREATE it to be safe",
+                query_id=self.beat.query_id,
+                partitions=blind,
+            )
 
     def _tell(self) -> None:
         for partition, sweep in self._sweeps.items():
@@ -176,9 +196,20 @@ class Janitor:
             servers, topic = self.beat.bootstrap_servers, self.beat.table.topic
             for records in read_once(servers, topic, partition, finder.end):
                 finder.records(records)
-        if finders:
+        if finders or self._has_news(quiet_ms=QUIET_MS):
             with self.lock:
                 self._append(reader, finders)
+
+    def _has_news(self, quiet_ms: int = 0) -> bool:
+        """Whether a replica may wait for our `clean_through`, and no batch has told it for so
+        long."""
+        newest = self.newest
+        if newest is None or time.time_ns() // 1_000_000 - newest.committed_at_ms < quiet_ms:
+            return False
+        return any(
+            sweep.is_news(Offset(newest.clean_through.get(partition, 0)))
+            for partition, sweep in self._sweeps.items()
+        )
 
     def _append(self, reader: TopicReader, finders: Mapping[int, Finder]) -> None:
         """Under the lock: no batch is under way, and none begins."""
@@ -193,7 +224,7 @@ class Janitor:
             self._write(partition, self._judge(partition, finder), commit)
             for partition, finder in finders.items()
         )
-        if not count:
+        if not count and not self._has_news():
             return
         ends = beat.log.end_offsets(beat.table.topic, beat.table.partitions)
         self.refuse(ends, count)
@@ -208,7 +239,8 @@ class Janitor:
         beat.log.append(progress)
         self.committed(progress)
         self.repaired += count
-        _logger.warning("shadowed rows repaired", query_id=beat.query_id, count=count)
+        if count:
+            _logger.warning("shadowed rows repaired", query_id=beat.query_id, count=count)
 
     def _catch_up(self, reader: TopicReader) -> None:
         beat = self.beat

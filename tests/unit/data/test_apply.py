@@ -205,6 +205,26 @@ def test_a_running_replica_that_meets_a_gap_is_catching_up_and_answers() -> None
     assert (one.state, one.meta.batch) == (ReplicaState.RUNNING, 2)
 
 
+@pytest.mark.parametrize(
+    ("gone_ms", "clean_through", "is_whole"),
+    [(0, 0, True), (100, 0, False), (100, 2, False), (100, 3, True)],
+)
+def test_a_hole_from_before_the_tombstones_is_doubted_until_it_is_called_clean(
+    gone_ms: int, clean_through: int, is_whole: bool
+) -> None:
+    """A foreign tombstone may have taken the row along, and then gone itself."""
+    one = machine(gone_ms=gone_ms)
+    one.handle(target(B0, 3, committed_at_ms=50, clean_through=clean_through))
+    one.handle(ProgressCaughtUp())
+    one.handle(fetched(record(0, "a", 1, B0), record(1, "b", 1, B0)))
+    one.handle(EndReached(Offset(3)))
+    assert one.state.answers is is_whole
+    assert bool(one.doubt) is not is_whole
+    if not is_whole:  # somebody who swept in time says so
+        one.handle(target(B1, 3, committed_at_ms=200, clean_through=3))
+        assert one.state is ReplicaState.RUNNING
+
+
 def test_a_range_whose_last_records_are_gone_ends_with_the_partition() -> None:
     one = machine()
     one.handle(target(B0, 3))

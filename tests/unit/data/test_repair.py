@@ -82,6 +82,48 @@ def test_a_tail_that_nobody_commits_casts_shadows_too() -> None:
     assert sweep.all_shadows() == {b"a": Shadow(Offset(1), 101), b"b": Shadow(Offset(2), 102)}
 
 
+@pytest.mark.parametrize(
+    ("entries", "ends", "published", "is_news", "why"),
+    [
+        ([("a", 1, B0), ("b", 1, B0)], [2], 0, True, "to be trusted when tombstones are gone"),
+        ([("a", 2, ZOMBIE), ("a", 1, B0)], [2], 0, True, "a foreign record is behind all that"),
+        ([("a", 2, ZOMBIE), ("a", 1, B0)], [2], 2, False, "all have heard of it"),
+        ([("a", 1, B0), ("a", 2, ZOMBIE)], [2], 0, False, "it is shadowed: repair will tell"),
+    ],
+)
+def test_what_an_idle_query_still_has_to_tell(
+    entries: list[tuple[str, int | None, Commit]],
+    ends: list[int],
+    published: int,
+    is_news: bool,
+    why: str,
+) -> None:
+    sweep = swept(log(*entries), *(target(B0, -1, end) for end in ends))
+    assert sweep.is_news(Offset(published)) is is_news, why
+
+
+@pytest.mark.parametrize(
+    ("taken", "committed_ms", "clean", "why"),
+    [
+        ([], 50, 3, "nothing is missing"),
+        ([1], 150, 3, "tombstones of that time are all there: it was superseded by what is there"),
+        ([1], 50, 0, "who knows whether a foreign tombstone took it along, and went"),
+        ([2], 50, 0, "missing at the end"),
+    ],
+)
+def test_a_hole_from_before_the_tombstones_is_never_called_clean(
+    taken: list[int], committed_ms: int, clean: int, why: str
+) -> None:
+    sweep = Sweep(Offset(0), gone_ms=100)
+    sweep.target(TargetSet(commit=B0, end=Offset(3), committed_at_ms=committed_ms))
+    records = log(("a", 1, B0), ("b", 1, B0), ("c", 1, B0))
+    sweep.records([each for each in records if each.offset not in taken], Offset(3))
+    assert sweep.clean_through == clean, why
+    assert bool(sweep.blind) is (clean == 0)
+    sweep.target(TargetSet(commit=B1, end=Offset(3), committed_at_ms=200))
+    assert sweep.clean_through == clean, "and what comes later does not heal it"
+
+
 def found_in(records: list[TopicRecord], sweep: Sweep, *targets: TargetSet) -> Finder:
     finder = Finder(sweep.all_shadows(), targets, Offset(0))
     finder.records(records)

@@ -1,0 +1,71 @@
+"""When a replica that met a gap may call its rows a batch's rows again."""
+
+from __future__ import annotations
+
+import pytest
+
+from standpipe.data.gaps import Gaps
+from standpipe.data.progress import TargetSet
+from standpipe.data.records import commit_header
+from standpipe.model import Offset
+
+from .rows import commit, record
+
+B0, ZOMBIE = commit(1, 0), commit(0, 9)
+END, LOG_END = Offset(5), Offset(8)
+
+
+def gaps(*, strict_from: int = 2, committed_at_ms: int = 50, gone_ms: int = 0) -> Gaps:
+    found = Gaps(Offset(0), gone_ms)
+    target = TargetSet(commit=B0, end=END, committed_at_ms=committed_at_ms)
+    found.met(target, strict_from, committed_end=END, log_end=LOG_END)
+    return found
+
+
+def is_whole(of: Gaps, end: int, *, judged: int, next_offset: int, clean: int = 0) -> bool:
+    return of.hide_nothing(
+        Offset(end),
+        judged=Offset(judged),
+        next_offset=Offset(next_offset),
+        clean_through=Offset(clean),
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "judged", "next_offset", "whole", "why"),
+    [
+        (4, 4, 8, False, "short of the newest target of that moment"),
+        (5, 5, 7, False, "records that were in the log then are not fetched"),
+        (5, 5, 8, True, "what was in the log then is not committed yet, so not applied"),
+        (5, 6, 8, False, "and partly judged for a later target"),
+        (8, 9, 9, True, "all that was in the log then is applied"),
+    ],
+)
+def test_whole_again(end: int, judged: int, next_offset: int, whole: bool, why: str) -> None:
+    assert is_whole(gaps(), end, judged=judged, next_offset=next_offset) is whole, why
+
+
+def test_a_foreign_record_hides_a_row_until_it_is_ended() -> None:
+    one = gaps()
+    foreign, row = record(6, "a", 2, ZOMBIE), record(7, "a", 1, B0)
+    one.judged([foreign], commit_header(B0), some_are_foreign=True)
+    assert not is_whole(one, 8, judged=8, next_offset=8)
+    one.judged([row], commit_header(B0), some_are_foreign=False)
+    assert is_whole(one, 8, judged=8, next_offset=8)
+
+
+@pytest.mark.parametrize(
+    ("strict_from", "committed_at_ms", "clean", "in_doubt", "why"),
+    [
+        (2, 50, 0, True, "what tombstones told of that time is forgotten"),
+        (2, 50, 5, False, "somebody looked in time"),
+        (5, 50, 0, False, "what is missing was called clean"),
+        (2, 150, 0, False, "all tombstones are still there"),
+    ],
+)
+def test_doubt(
+    strict_from: int, committed_at_ms: int, clean: int, in_doubt: bool, why: str
+) -> None:
+    one = gaps(strict_from=strict_from, committed_at_ms=committed_at_ms, gone_ms=100)
+    assert bool(one.doubt(Offset(clean))) is in_doubt, why
+    assert is_whole(one, 8, judged=8, next_offset=8, clean=clean) is not in_doubt
