@@ -38,6 +38,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.ansi.enabled", "false")
         .config("spark.sql.caseSensitive", "true")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
         .getOrCreate()
     )
     yield session

@@ -53,6 +53,24 @@ def source_of(text: str, **changes: Any) -> SparkInput:
 JSON = [
     ("A INTEGER", '{"A": 1}', 1, "the exact name"),
     ("A INTEGER", '{"a": 2}', 2, "in small letters"),
+    ("A INTEGER; B STRING", '{"A": "2", "B": "x"}', 2, "a number out of text"),
+    ("A INTEGER", '{"A": 2.7}', 2, "is cut"),
+    (
+        "A INTEGER; B STRING",
+        '{"aB": 1, "b": "x", "A": "no"}',
+        "bad",
+        "no number beside other names",
+    ),
+    ("A INTEGER", '{"A": "1", ', "bad", "the rest is missing"),
+    ("A DECIMAL(4, 2)", '{"a": "1.50"}', "1.50", "DECIMAL"),
+    ("TAILNUM STRING", '{"tailNum": "N1"}', "N1", "any case"),
+    ("TAILNUM STRING", '{"tailNum": 1, "TAILNUM": 2}', "2", "the exact name first"),
+    ("TAILNUM STRING", '{"TAILNUM": null, "tailNum": 1}', None, "… whatever it says"),
+    ("tailnum STRING", '{"tailNum": "N1"}', None, "but a name in small letters is itself"),
+    ("TAILNUM BYTES", '{"tailNum": "aGk="}', b"hi", "base64 under a mixed name"),
+    ("TAILNUM BYTES", '{"tailNum": "?"}', "bad", "no base64"),
+    ("LIST ARRAY<INTEGER>", '{"List": [1, 2]}', [1, 2], "an ARRAY under a mixed name"),
+    ("LIST ARRAY<INTEGER>", '{"List": [1, "x"]}', "bad", "with something else in it"),
     ("A INTEGER", '{"A": "x"}', "bad", "no number"),
     ("A INTEGER", '{"A": null}', None, "null is none"),
     ("A ARRAY<INTEGER>", '{"A": [1, "x"]}', "bad", "inside of arrays"),
@@ -75,6 +93,16 @@ def test_json_is_read_as_ksqldb_reads_it(
     found = [each for name, each in row["__value"].items() if not name.startswith("__")]
     first = next((each for each in found if each is not None), None)
     assert (str(first) if isinstance(expected, str) else first) == expected, why
+
+
+def test_fields_of_structs_are_found_in_any_case(spark: SparkSession) -> None:
+    text = "A STRUCT<`TOWN` STRING, `NO` INTEGER>; L ARRAY<STRUCT<`TOWN` STRING>>; B INTEGER"
+    value = b'{"a": {"Town": "Oxford", "no": 3}, "l": [{"Town": "Bath"}, null], "B": "1"}'
+    (row,) = parsed(spark, source_of(text), [(None, value)])
+    found = row["__value"]
+    whole, items = found["A"] or found["a"], found["L"] or found["l"]
+    assert (row["__bad"], whole["TOWN"], whole["NO"], found["B"]) == (None, "Oxford", 3, 1)
+    assert [item and item["TOWN"] for item in items] == ["Bath", None]
 
 
 def test_bytes_in_csv_are_base64(spark: SparkSession) -> None:

@@ -35,7 +35,7 @@ _CONVERTED = ("DATE", "TIMESTAMP")
 def spellings(name: str) -> tuple[str, ...]:
     """The JSON field names under which a column is looked for, best first: exact, upper, lower.
 
-    Not covered: other mixtures (`tailNum` for TAILNUM); Spark would have to look at every field.
+    Not here: other mixtures (`tailNum` for TAILNUM), which take longer (`loose_json.py`).
     """
     return tuple(dict.fromkeys((name, name.upper(), name.lower())))
 
