@@ -59,7 +59,7 @@ def eventually(what: str, holds: Callable[[], Any], *, within_s: float = 300) ->
     deadline = time.monotonic() + within_s
     while not (answer := holds()):
         assert time.monotonic() < deadline, what
-        time.sleep(0.1)
+        time.sleep(0.3)  # each look reads topics: the driver wants the processor, too
     return answer
 
 
@@ -213,7 +213,7 @@ def read_all(bootstrap_servers: str, topic: str, partitions: int) -> list[Messag
             consumer.assign([place])
             at = 0
             while at < end:
-                for message in consumer.consume(1000, timeout=1):
+                for message in consumer.consume(min(1000, end - at), timeout=1):
                     assert message.error() is None, message.error()
                     found.append(message)
                     at = message.offset() + 1
@@ -318,7 +318,8 @@ def test_tables_equal_a_recompute_and_bad_records_are_on_record(world: World) ->
     for name in ("PLANES", "DAYS"):
         query_id = world.query(name).query_id
         batches = [record.commit.batch for record in world.progress(query_id)]
-        assert batches == list(range(len(batches))), "every batch once, in order"
+        # the newest may be told again when nothing comes for a while
+        assert [*dict.fromkeys(batches)] == [*range(max(batches) + 1)], "every batch, in order"
         assert len(batches) >= 3, "maxOffsetsPerTrigger bounds a batch"
 
         def all_counted(query_id: str = query_id) -> QueryStatus | None:
@@ -385,20 +386,33 @@ def test_rows_that_a_straggler_shadows_are_repaired_while_the_query_is_idle(worl
     # the attempt is the one that was committed: a task that Spark had given up, and ran again
     write_foreign(world, "PLANES", shadowed, last.commit)
 
-    def repair() -> Progress | None:
-        newest = world.progress(query_id)[-1]
-        return newest if newest.commit != last.commit else None
+    def news() -> list[Progress]:
+        found = world.progress(query_id)
+        return found[[one.commit for one in found].index(last.commit) + 1 :]
 
-    repaired = eventually("a repair", repair)
-    assert repaired.commit.batch == last.commit.batch, "a repair is no batch of its own"
-    assert repaired.sources == last.sources
-    by_repair, newest = 0, dict[bytes, Message]()
-    for message in world.read(world.table("PLANES").topic, PARTITIONS):
-        by_repair += records.parse_commit_header(header(message, "sp-commit")) == repaired.commit
-        newest[message.key()] = message
-    assert by_repair == len(shadowed)
-    # what compaction leaves, read by offset alone, is the table
-    left = {
+    ends = ends_of(world, "PLANES")
+    # a repair first, and then, for nothing else comes, what is clean by now
+    eventually("all to be told clean", lambda: is_clean(news(), ends))
+    for one in news():
+        assert one.commit.batch == last.commit.batch, "a repair is no batch of its own"
+        assert one.sources == last.sources
+    commits = {one.commit for one in news()}
+    found = world.read(world.table("PLANES").topic, PARTITIONS)
+    by_repair = [m for m in found if records.parse_commit_header(header(m, "sp-commit")) in commits]
+    assert len(by_repair) == len(shadowed)
+    assert left_by_compaction(found) == {k: row for k, row in before.items() if row is not None}
+    assert left_by_compaction(found) == expected(world, "PLANES")
+
+    world.send_flights(300, seed=13)
+    world.wait_until_caught_up()
+    found = world.read(world.table("PLANES").topic, PARTITIONS)
+    assert left_by_compaction(found) == expected(world, "PLANES"), "and it goes on"
+
+
+def left_by_compaction(found: list[Message]) -> dict[str, dict[str, Any]]:
+    """The table for who reads its topic by offset alone, when compaction was there."""
+    newest = {message.key(): message for message in found}
+    return {
         key.decode(): {
             **json.loads(message.value()),
             "ROWTIME": records.parse_rowtime_header(header(message, "sp-rowtime")),
@@ -406,26 +420,17 @@ def test_rows_that_a_straggler_shadows_are_repaired_while_the_query_is_idle(worl
         for key, message in newest.items()
         if message.value() is not None
     }
-    assert left == {key: row for key, row in before.items() if row is not None}
-    assert left == expected(world, "PLANES")
-
-    world.send_flights(300, seed=13)
-    world.wait_until_caught_up()
-    # the straggler used a committed name, so a fold by name alone would show it: fold by ranges
-    ends = {
-        m.partition(): m.offset() + 1 for m in world.read(world.table("PLANES").topic, PARTITIONS)
-    }
-    send_one_by_one(world, 5, seed=14)
-    clean = world.progress(query_id)[-1].clean_through
-    assert all(clean[partition] >= end for partition, end in ends.items()), (clean, ends)
 
 
-def send_one_by_one(world: World, count: int, seed: int) -> None:
-    """Batches of one event: each progress record says what was clean before it."""
-    for n in range(count):
-        world.send_flights(1, seed=seed + n)
-        world.wait_until_caught_up()
-        time.sleep(0.5)  # the sweep looks each quarter of a second
+def ends_of(world: World, name: str) -> dict[int, int]:
+    """Behind the last record of each partition of a table's topic that has any."""
+    found = world.read(world.table(name).topic, PARTITIONS)
+    return {message.partition(): message.offset() + 1 for message in found}
+
+
+def is_clean(progress: list[Progress], ends: dict[int, int]) -> bool:
+    told = progress[-1].clean_through if progress else {}
+    return all(told.get(partition, 0) >= end for partition, end in ends.items())
 
 
 def test_the_checkpoint_of_another_query_is_refused_and_others_go_on(world: World) -> None:

@@ -35,9 +35,10 @@ from standpipe.topics import TOMBSTONES_MS
 POLL_S: Final = 0.25
 #: a batch that is under way, or its replay, ends most shadows by itself
 REPAIR_AFTER_MS: Final = 5_000
+LOOK_EVERY_S: Final = 1.0
 REPAIR_EVERY_S: Final = 10.0
 #: the next batch of a query that is not idle says what is clean
-QUIET_MS: Final = 10_000
+QUIET_MS: Final = 5_000
 CATCH_UP_S_MAX: Final = 20.0
 PRUNE_EVERY_S: Final = 600.0
 #: an hour less than what table topics wait (docs/INTERFACES.md) would be none: ten minutes less
@@ -125,7 +126,7 @@ class Janitor:
         starts = {partition: sweep.position for partition, sweep in self._sweeps.items()}
         reader = TopicReader(self.beat.bootstrap_servers, self.beat.table.topic, starts)
         self._tell()
-        repair_at = time.monotonic() + REPAIR_EVERY_S
+        repair_at = time.monotonic() + LOOK_EVERY_S
         prune_at = time.monotonic() + PRUNE_EVERY_S
         try:
             while not self._stopped.is_set():
@@ -133,8 +134,9 @@ class Janitor:
                 now = time.monotonic()
                 try:
                     if now >= repair_at:
-                        repair_at = now + REPAIR_EVERY_S
-                        self._repair(reader)
+                        repair_at = now + REPAIR_EVERY_S  # also if it fails
+                        if not self._repair(reader):
+                            repair_at = now + LOOK_EVERY_S
                     if now >= prune_at:
                         prune_at = now + PRUNE_EVERY_S
                         self._prune()
@@ -187,7 +189,8 @@ class Janitor:
             if any(shadow.first_ms < old_ms for shadow in shadows.values())
         }
 
-    def _repair(self, reader: TopicReader) -> None:
+    def _repair(self, reader: TopicReader) -> bool:
+        """False: there was nothing to do."""
         finders: dict[int, Finder] = {}
         for partition, shadows in self._due().items():
             targets = self._book.targets(self.beat.query_id, partition)
@@ -196,9 +199,11 @@ class Janitor:
             servers, topic = self.beat.bootstrap_servers, self.beat.table.topic
             for records in read_once(servers, topic, partition, finder.end):
                 finder.records(records)
-        if finders or self._has_news(quiet_ms=QUIET_MS):
-            with self.lock:
-                self._append(reader, finders)
+        if not finders and not self._has_news(quiet_ms=QUIET_MS):
+            return False
+        with self.lock:
+            self._append(reader, finders)
+        return True
 
     def _has_news(self, quiet_ms: int = 0) -> bool:
         """Whether a replica may wait for our `clean_through`, and no batch has told it for so
