@@ -86,10 +86,15 @@ format: $(DONE)/standpipe ## let ruff format and mend what it can
 #: long ones with a target of their own: `make chaos QUICK=1`, `make conformance-sample`
 OWN_TARGETS := tests/chaos/test_chaos.py tests/e2e/test_conformance_sample.py
 
-# One after the other: two files at a time halve the idle time, but a demo beside a cluster under
+#: these have no cluster to starve
+SIDE_BY_SIDE := $(wildcard tests/sim tests/assignor tests/e2e/test_*_on_spark.py)
+
+# The rest one after the other: two files at a time halve the idle time, but a demo beside a cluster under
 # test has too little processor to lose no read.
-test: setup check ## check, then end to end with real Kafka and real Spark (about 25 minutes)
-	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(OWN_TARGETS)) $(PYTEST_ARGS)
+test: setup check ## check, then end to end with real Kafka and real Spark (under 20 minutes)
+	$(PYTEST) -q -n 2 --dist loadfile $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(OWN_TARGETS)) \
+		$(PYTEST_ARGS)
 
 # ------------------------------------------------------------------------ demo, benches
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from pyspark.sql import SparkSession
 from tests.e2e.cluster import TestCluster, start
 
 HERE = Path(__file__).parent
+#: A JVM that lives for seconds is quicker without its second compiler, which takes processor from
+#: the first batches and pays off after minutes. Not for the demo, which is what a user sees.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

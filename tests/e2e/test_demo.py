@@ -29,6 +29,10 @@ def demo_command(folder: Path, *more: str) -> list[str]:
     ]
 
 
+def as_a_user_has_it() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
+
+
 def left_behind(folder: Path) -> list[str]:
     """Command lines that still name the folder."""
     found: list[str] = []
@@ -43,7 +47,9 @@ def left_behind(folder: Path) -> list[str]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("demo")
     command = demo_command(folder, "--events", str(EVENTS), "--seconds", "20")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=400, check=False, env=as_a_user_has_it()
+    )
     return folder, done
 
 
@@ -80,7 +86,10 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
     # a shell's background job ignores SIGINT, and so would our children
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
-        demo_command(tmp_path, "--events", "5000"), stdout=subprocess.PIPE, text=True
+        demo_command(tmp_path, "--events", "5000"),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=as_a_user_has_it(),
     ) as demo:
         assert demo.stdout is not None
         for line in demo.stdout:
