@@ -99,7 +99,7 @@ test: setup check ## check, then end to end with real Kafka and real Spark (unde
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills conformance-sample chaos docs
+        store-kills conformance-sample chaos fuzz docs
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -129,6 +129,9 @@ sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, 
 
 assignor-clusters: $(DONE)/standpipe ## random clusters through random events: COUNT=20000 FIRST=0
 	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000) $(SIM)
+
+fuzz: $(DONE)/standpipe ## random statements, none of which may crash or reach Spark: make fuzz COUNT=100000
+	$(PYTHON_IN) -m tests.sql.fuzz --first $(FIRST) --count $(or $(COUNT),100000) $(SIM)
 
 conformance-sample: $(DONE)/standpipe ## every 47th of ksqlDB's own cases, on real Kafka and Spark
 	$(PYTEST) -q tests/e2e/test_conformance_sample.py

@@ -77,3 +77,8 @@ STREAM S: `A_TAIL` STRING KEY, `P_TAIL` STRING, `P_MAKER` STRING
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None; planes as S_7__IN1, watermark None
 SELECT * FROM (SELECT *, `A_TAIL` AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `__TS` FROM (SELECT `__L`.`c0` AS `A_TAIL`, `__L`.`c1` AS `A_CARRIER`, `__L`.`c2` AS `A_DELAY`, `__L`.`c3` AS `A_SEATS`, `__L`.`c4` AS `A_MILES`, `__L`.`c5` AS `A_FARE`, `__L`.`c6` AS `A_DAY`, `__L`.`c7` AS `A_AT`, `__L`.`c8` AS `A_TAGS`, `__L`.`c9` AS `A_INFO`, `__L`.`c10` AS `A_ROWTIME`, `__L`.`c11` AS `ROWTIME`, `__R`.`c0` AS `P_TAIL`, `__R`.`c1` AS `P_MAKER`, `__R`.`c2` AS `P_ROWTIME`, `__ORDER`, (true) AS `__PRESENT` FROM (SELECT *, from_json(`__LEFT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: BIGINT, c5: DECIMAL(6, 2), c6: DATE, c7: TIMESTAMP, c8: ARRAY<STRING>, c9: STRUCT<`X`: INT, `Y`: STRING>, c10: BIGINT, c11: BIGINT>') AS `__L`, from_json(`__RIGHT`, 'STRUCT<c0: STRING, c1: STRING, c2: BIGINT>') AS `__R` FROM `S_7__J0` WHERE `__RIGHT` IS NOT NULL)))
+
+# A column that several sources have, of a source that is not there (found by `make fuzz`).
+CREATE STREAM s AS SELECT x.tail, p.* FROM flights a JOIN planes p ON a.tail = p.tail;
+----
+! 40001 1:27 'X' is not a valid stream/table name or alias.

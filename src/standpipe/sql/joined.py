@@ -194,9 +194,10 @@ class JoinScope:
             if column.name == node.name
         ]
         if (len(holders) > 1 or node.name in PSEUDO) and node.source is not None:
-            side = next(s for s in self.sides if node.source in (s.alias, s.source.name))
-            return joined_name(side.alias, node.name)
-        return node.name
+            for side in self.sides:
+                if node.source in (side.alias, side.source.name):
+                    return joined_name(side.alias, node.name)
+        return node.name  # of a source that is not there: `resolve` says so
 
 
 def _same(left: Side, other: Side) -> bool:
