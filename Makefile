@@ -86,11 +86,13 @@ format: $(DONE)/standpipe ## let ruff format and mend what it can
 #: long ones with a target of their own: `make chaos QUICK=1`, `make conformance-sample`
 OWN_TARGETS := tests/chaos/test_chaos.py tests/e2e/test_conformance_sample.py
 
-#: these have no cluster to starve
-SIDE_BY_SIDE := $(wildcard tests/sim tests/assignor tests/e2e/test_*_on_spark.py)
+#: these have no nodes that could miss a heartbeat; the longest first
+SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_committed_reads.py tests/sim \
+	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
+	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py)
 
-# The rest one after the other: two files at a time halve the idle time, but a demo beside a cluster under
-# test has too little processor to lose no read.
+# The rest one after the other: a demo beside a cluster under test has too little processor to lose
+# no read.
 test: setup check ## check, then end to end with real Kafka and real Spark (under 20 minutes)
 	$(PYTEST) -q -n 2 --dist loadfile $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(OWN_TARGETS)) \
@@ -99,7 +101,7 @@ test: setup check ## check, then end to end with real Kafka and real Spark (unde
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills conformance-sample chaos fuzz docs
+        store-kills driver-kills conformance-sample chaos fuzz docs
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -138,6 +140,9 @@ conformance-sample: $(DONE)/standpipe ## every 47th of ksqlDB's own cases, on re
 
 store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a store damaged in 500 places
 	STORE_KILLS=1000 STORE_DAMAGES=500 $(PYTEST) -q tests/e2e/test_store_crash.py
+
+driver-kills: setup ## Spark's driver killed KILLS times, every row compared: make driver-kills KILLS=60
+	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS)
 
 chaos: setup ## real nodes on hosts of their own, faults, every answer judged: make chaos QUICK=1
 	$(PYTHON_IN) -m tests.chaos $(if $(QUICK),--quick) $(CHAOS)

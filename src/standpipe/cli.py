@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from standpipe import config as settings
 from standpipe.errors import ConfigError, SetupError, StandpipeError
-from standpipe.local import assignment_command, quorum_command
+from standpipe.local import assignment_command, quorum_command, table_command
 from standpipe.local.directory import DEFAULT_DIRECTORY, ClusterDirectory, running_cluster
 
 
@@ -52,6 +52,7 @@ app = typer.Typer(
 
 app.add_typer(quorum_command.app, name="quorum")
 app.add_typer(assignment_command.app, name="assignment")
+app.add_typer(table_command.app, name="table")
 node_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(node_app, name="node")
 node_app.command(epilog="Example: standpipe node drain node-3")(assignment_command.drain)

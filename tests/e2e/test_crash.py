@@ -8,6 +8,8 @@ table, asked through every node, equals the recompute.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -114,6 +116,17 @@ def test_answers_are_right_after_crashes_of_everything(cluster: TestCluster) -> 
     found = demo_check.check(public, demo_check.recompute(EVENTS))
     assert (found.wrong[:5], found.failed[:5]) == ([], [])
     assert found.rows > 10_000
+    for table in demo_flights.TABLES:
+        verified = verify(cluster, table)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+        assert f"all replicas of {table} hold the same rows" in verified.stdout
+
+
+def verify(cluster: TestCluster, table: str) -> subprocess.CompletedProcess[str]:
+    """Every row of every replica, as an operator would have it."""
+    command = [sys.executable, "-m", "standpipe", "table", "verify", table, "--recompute"]
+    command += ["--directory", str(cluster.local.options.directory)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def restart(cluster: TestCluster, node: NodeId) -> None:

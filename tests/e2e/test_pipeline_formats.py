@@ -40,6 +40,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.ansi.enabled", "false")
         .config("spark.sql.caseSensitive", "true")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
         .getOrCreate()
     )
     yield session
@@ -106,7 +107,8 @@ def test_json_values(spark: SparkSession, type_: str, text: str, value: object, 
         (b"[1]", "VALUE"),
         (b'"x"', "VALUE"),
         (b'{"N":"x"}', "VALUE"),
-        (b'{"N":1.5}', "VALUE"),
+        (b'{"N":1.5}', None),  # cut, as ksqlDB does
+        (b'{"N":"1.5"}', "VALUE"),
         (b'{"N":99999999999}', "VALUE"),
         (b"\xff\xfe", "VALUE"),
         (b"{}", None),

@@ -388,7 +388,16 @@ class StoreReader:
     def meta(self) -> StoreMeta:
         """What the newest transaction said of its rows."""
         with self._begin() as transaction:
-            data = transaction.get(_META_KEY, db=self._meta)
+            return self._meta_in(transaction)
+
+    @contextmanager
+    def whole(self) -> Generator[tuple[StoreMeta, Iterable[tuple[bytes, bytes]]]]:
+        """Meta and all rows of one instant. They may take long: not in a process that serves."""
+        with self._begin() as transaction:
+            yield self._meta_in(transaction), transaction.cursor()
+
+    def _meta_in(self, transaction: _Read) -> StoreMeta:
+        data = transaction.get(_META_KEY, db=self._meta)
         if data is None:
             raise NotReady(f"{self.path} holds no batch yet")
         return _decode_meta(data, self.path)

@@ -59,6 +59,7 @@ from standpipe.node.node_config import NodeConfig
 from standpipe.node.placing import Placing, limits_of
 from standpipe.node.quorum_loop import Quorum, Refused
 from standpipe.node.store_copies import StoreCopies
+from standpipe.node.verification import Verification
 from standpipe.node.writer import FORWARD_MS, Writer
 
 WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
@@ -96,8 +97,13 @@ def copies_of(base: Base) -> Part:
     return StoreCopies(base.config.paths)
 
 
+def verification_of(base: Base) -> Part:
+    """Digests of replicas, compared."""
+    return Verification(base.config.paths.state, base.copy, base.client)
+
+
 #: More than beats and lags. Each is made once per process, after the replica has been opened.
-PARTS: Final[Sequence[Callable[[Base], Part]]] = (copies_of,)
+PARTS: Final[Sequence[Callable[[Base], Part]]] = (copies_of, verification_of)
 
 
 class Doors:

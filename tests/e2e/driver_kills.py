@@ -1,0 +1,279 @@
+"""Does every table equal a recompute, however often the Spark driver dies?
+
+    make driver-kills KILLS=60       adds to bench/results/driver_kills.json
+
+A real cluster (Kafka, three nodes, Spark) and flights in portions. While a portion is under way the
+driver, its JVM or both get SIGKILL: at a random moment, right after a commit, at a named step of a
+batch, while state is uploaded; at times Spark's newest commit-log entry is gone as well. After
+every tenth kill everything that was sent is waited for; then each row of each table, asked through
+every node, is compared with pandas, and the digests of all replicas with one another.
+
+Not here: nodes that die (test_crash.py), two drivers at once (test_pipeline.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.progress import Progress as Bar
+from tests import report
+from tests.e2e.cluster import TestCluster, start, wait_until
+
+from standpipe.local import demo_check, demo_feed, demo_flights
+from standpipe.local.demo_progress import ProgressFollower
+from standpipe.local.demo_wait import Arrival
+from standpipe.local.supervisor import Child
+from standpipe.pipeline import failpoint
+
+PORTION = 1_500
+CHECK_EVERY = 10
+DEATH_S_MAX = 180.0
+RESULTS = report.RESULTS / "driver_kills.json"
+
+
+@dataclass
+class Kills:
+    """A cluster whose driver is killed. Each method that is a kind of kill returns when the driver
+    is dead, or has been."""
+
+    cluster: TestCluster
+    random: random.Random
+    sent: int = 0
+    kinds: Counter[str] = field(default_factory=Counter[str])
+
+    def __post_init__(self) -> None:
+        cluster = self.cluster
+        cluster.topic(demo_flights.FLIGHTS_TOPIC)
+        cluster.sql(demo_flights.STREAM)
+        for statement in demo_flights.TABLES.values():
+            cluster.sql(statement)
+        self.progress = ProgressFollower(cluster.bootstrap_servers, "default_")
+        self.arrival = Arrival(cluster.addresses, self.progress, demo_flights.FLIGHTS_TOPIC, str)
+        self.arrival.queries = {table: cluster.query_of(table) for table in demo_flights.TABLES}
+        self.progress.start()
+        self.feed = demo_feed.Feed(cluster.bootstrap_servers)
+        self.events = iter(demo_flights.load(None).events)
+
+    @property
+    def driver(self) -> Child:
+        assert self.cluster.local.pipeline is not None
+        return self.cluster.local.pipeline
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.cluster.local.options.directory / "checkpoints"
+
+    def send(self) -> None:
+        portion = list(islice(self.events, PORTION))
+        self.feed.send_all(demo_flights.FLIGHTS_TOPIC, iter(portion))
+        self.sent += len(portion)
+
+    def one_more(self) -> str:
+        """A portion of flights, and a kill while it is under way."""
+        self.send()
+        self.driver.restarts = 0  # no pause before the next start
+        kind = self.random.choice(KINDS)
+        kind(self)
+        self.kinds[kind.__name__] += 1
+        return kind.__name__
+
+    # ------------------------------------------------------------------------- kinds of kills
+
+    def at_a_random_moment(self) -> None:
+        """Also while it starts."""
+        time.sleep(self.random.uniform(0.5, 25))
+        self._kill()
+
+    def right_after_a_commit(self) -> None:
+        """Between two batches of one query, in the middle of one of another."""
+        self._await_commit()
+        time.sleep(self.random.uniform(0, 0.5))
+        self._kill()
+
+    def the_jvm_alone(self) -> None:
+        self._await_commit()
+        (jvm,) = [p for p in self._family() if p.name() == "java"]
+        jvm.kill()
+        self._await_death(jvm)
+
+    def python_alone(self) -> None:
+        self._await_commit()
+        family = self._family()
+        os.kill(family[0].pid, 9)
+        for process in family:
+            self._await_death(process)
+
+    def between_sink_and_progress(self) -> None:
+        self._at("before-progress")
+
+    def before_the_sink(self) -> None:
+        self._at("before-sink")
+
+    def between_progress_and_commit_log(self) -> None:
+        self._at("after-progress")
+
+    def with_the_newest_commit_log_entry_gone(self) -> None:
+        """As a crash of the checkpoint's storage leaves it."""
+        self._await_commit()
+        with self.cluster.local._lock:  # nobody starts it again meanwhile
+            self._kill()
+            for log in self.checkpoints.glob("*/*/commits"):
+                entries = [path for path in log.iterdir() if path.name.isdigit()]
+                if entries:
+                    max(entries, key=lambda path: int(path.name)).unlink()
+
+    def while_state_is_uploaded(self) -> None:
+        """As soon as a new file of state is there, perhaps half of it."""
+        self._await_commit()
+        before = set(self.checkpoints.glob("*/*/state/*/*/*"))
+        self.send()
+        wait_until(
+            lambda: set(self.checkpoints.glob("*/*/state/*/*/*")) - before or None, "new state"
+        )
+        self._kill()
+
+    # ---------------------------------------------------------------------------------- parts
+
+    def _at(self, place: str) -> None:
+        """The next driver dies at a place of one of its first batches."""
+        newest = max((p.commit.batch for p in self.progress.newest.values()), default=-1)
+        batch = newest + self.random.randint(1, 3)
+        os.environ[failpoint.VARIABLE] = f"{place}@{batch}"
+        try:
+            self._kill()
+            wait_until(lambda: self.driver.pid, "the next driver")
+            dies, deadline = self._family()[0], time.monotonic() + DEATH_S_MAX
+            while dies.is_running() and dies.status() != psutil.STATUS_ZOMBIE:
+                assert time.monotonic() < deadline, f"{place}@{batch} was not reached"
+                self.send()  # until there are so many batches
+                time.sleep(2)
+        finally:
+            del os.environ[failpoint.VARIABLE]
+        self.driver.restarts = 0
+
+    def _await_commit(self) -> None:
+        before = {query: p.commit for query, p in self.progress.newest.items()}
+
+        def is_new() -> bool | None:
+            now = {query: p.commit for query, p in self.progress.newest.items()}
+            return now != before or None
+
+        wait_until(is_new, "another commit")
+
+    def _family(self) -> list[psutil.Process]:
+        """The driver and what it started; itself first."""
+        pid = wait_until(lambda: self.driver.pid, "a driver")
+        assert pid is not None
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+
+    def _kill(self) -> None:
+        family = self._family()
+        self.cluster.local.kill_pipeline()
+        for process in family:
+            self._await_death(process)
+
+    def _await_death(self, process: psutil.Process) -> None:
+        def is_dead() -> bool | None:
+            gone = not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+            return gone or None
+
+        wait_until(is_dead, f"{process.pid} to be gone")
+
+    # ----------------------------------------------------------------------------- the judges
+
+    def check(self) -> dict[str, Any]:
+        """Everything that was sent is in the tables, once. Raises AssertionError."""
+        self.arrival.wait_for_events(self.sent)
+        self.arrival.wait_for_replicas()
+        public = [address for _, address in self.cluster.addresses]
+        found = demo_check.check(public, demo_check.recompute(self.sent))
+        assert (found.wrong[:5], found.failed[:5]) == ([], [])
+        replicas = wait_until(self._equal_digests, "equal digests of all replicas")
+        return {"events": self.sent, "rows": found.rows, "replicas": replicas}
+
+    def _equal_digests(self) -> int | None:
+        """How many replicas there are, when those of each partition say the same."""
+        said: dict[tuple[str, int], set[tuple[int, int, int]]] = {}
+        count = 0
+        for plan in self.cluster.local.plans:
+            for one in json.loads((plan.data_directory / "run" / "tailer.json").read_text())[
+                "replicas"
+            ]:
+                figures = (one["position"], one["batch"], one["digest"])
+                said.setdefault((one["table"], one["partition"]), set()).add(figures)
+                count += 1
+        return count if count and all(len(each) == 1 for each in said.values()) else None
+
+    def close(self) -> None:
+        self.progress.stop()
+        self.cluster.close()
+
+
+KINDS: tuple[Callable[[Kills], None], ...] = (
+    Kills.at_a_random_moment,
+    Kills.at_a_random_moment,
+    Kills.at_a_random_moment,
+    Kills.right_after_a_commit,
+    Kills.the_jvm_alone,
+    Kills.python_alone,
+    Kills.before_the_sink,
+    Kills.between_sink_and_progress,
+    Kills.between_progress_and_commit_log,
+    Kills.with_the_newest_commit_log_entry_gone,
+    Kills.while_state_is_uploaded,
+)
+
+
+def run(kills: int, seed: int) -> dict[str, Any]:
+    checks: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="driver-kills-") as folder, Bar() as bar:
+        story = Kills(start(Path(folder) / "cluster"), random.Random(seed))
+        task = bar.add_task("kills", total=kills)
+        try:
+            for number in range(1, kills + 1):
+                kind = story.one_more()
+                bar.update(task, advance=1, description=f"kill {number}: {kind}")
+                if number % CHECK_EVERY == 0 or number == kills:
+                    checks.append(story.check())
+        finally:
+            story.close()
+    return {"kills": kills, "seed": seed, "kinds": dict(story.kinds), "checks": checks}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--kills", type=int, default=60)
+    options.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
+    options.add_argument("--result", type=Path, default=RESULTS)
+    given = options.parse_args()
+    print(f"seed {given.seed}")
+    head = report.circumstances()
+    ran = run(given.kills, given.seed)
+    before = json.loads(given.result.read_text())["runs"] if given.result.exists() else []
+    runs = [*before, {**head, **ran}]
+    result = {
+        "question": (__doc__ or "").splitlines()[0],
+        "kills": sum(one["kills"] for one in runs),
+        "runs": runs,
+    }
+    report.write(given.result, result)
+    print(f"{ran['kinds']}\n{given.kills} kills, {len(ran['checks'])} checks, 0 wrong")
+    sys.exit(sum(ran["kinds"].values()) != given.kills)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What digests of replicas say."""
+
+from __future__ import annotations
+
+import pytest
+
+from standpipe.data.agreement import Agreement, ReplicaDigest, StoreDigest, judge
+from standpipe.model import BatchId, NodeId, Offset
+
+Said = tuple[int, int, int | None] | None  # (batch, digest, recomputed); None: no answer
+
+
+def replica(number: int, said: Said) -> ReplicaDigest:
+    node_id = NodeId(f"node-{number}")
+    if said is None:
+        return ReplicaDigest(node_id=node_id, partition=0, error="it is down")
+    batch, digest, recomputed = said
+    of = StoreDigest(
+        position=Offset(10 * batch), batch=BatchId(batch), digest=digest, recomputed=recomputed
+    )
+    return ReplicaDigest(node_id=node_id, partition=0, of=of)
+
+
+@pytest.mark.parametrize(
+    ("said", "agreement", "odd", "why"),
+    [
+        ([(4, 7, None), (4, 7, None)], "equal", [], "one batch, one digest"),
+        ([(4, 7, None), (4, 8, None)], "different", [], "which of two is right nobody knows"),
+        ([(4, 7, None), (4, 8, None), (4, 7, None)], "different", [2], "two of three"),
+        ([(4, 7, None), (4, 8, None), (4, 9, None)], "different", [], "no two alike"),
+        ([(4, 7, None), (5, 8, None)], "apart", [], "of different batches: no news"),
+        ([(4, 7, None), (4, 7, None), (5, 8, None)], "apart", [], "and one of them is enough"),
+        ([(4, 7, None), None], "alone", [], "nothing to compare it with"),
+        ([], "alone", [], "no replicas"),
+        ([(4, 7, 7), (4, 7, 7)], "equal", [], "and the rows say the same"),
+        ([(4, 7, 7), (4, 7, 6)], "different", [2], "rows that are not those that were written"),
+        ([(4, 7, 7), (5, 8, 6)], "different", [2], "whatever the batch"),
+    ],
+)
+def test_judge(said: list[Said], agreement: str, odd: list[int], why: str) -> None:
+    verdict = judge(0, [replica(number, one) for number, one in enumerate(said, 1)])
+    assert verdict.agreement is Agreement(agreement), why
+    assert list(verdict.odd) == [f"node-{number}" for number in odd]
+
+
+def test_a_row_that_cannot_be_read_is_the_odd_ones() -> None:
+    of = StoreDigest(position=Offset(1), batch=BatchId(1), digest=7, damage="a row is not …")
+    damaged = ReplicaDigest(node_id=NodeId("node-1"), partition=0, of=of)
+    assert judge(0, [damaged, replica(2, (1, 7, 7))]).odd == ("node-1",)
