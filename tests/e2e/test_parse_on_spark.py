@@ -55,6 +55,7 @@ JSON = [
     ("A INTEGER", '{"a": 2}', 2, "in small letters"),
     ("A INTEGER; B STRING", '{"A": "2", "B": "x"}', 2, "a number out of text"),
     ("A INTEGER", '{"A": 2.7}', 2, "is cut"),
+    ("A:B`C> INTEGER", '{"A:B`C>": "2"}', 2, "whatever the name"),
     (
         "A INTEGER; B STRING",
         '{"aB": 1, "b": "x", "A": "no"}',

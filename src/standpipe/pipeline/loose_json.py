@@ -67,8 +67,11 @@ def _has_capitals(of: SqlType) -> bool:
 
 def _with_numbers(whole: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
     """A map of fields, those of the columns cast to them, all at once, where that can be."""
-    schema = wire.wire_schema(columns, any_case=False).simpleString()
-    cast = f.try_variant_get(f.to_variant_object(whole), "$", schema)
+    fields = [
+        f"`{field.name.replace('`', '``')}`: {field.dataType.simpleString()}"
+        for field in wire.wire_schema(columns, any_case=False)
+    ]
+    cast = f.try_variant_get(f.to_variant_object(whole), "$", f"struct<{', '.join(fields)}>")
     return f.map_concat(whole, f.from_json(f.to_json(cast), _OBJECT))  # nulls are left out
 
 
