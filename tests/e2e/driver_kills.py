@@ -246,7 +246,8 @@ def run(kills: int, seed: int) -> dict[str, Any]:
         try:
             for number in range(1, kills + 1):
                 kind = story.one_more()
-                bar.update(task, advance=1, description=f"kill {number}: {kind}")
+                bar.console.print(f"kill {number}: {kind}")
+                bar.update(task, advance=1)
                 if number % CHECK_EVERY == 0 or number == kills:
                     checks.append(story.check())
         finally:

@@ -103,12 +103,15 @@ def is_lost(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> b
 def surplus(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> Surplus:
     """What must go so that Spark goes on after `valid`, the newest batch that readers may see.
 
-    offsets/valid+1 stays: a replay covers the same events. Later ones must go, because Spark
-    begins with the newest offsets it finds and would skip what lies between.
+    The offsets of the batch to be run stay: a replay covers the same events. Later ones must go,
+    because Spark begins with the newest offsets it finds and would skip what lies between. Where
+    the commit of `valid` itself was lost, that is the batch to be run.
     """
+    kept = [batch for batch in commits if batch <= valid]
+    next_batch = min(valid, max(kept, default=NO_BATCH)) + 1
     return Surplus(
         commits=tuple(sorted(batch for batch in commits if batch > valid)),
-        offsets=tuple(sorted(batch for batch in offsets if batch > valid + 1)),
+        offsets=tuple(sorted(batch for batch in offsets if batch > next_batch)),
     )
 
 

@@ -54,6 +54,8 @@ def test_standing(records: list[Progress], valid: int, fenced_by: int | None, wh
             "2 is run again; 3 would make Spark skip it",
         ),
         ([0], [0, 1], -1, Surplus(commits=(0,), offsets=(1,)), "nothing was ever valid"),
+        ([], [0, 1], 0, Surplus(offsets=(1,)), "the commit of 0 is lost: run 0 again, not 1"),
+        ([0, 1], [0, 1, 2, 3], 2, Surplus(offsets=(3,)), "the same later on"),
     ],
 )
 def test_surplus(
