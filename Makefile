@@ -93,7 +93,7 @@ SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_committed_reads.py tes
 
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
-test: setup check ## check, then end to end with real Kafka and real Spark (under 20 minutes)
+test: setup check ## check, then end to end with real Kafka and real Spark (about 23 minutes)
 	$(PYTEST) -q -n 2 --dist loadfile $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(OWN_TARGETS)) \
 		$(PYTEST_ARGS)

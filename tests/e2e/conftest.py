@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """A session of this process, set as the driver's where expressions depend on it."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # it has pyarrow
     session = (
         SparkSession.builder.master("local[1]")
         .config("spark.ui.enabled", "false")

@@ -6,9 +6,6 @@ Keys must be those of `data/records.py`: the bytes decide the partition. Static 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -28,23 +25,6 @@ KAFKA_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 )
 AT = datetime(2013, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # it has pyarrow
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.ansi.enabled", "false")
-        .config("spark.sql.caseSensitive", "true")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 # -------------------------------------------------------------------------------------- reading

@@ -42,7 +42,7 @@ class Agreement(Enum):
     EQUAL = "equal"
     DIFFERENT = "different"  # at one batch, and not the same rows: an alarm
     APART = "apart"  # at different batches, as under load: ask again
-    ALONE = "alone"  # fewer than two replicas have answered: nothing to compare
+    ALONE = "alone"  # fewer than two replicas have said a digest: nothing to compare
 
 
 class Verdict(Record, frozen=True, kw_only=True):
@@ -55,7 +55,11 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> Verdict:
     """`replicas`: all that were asked, of one partition."""
-    said = [(one.node_id, one.of) for one in replicas if one.of is not None]
+    said = [
+        (one.node_id, one.of)
+        for one in replicas
+        if one.of is not None and (one.of.digest is not None or one.of.damage)
+    ]
     odd = [
         node_id
         for node_id, of in said

@@ -7,7 +7,7 @@ import pytest
 from standpipe.data.agreement import Agreement, ReplicaDigest, StoreDigest, judge
 from standpipe.model import BatchId, NodeId, Offset
 
-Said = tuple[int, int, int | None] | None  # (batch, digest, recomputed); None: no answer
+Said = tuple[int, int | None, int | None] | None  # (batch, digest, recomputed); None: no answer
 
 
 def replica(number: int, said: Said) -> ReplicaDigest:
@@ -31,6 +31,7 @@ def replica(number: int, said: Said) -> ReplicaDigest:
         ([(4, 7, None), (5, 8, None)], "apart", [], "of different batches: no news"),
         ([(4, 7, None), (4, 7, None), (5, 8, None)], "apart", [], "and one of them is enough"),
         ([(4, 7, None), None], "alone", [], "nothing to compare it with"),
+        ([(4, None, 7), (4, 7, 7)], "alone", [], "a store from before digests kept none"),
         ([], "alone", [], "no replicas"),
         ([(4, 7, 7), (4, 7, 7)], "equal", [], "and the rows say the same"),
         ([(4, 7, 7), (4, 7, 6)], "different", [2], "rows that are not those that were written"),
