@@ -86,17 +86,24 @@ format: $(DONE)/standpipe ## let ruff format and mend what it can
 #: long ones with a target of their own: `make chaos QUICK=1`, `make conformance-sample`
 OWN_TARGETS := tests/chaos/test_chaos.py tests/e2e/test_conformance_sample.py
 
-#: these have no nodes that could miss a heartbeat; the longest first
-SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_committed_reads.py tests/sim \
+#: these compare what is there in the end, however slowly it came; the longest first
+SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py \
+	tests/e2e/test_committed_reads.py tests/sim \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py)
 
+#: nodes without Spark, which stand each other: no JVM beside them takes a whole core for seconds
+NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness.py tests/e2e/test_quorum*.py \
+	tests/e2e/test_control*.py tests/e2e/test_serve*.py tests/e2e/test_features.py \
+	tests/e2e/test_demo_data.py)
+
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
-test: setup check ## check, then end to end with real Kafka and real Spark (about 23 minutes)
+test: setup check ## check, then end to end with real Kafka and real Spark (about 18 minutes)
 	$(PYTEST) -q -n 2 --dist loadfile $(SIDE_BY_SIDE) $(PYTEST_ARGS)
-	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(OWN_TARGETS)) \
-		$(PYTEST_ARGS)
+	$(PYTEST) -q -n 2 --dist loadfile $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
+	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(NODES_SIDE_BY_SIDE) \
+		$(OWN_TARGETS)) $(PYTEST_ARGS)
 
 # ------------------------------------------------------------------------ demo, benches
 

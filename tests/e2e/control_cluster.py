@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import msgspec
+from tests.e2e.forked import NodeProcess, fork
 from tests.e2e.netns import Hosts
 
 from standpipe.adapters.peer_client import SECRET_HEADER
@@ -24,6 +25,7 @@ from standpipe.node import node_config
 from standpipe.node.node_config import NodeConfig
 
 SECRET = "swordfish"
+_CONTROL = "standpipe.node.control_loop"
 WAIT_S_MAX = 120.0  # generous: a busy machine is no failure
 NAMES = ("node-1", "node-2", "node-3")
 
@@ -50,9 +52,7 @@ class ControlCluster:
     #: environment of a node's process; default: ours
     environment: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     configs: dict[str, NodeConfig] = field(default_factory=dict[str, NodeConfig])
-    processes: dict[str, subprocess.Popen[bytes]] = field(
-        default_factory=dict[str, subprocess.Popen[bytes]]
-    )
+    processes: dict[str, NodeProcess] = field(default_factory=dict[str, NodeProcess])
 
     def __post_init__(self) -> None:
         secret = self.directory / "secret"
@@ -76,14 +76,18 @@ class ControlCluster:
 
     def start(self, *names: str) -> None:
         for name in names:
-            with (self.directory / f"{name}.err").open("ab") as err:
-                command = [sys.executable, "-m", "standpipe.node.control_loop", "--node-file"]
-                inside = self.hosts.inside(name) if self.hosts else []
-                self.processes[name] = subprocess.Popen(
-                    [*inside, *command, str(self.directory / name / "node.json")],
-                    stderr=err,
-                    env=self.environment.get(name),
-                )
+            arguments = ["--node-file", str(self.directory / name / "node.json")]
+            log = self.directory / f"{name}.err"
+            if self.hosts or name in self.environment:
+                self.processes[name] = self._start_cold(name, arguments, log)
+            else:
+                self.processes[name] = fork(_CONTROL, arguments, log)
+
+    def _start_cold(self, name: str, arguments: list[str], log: Path) -> NodeProcess:
+        inside = self.hosts.inside(name) if self.hosts else []
+        with log.open("ab") as err:
+            command = [*inside, sys.executable, "-m", _CONTROL, *arguments]
+            return subprocess.Popen(command, stderr=err, env=self.environment.get(name))
 
     def _place(self, name: str) -> str:
         return f"{self.hosts.address(name)}:8089" if self.hosts else f"127.0.0.1:{any_port()}"

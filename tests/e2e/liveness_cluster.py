@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from typing import Any
 
 import httpx2
 from tests.e2e import test_serve
+from tests.e2e.forked import NodeProcess, fork
 from tests.e2e.test_serve import Reply, ask, json_bytes, status
 
 from standpipe.adapters.snapshot_file import read
@@ -53,7 +52,7 @@ def until(what: str, condition: Callable[[], Any]) -> Any:
 class WholeNode(test_serve.Node):
     """A node's control and its workers."""
 
-    control: subprocess.Popen[bytes] | None = None
+    control: NodeProcess | None = None
 
     @property
     def node_id(self) -> NodeId:
@@ -61,15 +60,11 @@ class WholeNode(test_serve.Node):
 
     def start_control(self) -> None:
         node_file = str(Path(self.config.data_dir) / "node.json")
-        with (self.config.paths.logs / "control.log").open("ab") as log:
-            self.control = subprocess.Popen(
-                [sys.executable, "-m", "standpipe.node.control_loop", "--node-file", node_file],
-                stderr=log,
-                stdout=log,
-            )
+        log = self.config.paths.logs / "control.log"
+        self.control = fork("standpipe.node.control_loop", ["--node-file", node_file], log)
 
     @property
-    def processes(self) -> list[subprocess.Popen[bytes]]:
+    def processes(self) -> list[NodeProcess]:
         return [*self.workers, *([self.control] if self.control else [])]
 
     def signal(self, number: int) -> None:

@@ -12,7 +12,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.e2e.forked import NodeProcess, fork
 
 from standpipe.adapters import snapshot_file
 from standpipe.adapters.lmdb_store import StoreWriter
@@ -126,7 +126,7 @@ class Node:
     """One node's folder and its workers."""
 
     config: NodeConfig
-    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    workers: list[NodeProcess] = field(default_factory=list)
 
     @property
     def info(self) -> NodeInfo:
@@ -158,18 +158,11 @@ class Node:
         writer.apply(puts, [], StoreMeta(identity=identity, batch=BatchId(7)))
         writer.close()
 
-    def start(self, number: int = 0) -> subprocess.Popen[bytes]:
+    def start(self, number: int = 0) -> NodeProcess:
         node_file = str(Path(self.config.data_dir) / "node.json")
-        with (self.config.paths.logs / f"worker-{number}.log").open("ab") as log:
-            worker = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "standpipe.node.serve"),
-                    f"--node-file={node_file}",
-                    f"--worker={number}",
-                ],
-                stderr=log,
-                stdout=log,
-            )
+        arguments = [f"--node-file={node_file}", f"--worker={number}"]
+        log = self.config.paths.logs / f"worker-{number}.log"
+        worker = fork("standpipe.node.serve", arguments, log)
         self.workers.append(worker)
         return worker
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import confluent_kafka
 import msgspec
 import pytest
+from tests.e2e.forked import fork
 from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes
 
 from standpipe.data.records import partition_of
@@ -41,9 +40,8 @@ def node(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[N
     made.config = msgspec.structs.replace(made.config, bootstrap_servers=broker.bootstrap_servers)
     node_file = Path(made.config.data_dir) / "node.json"
     node_config.save(node_file, made.config)
-    with (made.config.paths.logs / "control.log").open("ab") as log:
-        command = [sys.executable, "-m", "standpipe.node.control_loop", f"--node-file={node_file}"]
-        control = subprocess.Popen(command, stdout=log, stderr=log)
+    log = made.config.paths.logs / "control.log"
+    control = fork("standpipe.node.control_loop", [f"--node-file={node_file}"], log)
     try:
         made.start()
         made.wait_ready()
