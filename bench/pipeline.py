@@ -94,7 +94,7 @@ def plans(name: str) -> WantedQuery:
         if isinstance(plan, CreateSourcePlan):
             sources[plan.source.name] = plan.source
         elif isinstance(plan, CreateTableAsPlan):
-            return WantedQuery(query=plan.query, table=plan.source)
+            return WantedQuery(query=plan.query, table=plan.source, lease_epoch=LeaseEpoch(1))
     raise AssertionError("no table")
 
 
@@ -132,8 +132,7 @@ class Bench:
             log=ProgressLog(self.bootstrap_servers, settings.SERVICE_ID.default),
             service_id=settings.SERVICE_ID.default,
             checkpoints=self.directory,
-            lease_epoch=LeaseEpoch(1),
-            check_lease=lambda: None,
+            check_lease=lambda _query, _epoch: None,
         )
         return start_query(self.new_table(), around).streaming_query
 

@@ -97,6 +97,7 @@ def up(
     bootstrap_servers: Bootstrap = None,
     master: Master = "local[*]",
     workers: Annotated[int, typer.Option(min=0, help="HTTP workers per node; 0: per core.")] = 1,
+    pipelines: Annotated[int, typer.Option(min=1, help="Spark drivers; one takes over.")] = 1,
     config: ConfigFile = None,
     set_: Settings = None,
 ) -> None:
@@ -114,6 +115,7 @@ def up(
         bootstrap_servers=bootstrap_servers,
         workers=workers,
         master=master,
+        pipelines=pipelines,
         config=_config_layers(config, set_),
     )
     steps = Steps(Console())
@@ -234,7 +236,10 @@ def pipeline(
     config: ConfigFile = None,
     set_: Settings = None,
 ) -> None:
-    """Run the persistent queries on Spark, until SIGTERM."""
+    """Run the persistent queries on Spark, until SIGTERM.
+
+    Start several, on several machines: they share the queries, and take over from each other. Their
+    checkpoints must be the same storage."""
     from standpipe.pipeline import driver
 
     arguments = ["--nodes", nodes, "--bootstrap-servers", bootstrap_servers]

@@ -212,6 +212,15 @@ RETRY_LOAD = key(
     doc="Reads that are sent again after a path failed: so many more at the most (over 10 s, with "
     "a burst), so that a sick cluster is not asked twice as much.",
 )
+LEASE_TIMEOUT = key(
+    "standpipe.pipeline.lease.timeout.ms",
+    int,
+    6000,
+    unit="ms",
+    low=2000,
+    doc="A pipeline that is silent for longer loses its queries to another one, if there is one. "
+    "Pipelines say that they live once a second.",
+)
 HEARTBEAT = key(
     "ksql.heartbeat.enable",
     bool,

@@ -101,8 +101,7 @@ class World:
             log=self.log,
             service_id=SERVICE,
             checkpoints=self.directory / "checkpoints",
-            lease_epoch=LeaseEpoch(1),
-            check_lease=lambda: None,
+            check_lease=lambda _query, _epoch: None,
             stops_when_drained=True,
         )
         options = self.spark._jvm.java.util.HashMap()
@@ -282,7 +281,9 @@ class World:
         for query, table in queries:
             run: QueryRun | None = None
             try:
-                run = start_query(WantedQuery(query=query, table=table), self.around)
+                run = start_query(
+                    WantedQuery(query=query, table=table, lease_epoch=LeaseEpoch(1)), self.around
+                )
                 drained = run.streaming_query.awaitTermination(QUERY_S_MAX)
                 if not drained:
                     run.stop()

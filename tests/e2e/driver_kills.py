@@ -35,7 +35,7 @@ from tests.e2e.cluster import TestCluster, start, wait_until
 from standpipe.local import demo_check, demo_feed, demo_flights
 from standpipe.local.demo_progress import ProgressFollower
 from standpipe.local.demo_wait import Arrival
-from standpipe.local.supervisor import Child
+from standpipe.local.process_group import Child
 from standpipe.pipeline import failpoint
 
 PORTION = 1_500

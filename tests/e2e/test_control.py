@@ -44,8 +44,8 @@ def test_a_statement_at_a_follower_is_everywhere(shared: ControlCluster) -> None
     assert answer.status_code == 200
     index = answer.json()["log_index"]
     assert shared.snapshot("node-2").log_index >= index, "answered when node 2 shows it"
-    assert shared.snapshot("node-1").log_index >= index
-    until("node 3", lambda: shared.snapshot("node-3").log_index >= index)
+    for name in ("node-1", "node-3"):  # one of them leads
+        until(name, lambda name=name: shared.snapshot(name).log_index >= index)
     made = shared.execute("node-3", TABLE, "r2").json()
     assert made["entities"][0]["commandStatus"]["status"] == "SUCCESS"
     placements = shared.snapshot("node-3").assignment.placements
@@ -181,17 +181,38 @@ def test_a_flipped_bit_is_refused_by_name(control: ControlCluster) -> None:
     assert control.execute("node-2", TABLE, "r2").status_code == 200
 
 
-def test_a_pipeline_gets_a_new_epoch_from_any_node(shared: ControlCluster) -> None:
-    epochs = [
-        shared.post(name, "/pipeline/start", {"pipeline_id": "p"}).json()["lease_epoch"]
-        for name in NAMES
-    ]
-    assert epochs == [1, 2, 3]
+def test_pipelines_register_at_any_node_and_share_the_queries(shared: ControlCluster) -> None:
+    def start(name: str, pipeline_id: str, request_id: str = "") -> int:
+        body = {"pipeline_id": pipeline_id, "request_id": request_id}
+        return int(shared.post(name, "/pipeline/start", body).json()["lease_epoch"])
+
+    def renew(name: str, pipeline_id: str) -> bool:
+        answer = shared.post(name, "/pipeline/renew", {"pipeline_id": pipeline_id}).json()
+        return bool(answer["is_registered"])
+
+    def holders() -> set[str]:
+        leases = (shared.describe("node-1") or {})["leases"]
+        return {lease["pipeline_id"] for lease in leases.values()}
+
+    def both_renew() -> bool:
+        return renew("node-1", "p") and renew("node-3", "q")
+
+    shared.execute("node-1", STREAM.format("SHARED", "shared"), "shared-1")
+    for number in (1, 2):
+        table = TABLE.replace(" T ", f" SHARED_{number} ").replace("FROM S ", "FROM SHARED ")
+        assert shared.execute("node-1", table, f"shared-t{number}").is_success
+    first, second = start("node-1", "p"), start("node-2", "q", "x")
+    assert second > first
+    assert start("node-3", "q", "x") == second, "a retry is told the same"
+    until("each has its share", lambda: both_renew() and holders() == {"p", "q"})
+    until("q is silent for too long", lambda: renew("node-2", "p") and holders() == {"p"})
+    assert not renew("node-3", "q"), "it finds out when it comes back"
+    start("node-3", "q")
+    until("a share again", lambda: both_renew() and holders() == {"p", "q"})
+    shared.post("node-2", "/pipeline/leave", {"pipeline_id": "p"})
+    until("at once", lambda: holders() == {"q"})
     page = shared.page("node-2", 1, wait_ms=0)
     assert [one.index for one in page.entries][-1] == page.last_index
-    assert shared.post("node-1", "/pipeline/start", {"pipeline_id": "p", "request_id": "x"}).json()
-    again = shared.post("node-2", "/pipeline/start", {"pipeline_id": "p", "request_id": "x"})
-    assert again.json()["lease_epoch"] == 4, "a retry is told the same"
 
 
 def queries_of(cluster: ControlCluster, name: str) -> list[str]:

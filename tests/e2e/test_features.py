@@ -18,6 +18,7 @@ import pytest
 from tests.e2e.control_cluster import NAMES, ControlCluster, until
 from tests.e2e.test_control import STREAM
 
+from standpipe.control.features import NEWEST
 from standpipe.node import node_config
 
 LIMIT = "standpipe.feature.level.max"
@@ -92,13 +93,13 @@ def test_a_rolling_upgrade(mixed: ControlCluster, tmp_path: Path) -> None:
     mixed.kill("node-1")
     status, said = standpipe(mixed, "upgrade")
     assert (status, "node-1 does not answer" in " ".join(said.split())) == (1, True), said
-    run_as(mixed, "node-1", 2)
+    run_as(mixed, "node-1", NEWEST)
     mixed.start("node-1")
-    until("all newer", lambda: features(mixed)["newest_of_all"] == 2)
+    until("all newer", lambda: features(mixed)["newest_of_all"] == NEWEST)
     status, said = standpipe(mixed, "upgrade")
-    assert (status, said.strip()) == (0, "feature level: 2"), said
+    assert (status, said.strip()) == (0, f"feature level: {NEWEST}"), said
     for name in NAMES:
-        until("level 2", lambda name=name: (mixed.describe(name) or {}).get("feature_level") == 2)
+        until_newest(mixed, name)
     newest = logged(mixed, "node-3")[-4:]
     assert newest == [("set_feature_level", 1, False), *[("register_node", 2, True)] * 3]
     assert mixed.execute("node-3", STREAM.format("S2", "s2"), "r2").is_success
@@ -109,15 +110,22 @@ def test_a_rolling_upgrade(mixed: ControlCluster, tmp_path: Path) -> None:
     restored(backup, tmp_path / "restored")
 
 
+def until_newest(cluster: ControlCluster, name: str) -> None:
+    until(
+        "the newest level",
+        lambda: (cluster.describe(name) or {}).get("feature_level") == NEWEST,
+    )
+
+
 def the_way_back_is_shut(cluster: ControlCluster) -> None:
-    """The older release ends by name on a data directory of level 2; nothing else is disturbed."""
+    """The older release ends by name on a data directory of a newer level; all else goes on."""
     cluster.kill("node-3")
     run_as(cluster, "node-3", 1)
     cluster.start("node-3")
     assert until("its end", lambda: cluster.processes["node-3"].poll()) == 1
-    assert "E-FEATURE-001 the cluster is at feature level 2" in cluster.errors("node-3")
+    assert f"E-FEATURE-001 the cluster is at feature level {NEWEST}" in cluster.errors("node-3")
     assert "Next: start a release of Standpipe that knows it" in cluster.errors("node-3")
-    run_as(cluster, "node-3", 2)
+    run_as(cluster, "node-3", NEWEST)
     cluster.start("node-3")
     cluster.until_voters(*NAMES)
 
@@ -132,6 +140,6 @@ def restored(backup: Path, directory: Path) -> None:
     cluster = ControlCluster(directory, names=("one",))
     try:
         cluster.start("one")
-        until("level 2", lambda: (cluster.describe("one") or {}).get("feature_level") == 2)
+        until_newest(cluster, "one")
     finally:
         cluster.close()

@@ -40,8 +40,8 @@ from standpipe.data.records import (
 from standpipe.errors import StandpipeError, StatementError
 from standpipe.local.broker import Broker
 from standpipe.local.node_files import StandaloneNode, write_standalone
+from standpipe.local.process_group import Child
 from standpipe.local.rest_client import NodesClient
-from standpipe.local.supervisor import Child
 from standpipe.model import (
     NO_BATCH,
     BatchId,

@@ -5,9 +5,9 @@ has an equal catalog, and a command that does not fit (its name is taken, its ba
 changes nothing but the index and the memory of requests, on every node alike. Whether a statement
 *should* be refused is decided before it is logged (`ddl.propose`).
 
-This is the quorum's state machine (`node.log_copy` feeds it). Room is left: leases per query arrive
-as a command and a field beside `pipeline_epoch`. What may be logged at which `feature_level`:
-`control.features`. Indexes have gaps: the quorum's log holds records that are no commands.
+This is the quorum's state machine (`node.log_copy` feeds it). What may be logged at which
+`feature_level`: `control.features`. Indexes have gaps: the quorum's log holds records that
+are no commands.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from standpipe.control import leases
+from standpipe.control.applied_requests import REQUESTS_MAX, AppliedRequest, remember
 from standpipe.control.commands import (
     VERSIONS,
     Base,
@@ -28,7 +30,9 @@ from standpipe.control.commands import (
     DrainNode,
     DropSource,
     DropType,
+    EndPipelines,
     FoundCluster,
+    GrantLeases,
     InsertInto,
     Receipt,
     RegisterNode,
@@ -75,7 +79,9 @@ __all__ = [
     "DrainNode",
     "DropSource",
     "DropType",
+    "EndPipelines",
     "FoundCluster",
+    "GrantLeases",
     "InsertInto",
     "Receipt",
     "RegisterNode",
@@ -97,10 +103,8 @@ __all__ = [
 ]
 
 
-#: Requests that are remembered so that a retry is applied once; the oldest are forgotten.
-REQUESTS_MAX: Final = 1024
-#: newest that is read; 2 says a feature level that a program of level 1 would overlook
-CATALOG_VERSION: Final = 2
+#: newest that is read; 2 says a feature level that a program of level 1 would overlook, 3 leases
+CATALOG_VERSION: Final = 3
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -109,18 +113,6 @@ V = TypeVar("V")
 
 
 # ------------------------------------------------------------------------------------ catalog
-
-
-class AppliedRequest(Record, frozen=True, kw_only=True):
-    """What became of a request. `refusal` is not empty if the command did not fit.
-
-    `lease_epoch`: what a StartPipeline was given, so that it is told the same again.
-    """
-
-    index: LogIndex
-    receipt: Receipt | None = None
-    refusal: str = ""
-    lease_epoch: LeaseEpoch = LeaseEpoch(0)
 
 
 class Catalog(Record, frozen=True, kw_only=True):
@@ -144,8 +136,12 @@ class Catalog(Record, frozen=True, kw_only=True):
     placement_rules: PlacementRules | None = None
     #: nodes that must end up empty
     draining: tuple[NodeId, ...] = ()
-    #: starts of pipelines so far; the lease epoch of the newest one
+    #: the newest lease epoch, of a pipeline's start or of a query's lease
     pipeline_epoch: LeaseEpoch = LeaseEpoch(0)
+    #: pipelines that are registered -> lease epoch of their start
+    pipelines: Mapping[str, LeaseEpoch] = {}
+    #: query id -> who writes it; its pipeline may have ended
+    leases: Mapping[str, leases.QueryLease] = {}
     #: topic name -> topic that must exist
     topics: Mapping[str, TopicWish] = {}
     #: topics to delete before anything else may use their names
@@ -180,7 +176,7 @@ def apply(catalog: Catalog, index: LogIndex, command: Command) -> Catalog:
     return msgspec.structs.replace(
         changed,
         index=index,
-        applied_requests=_remember(catalog.applied_requests, command.request_id, outcome),
+        applied_requests=remember(catalog.applied_requests, command.request_id, outcome),
     )
 
 
@@ -280,8 +276,26 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
         case RemoveNode(node_id=node_id):
             return _remove_node(catalog, node_id)
         case StartPipeline():
-            epoch = LeaseEpoch(catalog.pipeline_epoch + 1)
-            return msgspec.structs.replace(catalog, pipeline_epoch=epoch)
+            return _start_pipeline(catalog, command)
+        case EndPipelines(pipeline_ids=ended):
+            return msgspec.structs.replace(catalog, pipelines=_without(catalog.pipelines, *ended))
+        case GrantLeases(grants=grants):
+            after, newest = leases.granted(
+                grants,
+                leases={q: lease for q, lease in catalog.leases.items() if q in catalog.queries},
+                queries=catalog.queries,
+                pipelines=catalog.pipelines,
+                newest=catalog.pipeline_epoch,
+            )
+            return msgspec.structs.replace(catalog, leases=after, pipeline_epoch=newest)
+
+
+def _start_pipeline(catalog: Catalog, command: StartPipeline) -> Catalog:
+    epoch = LeaseEpoch(catalog.pipeline_epoch + 1)
+    started = catalog.pipelines
+    if command.version > 1:
+        started = {**started, command.pipeline_id: epoch}
+    return msgspec.structs.replace(catalog, pipeline_epoch=epoch, pipelines=started)
 
 
 def _found(catalog: Catalog, command: FoundCluster) -> Catalog:
@@ -294,7 +308,7 @@ def _found(catalog: Catalog, command: FoundCluster) -> Catalog:
 def _raise_level(catalog: Catalog, level: int) -> Catalog:
     if level < catalog.feature_level:
         raise _Misfit(f"the feature level is {catalog.feature_level} and never falls")
-    version = 2 if level > 1 else catalog.version
+    version = min(level, CATALOG_VERSION) if level > 1 else catalog.version
     return msgspec.structs.replace(catalog, feature_level=level, version=version)
 
 
@@ -378,12 +392,3 @@ def _with_topic(catalog: Catalog, wish: TopicWish | None) -> Mapping[str, TopicW
 
 def _without(mapping: Mapping[K, V], *keys: K) -> dict[K, V]:
     return {key: value for key, value in mapping.items() if key not in keys}
-
-
-def _remember(
-    memory: Mapping[str, AppliedRequest], request_id: str, outcome: AppliedRequest
-) -> dict[str, AppliedRequest]:
-    requests = {**memory, request_id: outcome}
-    for forgotten in list(requests)[: max(0, len(requests) - REQUESTS_MAX)]:
-        del requests[forgotten]
-    return requests

@@ -167,9 +167,22 @@ class RemoveNode(Base, frozen=True, kw_only=True, tag="remove_node"):
 
 
 class StartPipeline(Base, frozen=True, kw_only=True, tag="start_pipeline"):
-    """A pipeline starts and gets the next lease epoch for all its queries."""
+    """A pipeline starts. Version 1: it gets the next lease epoch, for all queries. Version 2: it
+    is registered, and leases are granted to it query by query (GrantLeases)."""
 
     pipeline_id: str
+
+
+class EndPipelines(Base, frozen=True, kw_only=True, tag="end_pipelines"):
+    """They have ended, or have been silent for too long: what they held is there to be granted."""
+
+    pipeline_ids: tuple[str, ...]
+
+
+class GrantLeases(Base, frozen=True, kw_only=True, tag="grant_leases"):
+    """(query id, pipeline id): who writes what from now on, each under a lease epoch of its own."""
+
+    grants: tuple[tuple[str, str], ...]
 
 
 Command = (
@@ -190,6 +203,8 @@ Command = (
     | DrainNode
     | RemoveNode
     | StartPipeline
+    | EndPipelines
+    | GrantLeases
 )
 
 #: type -> newest version that this program understands
@@ -210,7 +225,9 @@ VERSIONS: Final[Mapping[str, int]] = {
     "set_placement_rules": 1,
     "drain_node": 1,
     "remove_node": 1,
-    "start_pipeline": 1,
+    "start_pipeline": 2,
+    "end_pipelines": 1,
+    "grant_leases": 1,
 }
 
 

@@ -5,6 +5,7 @@
     2       nodes' records say which levels their programs know (register_node 2), clusters begin at
             a level (found_cluster 2), the level is raised (set_feature_level), catalog version 2;
             named types (create_type, drop_type)
+    3       leases per query (start_pipeline 2, end_pipelines, grant_leases), catalog version 3
 
 A program knows a range of levels, a cluster is at one of them, which its log says; a log that never
 said is at 1. What a leader logs has the form of that level, so beside older nodes a newer one
@@ -25,12 +26,20 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from standpipe.control.commands import Command, FoundCluster, RegisterNode, SetFeatureLevel
+from standpipe.control.commands import (
+    Command,
+    FoundCluster,
+    RegisterNode,
+    SetFeatureLevel,
+    StartPipeline,
+)
 from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 2
+NEWEST: Final = 3
+#: leases are granted query by query; below, the newest pipeline writes all queries
+LEASES: Final = 3
 #: of a program from before there were levels, which says nothing
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -41,6 +50,9 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("register_node", 2): 2,
     ("create_type", 1): 2,
     ("drop_type", 1): 2,
+    ("start_pipeline", 2): LEASES,
+    ("end_pipelines", 1): LEASES,
+    ("grant_leases", 1): LEASES,
 }
 
 
@@ -121,6 +133,8 @@ def in_form(command: Command, level: int) -> Command:
             level, changed = raised, {}
         case RegisterNode(node=node):
             changed = {"version": _second(level), "node": node_at(node, level)}
+        case StartPipeline():
+            changed = {"version": 2 if level >= LEASES else 1}
         case _:
             changed = {}
     formed = msgspec.structs.replace(command, **changed) if changed else command

@@ -11,16 +11,12 @@ Not here: what is streamed or asked (demo.py), where files lie (directory.py).
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -34,6 +30,7 @@ from standpipe.local import ports
 from standpipe.local.broker import Broker
 from standpipe.local.directory import ClusterDirectory, ClusterFile, NodeEntry
 from standpipe.local.node_files import NodePlan, SharedSettings, write_node_file
+from standpipe.local.process_group import Child
 from standpipe.local.steps import Steps
 from standpipe.model import NodeId
 
@@ -41,16 +38,6 @@ STOP_GRACE_S = 5.0
 READY_S_MAX = 60.0
 WATCH_EVERY_S = 0.2
 RESTART_DELAY_S_MAX = 10.0
-
-#: The kernel sends PDEATHSIG when the *thread* that forked ends; this one lives as long as we do.
-_SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="spawn")
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _end_with_parent() -> None:
-    """Whatever becomes of us, they get SIGTERM and take their own children with them."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,61 +54,8 @@ class ClusterOptions:
     master: str = "local[*]"
     #: configuration keys for every node and the pipeline
     config: Mapping[str, str] = field(default_factory=dict[str, str])
-    with_pipeline: bool = True
-
-
-@dataclass
-class Child:
-    """A process group that is meant to run. `wanted` false: taken down on purpose."""
-
-    name: str
-    command: list[str]
-    log: Path
-    process: subprocess.Popen[bytes] | None = None
-    wanted: bool = True
-    restarts: int = 0
-    retry_at: float = 0.0
-
-    @property
-    def pid(self) -> int | None:
-        return self.process.pid if self.process and self.process.poll() is None else None
-
-    def start(self) -> None:
-        """Start it as the leader of its own process group; output goes to its log."""
-        self.process = _SPAWNER.submit(self._spawn).result()
-
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        with self.log.open("ab") as log:
-            return subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us; we stop them in order
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 one system call, no lock
-            )
-
-    def signal_group(self, number: signal.Signals) -> None:
-        """Signal the whole group; a group that is gone is no error."""
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether the leader ended in time."""
-        if self.process is None:
-            return True
-        try:
-            self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def tail_of_log(self, lines: int = 15) -> str:
-        """The last lines it said."""
-        if not self.log.exists():
-            return ""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+    #: drivers, which share the queries and take over from each other
+    pipelines: int = 1
 
 
 class LocalCluster:
@@ -136,7 +70,7 @@ class LocalCluster:
         self.plans: tuple[NodePlan, ...] = ()
         #: node id -> its process group
         self.nodes: dict[NodeId, Child] = {}
-        self.pipeline: Child | None = None
+        self.pipelines: list[Child] = []
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -156,8 +90,8 @@ class LocalCluster:
         try:
             self._start_kafka()
             self._start_nodes()
-            if self.options.with_pipeline:
-                self._start_pipeline()
+            for number in range(1, self.options.pipelines + 1):
+                self._start_pipeline("pipeline" if number == 1 else f"pipeline-{number}")
             self._publish()
             self.wait_until_ready()
         except BaseException:
@@ -193,17 +127,21 @@ class LocalCluster:
             child.start()
             self.nodes[plan.node_id] = child
 
-    def _start_pipeline(self) -> None:
-        command = [sys.executable, "-m", "standpipe.pipeline.driver"]
-        command += ["--nodes", ",".join(plan.internal for plan in self.plans)]
+    def _start_pipeline(self, name: str) -> None:
+        command = [sys.executable, "-m", "standpipe.pipeline.driver", "--nodes"]
+        command += [",".join(plan.internal for plan in self.plans)]
         command += ["--bootstrap-servers", self.bootstrap_servers]
-        command += ["--checkpoints", str(self.directory.checkpoints)]
+        command += [
+            "--checkpoints",
+            str(self.directory.checkpoints),
+            "--master",
+            self.options.master,
+        ]
         command += ["--secret-file", str(self.directory.secret_file)]
-        command += ["--master", self.options.master]
-        for name, value in self.options.config.items():
-            command += ["--config", f"{name}={value}"]
-        self.pipeline = Child("pipeline", command, self.directory.logs / "pipeline.log")
-        self.pipeline.start()
+        for key, value in self.options.config.items():
+            command += ["--config", f"{key}={value}"]
+        self.pipelines.append(Child(name, command, self.directory.logs / f"{name}.log"))
+        self.pipelines[-1].start()
 
     def wait_until_ready(self, timeout_s: float = READY_S_MAX) -> None:
         """Wait until every node that is wanted answers GET /info. Raises SetupError."""
@@ -218,7 +156,7 @@ class LocalCluster:
     def _wait_for_node(self, client: httpx2.Client, plan: NodePlan, deadline: float) -> None:
         child = self.nodes[plan.node_id]
         while time.monotonic() < deadline:
-            if child.process is not None and child.process.poll() is not None:
+            if child.process and child.process.poll() is not None:
                 raise SetupError(
                     f"{plan.node_id} ended at its start:\n{child.tail_of_log()}",
                     next_step=f"read {child.log}",
@@ -253,10 +191,15 @@ class LocalCluster:
             child.start()
             self._publish()
 
-    def kill_pipeline(self) -> None:
-        """SIGKILL to the driver and its JVM. The watcher starts it again."""
-        if self.pipeline is not None:
-            self.pipeline.signal_group(signal.SIGKILL)
+    @property
+    def pipeline(self) -> Child | None:
+        """The first one."""
+        return self.pipelines[0] if self.pipelines else None
+
+    def kill_pipeline(self, pipeline: Child | None = None) -> None:
+        """SIGKILL to a driver (default: the first) and its JVM. The watcher starts it again."""
+        if killed := pipeline or self.pipeline:
+            killed.signal_group(signal.SIGKILL)
 
     # -------------------------------------------------------------------------- watch
 
@@ -321,8 +264,7 @@ class LocalCluster:
     # ------------------------------------------------------------------------- helpers
 
     def _children(self) -> list[Child]:
-        pipeline = [self.pipeline] if self.pipeline is not None else []
-        return pipeline + list(self.nodes.values())
+        return self.pipelines + list(self.nodes.values())
 
     def _shared_settings(self) -> SharedSettings:
         return SharedSettings(
@@ -355,8 +297,8 @@ class LocalCluster:
                 )
                 for plan in self.plans
             ),
-            broker_pid=self.broker.pid if self.broker is not None else None,
-            pipeline_pid=self.pipeline.pid if self.pipeline is not None else None,
+            broker_pid=self.broker.pid if self.broker else None,
+            pipeline_pid=self.pipeline.pid if self.pipeline else None,
             started_at_ms=int(time.time() * 1000),
         )
 

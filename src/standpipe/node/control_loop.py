@@ -52,6 +52,7 @@ from standpipe.model import NodeId, QueryStatus
 from standpipe.node import assignment_routes, founding, node_config, quorum_routes
 from standpipe.node.features import Asker
 from standpipe.node.leading import Leading, VoterName
+from standpipe.node.leasing import Leasing
 from standpipe.node.liveness_loop import LivenessLoop
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.members import Registration
@@ -144,6 +145,8 @@ def routes_of(copy: LogCopy, writer: Writer) -> Routes:
                 "cluster_id": copy.catalog.cluster_id,
                 "last_index": copy.catalog.index,
                 "feature_level": copy.catalog.feature_level,
+                "pipelines": list(copy.catalog.pipelines),
+                "leases": dict(copy.catalog.leases),
                 "assignment_epoch": copy.catalog.assignment.epoch,
                 "nodes": list(copy.catalog.nodes.values()),
             }
@@ -155,7 +158,7 @@ def routes_of(copy: LogCopy, writer: Writer) -> Routes:
         ("POST", "/query-status"): take_statuses,
         ("POST", "/execute"): writer.write,
         ("POST", "/register"): writer.write,
-        ("POST", "/pipeline/start"): writer.write,
+        **{("POST", f"/pipeline/{verb}"): writer.write for verb in ("start", "renew", "leave")},
     }
 
 
@@ -254,7 +257,13 @@ async def live(
     addresses = addresses_by(base.copy)
     asker = Asker(base.copy, client, addresses)
     leading = Leading(
-        base.copy, base.quorum, lambda: topics_of(config), placing, rules, asker=asker
+        base.copy,
+        base.quorum,
+        lambda: topics_of(config),
+        placing,
+        rules,
+        asker=asker,
+        leasing=Leasing(config.settings()[settings.LEASE_TIMEOUT]),
     )
     writer = Writer(base.copy, base.quorum, leading, client, addresses)
     made: list[Part] = [liveness, *(part(base) for part in parts)]

@@ -31,6 +31,7 @@ from standpipe.errors import BadRequest, LogUnavailable
 from standpipe.model import LogIndex, NodeId, PlacementRules
 from standpipe.node import members
 from standpipe.node.features import Asker, LevelWish
+from standpipe.node.leasing import LOOK_MS, Leasing, PipelineId, grants_due, is_registered
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.placing import REVIEW_S, Placing
 from standpipe.node.quorum_loop import Quorum, Refused
@@ -79,6 +80,7 @@ class Leading:
         rules: PlacementRules,
         *,
         asker: Asker,
+        leasing: Leasing,
     ) -> None:
         """`topics` is called once, when this node leads first. `rules`: what a new cluster begins
         with. `asker`: finds out which feature levels the members know."""
@@ -89,11 +91,14 @@ class Leading:
         self._placing = placing
         self._rules = rules
         self._asker = asker
+        self._leasing = leasing
         self._turn = asyncio.Lock()
         self._writes: Mapping[str, Callable[[Call], Awaitable[object]]] = {
             "/execute": self._execute,
             "/register": self._register,
             "/pipeline/start": self._start_pipeline,
+            "/pipeline/renew": self._renew,
+            "/pipeline/leave": self._leave,
             "/nodes/drain": self._drain,
             "/nodes/remove": self._remove,
             "/assignment/rules": self._set_rules,
@@ -122,9 +127,11 @@ class Leading:
         self._placing.begin()
         async with self._turn:
             await self._found(self._epoch())
+        self._leasing.begin(self._copy.catalog)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_topics())
             group.create_task(self._keep_placed())
+            group.create_task(self._keep_leases())
 
     async def _keep_placed(self) -> None:
         """Copies go where they should be, a step at a time, each when the one before has caught
@@ -134,6 +141,15 @@ class Leading:
             catalog = self._copy.catalog
             news = [self._copy.wait_for(catalog.index + 1, REVIEW_S), self._placing.news()]
             await _first([*news, self._quorum.changed()])
+
+    async def _keep_leases(self) -> None:
+        """Queries of a pipeline that is silent go to the others."""
+        while self._quorum.leading is not None:
+            command = self._leasing.ended(self._copy.catalog) or grants_due(self._copy.catalog)
+            if command is not None:
+                _log.info("leases move", command=str(command))
+                await self._log(command)
+            await _first([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])
 
     async def _keep_topics(self) -> None:
         epoch = self._epoch()
@@ -230,8 +246,24 @@ class Leading:
         command = catalogs.StartPipeline(
             pipeline_id=start.pipeline_id, request_id=start.request_id or uuid.uuid4().hex
         )
+        self._leasing.heard(start.pipeline_id)
         applied = await self._once(command)
         return {"lease_epoch": applied.lease_epoch, "log_index": applied.index}
+
+    async def _renew(self, call: Call) -> object:
+        pipeline_id = call.json(PipelineId).pipeline_id
+        self._epoch()
+        catalog = self._copy.catalog
+        if known := is_registered(catalog, pipeline_id):
+            self._leasing.heard(pipeline_id)
+        return {"log_index": catalog.index, "is_registered": known}
+
+    async def _leave(self, call: Call) -> object:
+        pipeline_id = call.json(PipelineId).pipeline_id
+        self._epoch()
+        if pipeline_id in self._copy.catalog.pipelines:
+            await self._log(catalogs.EndPipelines(pipeline_ids=(pipeline_id,)))
+        return {"log_index": self._copy.catalog.index}
 
     async def _once(self, command: Command) -> AppliedRequest:
         """What became of a command with a request id, logged now or before."""
@@ -270,13 +302,14 @@ class Leading:
             await self._propose(catalogs.SetPlacementRules(rules=self._rules), epoch)
 
     async def _append(self, command: Command, epoch: LeaderEpoch) -> None:
-        """Log a command together with the assignment that it asks for, in one go."""
+        """Log a command together with the assignment and leases that it asks for, in one go."""
         await self._found(epoch)
         catalog = self._copy.catalog
         index = LogIndex(max(self._quorum.end, catalog.index + 1))
-        due = await self._placing.due(catalogs.apply(catalog, index, command))
-        commands = [command, due] if due else [command]
-        await asyncio.gather(*(self._propose(one, epoch) for one in commands))
+        formed = features.in_form(command, catalog.feature_level)
+        after = catalogs.apply(catalog, index, formed)
+        due = [command, await self._placing.due(after), grants_due(after)]
+        await asyncio.gather(*(self._propose(one, epoch) for one in due if one is not None))
 
     async def _propose(self, command: Command, epoch: LeaderEpoch) -> None:
         """The only way into the log: in the form that every member reads."""

@@ -3,14 +3,17 @@
     python -m standpipe.pipeline.driver --nodes HOST:PORT[,…] --bootstrap-servers …
         --checkpoints DIR --secret-file F [--master local[*]] [--config k=v …]
 
-Start: Spark → lease → queries. Then, a few times a second: is the lease still ours, does the JVM
-live, do the queries equal the catalog's? Ends on SIGTERM or Ctrl-C (status 0, within 10 s), on
-failures (1), and when a newer pipeline has taken over (3).
+Start: Spark → registration → queries. Then, a few times a second: does the JVM live, do the queries
+equal those that the catalog gives this pipeline? Several share them and take over from each other;
+their checkpoints must be on storage that all can reach. Ends on SIGTERM or Ctrl-C (status 0, within
+10 s), on failures (1), and, in a cluster below the feature level of leases, when a newer pipeline
+has started (3).
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import signal
@@ -26,16 +29,24 @@ from pathlib import Path
 import structlog
 
 from standpipe import config as settings
+from standpipe.control import features
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.model import LeaseEpoch, QueryStatus
 from standpipe.pipeline import session
 from standpipe.pipeline.failures import Fenced
-from standpipe.pipeline.follow import Follower, Lease
+from standpipe.pipeline.follow import Follower
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.queries import Queries
 from standpipe.pipeline.query import Surroundings
 from standpipe.pipeline.reads import KafkaReads
-from standpipe.pipeline.reconcile import diff, wanted_queries
+from standpipe.pipeline.reconcile import (
+    Registration,
+    diff,
+    lease_epoch_of,
+    others_queries,
+    wanted_queries,
+)
+from standpipe.pipeline.rehearsal import Rehearsals
 
 TICK_S = 0.1
 #: after this the JVM is killed and the process ends, whatever still hangs
@@ -78,10 +89,10 @@ def run(options: PipelineOptions) -> int:
         options.config, master=options.master, jars=options.jars, java_home=options.java_home
     )
     try:
-        lease = follower.take_lease(_pipeline_id(), is_over=asked_to_stop.is_set)
-        if lease is None:
+        me = follower.register(_pipeline_id(), is_over=asked_to_stop.is_set)
+        if me is None:
             return EXIT_OK
-        _log.info("lease taken", lease_epoch=lease.lease_epoch, log_index=lease.log_index)
+        _log.info("registered", pipeline_id=me.pipeline_id, log_index=me.log_index)
         service_id = options.config[settings.SERVICE_ID]
         queries = Queries(
             Surroundings(
@@ -92,41 +103,44 @@ def run(options: PipelineOptions) -> int:
                 log=ProgressLog(options.bootstrap_servers, service_id),
                 service_id=service_id,
                 checkpoints=options.checkpoints.resolve(),
-                lease_epoch=lease.lease_epoch,
-                check_lease=lambda: _check_lease(follower, lease.lease_epoch),
+                check_lease=functools.partial(_check_lease, follower, me),
             )
         )
-        return _keep_equal(queries, follower, lease, asked_to_stop)
+        return _keep_equal(queries, follower, me, asked_to_stop)
     finally:
         _end(queries, follower)
 
 
 def _keep_equal(
-    queries: Queries, follower: Follower, lease: Lease, asked_to_stop: threading.Event
+    queries: Queries, follower: Follower, me: Registration, asked_to_stop: threading.Event
 ) -> int:
     """Make the queries equal the catalog's, until something ends it."""
+    rehearsals = Rehearsals(queries.around)
     while not asked_to_stop.wait(TICK_S):
-        try:
-            _check_lease(follower, lease.lease_epoch)
-        except Fenced as fenced:
-            _log.error("fenced", why=str(fenced))
-            return EXIT_FENCED
         if not session.jvm_is_alive():
             _log.error("the JVM of Spark has ended; this process ends with it")
             return EXIT_FAILED
         catalog = follower.catalog
-        if catalog.index >= lease.log_index:  # an older one says nothing about now
-            for order in diff(wanted_queries(catalog), queries.known()):
+        if catalog.feature_level < features.LEASES and catalog.pipeline_epoch > me.lease_epoch:
+            _log.error("fenced", ours=me.lease_epoch, of_a_newer_pipeline=catalog.pipeline_epoch)
+            return EXIT_FENCED
+        if catalog.index >= me.log_index:  # an older one says nothing about now
+            wanted = wanted_queries(catalog, me)
+            for order in diff(wanted, queries.known()):
                 queries.carry_out(order)
+            rehearsals.tend(has_work=bool(wanted), others=others_queries(catalog, me))
         queries.tend()
     return EXIT_OK
 
 
-def _check_lease(follower: Follower, lease_epoch: LeaseEpoch) -> None:
-    """Raises Fenced when the log names a newer pipeline."""
-    newest = follower.catalog.pipeline_epoch
-    if newest > lease_epoch:
-        raise Fenced(f"a newer pipeline has lease epoch {newest}, this one {lease_epoch}")
+def _check_lease(
+    follower: Follower, me: Registration, query_id: str, lease_epoch: LeaseEpoch
+) -> None:
+    """Raises Fenced when the log has given the query to another pipeline, or to us anew."""
+    newest = lease_epoch_of(query_id, follower.catalog, me)
+    if newest != lease_epoch:
+        now = "another pipeline's" if newest is None else f"ours under lease epoch {newest}"
+        raise Fenced(f"{query_id} is {now}, no longer ours under lease epoch {lease_epoch}")
 
 
 def _end(queries: Queries | None, follower: Follower) -> None:

@@ -1,14 +1,16 @@
-"""The pipeline's tie to the nodes: it follows their log, takes its lease, and reports to them.
+"""The pipeline's tie to the nodes: it follows their log, registers, renews, and reports to them.
 
 One thread with an event loop of its own. Any node will do for the log, since each answers from its
 own copy; the next one is asked when one does not answer. Reports go to every node, because each
-shows them in its own snapshot. Routes: docs/INTERFACES.md, "Metadata log".
+shows them in its own snapshot. A pipeline that was stopped for so long that its leases were taken
+hears of it with its next renewal, and registers anew. Routes: docs/INTERFACES.md, "Metadata log".
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -20,20 +22,30 @@ from standpipe.control import features
 from standpipe.control.commands import LogPage
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
+from standpipe.pipeline.reconcile import Registration
 
 POLL_WAIT_MS = 1000
 RETRY_S = 0.5
 REPORT_EVERY_S = 1.0
 CALL_MS_MAX = 3000
+RENEW_EVERY_S = 1.0
+RENEW_MS_MAX = 1500
 
 _log = structlog.get_logger("follow")
 
 
-class Lease(Record, frozen=True, kw_only=True):
-    """Answer of `POST /pipeline/start`: our epoch, and where the log says so."""
+class Started(Record, frozen=True, kw_only=True):
+    """Answer of `POST /pipeline/start`."""
 
     lease_epoch: LeaseEpoch
     log_index: LogIndex
+
+
+class Renewed(Record, frozen=True, kw_only=True):
+    """Answer of `POST /pipeline/renew`. Not registered: others have taken over."""
+
+    log_index: LogIndex
+    is_registered: bool
 
 
 class Follower:
@@ -46,6 +58,7 @@ class Follower:
         self, nodes: Sequence[str], secret: str, statuses: Callable[[], list[QueryStatus]]
     ) -> None:
         self._nodes = tuple(nodes)
+        self._tellable = deque(nodes)
         self._secret = secret
         self._statuses = statuses
         self._catalog = catalogs.EMPTY
@@ -53,6 +66,7 @@ class Follower:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
         self._is_over = asyncio.Event()
+        self._pipeline_id = ""  # empty: not registered yet
 
     @property
     def catalog(self) -> catalogs.Catalog:
@@ -66,17 +80,17 @@ class Follower:
         self._thread.start()
 
     def close(self) -> None:
-        """Report once more, then end the thread."""
+        """Report once more, hand all queries over, then end the thread."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join(timeout=3)
 
-    def take_lease(self, pipeline_id: str, *, is_over: Callable[[], bool]) -> Lease | None:
-        """Become the writer of all queries; older pipelines are fenced from now on.
+    def register(self, pipeline_id: str, *, is_over: Callable[[], bool]) -> Registration | None:
+        """Be there for queries, and say so from now on until `close`.
 
         Asks until a node can log it; None when `is_over` came true first.
         """
-        answer = asyncio.run_coroutine_threadsafe(self._take_lease(pipeline_id), self._loop)
+        answer = asyncio.run_coroutine_threadsafe(self._register(pipeline_id), self._loop)
         while not is_over():
             try:
                 return answer.result(timeout=0.2)
@@ -93,11 +107,13 @@ class Follower:
 
     async def _main(self) -> None:
         self._client = HttpClient(self._secret, timeout_ms=CALL_MS_MAX)
-        chores = [asyncio.create_task(self._follow()), asyncio.create_task(self._keep_reporting())]
+        works = (self._follow(), self._keep_reporting(), self._keep_renewing())
+        chores = [asyncio.create_task(work) for work in works]
         await self._is_over.wait()
         for chore in chores:
             chore.cancel()
         await self._report()
+        await self._leave()
         await self._client.close()
 
     async def _follow(self) -> None:
@@ -134,19 +150,49 @@ class Follower:
         features.check(catalog.feature_level, features.known_to_program())
         self._catalog = catalog
 
-    async def _take_lease(self, pipeline_id: str) -> Lease:
+    async def _register(self, pipeline_id: str) -> Registration:
         while True:
-            for node in self._nodes:
-                try:
-                    reply = await self._client.post_json(
-                        node, "/pipeline/start", {"pipeline_id": pipeline_id}
-                    )
-                    if reply.ok:
-                        return msgspec.json.decode(reply.body, type=Lease)
-                    _log.info("no lease yet", node=node, status=reply.status, body=reply.body[:200])
-                except (PeerUnreachable, PeerSilent) as error:
-                    _log.info("no lease yet", node=node, why=error.message)
+            if body := await self._tell_one("start", pipeline_id, CALL_MS_MAX):
+                told = msgspec.json.decode(body, type=Started)
+                self._pipeline_id = pipeline_id
+                return Registration(
+                    pipeline_id=pipeline_id,
+                    lease_epoch=told.lease_epoch,
+                    log_index=told.log_index,
+                )
             await asyncio.sleep(RETRY_S)
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_EVERY_S)
+            if not self._pipeline_id:
+                continue
+            body = await self._tell_one("renew", self._pipeline_id, RENEW_MS_MAX)
+            if body and not msgspec.json.decode(body, type=Renewed).is_registered:
+                _log.warning("silent for so long that others took over; here again")
+                await self._tell_one("start", self._pipeline_id, CALL_MS_MAX)
+
+    async def _leave(self) -> None:
+        """Others take over at once. Without it they would after the leases' timeout."""
+        if self._pipeline_id:
+            await self._tell_one("leave", self._pipeline_id, RENEW_MS_MAX)
+
+    async def _tell_one(self, verb: str, pipeline_id: str, timeout_ms: int) -> bytes:
+        """The answer of the first node that takes it, last time's first; empty: none did."""
+        for node in list(self._tellable):
+            try:
+                reply = await self._client.post_json(
+                    node, f"/pipeline/{verb}", {"pipeline_id": pipeline_id}, timeout_ms=timeout_ms
+                )
+            except (PeerUnreachable, PeerSilent) as error:
+                _log.info("node does not take it", node=node, told=verb, why=error.message)
+            else:
+                if reply.ok:
+                    return reply.body
+                why = reply.body[:200].decode(errors="replace")
+                _log.info("node does not take it", node=node, told=verb, why=why)
+            self._tellable.rotate(-1)
+        return b""
 
     async def _keep_reporting(self) -> None:
         while True:

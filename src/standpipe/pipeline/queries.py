@@ -203,7 +203,7 @@ class Queries:
             state=entry.state,
             reason=entry.reason,
             message=entry.message,
-            lease_epoch=self.around.lease_epoch,
+            lease_epoch=entry.wanted.lease_epoch,
             batch=run.counts.batch if run else NO_BATCH,
             input_rows_per_second=round(rate, 1),
             bad_records=run.counts.bad_records if run else 0,

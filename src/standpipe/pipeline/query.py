@@ -6,6 +6,7 @@ see, and go on from there. The same steps serve the first start, a restart and a
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,8 +46,8 @@ class Surroundings:
     log: ProgressLog
     service_id: str
     checkpoints: Path
-    lease_epoch: LeaseEpoch
-    check_lease: Callable[[], None]
+    #: raises Fenced unless the query is still this pipeline's, under that lease epoch
+    check_lease: Callable[[str, LeaseEpoch], None]
     #: each query ends when it has read what its topics held at its start
     stops_when_drained: bool = False
 
@@ -99,10 +100,11 @@ class QueryRun:
 
 def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     """Take the query over and start it. Raises NotYet, QueryFailed or KafkaUnavailable."""
-    query, table = wanted.query, wanted.table
+    query, table, lease_epoch = wanted.query, wanted.table, wanted.lease_epoch
+    check_lease = functools.partial(around.check_lease, query.query_id, lease_epoch)
     _need_topics(around.log, {table.topic, *(source.topic for source in query.plan.inputs)})
     root = around.checkpoints / f"{query.query_id}-{table.generation}"
-    checkpoint = Checkpoint(root, around.lease_epoch)
+    checkpoint = Checkpoint(root, lease_epoch)
     checkpoint.claim(
         Identity(
             service_id=around.service_id,
@@ -112,24 +114,24 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
             plan_sha256=plan_digest(query.plan),
         )
     )
-    fence = around.log.fence(query.query_id, around.lease_epoch)
+    fence = around.log.fence(query.query_id, lease_epoch)
     records = list(around.log.records_until(fence))
-    stand = standing(records, query.query_id, around.lease_epoch)
+    stand = standing(records, query.query_id, lease_epoch)
     if stand.fenced_by is not None:
         raise Fenced(f"query {query.query_id} was taken over under lease epoch {stand.fenced_by}")
     checkpoint.inherit(stand.newest)
     taken_back = checkpoint.take_back(stand.valid)
     if taken_back.commits or taken_back.offsets:
         _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
-    session = _session_of(query, around)
+    session = session_of(query, around)
     janitor = Janitor(
         Beat(
             query_id=query.query_id,
             table=table,
-            lease_epoch=around.lease_epoch,
+            lease_epoch=lease_epoch,
             bootstrap_servers=around.reads.bootstrap_servers,
             log=around.log,
-            check_lease=around.check_lease,
+            check_lease=check_lease,
         ),
         records,
     )
@@ -137,19 +139,19 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     commit = CommitBatch(
         query_id=query.query_id,
         table=table,
-        lease_epoch=around.lease_epoch,
+        lease_epoch=lease_epoch,
         bootstrap_servers=around.reads.bootstrap_servers,
         checkpoint=checkpoint,
         log=around.log,
         janitor=janitor,
-        check_lease=around.check_lease,
+        check_lease=check_lease,
         report_bad=inspector.report,
-        finish=_finisher(wanted),
+        finish=finisher(wanted),
     )
     # a pool of its own: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
     writer = (
-        _planned(session, wanted, around, checkpoint.directory)
+        planned(session, wanted, around, checkpoint.directory)
         .writeStream.outputMode(query.plan.output_mode)
         .queryName(query.query_id)
         .option("checkpointLocation", str(checkpoint.directory))
@@ -161,7 +163,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     return QueryRun(streaming_query=running, counts=commit.counts, janitor=janitor)
 
 
-def _session_of(query: PersistentQuery, around: Surroundings) -> SparkSession:
+def session_of(query: PersistentQuery, around: Surroundings) -> SparkSession:
     """A session of its own: views and settings are the query's alone."""
     session = around.spark.newSession()
     # In update mode an empty batch only drops expired state, which the next batch does as well;
@@ -178,7 +180,7 @@ def _session_of(query: PersistentQuery, around: Surroundings) -> SparkSession:
     return session
 
 
-def _finisher(wanted: WantedQuery) -> Callable[[DataFrame], DataFrame] | None:
+def finisher(wanted: WantedQuery) -> Callable[[DataFrame], DataFrame] | None:
     """What is still to be done with a batch's rows; None: they are records."""
     batch_sql = wanted.query.plan.batch_sql
     if batch_sql is None:
@@ -197,10 +199,10 @@ def _records(result: DataFrame, wanted: WantedQuery) -> DataFrame:
     return records_of(result, wanted.table, has_own_key=has_own_key)
 
 
-def _planned(
+def planned(
     session: SparkSession, wanted: WantedQuery, around: Surroundings, directory: Path
 ) -> DataFrame:
-    """The records of the table, as a streaming plan, or what `_finisher` makes them of.
+    """The records of the table, as a streaming plan, or what `finisher` makes them of.
 
     Raises QueryFailed.
     """

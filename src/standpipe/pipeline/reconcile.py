@@ -1,22 +1,37 @@
-"""Which queries are to be started and stopped: a pure comparison of catalog and reality."""
+"""Which queries are to be started and stopped: a pure comparison of catalog and reality.
+
+A pipeline wants the queries that it holds a lease of. One that was granted anew, to whomever, ends
+under the old lease epoch and begins under the new one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from standpipe.control import features
 from standpipe.control.catalog import Catalog
-from standpipe.model import PersistentQuery, Source
+from standpipe.model import LeaseEpoch, LogIndex, PersistentQuery, Record, Source
 from standpipe.pipeline.checkpoint import plan_digest
 from standpipe.sql.stored import stored
 
 
+class Registration(Record, frozen=True, kw_only=True):
+    """A pipeline as the log knows it: by `POST /pipeline/start` it was given an epoch and told
+    where the log says so."""
+
+    pipeline_id: str
+    lease_epoch: LeaseEpoch
+    log_index: LogIndex
+
+
 @dataclass(frozen=True, kw_only=True)
 class WantedQuery:
-    """A query that ought to run, and the table that it fills."""
+    """A query that ought to run here, and the table that it fills."""
 
     query: PersistentQuery
     table: Source
+    lease_epoch: LeaseEpoch
     #: {topic that it reads: id of the query of ours that writes it}
     writers: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -25,9 +40,10 @@ class WantedQuery:
         return self.query.query_id
 
     @property
-    def identity(self) -> tuple[str | None, int, str]:
-        """What cannot change under a running query: another table, or another plan."""
-        return (self.table.table_id, self.table.generation, plan_digest(self.query.plan))
+    def identity(self) -> tuple[str | None, int, str, LeaseEpoch]:
+        """What cannot change under a running query: another table, plan or lease."""
+        plan = plan_digest(self.query.plan)
+        return (self.table.table_id, self.table.generation, plan, self.lease_epoch)
 
 
 @dataclass(frozen=True)
@@ -47,8 +63,33 @@ class StopQuery:
 Order = StartQuery | StopQuery
 
 
-def wanted_queries(catalog: Catalog) -> dict[str, WantedQuery]:
-    """Query id -> query, of those that the catalog wants running and whose table exists."""
+def lease_epoch_of(query_id: str, catalog: Catalog, me: Registration) -> LeaseEpoch | None:
+    """Under which lease epoch this pipeline writes the query; None: another one does, or none.
+
+    Below the feature level of leases, the newest pipeline writes all queries.
+    """
+    if catalog.feature_level < features.LEASES:
+        return me.lease_epoch if catalog.pipeline_epoch <= me.lease_epoch else None
+    lease = catalog.leases.get(query_id)
+    return lease.lease_epoch if lease and lease.pipeline_id == me.pipeline_id else None
+
+
+def wanted_queries(catalog: Catalog, me: Registration) -> dict[str, WantedQuery]:
+    """Query id -> query, of those that are this pipeline's to run."""
+    return _queries(catalog, lambda query_id: lease_epoch_of(query_id, catalog, me))
+
+
+def others_queries(catalog: Catalog, me: Registration) -> list[WantedQuery]:
+    """Those that another pipeline runs, and that this one may have to take over."""
+    mine = wanted_queries(catalog, me)
+    every = _queries(catalog, lambda _: LeaseEpoch(0))
+    return [wanted for query_id, wanted in every.items() if query_id not in mine]
+
+
+def _queries(
+    catalog: Catalog, epoch_of: Callable[[str], LeaseEpoch | None]
+) -> dict[str, WantedQuery]:
+    """Query id -> query, of those that should run, whose table exists, and that have an epoch."""
     # By topic, not by name: a topic may be declared under several. One that others write too (by
     # INSERT INTO, or below a CREATE SOURCE TABLE) is read as it is: no progress names all its rows.
     written = {
@@ -60,6 +101,7 @@ def wanted_queries(catalog: Catalog) -> dict[str, WantedQuery]:
         query.query_id: WantedQuery(
             query=query,
             table=stored(catalog.sources[query.sink]),
+            lease_epoch=epoch,
             writers={
                 source.topic: written[source.topic]
                 for source in query.plan.inputs
@@ -67,7 +109,9 @@ def wanted_queries(catalog: Catalog) -> dict[str, WantedQuery]:
             },
         )
         for query in catalog.queries.values()
-        if query.state == "RUNNING" and query.sink in catalog.sources
+        if query.state == "RUNNING"
+        and query.sink in catalog.sources
+        and (epoch := epoch_of(query.query_id)) is not None
     }
 
 

@@ -20,7 +20,9 @@ from standpipe.control.catalog import (
     DrainNode,
     DropSource,
     DropType,
+    EndPipelines,
     FoundCluster,
+    GrantLeases,
     InsertInto,
     Receipt,
     RegisterNode,
@@ -98,7 +100,8 @@ COMMANDS: tuple[Command, ...] = (
     CreateSource(source=stream("S"), topic=WISH),
     table_as("T", "S", 4),
     CommitAssignment(assignment=assignment(1)),
-    StartPipeline(pipeline_id="p1"),
+    StartPipeline(pipeline_id="p1", version=2),
+    GrantLeases(grants=(("CTAS_T_4", "p1"),)),
     TerminateQuery(query_ids=("CTAS_T_4",)),
     DropSource(name="T", delete_topic=True),
     TopicDeleted(name="T"),
@@ -106,6 +109,7 @@ COMMANDS: tuple[Command, ...] = (
     SetPlacementRules(rules=PlacementRules(standby_count=2, rack_aware_tags=("zone",))),
     DrainNode(node_id=NodeId("a")),
     RemoveNode(node_id=NodeId("a")),
+    EndPipelines(pipeline_ids=("p1",)),
     CreateSource(source=stream("S")),
     InsertInto(query=table_as("S", "R", 7).query),
     SetQueryState(query_ids=("CTAS_S_7",), state="PAUSED"),
@@ -131,20 +135,21 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert list(story[4].queries) == ["CTAS_T_4"]
     assert story[5].assignment.epoch == 1
     assert story[6].pipeline_epoch == 1
-    assert story[7].queries == {}
-    assert story[7].sources.keys() == {"S", "T"}, "a terminated query leaves its table"
-    assert story[8].doomed_topics == ("T",)
-    assert list(story[8].topics) == ["s"]
-    assert story[9].doomed_topics == ()
-    assert (story[10].sources, story[10].topics, story[10].index) == ({}, {}, 10)
-    assert story[11].placement_rules == PlacementRules(standby_count=2, rack_aware_tags=("zone",))
-    assert story[12].draining == ("a",)
-    assert (story[13].nodes, story[13].draining) == ({}, ())
-    assert story[15].sources["S"].takes_inserts
-    assert story[15].queries["CTAS_S_7"].state == "RUNNING"
-    assert story[16].queries["CTAS_S_7"].state == "PAUSED"
-    assert [(one.feature_level, one.version) for one in story[15:18]] == [(1, 1), (1, 1), (2, 2)]
-    assert (story[18].types, story[19].types) == ({"MONEY": "DECIMAL(6, 2)"}, {})
+    assert story[7].leases["CTAS_T_4"].lease_epoch == 2
+    assert story[8].queries == {}
+    assert story[8].sources.keys() == {"S", "T"}, "a terminated query leaves its table"
+    assert story[9].doomed_topics == ("T",)
+    assert list(story[9].topics) == ["s"]
+    assert story[10].doomed_topics == ()
+    assert (story[11].sources, story[11].topics, story[11].index) == ({}, {}, 11)
+    assert story[12].placement_rules == PlacementRules(standby_count=2, rack_aware_tags=("zone",))
+    assert story[13].draining == ("a",)
+    assert (story[14].nodes, story[14].draining) == ({}, ())
+    assert story[17].sources["S"].takes_inserts
+    assert story[17].queries["CTAS_S_7"].state == "RUNNING"
+    assert story[18].queries["CTAS_S_7"].state == "PAUSED"
+    assert [(one.feature_level, one.version) for one in story[17:20]] == [(1, 1), (1, 1), (2, 2)]
+    assert (story[20].types, story[21].types) == ({"MONEY": "DECIMAL(6, 2)"}, {})
     assert story[0] == EMPTY, "catalogs are values"
 
 
@@ -199,7 +204,7 @@ def test_unknown_commands_are_refused_by_name(wire: object, names: str) -> None:
 
 def test_a_catalog_of_a_newer_version_is_refused() -> None:
     newer = msgspec.structs.replace(EMPTY, version=catalogs.CATALOG_VERSION + 1)
-    with pytest.raises(UnknownCommand, match="version 3; this program reads up to 2"):
+    with pytest.raises(UnknownCommand, match="version 4; this program reads up to 3"):
         catalogs.from_bytes(catalogs.to_bytes(newer))
     with pytest.raises(UnknownCommand, match="cannot be read"):
         catalogs.from_bytes(b"\x00nonsense")
@@ -287,3 +292,40 @@ def test_two_nodes_that_apply_the_same_log_agree(commands: list[Command]) -> Non
         other = apply(restarted, LogIndex(index), wire)
     assert one == other
     assert catalogs.to_bytes(one) == catalogs.to_bytes(other)
+
+
+STARTS = tuple(StartPipeline(pipeline_id=name, version=2) for name in ("p1", "p2"))
+
+
+@pytest.mark.parametrize(
+    ("commands", "leases", "why"),
+    [
+        ([GrantLeases(grants=(("CTAS_T_4", "p1"),))], {"CTAS_T_4": ("p1", 3)}, "granted"),
+        (
+            [GrantLeases(grants=(("CTAS_T_4", name),)) for name in ("p1", "p2")],
+            {"CTAS_T_4": ("p2", 4)},
+            "granted anew: a new epoch fences the first holder",
+        ),
+        ([GrantLeases(grants=(("CTAS_T_4", "gone"),))], {}, "its pipeline has ended meanwhile"),
+        ([GrantLeases(grants=(("CTAS_X_9", "p1"),))], {}, "its query was dropped meanwhile"),
+        (
+            [
+                GrantLeases(grants=(("CTAS_T_4", "p1"),)),
+                TerminateQuery(query_ids=("CTAS_T_4",)),
+                GrantLeases(grants=()),
+            ],
+            {},
+            "with its query",
+        ),
+    ],
+)
+def test_leases(commands: list[Command], leases: dict[str, tuple[str, int]], why: str) -> None:
+    found = after(*STARTS, *commands, start=BASE)
+    assert {
+        query: (lease.pipeline_id, lease.lease_epoch) for query, lease in found.leases.items()
+    } == leases, why
+
+
+def test_a_pipeline_of_version_1_is_not_registered() -> None:
+    found = after(StartPipeline(pipeline_id="p"), start=BASE)
+    assert (found.pipelines, found.pipeline_epoch) == ({}, 1)

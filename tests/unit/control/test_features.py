@@ -11,6 +11,7 @@ from standpipe.control import catalog as catalogs
 from standpipe.control import features
 from standpipe.control.catalog import (
     Command,
+    DropType,
     FoundCluster,
     RegisterNode,
     SetFeatureLevel,
@@ -53,7 +54,9 @@ def logged(command: Command, level: int) -> dict[str, object]:
     [
         (RegisterNode(node=node((1, 2))), 1, 1, "older nodes read it"),
         (RegisterNode(node=node((1, 2))), 2, 2, "every node reads it"),
-        (StartPipeline(pipeline_id="p"), 2, 1, "what has one form keeps it"),
+        (DropType(name="T"), 2, 1, "what has one form keeps it"),
+        (StartPipeline(pipeline_id="p"), 2, 1, "it gets all queries"),
+        (StartPipeline(pipeline_id="p"), 3, 2, "it is registered, for leases"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
         (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
         (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
@@ -79,11 +82,11 @@ def test_level_2_says_what_a_node_knows() -> None:
 
 
 def test_what_a_level_has_no_form_of_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "SINCE", {("start_pipeline", 1): 3})
-    start = StartPipeline(pipeline_id="p")
-    with pytest.raises(BadRequest, match=r"start_pipeline needs feature level 3, this cluster is "):
-        features.in_form(start, 2)
-    assert features.in_form(start, 3) == start
+    monkeypatch.setattr(features, "SINCE", {("drop_type", 1): 3})
+    drop = DropType(name="T")
+    with pytest.raises(BadRequest, match=r"drop_type needs feature level 3, this cluster is "):
+        features.in_form(drop, 2)
+    assert features.in_form(drop, 3) == drop
 
 
 def test_every_other_form_is_of_a_level() -> None:
@@ -164,6 +167,6 @@ def test_only_news_is_logged_of_a_node() -> None:
     assert features.told_by([node()], {NodeId("a"): None}) == []
 
 
-@pytest.mark.parametrize(("limit", "known"), [(0, (1, 2)), (1, (1, 1)), (2, (1, 2)), (9, (1, 2))])
+@pytest.mark.parametrize(("limit", "known"), [(0, (1, 3)), (1, (1, 1)), (2, (1, 2)), (9, (1, 3))])
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert features.known_to_program(limit) == known

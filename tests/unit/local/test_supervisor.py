@@ -9,8 +9,9 @@ import psutil
 import pytest
 from rich.console import Console
 
+from standpipe.local.process_group import Child
 from standpipe.local.steps import Steps
-from standpipe.local.supervisor import Child, ClusterOptions, LocalCluster
+from standpipe.local.supervisor import ClusterOptions, LocalCluster
 from standpipe.model import NodeId
 
 #: says that it runs, together with a child of its own, and waits for its end

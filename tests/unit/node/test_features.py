@@ -12,6 +12,7 @@ import pytest
 from tests.unit.node.in_process import Control, body_of, configs_of, control, run
 
 from standpipe.control.commands import LogPage
+from standpipe.control.features import NEWEST
 from standpipe.errors import FeatureLevelRefused
 from standpipe.model import NodeId
 from standpipe.node.node_config import NodeConfig
@@ -51,10 +52,10 @@ async def forms(node: Control, command: str) -> list[tuple[str, int, Any]]:
 def test_a_new_cluster_begins_at_the_newest_level(tmp_path: Path) -> None:
     async def story() -> None:
         async with control(*configs_of(tmp_path, "a")) as (node,):
-            assert node.copy.catalog.feature_level == 2
-            assert await forms(node, "register_node") == [("a", 2, [1, 2])]
+            assert node.copy.catalog.feature_level == NEWEST
+            assert await forms(node, "register_node") == [("a", 2, [1, NEWEST])]
             status, answer = await upgrade(node)
-            assert (status, answer["feature_level"]) == (200, 2), "nothing is left to do"
+            assert (status, answer["feature_level"]) == (200, NEWEST), "nothing is left to do"
             status, answer = await upgrade(node, 1)
             assert (status, "never falls" in answer["message"]) == (400, True)
 
@@ -77,20 +78,20 @@ def test_newer_nodes_in_an_older_cluster_speak_its_form_until_it_is_raised(tmp_p
             assert {one[1:] for one in found} == {(1, None)}, "an older program's form, to a letter"
             view = body_of(await nodes[2].get("/quorum/features"))
             assert (view["feature_level"], view["newest_of_all"]) == (1, 1)
-            assert levels_of(view) == [("a", 1, True), ("b", 2, True), ("c", 2, True)]
+            assert levels_of(view) == [("a", 1, True), ("b", NEWEST, True), ("c", NEWEST, True)]
             status, answer = await upgrade(nodes[1], 2)
             assert (status, "a knows feature level 1" in answer["message"]) == (400, True)
             assert leader.copy.catalog.feature_level == 1
         async with control(a, b, c) as nodes:  # a runs the newer program now
             status, answer = await upgrade(nodes[0])
-            assert (status, answer["feature_level"]) == (200, 2), answer
+            assert (status, answer["feature_level"]) == (200, NEWEST), answer
             index = answer["log_index"]
             for node in nodes:
                 await node.until(lambda node=node: node.copy.catalog.index >= index)
-                assert node.copy.catalog.feature_level == 2
+                assert node.copy.catalog.feature_level == NEWEST
             assert nodes[0].copy.catalog == nodes[1].copy.catalog == nodes[2].copy.catalog
             raised = (await forms(nodes[1], "register_node"))[-3:]
-            assert sorted(raised) == [(name, 2, [1, 2]) for name in ("a", "b", "c")]
+            assert sorted(raised) == [(name, 2, [1, NEWEST]) for name in ("a", "b", "c")]
 
     run(story)
 
@@ -102,7 +103,8 @@ def test_an_older_program_is_kept_out_by_name(tmp_path: Path) -> None:
         async with control(a) as (node,):
             newcomer = Control(older(d), ())
             try:
-                with pytest.raises(FeatureLevelRefused, match=r"level 2, .* knows feature level 1"):
+                kept_out = rf"level {NEWEST}, .* knows feature level 1"
+                with pytest.raises(FeatureLevelRefused, match=kept_out):
                     await newcomer.until(lambda: False)
             finally:
                 await newcomer.close()
@@ -135,8 +137,8 @@ def test_a_node_that_is_away_is_judged_by_the_log(tmp_path: Path) -> None:
         async with control(a) as (node,):
             await node.until(lambda: NodeId("d") in node.copy.catalog.nodes)
             view = body_of(await node.get("/quorum/features"))
-            assert (view["newest_of_all"], levels_of(view)[1]) == (2, ("d", 2, False))
-            assert (await upgrade(node, 2))[0] == 200
+            assert (view["newest_of_all"], levels_of(view)[1]) == (NEWEST, ("d", NEWEST, False))
+            assert (await upgrade(node, NEWEST))[0] == 200
             assert NodeId("d") in node.copy.catalog.nodes
 
     run(story)

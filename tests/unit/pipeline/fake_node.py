@@ -12,17 +12,22 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from standpipe.control import catalog as catalogs
+from standpipe.control import features
 from standpipe.control.commands import LogEntry, LogPage
 from standpipe.model import LogIndex, NodeId, QueryStatus
+from standpipe.node.leasing import Leasing, grants_due, is_registered
 
 SECRET = "s3cret"
+LEASE_TIMEOUT_MS = 3000
 
 
 class FakeNode:
     """A node that holds a log in memory and remembers what pipelines reported."""
 
-    def __init__(self) -> None:
-        self.commands: list[catalogs.Command] = [catalogs.FoundCluster(cluster_id="c")]
+    def __init__(self, feature_level: int = features.NEWEST) -> None:
+        founding = catalogs.FoundCluster(cluster_id="c", feature_level=feature_level)
+        self.commands: list[catalogs.Command] = [features.in_form(founding, feature_level)]
+        self._leasing = Leasing(LEASE_TIMEOUT_MS)
         self.reports: list[QueryStatus] = []
         #: answer of `GET /log` is an error from now on
         self.is_mute = False
@@ -43,11 +48,14 @@ class FakeNode:
         return f"127.0.0.1:{self._server.server_address[1]}"
 
     def log(self, command: catalogs.Command) -> int:
-        """Append a command; returns its index."""
+        """Append a command with the leases that it asks for; returns its index."""
         with self._changed:
-            self.commands.append(command)
+            self.commands.append(features.in_form(command, self.catalog().feature_level))
+            index = len(self.commands)
+            if grants := grants_due(self.catalog()):
+                self.commands.append(grants)
             self._changed.notify_all()
-            return len(self.commands)
+            return index
 
     def catalog(self) -> catalogs.Catalog:
         catalog = catalogs.EMPTY
@@ -85,6 +93,19 @@ class FakeNode:
         epoch = self.catalog().pipeline_epoch
         return msgspec.json.encode({"lease_epoch": epoch, "log_index": index})
 
+    def renew(self, body: bytes) -> bytes:
+        pipeline_id = msgspec.json.decode(body)["pipeline_id"]
+        known = is_registered(self.catalog(), pipeline_id)
+        self._leasing.heard(pipeline_id)
+        if ended := self._leasing.ended(self.catalog()):
+            self.log(ended)
+        return msgspec.json.encode({"log_index": len(self.commands), "is_registered": known})
+
+    def leave(self, body: bytes) -> bytes:
+        pipeline_id = msgspec.json.decode(body)["pipeline_id"]
+        index = self.log(catalogs.EndPipelines(pipeline_ids=(pipeline_id,)))
+        return msgspec.json.encode({"log_index": index})
+
     def take(self, body: bytes) -> bytes:
         self.reports += msgspec.msgpack.decode(body, type=list[QueryStatus])
         return b'{"ok": true}'
@@ -102,7 +123,12 @@ class FakeNode:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                take = {"/pipeline/start": node.start_pipeline, "/query-status": node.take}
+                take = {
+                    "/pipeline/start": node.start_pipeline,
+                    "/pipeline/renew": node.renew,
+                    "/pipeline/leave": node.leave,
+                    "/query-status": node.take,
+                }
                 self._answer(lambda: take[self.path](body))
 
             def _answer(self, make: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from standpipe.control import catalog as catalogs
-from standpipe.model import Source
+from standpipe.model import LeaseEpoch, Source
 from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.parser import parse
@@ -37,7 +37,7 @@ def commands_of(text: str) -> list[catalogs.Command]:
 def wanted_of(text: str) -> list[WantedQuery]:
     """The queries of these statements."""
     return [
-        WantedQuery(query=command.query, table=command.source)
+        WantedQuery(query=command.query, table=command.source, lease_epoch=LeaseEpoch(2))
         for command in commands_of(text)
         if isinstance(command, catalogs.CreateTableAs)
     ]

@@ -38,29 +38,51 @@ def test_another_node_is_asked_when_one_is_mute() -> None:
         follower.close()
 
 
-def test_lease_and_reports() -> None:
+def test_registration_and_reports() -> None:
     with FakeNode() as node:
         follower = Follower([node.address], SECRET, lambda: [STATUS])
         follower.start()
-        lease = follower.take_lease("p", is_over=lambda: False)
-        assert lease is not None
-        assert (lease.lease_epoch, lease.log_index) == (1, 2)
-        follower.close()  # reports once more
+        me = follower.register("p", is_over=lambda: False)
+        assert me is not None
+        assert (me.pipeline_id, me.lease_epoch, me.log_index) == ("p", 1, 2)
+        follower.close()  # reports once more, and leaves
         assert node.reports[-1] == STATUS
+        assert node.catalog().pipelines == {}
 
 
-def test_no_lease_when_it_is_over() -> None:
+def test_who_was_given_up_registers_anew() -> None:
+    """As after SIGSTOP: it finds out with its next renewal."""
+    with FakeNode() as node:
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+        assert follower.register("p", is_over=lambda: False) is not None
+        node.log(catalogs.EndPipelines(pipeline_ids=("p",)))
+        eventually(lambda: node.catalog().pipelines == {"p": 2})
+        follower.close()
+
+
+def test_renewals_go_to_a_node_that_takes_them() -> None:
+    with FakeNode() as mute, FakeNode() as node:
+        follower = Follower([mute.address, node.address], SECRET, list)
+        follower.start()
+        assert follower.register("p", is_over=lambda: False) is not None
+        mute.is_mute = True
+        eventually(lambda: "p" in node.catalog().pipelines)
+        follower.close()
+
+
+def test_no_registration_when_it_is_over() -> None:
     with FakeNode() as node:
         node.is_mute = True
         follower = Follower([node.address], SECRET, list)
         follower.start()
-        assert follower.take_lease("p", is_over=lambda: True) is None
+        assert follower.register("p", is_over=lambda: True) is None
         follower.close()
 
 
 def test_a_command_from_the_future_stops_it_by_name() -> None:
     with FakeNode() as node:
-        node.log(catalogs.StartPipeline(pipeline_id="p", version=99))
+        node.log(catalogs.DropSource(name="S", version=99))
         follower = Follower([node.address], SECRET, list)
         follower.start()
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
-from standpipe.model import BatchId, LeaseEpoch
+from standpipe.model import BatchId
 from standpipe.pipeline.batch import BatchCounts
 from standpipe.pipeline.failures import NotYet, QueryFailed
 from standpipe.pipeline.queries import RETRY_S_FIRST, RETRY_S_MAX, Queries, retry_after_s
@@ -46,8 +46,7 @@ class World:
     def __init__(self, *outcomes: Run | Exception) -> None:
         self.outcomes = list(outcomes)
         self.now = 1000.0
-        around = cast(Surroundings, type("Around", (), {"lease_epoch": LeaseEpoch(2)})())
-        self.queries = Queries(around, start=self._start, clock=lambda: self.now)
+        self.queries = Queries(cast(Surroundings, None), start=self._start, clock=lambda: self.now)
         self.queries.carry_out(StartQuery(WANTED))
 
     def _start(self, wanted: WantedQuery, around: Surroundings) -> QueryRun:

@@ -1,10 +1,22 @@
+import dataclasses
+
 import msgspec
 import pytest
 from tests.unit.pipeline.queries_of import commands_of, wanted_of
 
 from standpipe.control import catalog as catalogs
-from standpipe.model import LogIndex
-from standpipe.pipeline.reconcile import Order, StartQuery, StopQuery, diff, wanted_queries
+from standpipe.control import features
+from standpipe.control.leases import QueryLease
+from standpipe.model import LeaseEpoch, LogIndex
+from standpipe.pipeline.reconcile import (
+    Order,
+    Registration,
+    StartQuery,
+    StopQuery,
+    diff,
+    lease_epoch_of,
+    wanted_queries,
+)
 
 SQL = """
 CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=2);
@@ -14,7 +26,9 @@ CREATE TABLE B AS SELECT K, SUM(N) AS T FROM S GROUP BY K;
 A, B = wanted_of(SQL)
 #: the same id, made again: another table stands behind it
 A2 = msgspec.structs.replace(A.table, table_id="another")
-A_AGAIN = type(A)(query=A.query, table=A2)
+A_AGAIN = dataclasses.replace(A, table=A2)
+A_GRANTED_ANEW = dataclasses.replace(A, lease_epoch=LeaseEpoch(3))
+ME = Registration(pipeline_id="me", lease_epoch=LeaseEpoch(1), log_index=LogIndex(1))
 
 
 @pytest.mark.parametrize(
@@ -31,6 +45,12 @@ A_AGAIN = type(A)(query=A.query, table=A2)
             [StopQuery(A.query_id), StartQuery(A_AGAIN)],
             "dropped and made again under the same id between two looks",
         ),
+        (
+            [A_GRANTED_ANEW],
+            [A],
+            [StopQuery(A.query_id), StartQuery(A_GRANTED_ANEW)],
+            "another one may have written it in between",
+        ),
     ],
 )
 def test_diff(wanted: list, running: list, orders: list[Order], why: str) -> None:
@@ -42,13 +62,43 @@ def test_wanted_are_those_of_the_catalog() -> None:
     catalog = catalogs.EMPTY
     for index, command in enumerate(commands_of(SQL), 1):
         catalog = catalogs.apply(catalog, LogIndex(index), command)
-    assert list(wanted_queries(catalog)) == [A.query_id, B.query_id]
+    assert list(wanted_queries(catalog, ME)) == [A.query_id, B.query_id]
     ended = catalogs.TerminateQuery(query_ids=(A.query_id,))
     catalog = catalogs.apply(catalog, LogIndex(9), ended)
-    assert list(wanted_queries(catalog)) == [B.query_id]
+    assert list(wanted_queries(catalog, ME)) == [B.query_id]
 
 
 def test_a_paused_query_is_not_wanted() -> None:
     paused = msgspec.structs.replace(A.query, state="PAUSED")
     catalog = catalogs.Catalog(sources={"A": A.table}, queries={A.query_id: paused})
-    assert wanted_queries(catalog) == {}
+    assert wanted_queries(catalog, ME) == {}
+
+
+@pytest.mark.parametrize(
+    ("lease", "epoch", "why"),
+    [
+        (None, None, "not granted yet"),
+        (QueryLease(pipeline_id="me", lease_epoch=LeaseEpoch(5)), 5, "granted"),
+        (QueryLease(pipeline_id="other", lease_epoch=LeaseEpoch(6)), None, "another one's"),
+    ],
+)
+def test_a_pipeline_runs_what_it_holds_a_lease_of(
+    lease: QueryLease | None, epoch: int | None, why: str
+) -> None:
+    catalog = catalogs.Catalog(
+        sources={"A": A.table},
+        queries={A.query_id: A.query},
+        feature_level=features.LEASES,
+        leases={A.query_id: lease} if lease else {},
+    )
+    assert lease_epoch_of(A.query_id, catalog, ME) == epoch, why
+    wanted = {query: one.lease_epoch for query, one in wanted_queries(catalog, ME).items()}
+    assert wanted == ({A.query_id: epoch} if epoch else {}), why
+
+
+@pytest.mark.parametrize(("newest", "epoch"), [(1, 1), (2, None)])
+def test_below_the_level_of_leases_the_newest_pipeline_runs_all(
+    newest: int, epoch: int | None
+) -> None:
+    catalog = catalogs.Catalog(feature_level=2, pipeline_epoch=LeaseEpoch(newest))
+    assert lease_epoch_of("any", catalog, ME) == epoch

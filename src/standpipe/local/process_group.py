@@ -1,0 +1,79 @@
+"""A process group that is meant to run: started, signalled as one, and gone with its parent.
+
+Not here: when it is started again (`supervisor.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+#: The kernel sends PDEATHSIG when the *thread* that forked ends; this one lives as long as we do.
+_SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="spawn")
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _end_with_parent() -> None:
+    """Whatever becomes of us, they get SIGTERM and take their own children with them."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclass
+class Child:
+    """A process group that is meant to run. `wanted` false: taken down on purpose."""
+
+    name: str
+    command: list[str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    wanted: bool = True
+    restarts: int = 0
+    retry_at: float = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process and self.process.poll() is None else None
+
+    def start(self) -> None:
+        """Start it as the leader of its own process group; output goes to its log."""
+        self.process = _SPAWNER.submit(self._spawn).result()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us; we stop them in order
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 one system call, no lock
+            )
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Signal the whole group; a group that is gone is no error."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the leader ended in time."""
+        if self.process is None:
+            return True
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def tail_of_log(self, lines: int = 15) -> str:
+        """The last lines it said."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
