@@ -91,24 +91,27 @@ def _group(sessions: Sequence[Session], world: World) -> Iterator[tuple[Case, Ou
             for query, sink in session.queries.values()
         ]
         running.chain = world.run_chain(chain) if chain else None
-    pulled = [one for one in group if one.session.case.is_pull]
-    tables_held = [
-        one.session.physical(source)
-        for one in pulled
-        for source in one.session.catalog.sources.values()
-        if source.is_materialized
-    ]
-    world.publish(tables_held)
+    world.publish([source for running in group for source in _held(running)])
     for running in group:
         if running.chain is not None:
             running.problem = running.chain.result()
     found = world.read({name: count for one in group for name, count in one.topics.items()})
-    if tables_held:
-        _wait_for_tailer(tables_held, world)
+    # what Spark could not run has written nothing that a store could wait for
+    if held := [source for one in group if not one.problem for source in _held(one)]:
+        _wait_for_tailer(held, world)
     for running in group:
         yield running.session.case, _judge(running, found, world)
     world.publish([])
     world.drop_topics([name for one in group for name in one.topics])
+
+
+def _held(running: Running) -> list[Source]:
+    """The tables that a pull query of the case may ask."""
+    session = running.session
+    if not session.case.is_pull:
+        return []
+    sources = session.catalog.sources.values()
+    return [session.physical(source) for source in sources if source.is_materialized]
 
 
 def _produce(group: Sequence[Running], world: World) -> None:

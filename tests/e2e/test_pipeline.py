@@ -481,6 +481,10 @@ def test_below_the_level_of_leases_a_newer_pipeline_fences_the_older(world: Worl
     assert "fenced" in old.log.read_text()
     world.send_flights(300, seed=7)
     world.wait_until_caught_up()
+    world.node.log(catalogs.SetFeatureLevel(level=features.LEASES))
+    eventually("it holds leases", lambda: len(world.node.catalog().leases) == 2)
+    world.send_flights(300, seed=8)
+    world.wait_until_caught_up()
     check_tables(world)
     assert new.process.poll() is None
 

@@ -47,6 +47,7 @@ from standpipe.pipeline.reconcile import (
     wanted_queries,
 )
 from standpipe.pipeline.rehearsal import Rehearsals
+from standpipe.pipeline.scratch import scratch_folder
 
 TICK_S = 0.1
 #: after this the JVM is killed and the process ends, whatever still hangs
@@ -78,6 +79,13 @@ def run(options: PipelineOptions) -> int:
     """
     asked_to_stop = _stop_on_signals()
     secret = _read_secret(options.secret_file)
+    with scratch_folder() as scratch:
+        return _run(options, secret, asked_to_stop, scratch)
+
+
+def _run(
+    options: PipelineOptions, secret: str, asked_to_stop: threading.Event, scratch: Path
+) -> int:
     queries: Queries | None = None
 
     def statuses() -> list[QueryStatus]:
@@ -86,7 +94,11 @@ def run(options: PipelineOptions) -> int:
     follower = Follower(options.nodes, secret, statuses)
     follower.start()
     spark = session.open_session(
-        options.config, master=options.master, jars=options.jars, java_home=options.java_home
+        options.config,
+        master=options.master,
+        jars=options.jars,
+        java_home=options.java_home,
+        scratch=scratch,
     )
     try:
         me = follower.register(_pipeline_id(), is_over=asked_to_stop.is_set)

@@ -57,9 +57,15 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 
 
 def open_session(
-    config: Config, *, master: str, jars: Sequence[Path], java_home: Path | None
+    config: Config,
+    *,
+    master: str,
+    jars: Sequence[Path],
+    java_home: Path | None,
+    scratch: Path | None = None,
 ) -> SparkSession:
-    """Start the JVM, about 4 s. `java_home` None: as the environment has it."""
+    """Start the JVM, about 4 s. `java_home` None: as the environment has it. `scratch`: where the
+    driver may throw things down; None: the system's temporary directory."""
     # Python workers must be of the running interpreter, whatever PATH says
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if java_home is not None:
@@ -72,8 +78,12 @@ def open_session(
         "spark.sql.shuffle.partitions": str(config[SHUFFLE_PARTITIONS]),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIG}",
     }
+    if scratch is not None:
+        settings["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={scratch}"
     if master.startswith("local"):
         settings |= _LOOPBACK
+        if scratch is not None:  # elsewhere it is the executors' disks that count
+            settings["spark.local.dir"] = str(scratch)
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

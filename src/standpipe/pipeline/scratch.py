@@ -1,0 +1,45 @@
+"""A driver's folder for what Spark throws down: RocksDB's library, shuffle files, artifacts.
+
+Spark removes them when it ends in order. A driver that is killed leaves some hundred megabytes, and
+the next one on the machine would add its own; so each has a folder of its own in the system's
+temporary directory, locked while it lives, and removes those that nobody holds any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+_PREFIX: Final = "standpipe-pipeline-"
+_LOCK: Final = "lock"
+
+
+@contextmanager
+def scratch_folder(base: Path | None = None) -> Generator[Path]:
+    """A new folder, gone at the end. `base`: default the system's temporary directory."""
+    within = base or Path(tempfile.gettempdir())
+    _remove_abandoned(within)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
+    with (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(base: Path) -> None:
+    """A folder without a lock file is one that is just being made, or another user's."""
+    for found in base.glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError), found.open("r+") as lock:
+            if found.stat().st_uid != os.getuid():
+                continue
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(found.parent, ignore_errors=True)
