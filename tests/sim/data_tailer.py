@@ -34,6 +34,7 @@ class SimStore:
         identity = StoreIdentity(table_id="t", generation=1, partition=partition)
         self.rows: dict[bytes, bytes] = {}
         self.meta = StoreMeta(identity=identity, digest=digest.EMPTY)
+        self.is_there = False  # as a file: it is made when it is opened first
 
     def apply(self, order: ApplyBatch, now_ms: int, is_caught_up: bool = False) -> None:
         replaced = [(key, self.rows[key]) for key, _ in order.puts if key in self.rows]
@@ -104,9 +105,11 @@ class SimTailer:
         self._plan(self._run)
 
     def _copy_from_a_peer(self) -> None:
-        """A store that has nothing yet, at times: a peer may not be heard in time."""
+        """Instead of making a store, at times: a peer may not be heard in time. One that is there
+        is not replaced, even if its partition is empty: its label would fall."""
+        is_there, self.store.is_there = self.store.is_there, True
         donors = [t for t in self.world.tailers if t.partition == self.partition and t.is_whole]
-        if donors and not self.store.meta.position and self.random.random() < 0.5:
+        if donors and not is_there and self.random.random() < 0.5:
             donor = self.random.choice(donors).store
             self.store.rows, self.store.meta = dict(donor.rows), donor.meta
             self.world.counts["stores copied from a peer"] += 1

@@ -65,5 +65,5 @@ def test_a_seed_replays_byte_for_byte() -> None:
     ids=lambda plant: plant.__name__,
 )
 def test_the_net_catches(plant) -> None:
-    seed, by = runner.catch(plant, run_seed, range(30))
+    seed, by = runner.catch(plant, run_seed, range(60))  # 300 in `make sim-data-planted`
     assert seed is not None, by
