@@ -9,7 +9,7 @@ partitions three times over; the first pass is not counted. Cases alternate, eac
 checkpoint: `standpipe` (batch.CommitBatch), `bare` (writeStream.format("kafka"), no headers). Then
 one event at a time: how long a small batch takes. Not here: freshness seen by a reader.
 
-    python bench/pipeline.py [--rounds 3]     writes bench/results/pipeline.json
+    python bench/pipeline.py [--rounds 5]     writes bench/results/pipeline.json and commit.json
 """
 
 from __future__ import annotations

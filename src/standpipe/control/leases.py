@@ -1,8 +1,8 @@
 """Which pipeline writes which query: leases per query, granted by the leader, fenced by epoch.
 
-A pipeline that has Spark running registers (StartPipeline) and then renews twice in a lease's time;
-renewals are not logged. The leader ends a pipeline that stays silent for longer, unless it is the
-only one: nobody could take over. What it held goes to the others, and a newcomer is given its share
+A pipeline that has Spark running registers (StartPipeline) and then renews each second; renewals
+are not logged. The leader ends one that stays silent for too long, unless it is the only one:
+nobody could take over. What it held goes to the others, and a newcomer is given its share
 (GrantLeases). Each grant has a lease epoch of its own, greater than all before it.
 
 Leases only decide who *tries* to write. What counts is decided by the order of the progress topic:

@@ -46,7 +46,7 @@ class ClusterFile(Record, frozen=True, kw_only=True):
     supervisor_pid: int
     #: None: Kafka was given, not started
     broker_pid: int | None = None
-    pipeline_pid: int | None = None
+    pipeline_pids: tuple[int, ...] = ()
     started_at_ms: int = 0
 
 

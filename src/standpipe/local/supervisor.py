@@ -128,16 +128,12 @@ class LocalCluster:
             self.nodes[plan.node_id] = child
 
     def _start_pipeline(self, name: str) -> None:
-        command = [sys.executable, "-m", "standpipe.pipeline.driver", "--nodes"]
-        command += [",".join(plan.internal for plan in self.plans)]
+        command = [sys.executable, "-m", "standpipe.pipeline.driver"]
+        command += ["--nodes", ",".join(plan.internal for plan in self.plans)]
         command += ["--bootstrap-servers", self.bootstrap_servers]
-        command += [
-            "--checkpoints",
-            str(self.directory.checkpoints),
-            "--master",
-            self.options.master,
-        ]
+        command += ["--checkpoints", str(self.directory.checkpoints)]
         command += ["--secret-file", str(self.directory.secret_file)]
+        command += ["--master", self.options.master]
         for key, value in self.options.config.items():
             command += ["--config", f"{key}={value}"]
         self.pipelines.append(Child(name, command, self.directory.logs / f"{name}.log"))
@@ -156,7 +152,7 @@ class LocalCluster:
     def _wait_for_node(self, client: httpx2.Client, plan: NodePlan, deadline: float) -> None:
         child = self.nodes[plan.node_id]
         while time.monotonic() < deadline:
-            if child.process and child.process.poll() is not None:
+            if child.process is not None and child.process.poll() is not None:
                 raise SetupError(
                     f"{plan.node_id} ended at its start:\n{child.tail_of_log()}",
                     next_step=f"read {child.log}",
@@ -297,8 +293,8 @@ class LocalCluster:
                 )
                 for plan in self.plans
             ),
-            broker_pid=self.broker.pid if self.broker else None,
-            pipeline_pid=self.pipeline.pid if self.pipeline else None,
+            broker_pid=self.broker.pid if self.broker is not None else None,
+            pipeline_pids=tuple(child.pid for child in self.pipelines if child.pid),
             started_at_ms=int(time.time() * 1000),
         )
 

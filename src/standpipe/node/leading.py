@@ -145,10 +145,10 @@ class Leading:
     async def _keep_leases(self) -> None:
         """Queries of a pipeline that is silent go to the others."""
         while self._quorum.leading is not None:
-            command = self._leasing.ended(self._copy.catalog) or grants_due(self._copy.catalog)
-            if command is not None:
-                _log.info("leases move", command=str(command))
-                await self._log(command)
+            async with self._turn:  # else what is about to be granted would be granted twice
+                if command := self._leasing.due(self._copy.catalog):
+                    _log.info("leases move", command=str(command))
+                    await self._append(command, self._epoch())
             await _first([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])
 
     async def _keep_topics(self) -> None:

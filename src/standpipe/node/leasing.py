@@ -42,10 +42,10 @@ class Leasing:
         """It has started, or renews."""
         self._renewals.heard(pipeline_id, _now_ms())
 
-    def ended(self, catalog: Catalog) -> EndPipelines | None:
-        """To be called every LOOK_MS: the pipelines that others must take over from."""
+    def due(self, catalog: Catalog) -> EndPipelines | GrantLeases | None:
+        """To be called every LOOK_MS: whom others must take over from, else who has no holder."""
         silent = self._renewals.silent(catalog.pipelines, _now_ms())
-        return EndPipelines(pipeline_ids=silent) if silent else None
+        return EndPipelines(pipeline_ids=silent) if silent else grants_due(catalog)
 
 
 def grants_due(catalog: Catalog) -> GrantLeases | None:

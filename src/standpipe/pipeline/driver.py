@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -42,8 +43,8 @@ from standpipe.pipeline.reads import KafkaReads
 from standpipe.pipeline.reconcile import (
     Registration,
     diff,
+    every_query,
     lease_epoch_of,
-    others_queries,
     wanted_queries,
 )
 from standpipe.pipeline.rehearsal import Rehearsals
@@ -80,6 +81,7 @@ def run(options: PipelineOptions) -> int:
     asked_to_stop = _stop_on_signals()
     secret = _read_secret(options.secret_file)
     with scratch_folder() as scratch:
+        tempfile.tempdir = str(scratch)  # rehearsals, and what PySpark hands to its JVM
         return _run(options, secret, asked_to_stop, scratch)
 
 
@@ -140,7 +142,10 @@ def _keep_equal(
             wanted = wanted_queries(catalog, me)
             for order in diff(wanted, queries.known()):
                 queries.carry_out(order)
-            rehearsals.tend(has_work=bool(wanted), others=others_queries(catalog, me))
+            if wanted:
+                rehearsals.stop()
+            else:
+                rehearsals.tend(every_query(catalog))
         queries.tend()
     return EXIT_OK
 

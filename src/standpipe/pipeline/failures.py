@@ -52,7 +52,7 @@ class NotYet(Exception):
 
 
 class Fenced(Exception):
-    """A newer pipeline has started: this one must stop all its queries and end."""
+    """Another lease epoch is newer: this run of the query must write nothing more."""
 
 
 def resolved_by(reason: str, *, kind: str, name: str, statement: str) -> str:

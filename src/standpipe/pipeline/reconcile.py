@@ -79,11 +79,9 @@ def wanted_queries(catalog: Catalog, me: Registration) -> dict[str, WantedQuery]
     return _queries(catalog, lambda query_id: lease_epoch_of(query_id, catalog, me))
 
 
-def others_queries(catalog: Catalog, me: Registration) -> list[WantedQuery]:
-    """Those that another pipeline runs, and that this one may have to take over."""
-    mine = wanted_queries(catalog, me)
-    every = _queries(catalog, lambda _: LeaseEpoch(0))
-    return [wanted for query_id, wanted in every.items() if query_id not in mine]
+def every_query(catalog: Catalog) -> list[WantedQuery]:
+    """Those that any pipeline runs, under no lease: what one may have to take over."""
+    return list(_queries(catalog, lambda _: LeaseEpoch(0)).values())
 
 
 def _queries(

@@ -44,11 +44,12 @@ class Rehearsals:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def tend(self, *, has_work: bool, others: Sequence[WantedQuery]) -> None:
-        """A look from the driver's loop, a few times a second; never waits."""
-        if has_work:
-            self._over.set()
-            return
+    def stop(self) -> None:
+        """There is work."""
+        self._over.set()
+
+    def tend(self, others: Sequence[WantedQuery]) -> None:
+        """There is none. A look from the driver's loop, a few times a second; never waits."""
         new = [wanted for wanted in others if wanted.query_id not in self._done]
         if not new or len(self._done) >= QUERIES_MAX or (self._thread and self._thread.is_alive()):
             return

@@ -27,8 +27,10 @@ def scratch_folder(base: Path | None = None) -> Generator[Path]:
     within = base or Path(tempfile.gettempdir())
     _remove_abandoned(within)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
-    with (folder / _LOCK).open("w") as lock:
+    unlocked = folder / f"{_LOCK}.new"  # under its own name it is held from the first instant on
+    with unlocked.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        unlocked.rename(folder / _LOCK)
         try:
             yield folder
         finally:
@@ -36,7 +38,7 @@ def scratch_folder(base: Path | None = None) -> Generator[Path]:
 
 
 def _remove_abandoned(base: Path) -> None:
-    """A folder without a lock file is one that is just being made, or another user's."""
+    """A folder without a lock file is one that is just being made."""
     for found in base.glob(f"{_PREFIX}*/{_LOCK}"):
         with contextlib.suppress(OSError), found.open("r+") as lock:
             if found.stat().st_uid != os.getuid():

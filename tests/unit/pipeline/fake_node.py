@@ -97,8 +97,8 @@ class FakeNode:
         pipeline_id = msgspec.json.decode(body)["pipeline_id"]
         known = is_registered(self.catalog(), pipeline_id)
         self._leasing.heard(pipeline_id)
-        if ended := self._leasing.ended(self.catalog()):
-            self.log(ended)
+        if due := self._leasing.due(self.catalog()):
+            self.log(due)
         return msgspec.json.encode({"log_index": len(self.commands), "is_registered": known})
 
     def leave(self, body: bytes) -> bytes:
