@@ -1,13 +1,13 @@
 """How fast does a node that lost its stores restore them?  Budget: 300,000 records/s on one core.
 
 Sketch: 2 M records of one table in 4 partitions, shuffled keys, about 48 bytes each, headers
-checked; the tailer's own path from librdkafka messages through `data.apply` into LMDB. From
-memory (no broker: messages are made ahead, chunk by chunk, outside the clock), or from a real
-broker with --bootstrap-servers, which takes a topic of its own and deletes it afterwards.
+checked; the tailer's own path from librdkafka messages through `data.apply` into LMDB, pinned to
+one core. First from memory (messages made ahead, chunk by chunk, outside the clock), then from a
+real broker on another core, where librdkafka's threads take their share of the one core as well.
 Both clocks are told: on a machine that others use, processor time is the one to compare.
 
-    python bench/restore.py [--records 2000000] [--batch 50000] [--rounds 3] [--output FILE]
-                            [--bootstrap-servers HOST:PORT]
+    python bench/restore.py [--records 2000000] [--batch 50000] [--rounds 5]
+                            writes bench/results/restore.json
 
 shared/performance.md, section c, has the peers (Kafka Streams 325 k/s by default, 379 k/s tuned)
 and what slows librdkafka down. Not here: copies of finished stores, several cores.
@@ -17,16 +17,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
-import platform
 import random
-import shutil
 import statistics
+import sys
 import tempfile
 import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +53,13 @@ from standpipe.data.records import (
     rowtime_header,
 )
 from standpipe.data.stage import RowCodec
+from standpipe.local.broker import Broker
 from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Offset, Progress, Source
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests import report  # noqa: E402
 
 PARTITIONS = 4
 TABLE = Source(
@@ -259,56 +262,69 @@ def from_broker(servers: str, topic: str, progress: list[Progress], folder: Path
     return spent
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--batch", type=int, default=50_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--bootstrap-servers", default="")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))  # warnings
-    gc.disable()  # as the tailer does
-    servers, topic = options.bootstrap_servers, f"restore-{uuid.uuid4().hex[:8]}"
-    progress: list[Progress] = []
-    if servers:
-        admin = AdminClient({"bootstrap.servers": servers})
-        for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
-            made.result()
-        progress = produce(options.records, options.batch, servers, topic)
-    rounds: list[Round] = []
-    for number in range(options.rounds):
-        folder = Path(tempfile.mkdtemp(prefix="restore-"))
-        try:
-            if servers:
-                rounds.append(from_broker(servers, topic, progress, folder))
-            else:
-                rounds.append(from_memory(options.records, options.batch, folder))
-        finally:
-            shutil.rmtree(folder)
-        last = rounds[-1]
+def rounds_of(name: str, count: int, one: Callable[[Path], Round]) -> list[Round]:
+    found: list[Round] = []
+    for number in range(count):
+        with tempfile.TemporaryDirectory(prefix="restore-") as folder:
+            found.append(one(Path(folder)))
+        last = found[-1]
         print(
-            f"round {number + 1}: {last.per_second:,} records/s, "
+            f"from {name}, round {number + 1}: {last.per_second:,} records/s, "
             f"{last.per_processor_second:,} per processor second",
             flush=True,
         )
-    if servers:
-        for gone in admin.delete_topics([topic]).values():
-            gone.result()
-    result = {
-        "question": (__doc__ or "").splitlines()[0],
-        "from": "broker" if servers else "memory",
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
-        "load_average": os.getloadavg()[0],
+    return found
+
+
+def told(rounds: list[Round]) -> dict[str, Any]:
+    return {
         "records_per_second_median": statistics.median(r.per_second for r in rounds),
         "records_per_processor_second_median": statistics.median(
             r.per_processor_second for r in rounds
         ),
         "rounds": [asdict(each) for each in rounds],
     }
-    print(json.dumps(result, indent=2))
-    if options.output:
-        options.output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--batch", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))  # warnings
+    gc.disable()  # as the tailer does
+    cores = sorted(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(prefix="restore-kafka-") as kafka_folder:
+        os.sched_setaffinity(0, cores[1:] or cores)  # the broker inherits it
+        with Broker(Path(kafka_folder), say=lambda _: None) as broker:
+            servers, topic = broker.bootstrap_servers, "restore"
+            admin = AdminClient({"bootstrap.servers": servers})
+            for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+                made.result()
+            print(f"{options.records:,} records are written to a broker of its own", flush=True)
+            progress = produce(options.records, options.batch, servers, topic)
+            os.sched_setaffinity(0, cores[:1])
+            memory = rounds_of(
+                "memory",
+                options.rounds,
+                lambda folder: from_memory(options.records, options.batch, folder),
+            )
+            changelog = rounds_of(
+                "a broker",
+                options.rounds,
+                lambda folder: from_broker(servers, topic, progress, folder),
+            )
+    report.write(
+        report.RESULTS / "restore.json",
+        {
+            "question": (__doc__ or "").splitlines()[0],
+            **report.circumstances(),
+            "records": options.records,
+            "from_memory": told(memory),
+            "from_a_broker": told(changelog),
+        },
+    )
 
 
 if __name__ == "__main__":

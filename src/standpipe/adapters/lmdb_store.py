@@ -26,6 +26,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, Protocol, Self, cast
 
@@ -45,7 +46,7 @@ from standpipe.errors import DataDirectoryRefused, NotReady
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-MAP_BYTES_START: Final = 64 * 1024 * 1024
+MAP_BYTES_START: Final = 256 * 1024 * 1024
 #: puts from which on a transaction that met only new keys is a sign of a restore
 MANY_PUTS: Final = 1000
 READERS_MAX: Final = 512  # slots in the lock file: one for each thread that reads
@@ -209,7 +210,7 @@ class StoreWriter:
         """The rows that were replaced. Raises _NotAllNew."""
         if puts and self._expects_new_keys:
             # a restore: to look for keys that are not there costs as much as to put them
-            consumed, added = cursor.putmulti(puts, overwrite=False)
+            consumed, added = cursor.putmulti(sorted(puts, key=itemgetter(0)), overwrite=False)
             self._expects_new_keys = consumed == added == len(puts)
             if not self._expects_new_keys:
                 raise _NotAllNew

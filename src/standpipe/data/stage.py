@@ -30,7 +30,7 @@ Fetched = tuple[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | Non
 RECORD_OVERHEAD_BYTES: Final = 300
 #: fetches of more records than this have their partitions checked by samples
 SAMPLED_ABOVE: Final = 256
-SAMPLED_EACH: Final = 16
+SAMPLED_EACH: Final = 64
 _NO_ROWTIME: Final = bytes(8)
 _NO_HEADER: Final = ("", None)
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 from standpipe.adapters import kafka
 from standpipe.adapters.kafka import (
@@ -29,36 +29,17 @@ from standpipe.data.progress import serialise
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 
 
-@dataclass
-class Message:
-    """One that `consume` hands out."""
-
-    at: int
-    on: str = "T"
-    part: int = 0
-    payload: bytes | None = b"v"
-    code: int | None = None
-
-    def topic(self) -> str:
-        return self.on
-
-    def partition(self) -> int:
-        return self.part
-
-    def offset(self) -> int:
-        return self.at
-
-    def key(self) -> bytes:
-        return b"k"
-
-    def value(self) -> bytes | None:
-        return self.payload
-
-    def headers(self) -> None:
-        return None
-
-    def error(self) -> KafkaError | None:
-        return None if self.code is None else KafkaError(self.code)
+def message(
+    at: int,
+    *,
+    on: str = "T",
+    part: int = 0,
+    payload: bytes | None = b"v",
+    code: int | None = None,
+) -> Message:
+    """One of the client's own, as `consume` hands it out."""
+    error = None if code is None else KafkaError(code)
+    return Message(topic=on, partition=part, offset=at, key=b"k", value=payload, error=error)
 
 
 @dataclass
@@ -115,22 +96,22 @@ def records(of: Partition, *offsets: int) -> RecordsHeard:
     ("messages", "facts", "why"),
     [
         ([], [], ""),
-        ([Message(0), Message(1)], [records(T0, 0, 1)], "one run, one fact"),
+        ([message(0), message(1)], [records(T0, 0, 1)], "one run, one fact"),
         (
-            [Message(0), Message(5, part=1), Message(1), Message(0, on="U")],
+            [message(0), message(5, part=1), message(1), message(0, on="U")],
             [records(T0, 0), records(T1, 5), records(T0, 1), records(U0, 0)],
             "each partition in its order",
         ),
         (
-            [Message(0), Message(1, code=END), Message(1)],
+            [message(0), message(1, code=END), message(1)],
             [records(T0, 0), EndHeard(T0, 1), records(T0, 1)],
             "an end between records stays between them",
         ),
-        ([Message(9, code=GONE)], [OffsetGone(T0)], ""),
-        ([Message(9, code=KafkaError.OFFSET_OUT_OF_RANGE)], [OffsetGone(T0)], ""),
-        ([Message(9, code=KafkaError._LOG_TRUNCATION)], [OffsetGone(T0)], "KIP-320"),
-        ([Message(9, code=KafkaError.UNKNOWN_TOPIC_OR_PART)], [], "it may appear later"),
-        ([Message(9, code=KafkaError._ALL_BROKERS_DOWN), Message(0)], [records(T0, 0)], ""),
+        ([message(9, code=GONE)], [OffsetGone(T0)], ""),
+        ([message(9, code=KafkaError.OFFSET_OUT_OF_RANGE)], [OffsetGone(T0)], ""),
+        ([message(9, code=KafkaError._LOG_TRUNCATION)], [OffsetGone(T0)], "KIP-320"),
+        ([message(9, code=KafkaError.UNKNOWN_TOPIC_OR_PART)], [], "it may appear later"),
+        ([message(9, code=KafkaError._ALL_BROKERS_DOWN), message(0)], [records(T0, 0)], ""),
     ],
 )
 def test_facts(client: Client, messages: list[Message], facts: list[Heard], why: str) -> None:
@@ -202,13 +183,13 @@ def test_an_error_is_said_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> No
 def progress(at: int, lease_epoch: int, batch: int, end: int) -> Message:
     commit = Commit(lease_epoch=LeaseEpoch(lease_epoch), batch=BatchId(batch), attempt=1)
     record = Progress(query_id="Q", commit=commit, sinks={0: Offset(end)})
-    return Message(at, on="p", payload=serialise(record)[1])
+    return message(at, on="p", payload=serialise(record)[1])
 
 
 def test_the_progress_topic_is_followed(client: Client) -> None:
     follower = ProgressFollower("b", "p")
-    tombstone, rubbish = Message(1, on="p", payload=None), Message(2, on="p", payload=b"{")
-    end = Message(4, on="p", code=END)
+    tombstone, rubbish = message(1, on="p", payload=None), message(2, on="p", payload=b"{")
+    end = message(4, on="p", code=END)
     client.script = [[progress(0, 2, 0, 5), tombstone, rubbish, progress(3, 1, 9, 9), end]]
     news = follower.poll()
     assert [type(each).__name__ for each in news] == ["ValidTarget", "ProgressCaughtUp"]
@@ -225,7 +206,7 @@ def test_kafka_is_confirmed_by_an_end_that_was_read(
     client: Client, end: int, confirmed: int | None, why: str
 ) -> None:
     follower = ProgressFollower("b", "p")
-    client.script = [[progress(0, 1, 0, 5), Message(1, on="p", code=END)]]
+    client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
     follower.poll()
     assert follower.confirmed_ms(1000) is None
     client.asked[0].set_result(SimpleNamespace(offset=end))
@@ -235,10 +216,10 @@ def test_kafka_is_confirmed_by_an_end_that_was_read(
 @pytest.mark.parametrize("by_itself", [True, False])
 def test_a_topic_that_was_cut_is_read_anew(client: Client, by_itself: bool) -> None:
     follower = ProgressFollower("b", "p")
-    client.script = [[progress(0, 1, 0, 5), Message(1, on="p", code=END)]]
+    client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
     follower.poll()
     if by_itself:
-        client.script = [[Message(1, on="p", code=GONE)]]
+        client.script = [[message(1, on="p", code=GONE)]]
         assert follower.poll() == []
     else:
         follower.read_anew()
