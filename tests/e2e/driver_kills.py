@@ -17,11 +17,13 @@ import argparse
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -126,14 +128,22 @@ class Kills:
         self._at("after-progress")
 
     def with_the_newest_commit_log_entry_gone(self) -> None:
-        """As a crash of the checkpoint's storage leaves it."""
+        """As a crash of the checkpoint's storage leaves it. One entry: with two gone, Spark's state
+        is of nobody knows which attempt, and the query says CHECKPOINT_LOST."""
         self._await_commit()
         with self.cluster.local._lock:  # nobody starts it again meanwhile
             self._kill()
-            for log in self.checkpoints.glob("*/*/commits"):
-                entries = [path for path in log.iterdir() if path.name.isdigit()]
-                if entries:
-                    max(entries, key=lambda path: int(path.name)).unlink()
+            time.sleep(1)  # until the last progress record is read, too
+            for root in self.checkpoints.glob("*"):
+                query_id = root.name.rpartition("-")[0]
+                self._lose_commit(root, self.progress.newest[query_id].commit.batch)
+
+    def _lose_commit(self, root: Path, committed: int) -> None:
+        """Of a batch that readers have seen, in whichever directory it is."""
+        for log in root.glob("*/commits"):
+            entries = [int(path.name) for path in log.iterdir() if path.name.isdigit()]
+            if entries and max(entries) >= committed:
+                (log / str(max(entries))).unlink()
 
     def while_state_is_uploaded(self) -> None:
         """As soon as a new file of state is there, perhaps half of it."""
@@ -238,10 +248,22 @@ KINDS: tuple[Callable[[Kills], None], ...] = (
 )
 
 
+@contextmanager
+def kept_on_failure(prefix: str) -> Generator[Path]:
+    """A folder that goes away unless there is something to look at."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    except Exception:
+        print(f"what was there is kept in {folder}", file=sys.stderr)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def run(kills: int, seed: int) -> dict[str, Any]:
     checks: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="driver-kills-") as folder, Bar() as bar:
-        story = Kills(start(Path(folder) / "cluster"), random.Random(seed))
+    with kept_on_failure("driver-kills-") as folder, Bar() as bar:
+        story = Kills(start(folder / "cluster"), random.Random(seed))
         task = bar.add_task("kills", total=kills)
         try:
             for number in range(1, kills + 1):

@@ -31,6 +31,7 @@ EXPECTED = (
     "drivers paused and replaced",
     "drivers replaced",
     "pipelines away for long",
+    "pipelines away for longer than tombstones",
     "progress records taken by compaction",
     "progress records tombstoned",
     "query restarts",

@@ -33,6 +33,9 @@ class DataNemesis:
         weights = self.random.choices([0, 1, 2, 6], k=len(kinds))
         weighted = zip(kinds, weights, strict=True)
         self.faults = [kind for kind, weight in weighted for _ in range(weight)] or kinds
+        if world.options.is_left_alone:
+            longer = ("pipelines away for longer than tombstones", self.longer_outage)
+            self.faults += [longer] * len(self.faults)
         self._may_replace = True
 
     def begin(self) -> None:
@@ -100,6 +103,33 @@ class DataNemesis:
             self.world.after(lag_ms + 200, self.wipe_one)
         self._replace_after(lag_ms * self.random.choice([1.1, 1.5, 2.5]))
         return True
+
+    def longer_outage(self) -> bool:
+        """Long enough for a foreign tombstone to take a row along and to leave itself."""
+        driver, retention = self.world.drivers[-1], self.world.options.retention
+        if not driver.is_alive or not self._may_replace:
+            return False
+        driver.crash()
+        self.delete_as_a_stranger(self.random.randrange(self.world.options.keys))
+        gone_ms = retention.compaction_lag_ms + 100 + retention.tombstones_ms
+        for late_ms in (retention.compaction_lag_ms + 100, gone_ms + 100):
+            self.world.after(late_ms, self.world.compact)
+        for late_ms in (200, 700, 1200):  # some of them restore, others copy a peer
+            self.world.after(gone_ms + late_ms, self.wipe_one)
+        self._replace_after(gone_ms + 1000 + self.random.random() * 3000)
+        return True
+
+    def touch_an_idle_world(self) -> int:
+        """All batches are committed: then a deletion of nothing by a stranger, and a replica that
+        is made from a compacted topic. Milliseconds until all that was done."""
+        missing = self.world.options.keys
+        self.world.after(20_000, lambda: self.delete_as_a_stranger(missing))
+        self.world.after(21_000, self.world.compact)
+        self.world.after(21_100, self.wipe)
+        return 25_000
+
+    def delete_as_a_stranger(self, key: int) -> None:
+        self.world.write([(f"k{key}".encode(), None)], None)
 
     def wipe_one(self) -> None:
         if self.is_active and self.wipe():

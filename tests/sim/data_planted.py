@@ -10,6 +10,7 @@ import msgspec
 from standpipe.data import apply, digest, positions, progress, repair, takeover
 from standpipe.data.apply import ApplyMachine
 from standpipe.data.committed import Committed
+from standpipe.data.gaps import Gaps
 from standpipe.data.progress import ProgressBook
 from standpipe.data.records import commit_header, parse_commit_header
 from standpipe.model import Offset
@@ -74,20 +75,37 @@ def skip_the_header_check_on_restore() -> list[Plant]:
 
 def label_a_compacted_range() -> list[Plant]:
     """Gaps are not noticed."""
-    return [(ApplyMachine, "_note_gap", lambda machine: None)]
+    return [(Gaps, "met", lambda gaps, *of: None)]
 
 
 def whole_although_rows_may_be_missing() -> list[Plant]:
     """A foreign record that may stand for a committed row suspends nothing."""
 
-    def make(note_gap: Any) -> Any:
-        def lax(machine: Any) -> None:
-            note_gap(machine)
-            machine._suspect_end = Offset(0)
+    def make(met: Any) -> Any:
+        def lax(gaps: Any, *of: Any) -> None:
+            met(gaps, *of)
+            gaps._suspect_end = Offset(0)
 
         return lax
 
-    return [replacing(ApplyMachine, "_note_gap", make)]
+    return [replacing(Gaps, "met", make)]
+
+
+def trust_a_hole_from_before_the_tombstones() -> list[Plant]:
+    """Neither the reader nor the sweep asks whether what took a record has left as well."""
+
+    def make(begin: Any) -> Any:
+        return lambda sweep, clean_through, gone_ms=0: begin(sweep, clean_through, 0)
+
+    return [
+        (Gaps, "doubt", lambda gaps, clean_through: ""),
+        replacing(repair.Sweep, "__init__", make),
+    ]
+
+
+def say_nothing_while_idle() -> list[Plant]:
+    """What became clean after the last batch is told with the next one, if there is one."""
+    return [(repair.Sweep, "is_news", lambda sweep, published: False)]
 
 
 def answer_while_going_by_order() -> list[Plant]:
@@ -359,6 +377,8 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     skip_the_header_check_on_restore,
     label_a_compacted_range,
     whole_although_rows_may_be_missing,
+    trust_a_hole_from_before_the_tombstones,
+    say_nothing_while_idle,
     answer_while_going_by_order,
     apply_past_the_target,
     commit_position_before_rows,

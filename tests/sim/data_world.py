@@ -62,6 +62,8 @@ class DataOptions:
     kill_tailer: float
     lease_notice_ms: int
     """Until a driver that was replaced hears of it, at most."""
+    is_left_alone: bool
+    """Pipelines stay away for longer than tombstones stay, and nothing comes in at the end."""
 
     @classmethod
     def of(cls, seed: int) -> DataOptions:
@@ -86,6 +88,7 @@ class DataOptions:
             stale_ends=draw.choice([0, 0.05, 0.2]),
             kill_tailer=draw.choice([0, 0.01, 0.1]),
             lease_notice_ms=draw.choice([1, 2000, 20_000]),
+            is_left_alone=seed % 8 == 5,
         )
 
 
@@ -162,7 +165,8 @@ class DataWorld:
         for tailer in self.tailers:
             tailer.paused_until_ms = 0
             tailer.start()
-        self._probe_at_us = self.scheduler.now_us
+        calm_ms = self.nemesis.touch_an_idle_world() if self.options.is_left_alone else 0
+        self._probe_at_us = self.scheduler.now_us + calm_ms * 1000
 
     def _has_converged(self) -> bool:
         if self.scheduler.now_us < self._probe_at_us:

@@ -132,7 +132,9 @@ def catch(
         for seed in seeds:
             failure = run_seed(seed)[1]
             if failure is not None:
-                return seed, failure.rsplit("failed: ", 1)[1]
+                by = failure.rsplit("failed: ", 1)[1]
+                # any other exception only says that the bug does not fit the code any more
+                return (seed, by) if "Violation(" in by else (None, f"does not run: {by}")
     return None, "not caught"
 
 
