@@ -188,9 +188,8 @@ ROUTING_POLICY = key(
     "standpipe.query.pull.routing.policy",
     str,
     "active-first",
-    doc="Which of several usable replicas is read first: `active-first` (KLIP-12), `balanced` "
-    "(this node's own, else spread), `nearest` (this node's own, else the one that shares most "
-    "tags with it).",
+    doc="Which usable replica is read first: `active-first` (KLIP-12), `balanced` (this node's "
+    "own, else spread), `nearest` (this node's own, else the one that shares most tags with it).",
 )
 HEDGE_LOAD = key(
     "standpipe.forward.hedge.load.percent",
@@ -318,10 +317,18 @@ WORKERS = key(
 LMDB_MAP_START = key(
     "standpipe.store.map.bytes.start",
     int,
-    64 * 1024 * 1024,
+    256 * 1024 * 1024,
     unit="bytes",
     low=1024 * 1024,
-    doc="First size of a store's memory map; it doubles when full.",
+    doc="First size of a store's memory map, which takes no disk; it doubles when full.",
+)
+DIGEST_INTERVAL = key(
+    "standpipe.digest.compare.interval.ms",
+    int,
+    30_000,
+    unit="ms",
+    low=0,
+    doc="How often replicas compare digests and the odd one is made anew; 0: never by itself.",
 )
 RESTORE_BYTES = key(
     "standpipe.restore.bytes.per.second.max",

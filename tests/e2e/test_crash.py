@@ -3,7 +3,8 @@
 While flights stream in, these die, each by SIGKILL and each started again on its own data:
 the Python driver between a batch's records and its progress record, the JVM alone, both together,
 a node while its tailer applies, and the node that holds the log. In the end every row of every
-table, asked through every node, equals the recompute.
+table, asked through every node, equals the recompute. Then one replica is given another row: the
+nodes find it and make it anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ import psutil
 import pytest
 from tests.e2e.cluster import TestCluster, start, wait_until
 
+from standpipe import config
+from standpipe.adapters.lmdb_store import StoreReader, StoreWriter
+from standpipe.data.records import pack_row
 from standpipe.local import demo_check, demo_feed, demo_flights
 from standpipe.local.demo_progress import ProgressFollower
 from standpipe.local.demo_wait import Arrival
@@ -26,13 +30,15 @@ from standpipe.pipeline import failpoint
 
 EVENTS = 30_000
 PORTION = 5_000
+#: three replicas, of which two can outvote one
+CONFIG = {"num.standby.replicas": "2", config.DIGEST_INTERVAL.name: "2000"}
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestCluster]:
     """A cluster of its own, whose first driver dies between batch 1 and its progress record."""
     monkeypatch.setenv(failpoint.VARIABLE, "before-progress@1")
-    running = start(tmp_path / "cluster")
+    running = start(tmp_path / "cluster", config=CONFIG)
     monkeypatch.delenv(failpoint.VARIABLE)  # drivers that are started later do not inherit it
     try:
         yield running
@@ -120,6 +126,41 @@ def test_answers_are_right_after_crashes_of_everything(cluster: TestCluster) -> 
         verified = verify(cluster, table)
         assert verified.returncode == 0, verified.stdout + verified.stderr
         assert f"all replicas of {table} hold the same rows" in verified.stdout
+    check_that_an_odd_replica_is_made_anew(cluster, NodeId("node-2"))
+
+
+def check_that_an_odd_replica_is_made_anew(cluster: TestCluster, node: NodeId) -> None:
+    (plan,) = (plan for plan in cluster.local.plans if plan.node_id == node)
+    cluster.local.kill_node(node)
+    store = next(path for path in (plan.data_directory / "state").glob("*/*/data.mdb")).parent
+    name = give_another_row(store)
+    cluster.local.restart_node(node)
+    log = plan.data_directory / "logs" / "tailer.log"
+    said = f'"replica": "{name}"'
+
+    def made_anew() -> bool | None:
+        lines = log.read_text().splitlines()
+        return any("replica is made anew" in line and said in line for line in lines) or None
+
+    wait_until(made_anew, f"{name} made anew at {node}")
+    for table in demo_flights.TABLES:
+
+        def is_equal(table: str = table) -> bool | None:
+            return verify(cluster, table).returncode == 0 or None
+
+        wait_until(is_equal, f"equal replicas of {table}")
+
+
+def give_another_row(path: Path) -> str:
+    """One more row, under the batch and with a digest that fits: as a faulty tailer would leave
+    it. Returns the replica's name."""
+    reader = StoreReader(path)
+    identity = reader.meta().identity
+    reader.close()
+    store = StoreWriter(path, identity)
+    store.apply([(b"nobody wrote this\0\1", pack_row(b"[1]", 0))], [], store.meta())
+    store.close()
+    return identity.name
 
 
 def verify(cluster: TestCluster, table: str) -> subprocess.CompletedProcess[str]:

@@ -9,10 +9,14 @@ of three or more the one that differs from most. Pure; who asks: `node/verificat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Final
 
 from standpipe.model import BatchId, NodeId, Offset, Record
+
+#: batches that a replica remembers the digests of: replicas are seldom seen at one batch
+RECENT_BATCHES: Final = 8
 
 
 class StoreDigest(Record, frozen=True, kw_only=True):
@@ -25,6 +29,15 @@ class StoreDigest(Record, frozen=True, kw_only=True):
     recomputed: int | None = None
     #: "": every row is what its checksum says, as far as it was looked at
     damage: str = ""
+
+
+class KeptDigests(Record, frozen=True, kw_only=True):
+    """The newest batches of one replica as the tailer kept them: a row of `run/digests.json`."""
+
+    table_id: str
+    generation: int
+    partition: int
+    recent: tuple[StoreDigest, ...]  # oldest first, at most RECENT_BATCHES
 
 
 class ReplicaDigest(Record, frozen=True, kw_only=True):
@@ -51,6 +64,22 @@ class Verdict(Record, frozen=True, kw_only=True):
     partition: int
     agreement: Agreement
     odd: tuple[NodeId, ...] = ()
+
+
+def at_one_batch(
+    partition: int, recent: Mapping[NodeId, Sequence[StoreDigest]]
+) -> list[ReplicaDigest]:
+    """What replicas said of the batch that most of them remember, of those the newest."""
+    labels = Counter((of.position, of.batch) for said in recent.values() for of in set(said))
+    if not labels:
+        return []
+    label = max(labels, key=lambda each: (labels[each], each))
+    return [
+        ReplicaDigest(node_id=node_id, partition=partition, of=of)
+        for node_id, said in recent.items()
+        for of in said
+        if (of.position, of.batch) == label
+    ]
 
 
 def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> Verdict:

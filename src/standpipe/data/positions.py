@@ -41,6 +41,11 @@ class StoreIdentity(Record, frozen=True, kw_only=True):
     partition: int
     format: int = STORE_FORMAT
 
+    @property
+    def name(self) -> str:
+        """As status pages and /clusterStatus name the replica."""
+        return f"{self.table_id}-{self.generation}-{self.partition}"
+
 
 class StoreMeta(Record, frozen=True, kw_only=True):
     """What is written in the same transaction as the rows it speaks of."""

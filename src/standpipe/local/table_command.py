@@ -112,10 +112,12 @@ def _summary(found: TableDigests, odd: Sequence[str]) -> str:
     if kinds == {"equal"}:
         return f"all replicas of {found.table} hold the same rows"
     if "different" in kinds:
-        who = f"on {', '.join(odd)}" if odd else "which one cannot be told: try --recompute"
+        if odd:
+            return f"replicas of {found.table} DIFFER: the one on {', '.join(odd)} is made anew"
         return (
-            f"replicas of {found.table} DIFFER ({who}). To make a replica anew: stop its node, "
-            "move its store aside (state/ in its data directory), start the node"
+            f"replicas of {found.table} DIFFER, which one is wrong cannot be told: try --recompute."
+            " To make a replica anew: stop its node, move its store aside (state/ in its data "
+            "directory), start the node"
         )
     if "apart" in kinds:
         return f"never seen at one batch within {TRY_S_MAX:.0f} s: try again when less is written"

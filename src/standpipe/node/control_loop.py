@@ -100,7 +100,8 @@ def copies_of(base: Base) -> Part:
 
 def verification_of(base: Base) -> Part:
     """Digests of replicas, compared."""
-    return Verification(base.config.paths.state, base.copy, base.client)
+    every_ms = base.config.settings()[settings.DIGEST_INTERVAL]
+    return Verification(base.config, base.copy, base.client, every_ms=every_ms)
 
 
 #: More than beats and lags. Each is made once per process, after the replica has been opened.

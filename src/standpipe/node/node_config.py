@@ -142,6 +142,16 @@ class NodePaths:
         return self.data / "copies"
 
     @property
+    def digests(self) -> Path:
+        """What this node's replicas say of their rows: JSON, list of data.agreement.KeptDigests."""
+        return self.run / "digests.json"
+
+    @property
+    def rebuilds(self) -> Path:
+        """Replicas to be made anew: a file each, named as /clusterStatus names the replica."""
+        return self.run / "rebuild"
+
+    @property
     def restores(self) -> Path:
         """How far restores are: JSON, name of the replica -> data.copying.RestoreView."""
         return self.run / "restores.json"

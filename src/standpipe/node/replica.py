@@ -7,6 +7,7 @@ when (`node.tail_loop`), where a store comes from when there is none (`node.stor
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.kafka import Partition, PartitionReader
 from standpipe.adapters.lmdb_store import StoreWriter
 from standpipe.adapters.status_page import StatusWriter
+from standpipe.data.agreement import RECENT_BATCHES, KeptDigests, StoreDigest
 from standpipe.data.apply import (
     ApplyBatch,
     ApplyMachine,
@@ -35,7 +37,7 @@ from standpipe.data.holdings import Holding
 from standpipe.data.positions import StoreMeta, current_since, must_rebuild
 from standpipe.data.stage import RowCodec
 from standpipe.errors import NotReady
-from standpipe.model import Offset, ReplicaState
+from standpipe.model import NO_BATCH, Offset, ReplicaState
 from standpipe.node.node_config import NodePaths
 from standpipe.topics import TOMBSTONES_MS
 
@@ -73,6 +75,8 @@ class Replica:
         self._confirmed_boot_ms, self._current_ms = 0, self.store.meta().current_ms
         self._is_fetching = False
         self._meter = Meter()
+        self._recent: deque[StoreDigest] = deque(maxlen=RECENT_BATCHES)
+        self._remember(self.store.meta())
         self._carry_out: dict[type, Callable[[Any], None]] = {
             ApplyBatch: self._apply,
             Report: self._report,
@@ -125,8 +129,7 @@ class Replica:
     @property
     def name(self) -> str:
         """As status pages and /clusterStatus name it."""
-        identity = self.holding.identity
-        return f"{identity.table_id}-{identity.generation}-{identity.partition}"
+        return self.holding.identity.name
 
     def restore_view(self, now_ms: int) -> RestoreView | None:
         """While it is behind: how far its changelog is read, and when it will be. Else None."""
@@ -136,6 +139,16 @@ class Replica:
         done, total = int(self.position), int(status.committed_end)
         eta_ms = self._meter.eta_ms(now_ms, done, total)
         return RestoreView(source="changelog", of="records", done=done, total=total, eta_ms=eta_ms)
+
+    def kept_digests(self) -> KeptDigests:
+        """What other replicas of the partition are compared with."""
+        identity = self.holding.identity
+        return KeptDigests(
+            table_id=identity.table_id,
+            generation=identity.generation,
+            partition=identity.partition,
+            recent=tuple(self._recent),
+        )
 
     def describe(self) -> dict[str, object]:
         """A line of `run/tailer.json`."""
@@ -160,7 +173,14 @@ class Replica:
     def _apply(self, order: ApplyBatch) -> None:
         self.store.apply(order.puts, order.deletes, self._stamped(order.meta))
         self._rows = self.store.rows()
+        self._remember(order.meta)
         self.write_page()
+
+    def _remember(self, meta: StoreMeta) -> None:
+        if meta.batch != NO_BATCH:
+            digest = self.store.digest
+            of = StoreDigest(position=meta.position, batch=meta.batch, digest=digest)
+            self._recent.append(of)
 
     def _stamp(self, meta: StoreMeta) -> None:
         """From here on the store belongs to this boot; also makes it readable for workers."""

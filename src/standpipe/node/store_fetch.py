@@ -255,7 +255,7 @@ class Restores:
         """By `<table id>-<generation>-<partition>`: what is on its way."""
         now_ms = self._clock.boot_ms()
         return {
-            _name(identity): fetch.view(now_ms)
+            identity.name: fetch.view(now_ms)
             for identity, fetch in self._fetches.items()
             if not fetch.is_over
         }
@@ -273,7 +273,7 @@ class Restores:
         fetch = Fetch(
             identity=identity,
             target=store_path(self._paths.state, identity),
-            incoming=self._paths.incoming / _name(identity),
+            incoming=self._paths.incoming / identity.name,
             peers=found,
             secret=self._secret,
             rate_bytes=self._rate_bytes,
@@ -310,10 +310,6 @@ class Restores:
 
 def _is_new(record: Liveness | KnownLags | None, now_ms: int) -> bool:
     return record is not None and now_ms - record.published_boot_ms <= VERDICTS_AGE_MS_MAX
-
-
-def _name(identity: StoreIdentity) -> str:
-    return f"{identity.table_id}-{identity.generation}-{identity.partition}"
 
 
 def _placement(identity: StoreIdentity, snapshot: Snapshot) -> Placement | None:

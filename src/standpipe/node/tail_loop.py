@@ -139,6 +139,7 @@ class Tailer:
         if self._every.is_due("metrics", METRICS_MS):
             self._write_metrics()
             self._write_restores()
+            self._write_digests()
         if self._every.is_due("housekeeping", HOUSEKEEPING_MS):
             self._keep_house()
 
@@ -217,6 +218,7 @@ class Tailer:
             _log.error("worker pins pages of a store: killed", pid=process_id)
             os.kill(process_id, signal.SIGKILL)
         self._copy_what_is_in_doubt()
+        self._make_the_odd_anew()
         wanted = {lmdb_store.store_path(self._paths.state, each) for each in self._holdings}
         self._strays.clear(wanted, self._clock.wall_ms())
 
@@ -227,8 +229,22 @@ class Tailer:
             if doubt and self._every.is_due((identity, "doubt"), DOUBT_MS):
                 _log.error("replica in doubt", replica=replica.name, why=doubt)
                 if self._restores.has_donor(replica.holding, self._snapshots.current()):
-                    self._replicas.pop(identity).close(in_order=False)
-                    store_folders.retire(replica.store.path, self._clock.wall_ms())
+                    self._make_anew(identity)
+
+    def _make_the_odd_anew(self) -> None:
+        """Replicas whose rows are not those of the others (`node/scrub.py`)."""
+        for asked in self._paths.rebuilds.glob("*"):
+            for identity, replica in list(self._replicas.items()):
+                if replica.name == asked.name:
+                    _log.error("replica is made anew", replica=asked.name, why=asked.read_text())
+                    self._make_anew(identity)
+            asked.unlink()
+
+    def _make_anew(self, identity: StoreIdentity) -> None:
+        replica = self._replicas.pop(identity)
+        replica.close(in_order=False)
+        self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
+        store_folders.retire(replica.store.path, self._clock.wall_ms())
 
     def _write_restores(self) -> None:
         """What is copied, and what replays its changelog, each with its end in sight."""
@@ -237,9 +253,11 @@ class Tailer:
         for replica in self._replicas.values():
             if (view := replica.restore_view(now_ms)) is not None:
                 views[replica.name] = view
-        temporary = self._paths.restores.with_suffix(".new")
-        temporary.write_bytes(json.encode(views))
-        temporary.rename(self._paths.restores)
+        _replace(self._paths.restores, json.encode(views))
+
+    def _write_digests(self) -> None:
+        kept = [replica.kept_digests() for replica in self._replicas.values()]
+        _replace(self._paths.digests, json.encode(kept))
 
     def _write_metrics(self) -> None:
         row = {
@@ -250,9 +268,14 @@ class Tailer:
             "replicas": [replica.describe() for replica in self._replicas.values()],
         }
         self._records = 0
-        temporary = self._paths.run / "tailer.new"
-        temporary.write_bytes(json.encode(row))
-        temporary.rename(self._paths.run / "tailer.json")
+        _replace(self._paths.run / "tailer.json", json.encode(row))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Readers find the old file or the new one, never half of it."""
+    draft = path.with_suffix(".new")
+    draft.write_bytes(data)
+    draft.rename(path)
 
 
 def run(tailer: Tailer, stop: process.StopSignal) -> None:

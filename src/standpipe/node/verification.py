@@ -2,21 +2,29 @@
 
     GET /store-digest?table_id=…&generation=…&partition=…   of this node's store
     GET /table-digests?name=TABLE                           of all replicas, and what follows
+    GET /kept-digests                                       of this node's replicas, newest batches
+    POST /replica-rebuild                                   this node's replica is the odd one
 
 `recompute=true`: from the rows themselves, all of which are read then. Each answer is the state of
 one instant at one node; under load replicas are at different batches, and who asks asks again
-(`standpipe table verify`). Not here: what digests say (`data/agreement.py`).
+(`standpipe table verify`).
+
+Nodes ask each other as well: the first holder of a partition compares what all of its holders
+remember of their newest batches. Where that differs, stores are read through; the odd replica is
+made anew by its node, and where it cannot be told which one that is, both are named.
+Not here: what digests say (`data/agreement.py`), how a replica is made anew (`tail_loop.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
-from pathlib import Path
+import time
+from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
 import msgspec
+import structlog
 
 from standpipe.adapters import store_digest
 from standpipe.adapters.http_client import (
@@ -29,15 +37,30 @@ from standpipe.adapters.http_client import (
     json_reply,
 )
 from standpipe.adapters.lmdb_store import store_path
-from standpipe.data.agreement import ReplicaDigest, StoreDigest, Verdict, judge
+from standpipe.data.agreement import (
+    Agreement,
+    KeptDigests,
+    ReplicaDigest,
+    StoreDigest,
+    Verdict,
+    at_one_batch,
+    judge,
+)
 from standpipe.data.positions import StoreIdentity
 from standpipe.errors import NotFound, NotReady
 from standpipe.model import NodeId, Placement, Record
 from standpipe.node.log_copy import LogCopy
+from standpipe.node.node_config import NodeConfig
 
 LOCAL: Final = "/store-digest"
 WHOLE: Final = "/table-digests"
+KEPT: Final = "/kept-digests"
+REBUILD: Final = "/replica-rebuild"
 ANSWER_MS_MAX: Final = 20_000
+#: until a replica is asked once more to be made anew: what makes it odd may be a fault of ours
+REBUILD_PAUSE_S: Final = 600.0
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class WhichStore(msgspec.Struct):
@@ -56,6 +79,15 @@ class WhichTable(msgspec.Struct):
     recompute: bool = False
 
 
+class Odd(Record, frozen=True, kw_only=True):
+    """Body of POST /replica-rebuild."""
+
+    table_id: str
+    generation: int
+    partition: int
+    why: str
+
+
 class TableDigests(Record, frozen=True, kw_only=True):
     """Answer of GET /table-digests."""
 
@@ -67,23 +99,126 @@ class TableDigests(Record, frozen=True, kw_only=True):
 class Verification:
     """`routes()` for the internal listener."""
 
-    def __init__(self, state: Path, copy: LogCopy, client: HttpClient) -> None:
-        self._state, self._copy, self._client = state, copy, client
+    def __init__(
+        self, config: NodeConfig, copy: LogCopy, client: HttpClient, *, every_ms: int
+    ) -> None:
+        """`every_ms`: between two comparisons of what this node holds first; 0: none."""
+        self._node_id, self._paths = config.node_id, config.paths
+        self._copy, self._client, self._every_ms = copy, client, every_ms
         self._turn = asyncio.Semaphore(2)  # processes at once: reads of clients come first
+        self._asked_s: dict[tuple[NodeId, StoreIdentity], float] = {}
 
     def routes(self) -> Mapping[tuple[str, str], Handler]:
-        return {("GET", LOCAL): self._local, ("GET", WHOLE): self._whole}
+        return {
+            ("GET", LOCAL): self._local,
+            ("GET", WHOLE): self._whole,
+            ("GET", KEPT): self._kept,
+            ("POST", REBUILD): self._rebuild,
+        }
 
     async def run(self) -> NoReturn:
-        await asyncio.Event().wait()
-        raise AssertionError("unreachable")
+        while True:
+            await asyncio.sleep(self._every_ms / 1000 or 3600)
+            if self._every_ms:
+                await self._compare()
+
+    # ------------------------------------------------------------------- by the nodes themselves
+
+    async def _compare(self) -> None:
+        mine = [
+            placement
+            for placement in self._copy.catalog.assignment.placements
+            if placement.holders[:1] == (self._node_id,) and len(placement.holders) > 1
+        ]
+        nodes = {node_id for placement in mine for node_id in placement.holders}
+        replies = await asyncio.gather(*(self._kept_of(node_id) for node_id in nodes))
+        said = {
+            (node_id, _identity(kept)): kept.recent
+            for node_id, all_kept in zip(nodes, replies, strict=True)
+            for kept in all_kept
+        }
+        for placement in mine:
+            recent = {n: said.get((n, _identity(placement)), ()) for n in placement.holders}
+            shared = at_one_batch(placement.partition, recent)
+            if judge(placement.partition, shared).agreement is Agreement.DIFFERENT:
+                await self._look_closer(placement, shared)
+
+    async def _look_closer(self, placement: Placement, shared: Sequence[ReplicaDigest]) -> None:
+        """At one batch they were not the same rows. Whose are damaged?"""
+        asked = [self._ask(node_id, placement, recompute=True) for node_id in placement.holders]
+        verdict = judge(placement.partition, await asyncio.gather(*asked))
+        if not verdict.odd:
+            verdict = judge(placement.partition, shared)
+        await self._alarm(placement, shared, verdict)
+
+    async def _alarm(
+        self, placement: Placement, said: Sequence[ReplicaDigest], verdict: Verdict
+    ) -> None:
+        digests = {one.node_id: msgspec.to_builtins(one.of) for one in said}
+        _log.error(
+            "REPLICAS_DIFFER",
+            replica=_identity(placement).name,
+            said=digests,
+            odd=verdict.odd,
+            next_step="the odd one is made anew"
+            if verdict.odd
+            else "standpipe table verify NAME --recompute; move one store aside while its node is"
+            " down",
+        )
+        for node_id in verdict.odd:
+            await self._ask_to_rebuild(node_id, placement, f"others have other rows: {digests}")
+
+    async def _ask_to_rebuild(self, node_id: NodeId, placement: Placement, why: str) -> None:
+        which, now_s = (node_id, _identity(placement)), time.monotonic()
+        if now_s - self._asked_s.get(which, -REBUILD_PAUSE_S) < REBUILD_PAUSE_S:
+            return
+        node = self._copy.catalog.nodes.get(node_id)
+        if node is None:
+            return
+        odd = Odd(
+            table_id=placement.table_id,
+            generation=placement.generation,
+            partition=placement.partition,
+            why=why,
+        )
+        try:
+            await self._client.post_json(node.internal, REBUILD, odd)
+        except (PeerUnreachable, PeerSilent) as error:
+            _log.warning("odd replica not told", node=node_id, error=error.message)
+            return
+        self._asked_s[which] = now_s
+
+    async def _kept_of(self, node_id: NodeId) -> Sequence[KeptDigests]:
+        node = self._copy.catalog.nodes.get(node_id)
+        if node is None:
+            return ()
+        try:
+            reply = await self._client.get(node.internal, KEPT)
+        except (PeerUnreachable, PeerSilent):
+            return ()  # a node that is away is compared when it is back
+        return msgspec.json.decode(reply.body, type=tuple[KeptDigests, ...]) if reply.ok else ()
+
+    # ---------------------------------------------------------------------------------- answers
+
+    async def _kept(self, _: Call) -> Reply:
+        try:
+            data = self._paths.digests.read_bytes()
+        except FileNotFoundError as error:
+            raise NotReady("the tailer has not said anything yet") from error
+        return json_reply(msgspec.Raw(data))
+
+    async def _rebuild(self, call: Call) -> Reply:
+        odd = call.json(Odd)
+        identity = _identity(odd)
+        if identity not in map(_identity, self._copy.catalog.assignment.placements):
+            raise NotFound(f"no replica {identity.name} is placed anywhere")
+        self._paths.rebuilds.mkdir(exist_ok=True)
+        (self._paths.rebuilds / identity.name).write_text(odd.why)
+        return json_reply({})
 
     async def _local(self, call: Call) -> Reply:
         which = call.query(WhichStore)
-        identity = StoreIdentity(
-            table_id=which.table_id, generation=which.generation, partition=which.partition
-        )
-        path = str(store_path(self._state, identity))
+        path = str(store_path(self._paths.state, _identity(which)))
         more = [store_digest.RECOMPUTE] if which.recompute else []
         command = [sys.executable, "-m", store_digest.__name__, path, *more]
         async with self._turn:
@@ -101,15 +236,23 @@ class Verification:
         source = catalog.sources.get(which.name)
         if source is None or source.table_id is None or not source.is_materialized:
             raise NotFound(f"there is no table {which.name} that this cluster keeps replicas of")
-        asked = [
-            self._ask(node_id, placement, recompute=which.recompute)
+        placements = {
+            placement.partition: placement
             for placement in catalog.assignment.placements
             if (placement.table_id, placement.generation) == (source.table_id, source.generation)
+        }
+        asked = [
+            self._ask(node_id, placement, recompute=which.recompute)
+            for placement in placements.values()
             for node_id in placement.holders
         ]
         replicas = tuple(await asyncio.gather(*asked))
-        partitions = sorted({one.partition for one in replicas})
-        verdicts = [judge(n, [one for one in replicas if one.partition == n]) for n in partitions]
+        verdicts: list[Verdict] = []
+        for partition, placement in sorted(placements.items()):
+            said = [one for one in replicas if one.partition == partition]
+            verdicts.append(judge(partition, said))
+            if verdicts[-1].agreement is Agreement.DIFFERENT:
+                await self._alarm(placement, said, verdicts[-1])
         return json_reply(
             TableDigests(table=source.name, replicas=replicas, verdicts=tuple(verdicts))
         )
@@ -138,3 +281,7 @@ class Verification:
         if not reply.ok:
             return answer(error=f"HTTP {reply.status}: {reply.body[:300].decode(errors='replace')}")
         return answer(msgspec.json.decode(reply.body, type=StoreDigest))
+
+
+def _identity(of: Placement | KeptDigests | WhichStore | Odd) -> StoreIdentity:
+    return StoreIdentity(table_id=of.table_id, generation=of.generation, partition=of.partition)

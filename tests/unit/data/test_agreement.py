@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from standpipe.data.agreement import Agreement, ReplicaDigest, StoreDigest, judge
+from standpipe.data.agreement import (
+    Agreement,
+    ReplicaDigest,
+    StoreDigest,
+    at_one_batch,
+    judge,
+)
 from standpipe.model import BatchId, NodeId, Offset
 
 Said = tuple[int, int | None, int | None] | None  # (batch, digest, recomputed); None: no answer
@@ -48,3 +54,41 @@ def test_a_row_that_cannot_be_read_is_the_odd_ones() -> None:
     of = StoreDigest(position=Offset(1), batch=BatchId(1), digest=7, damage="a row is not …")
     damaged = ReplicaDigest(node_id=NodeId("node-1"), partition=0, of=of)
     assert judge(0, [damaged, replica(2, (1, 7, 7))]).odd == ("node-1",)
+
+
+@pytest.mark.parametrize(
+    ("recent", "batch", "agreement", "odd", "why"),
+    [
+        (
+            [{4: 7, 5: 8}, {5: 8, 6: 9}, {4: 7, 5: 8}],
+            5,
+            "equal",
+            [],
+            "the newest that all remember",
+        ),
+        ([{4: 7, 5: 8}, {5: 1, 6: 2}, {4: 7, 5: 8}], 5, "different", [2], "two of three"),
+        ([{4: 7, 5: 8}, {4: 7, 5: 1}], 5, "different", [], "which of two, nobody knows"),
+        ([{5: 8, 6: 9}, {5: 8, 6: 9}, {1: 3}], 6, "equal", [], "one that lags hinders nobody"),
+        ([{5: 8, 6: 9}, {1: 2}, {3: 3}], 6, "alone", [], "none in common"),
+        ([{5: 8}, {}], 5, "alone", [], "a node that is away"),
+    ],
+)
+def test_at_one_batch(
+    recent: list[dict[int, int]], batch: int, agreement: str, odd: list[int], why: str
+) -> None:
+    said = {
+        NodeId(f"node-{number}"): [
+            StoreDigest(position=Offset(10 * each), batch=BatchId(each), digest=digest)
+            for each, digest in one.items()
+        ]
+        for number, one in enumerate(recent, 1)
+    }
+    found = at_one_batch(0, said)
+    assert {one.of.batch for one in found if one.of} == {batch}, why
+    verdict = judge(0, found)
+    assert verdict.agreement is Agreement(agreement), why
+    assert list(verdict.odd) == [f"node-{number}" for number in odd], why
+
+
+def test_nobody_remembers_anything() -> None:
+    assert at_one_batch(0, {NodeId("node-1"): []}) == []

@@ -14,6 +14,7 @@ from standpipe.adapters import snapshot_file
 from standpipe.adapters.kafka import EndHeard, Heard, OffsetGone, Partition, RecordsHeard
 from standpipe.adapters.lmdb_store import StoreFailure, StoreReader, StoreWriter
 from standpipe.adapters.status_page import StatusReader, page_path
+from standpipe.data.agreement import KeptDigests
 from standpipe.data.apply import ProgressCaughtUp
 from standpipe.data.positions import StoreIdentity
 from standpipe.data.progress import ProgressBook, ValidTarget
@@ -63,6 +64,7 @@ TABLE = Source(
 )
 PLACE = Placement(table_id="t", generation=1, partition=0, replicas=(NODE,))
 T0 = Partition("T", 0)
+IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
 
 
 class FakeClock:
@@ -408,6 +410,33 @@ def test_metrics_say_how_it_goes(node: Node) -> None:
     (replica,) = row["replicas"]
     expected = {"table": "T", "partition": 0, "state": "RUNNING", "offset_lag": 0, "rows": 2}
     assert replica.items() >= expected.items()
+
+
+def kept(node: Node) -> list[KeptDigests]:
+    node.turn(2, ms=tail_loop.METRICS_MS)
+    return msgspec.json.decode(node.paths.digests.read_bytes(), type=list[KeptDigests])
+
+
+def test_replicas_remember_the_digests_of_their_newest_batches(node: Node) -> None:
+    running(node)
+    (mine,) = kept(node)
+    newest = mine.recent[-1]
+    assert (newest.batch, newest.digest) == (0, node.tailer._replicas[IDENTITY].store.digest)
+
+
+def test_a_replica_that_others_outvote_is_made_anew(node: Node) -> None:
+    running(node)
+    before = kept(node)[0].recent[-1]
+    node.paths.rebuilds.mkdir()
+    (node.paths.rebuilds / IDENTITY.name).write_text("others have other rows")
+    (node.paths.rebuilds / "gone-1-0").write_text("of a table that was dropped")
+    node.turn(2, ms=tail_loop.HOUSEKEEPING_MS)
+    assert [*node.paths.rebuilds.iterdir()] == []
+    node.turn(2, ms=tail_loop.REOPEN_MS)
+    assert node.tables.reading == {T0: 0}, "from its changelog: no peer has it"
+    node.deliver((0, "a", 1), (0, "b", 2))
+    node.turn()
+    assert kept(node)[0].recent[-1] == before
 
 
 def test_keys_are_what_workers_look_up(node: Node) -> None:
