@@ -41,6 +41,7 @@ from standpipe.local.process_group import Child
 from standpipe.pipeline import failpoint
 
 PORTION = 1_500
+LITTLE = 200
 CHECK_EVERY = 10
 DEATH_S_MAX = 180.0
 RESULTS = report.RESULTS / "driver_kills.json"
@@ -78,8 +79,9 @@ class Kills:
     def checkpoints(self) -> Path:
         return self.cluster.local.options.directory / "checkpoints"
 
-    def send(self) -> None:
-        portion = list(islice(self.events, PORTION))
+    def send(self, count: int = PORTION) -> None:
+        portion = list(islice(self.events, count))
+        assert portion, "there are no flights left"
         self.feed.send_all(demo_flights.FLIGHTS_TOPIC, iter(portion))
         self.sent += len(portion)
 
@@ -168,7 +170,7 @@ class Kills:
             dies, deadline = self._family()[0], time.monotonic() + DEATH_S_MAX
             while dies.is_running() and dies.status() != psutil.STATUS_ZOMBIE:
                 assert time.monotonic() < deadline, f"{place}@{batch} was not reached"
-                self.send()  # until there are so many batches
+                self.send(LITTLE)  # until there are so many batches
                 time.sleep(2)
         finally:
             del os.environ[failpoint.VARIABLE]
