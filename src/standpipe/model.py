@@ -177,6 +177,7 @@ class QueryStatus(Record, frozen=True, kw_only=True):
     bad_records: int = 0
     late_records: int = 0
     at_ms: int = 0
+    pipeline_id: str = ""  # who says it; empty: a release that did not
 
 
 # ------------------------------------------------------------------------ nodes and placement

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from tests.chaos.faults import ALL, Fault
+from tests.chaos.faults import ALL, Fault, small_disks
 from tests.chaos.feed import Feed
 from tests.chaos.judge import Judge, Sample
 from tests.chaos.load import Load
@@ -32,6 +33,7 @@ from tests.hosts.network import Network, enter
 KEYS = {f"k{number}": 1 for number in range(60)}
 EVENTS_PER_S = 40.0
 CALM_S = 3.0
+NODES = 3
 SETTLE_S_MAX = 400.0
 
 
@@ -140,10 +142,15 @@ def main() -> int:
     started = time.monotonic()
     print(f"chaos: {len(kinds)} faults, {given.rate:g} reads/s, in {folder}", flush=True)
     is_good = False
+    disks = [folder / f"node-{number}" for number in range(1, NODES + 1)]
+    small_disks(disks)
     try:
-        with HostCluster(folder, Network(), Plan(nodes=3)) as cluster:
+        with HostCluster(folder, Network(), Plan(nodes=NODES)) as cluster:
             is_good = run(cluster, kinds, given)
     finally:
+        for disk in disks:  # they vanish with our namespaces
+            shutil.copytree(disk / "logs", folder / f"{disk.name}-logs", dirs_exist_ok=True)
+            subprocess.run(["umount", "-l", str(disk)], check=False)
         if is_good and not given.keep:
             shutil.rmtree(folder, ignore_errors=True)
     print(f"{time.monotonic() - started:.0f} s")

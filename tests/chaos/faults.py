@@ -8,16 +8,22 @@ takes nothing away from readers says so with `readers_hurt = False`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from tests.hosts.cluster import HostCluster, HostNode, until
 from tests.hosts.network import Link
+from tests.hosts.relay import slow
 
 from standpipe.adapters.process import Life, life_of
 
@@ -194,7 +200,122 @@ class Flapping(Fault):
         self._thread.join()
 
 
+class _BadCable(Fault):
+    """Its frames pass through a relay."""
+
+    delay_ms: ClassVar[int] = 0
+    loss: ClassVar[float] = 0.0
+
+    def inject(self) -> None:
+        self._relay = slow(self.victim.host, delay_ms=self.delay_ms, loss=self.loss)
+
+    def is_there(self) -> bool:
+        return self._relay.is_there
+
+    def heal(self) -> None:
+        self._relay.stop()
+
+
+class Slow(_BadCable):
+    name = "slow: what a node sends, 200 ms later"
+    quick = False
+    delay_ms = 200
+
+    def is_there(self) -> bool:
+        began_s = time.monotonic()
+        return super().is_there() and self.victim.answers() and time.monotonic() - began_s >= 0.2
+
+
+class Lossy(_BadCable):
+    name = "lossy: 30 % of a node's frames vanish"
+    quick = False
+    loss = 0.3
+
+
+# ------------------------------------------------------------------------------------ disks
+
+
+class DiskFull(Fault):
+    """Its data directory is a small disk of its own (`small_disks`)."""
+
+    name = "disk full"
+    quick = False
+
+    def inject(self) -> None:
+        self._filler = Path(self.victim.config.data_dir) / "filler"
+        with self._filler.open("wb") as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 16))
+
+    def is_there(self) -> bool:
+        return shutil.disk_usage(self._filler.parent).free < 1 << 16
+
+    def heal(self) -> None:
+        self._filler.unlink()
+
+
+class StoreDamaged(Fault):
+    """While the node is down, every second page of its stores becomes zeros."""
+
+    name = "stores damaged while stopped"
+    quick = False
+    PAGE = 4096
+
+    def inject(self) -> None:
+        self._log = self.victim.config.paths.logs / "tailer.log"
+        self._said = self._log.stat().st_size
+        self.victim.kill()
+        stores = [*self.victim.config.paths.state.glob("*/*/data.mdb")]
+        assert stores, "there is nothing to damage"
+        for store in stores:
+            with store.open("r+b") as file:
+                for page in range(3, store.stat().st_size // self.PAGE, 2):
+                    file.seek(page * self.PAGE)
+                    file.write(bytes(self.PAGE))
+        self.victim.start()
+        until("the damage to be known", self.is_there)
+
+    def is_there(self) -> bool:
+        with self._log.open() as file:
+            file.seek(self._said)
+            return "is made anew" in file.read()
+
+    def heal(self) -> None:
+        """Nobody has to do anything."""
+
+
+def small_disks(folders: Sequence[Path], size: str = "768m") -> None:
+    """A disk of its own for each; they go with this process's namespace."""
+    for folder in folders:
+        folder.mkdir(parents=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "d", str(folder)], check=True)
+
+
 # ------------------------------------------------------------------------- what is around
+
+
+class Starved(Fault):
+    """Other programs want all cores, several times over."""
+
+    name = "processor starved"
+    quick = False
+    EACH = 4
+
+    def inject(self) -> None:
+        command = [sys.executable, "-c", "while True: pass"]
+        count = self.EACH * (os.cpu_count() or 1)
+        self._hogs = [subprocess.Popen(command) for _ in range(count)]
+
+    def is_there(self) -> bool:
+        return all(hog.poll() is None for hog in self._hogs) and os.getloadavg()[0] > 1
+
+    def heal(self) -> None:
+        for hog in self._hogs:
+            hog.kill()
+            hog.wait()
+
+    def outcasts(self) -> Sequence[HostNode]:
+        return []
 
 
 class KafkaDown(Fault):
@@ -248,6 +369,11 @@ ALL: tuple[type[Fault], ...] = (
     TailerStopped,
     Partial,
     Flapping,
+    Slow,
+    Lossy,
+    DiskFull,
+    StoreDamaged,
+    Starved,
     KafkaDown,
     SparkDown,
 )

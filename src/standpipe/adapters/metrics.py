@@ -11,6 +11,7 @@ ksqlDB's pull metrics in spirit, Prometheus's rules in names: unit last, `_total
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -72,11 +73,12 @@ class Metrics:
         self.latency_seconds += seconds
 
     def save(self) -> None:
-        """Leave the counts where the other workers find them."""
+        """Leave the counts where the other workers find them; older ones on a disk that is full."""
         path = self.folder / f"metrics-{self.worker}"
         temporary = path.with_suffix(".new")
-        temporary.write_bytes(msgspec.msgpack.encode(self._dump()))
-        temporary.rename(path)
+        with contextlib.suppress(OSError):
+            temporary.write_bytes(msgspec.msgpack.encode(self._dump()))
+            temporary.rename(path)
 
     def exposition(self) -> bytes:
         """All workers of the node in Prometheus's text format."""

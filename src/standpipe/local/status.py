@@ -215,7 +215,8 @@ def _replica_text(replica: ReplicaView) -> str:
 
 def _queries(status: Status) -> Table:
     """One line per persistent query, with what its pipeline last said of it."""
-    table = Table("Query", "State", "Batch", "Rows/s", "Bad", "Late", box=box.SIMPLE_HEAD)
+    names = ("Query", "State", "Pipeline", "Batch", "Rows/s", "Bad", "Late")
+    table = Table(*names, box=box.SIMPLE_HEAD)
     for query in status.queries:
         said = cast(Entity, query.get("standpipe") or {})
         state = str(said.get("state") or query.get("state") or "unknown")
@@ -223,6 +224,7 @@ def _queries(status: Status) -> Table:
         table.add_row(
             str(query.get("id")),
             Text(f"{state} {reason}".strip(), style="green" if state == "RUNNING" else "red"),
+            str(said.get("pipeline") or "–"),
             *(_figure(said.get(key)) for key in _QUERY_FIGURES),
         )
     return table

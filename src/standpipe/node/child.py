@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from select import select
-from typing import BinaryIO, Final, NoReturn
+from typing import Final, NoReturn
 
 import structlog
 
@@ -67,12 +67,15 @@ class Deaths:
 
 
 class ChildLog:
-    """`logs/<child>.log`: whole lines, at most LOG_BYTES_MAX, then it becomes `<child>.log.1`."""
+    """`logs/<child>.log`: whole lines, at most LOG_BYTES_MAX, then it becomes `<child>.log.1`.
+
+    What a full disk does not take is lost: a node that cannot log still serves.
+    """
 
     def __init__(self, path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
         self.path = path
         self._bytes_max = bytes_max
-        self._file: BinaryIO = path.open("ab")
+        self._file = path.open("ab", buffering=0)
         self._unfinished = b""
 
     def write(self, data: bytes) -> None:
@@ -85,9 +88,9 @@ class ChildLog:
         if self._file.tell() + len(lines) >= self._bytes_max:
             self._file.close()
             self.path.replace(self.path.with_name(self.path.name + ".1"))
-            self._file = self.path.open("ab")
-        self._file.write(lines + newline)
-        self._file.flush()
+            self._file = self.path.open("ab", buffering=0)
+        with contextlib.suppress(OSError):
+            self._file.write(lines + newline)
 
     def close(self) -> None:
         """Write what is left, as a line."""
@@ -179,10 +182,13 @@ class Child:
         )
 
     def _note(self, pid: int) -> None:
-        """`run/<child>.pid`, whole at every instant."""
+        """`run/<child>.pid`, whole at every instant; the one before it where the disk is full."""
         temporary = self._paths.run / f"{self.name}.pid.new"
-        temporary.write_text(f"{pid}\n")
-        temporary.replace(self._paths.run / f"{self.name}.pid")
+        try:
+            temporary.write_text(f"{pid}\n")
+            temporary.replace(self._paths.run / f"{self.name}.pid")
+        except OSError as error:
+            _log.warning("pid file cannot be written", child=self.name, pid=pid, error=str(error))
 
 
 def _live(name: str, run: Callable[[], int], output: int) -> NoReturn:

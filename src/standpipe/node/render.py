@@ -114,6 +114,7 @@ def _status(status: QueryStatus) -> dict[str, object]:
         "state": status.state,
         "reason": status.reason,
         "message": status.message,
+        "pipeline": status.pipeline_id,
         "leaseEpoch": status.lease_epoch,
         "batch": status.batch,
         "inputRowsPerSecond": status.input_rows_per_second,

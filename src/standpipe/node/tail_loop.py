@@ -60,6 +60,7 @@ HOUSEKEEPING_MS: Final = 2000
 REOPEN_MS: Final = 1000  # after a store that failed; also gives workers time to let go of it
 PIN_MS_MAX: Final = 2000  # a reader that pins pages for longer lets the map grow without end
 DOUBT_MS: Final = 60_000
+FILES_SAID_MS: Final = 30_000
 STRAY_MS_MAX: Final = 60_000  # a store that nobody asks for: moved aside, then deleted
 COMPACTION_LAG_MS: Final = 3_600_000  # for how long they keep what was superseded
 
@@ -137,9 +138,13 @@ class Tailer:
             for replica in self._replicas.values():
                 replica.write_page()
         if self._every.is_due("metrics", METRICS_MS):
-            self._write_metrics()
-            self._write_restores()
-            self._write_digests()
+            try:
+                self._write_metrics()
+                self._write_restores()
+                self._write_digests()
+            except OSError as error:  # a full disk: rows that fit are still applied
+                if self._every.is_due("said", FILES_SAID_MS):
+                    _log.error("files in run/ cannot be written", error=str(error))
         if self._every.is_due("housekeeping", HOUSEKEEPING_MS):
             self._keep_house()
 

@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from standpipe import config as settings
@@ -89,9 +90,11 @@ def _run(
     options: PipelineOptions, secret: str, asked_to_stop: threading.Event, scratch: Path
 ) -> int:
     queries: Queries | None = None
+    pipeline_id = _pipeline_id()
 
     def statuses() -> list[QueryStatus]:
-        return queries.statuses() if queries is not None else []
+        said = queries.statuses() if queries is not None else []
+        return [msgspec.structs.replace(one, pipeline_id=pipeline_id) for one in said]
 
     follower = Follower(options.nodes, secret, statuses)
     follower.start()
@@ -103,7 +106,7 @@ def _run(
         scratch=scratch,
     )
     try:
-        me = follower.register(_pipeline_id(), is_over=asked_to_stop.is_set)
+        me = follower.register(pipeline_id, is_over=asked_to_stop.is_set)
         if me is None:
             return EXIT_OK
         _log.info("registered", pipeline_id=me.pipeline_id, log_index=me.log_index)

@@ -70,6 +70,22 @@ def test_a_line_without_end_is_not_kept_in_memory(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_full_disk_costs_lines_and_not_the_node() -> None:
+    log = ChildLog(Path("/dev/full"))
+    log.write(b"one\n")
+    log.write(b"two\n")
+    log.close()
+
+
+def test_a_child_lives_although_its_pid_file_cannot_be_written(tmp_path: Path) -> None:
+    """A full disk took the parent, and with it the workers that served (chaos, `disk full`)."""
+    child = made("well", lambda: time.sleep(60) or 0, tmp_path)
+    (tmp_path / "run" / "well.pid.new").mkdir()  # OSError, as ENOSPC is one
+    child.tend()
+    assert child.listen()
+    end([child], 1.0)
+
+
 def until(text: str, path: Path, child: Child, count: int = 1) -> None:
     """Tend a child until it has written `text` so many times."""
     deadline = time.monotonic() + 20

@@ -412,6 +412,16 @@ def test_metrics_say_how_it_goes(node: Node) -> None:
     assert replica.items() >= expected.items()
 
 
+def test_files_that_cannot_be_written_stop_no_rows(node: Node) -> None:
+    """A full disk takes metrics first."""
+    running(node)
+    (node.paths.run / "tailer.new").mkdir()  # OSError, as ENOSPC is one
+    node.commit(1, 3)
+    node.deliver((1, "a", 9))
+    node.turn(2, ms=tail_loop.METRICS_MS)
+    assert node.rows()["a"] == b"[9]"
+
+
 def kept(node: Node) -> list[KeptDigests]:
     node.turn(2, ms=tail_loop.METRICS_MS)
     return msgspec.json.decode(node.paths.digests.read_bytes(), type=list[KeptDigests])
