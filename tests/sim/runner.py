@@ -25,6 +25,8 @@ Outcome = tuple[int, str | None, Counter[str], int, int]
 #: (owner, name, value): what a planted bug puts in the place of what
 Plant = tuple[object, str, Any]
 EXPECTED_FROM_SEEDS = 50
+#: these only say that a planted bug does not fit the code any more
+MISFITS = ("TypeError", "AttributeError", "NameError")
 
 
 class AnyWorld(Protocol):
@@ -133,8 +135,7 @@ def catch(
             failure = run_seed(seed)[1]
             if failure is not None:
                 by = failure.rsplit("failed: ", 1)[1]
-                # any other exception only says that the bug does not fit the code any more
-                return (seed, by) if "Violation(" in by else (None, f"does not run: {by}")
+                return (None, f"does not run: {by}") if by.startswith(MISFITS) else (seed, by)
     return None, "not caught"
 
 

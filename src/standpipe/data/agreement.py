@@ -107,3 +107,9 @@ def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> Verdict:
     if 2 * count > len(said):
         odd = [node_id for node_id, of in said if of.digest != most]
     return Verdict(partition=partition, agreement=Agreement.DIFFERENT, odd=tuple(odd))
+
+
+def to_rebuild(verdict: Verdict, holders: Sequence[NodeId]) -> tuple[NodeId, ...]:
+    """The odd ones, but never all: who would answer meanwhile, and whose rows would they take?
+    What all have in common may be a fault of ours."""
+    return verdict.odd if set(holders) - set(verdict.odd) else ()

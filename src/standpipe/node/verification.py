@@ -45,6 +45,7 @@ from standpipe.data.agreement import (
     Verdict,
     at_one_batch,
     judge,
+    to_rebuild,
 )
 from standpipe.data.positions import StoreIdentity
 from standpipe.errors import NotFound, NotReady
@@ -57,8 +58,12 @@ WHOLE: Final = "/table-digests"
 KEPT: Final = "/kept-digests"
 REBUILD: Final = "/replica-rebuild"
 ANSWER_MS_MAX: Final = 20_000
-#: until a replica is asked once more to be made anew: what makes it odd may be a fault of ours
-REBUILD_PAUSE_S: Final = 600.0
+#: until stores that differ are read through once more, or a replica is asked once more to be made
+#: anew: reading costs, and what makes it odd may be a fault of ours
+AGAIN_S: Final = 600.0
+NEXT_STEP: Final = (
+    "standpipe table verify NAME --recompute; move one store aside while its node is down"
+)
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -106,7 +111,7 @@ class Verification:
         self._node_id, self._paths = config.node_id, config.paths
         self._copy, self._client, self._every_ms = copy, client, every_ms
         self._turn = asyncio.Semaphore(2)  # processes at once: reads of clients come first
-        self._asked_s: dict[tuple[NodeId, StoreIdentity], float] = {}
+        self._done_s: dict[object, float] = {}  # when what was done last
 
     def routes(self) -> Mapping[tuple[str, str], Handler]:
         return {
@@ -140,7 +145,8 @@ class Verification:
         for placement in mine:
             recent = {n: said.get((n, _identity(placement)), ()) for n in placement.holders}
             shared = at_one_batch(placement.partition, recent)
-            if judge(placement.partition, shared).agreement is Agreement.DIFFERENT:
+            is_different = judge(placement.partition, shared).agreement is Agreement.DIFFERENT
+            if is_different and self._is_due(_identity(placement)):
                 await self._look_closer(placement, shared)
 
     async def _look_closer(self, placement: Placement, shared: Sequence[ReplicaDigest]) -> None:
@@ -155,25 +161,20 @@ class Verification:
         self, placement: Placement, said: Sequence[ReplicaDigest], verdict: Verdict
     ) -> None:
         digests = {one.node_id: msgspec.to_builtins(one.of) for one in said}
+        odd = to_rebuild(verdict, placement.holders)
         _log.error(
             "REPLICAS_DIFFER",
             replica=_identity(placement).name,
             said=digests,
             odd=verdict.odd,
-            next_step="the odd one is made anew"
-            if verdict.odd
-            else "standpipe table verify NAME --recompute; move one store aside while its node is"
-            " down",
+            next_step="the odd one is made anew" if odd else NEXT_STEP,
         )
-        for node_id in verdict.odd:
+        for node_id in odd:
             await self._ask_to_rebuild(node_id, placement, f"others have other rows: {digests}")
 
     async def _ask_to_rebuild(self, node_id: NodeId, placement: Placement, why: str) -> None:
-        which, now_s = (node_id, _identity(placement)), time.monotonic()
-        if now_s - self._asked_s.get(which, -REBUILD_PAUSE_S) < REBUILD_PAUSE_S:
-            return
         node = self._copy.catalog.nodes.get(node_id)
-        if node is None:
+        if node is None or not self._is_due((node_id, _identity(placement))):
             return
         odd = Odd(
             table_id=placement.table_id,
@@ -185,8 +186,14 @@ class Verification:
             await self._client.post_json(node.internal, REBUILD, odd)
         except (PeerUnreachable, PeerSilent) as error:
             _log.warning("odd replica not told", node=node_id, error=error.message)
-            return
-        self._asked_s[which] = now_s
+
+    def _is_due(self, what: object) -> bool:
+        """Not done for AGAIN_S; from now on it is."""
+        now_s = time.monotonic()
+        if now_s - self._done_s.get(what, -AGAIN_S) < AGAIN_S:
+            return False
+        self._done_s[what] = now_s
+        return True
 
     async def _kept_of(self, node_id: NodeId) -> Sequence[KeptDigests]:
         node = self._copy.catalog.nodes.get(node_id)

@@ -8,8 +8,10 @@ from standpipe.data.agreement import (
     Agreement,
     ReplicaDigest,
     StoreDigest,
+    Verdict,
     at_one_batch,
     judge,
+    to_rebuild,
 )
 from standpipe.model import BatchId, NodeId, Offset
 
@@ -92,3 +94,20 @@ def test_at_one_batch(
 
 def test_nobody_remembers_anything() -> None:
     assert at_one_batch(0, {NodeId("node-1"): []}) == []
+
+
+@pytest.mark.parametrize(
+    ("odd", "rebuilt", "why"),
+    [
+        ([], [], "nothing to do, or nobody knows"),
+        ([1], [1], "its peers go on"),
+        ([1, 2], [1, 2], "one goes on"),
+        ([1, 2, 3], [], "nobody would answer"),
+    ],
+)
+def test_to_rebuild(odd: list[int], rebuilt: list[int], why: str) -> None:
+    nodes = {number: NodeId(f"node-{number}") for number in (1, 2, 3)}
+    verdict = Verdict(
+        partition=0, agreement=Agreement.DIFFERENT, odd=tuple(nodes[number] for number in odd)
+    )
+    assert to_rebuild(verdict, [*nodes.values()]) == tuple(nodes[n] for n in rebuilt), why
