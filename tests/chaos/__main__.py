@@ -149,7 +149,8 @@ def main() -> int:
             is_good = run(cluster, kinds, given)
     finally:
         for disk in disks:  # they vanish with our namespaces
-            shutil.copytree(disk / "logs", folder / f"{disk.name}-logs", dirs_exist_ok=True)
+            if (disk / "logs").exists():
+                shutil.copytree(disk / "logs", folder / f"{disk.name}-logs", dirs_exist_ok=True)
             subprocess.run(["umount", "-l", str(disk)], check=False)
         if is_good and not given.keep:
             shutil.rmtree(folder, ignore_errors=True)

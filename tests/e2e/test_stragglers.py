@@ -149,7 +149,11 @@ class Story:
             (plan.data_directory / "run" / "digests.json").read_bytes(), type=list[KeptDigests]
         )
         return {
-            (one.table_id, one.partition): (newest.position, newest.batch, newest.digest)
+            (one.identity.table_id, one.identity.partition): (
+                newest.position,
+                newest.batch,
+                newest.digest,
+            )
             for one in kept
             for newest in one.recent[-1:]
         }

@@ -209,7 +209,8 @@ class StoreWriter:
     ) -> list[tuple[bytes, bytes]]:
         """The rows that were replaced. Raises _NotAllNew."""
         if puts and self._expects_new_keys:
-            # a restore: to look for keys that are not there costs as much as to put them
+            # a restore: to look for keys that are not there costs as much as to put them; in order
+            # a put finds its page where the one before it was
             consumed, added = cursor.putmulti(sorted(puts, key=itemgetter(0)), overwrite=False)
             self._expects_new_keys = consumed == added == len(puts)
             if not self._expects_new_keys:

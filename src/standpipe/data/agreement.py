@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final
 
+from standpipe.data.positions import StoreIdentity
 from standpipe.model import BatchId, NodeId, Offset, Record
 
 #: batches that a replica remembers the digests of: replicas are seldom seen at one batch
@@ -34,9 +35,7 @@ class StoreDigest(Record, frozen=True, kw_only=True):
 class KeptDigests(Record, frozen=True, kw_only=True):
     """The newest batches of one replica as the tailer kept them: a row of `run/digests.json`."""
 
-    table_id: str
-    generation: int
-    partition: int
+    identity: StoreIdentity
     recent: tuple[StoreDigest, ...]  # oldest first, at most RECENT_BATCHES
 
 

@@ -142,13 +142,7 @@ class Replica:
 
     def kept_digests(self) -> KeptDigests:
         """What other replicas of the partition are compared with."""
-        identity = self.holding.identity
-        return KeptDigests(
-            table_id=identity.table_id,
-            generation=identity.generation,
-            partition=identity.partition,
-            recent=tuple(self._recent),
-        )
+        return KeptDigests(identity=self.holding.identity, recent=tuple(self._recent))
 
     def describe(self) -> dict[str, object]:
         """A line of `run/tailer.json`."""

@@ -87,9 +87,7 @@ class WhichTable(msgspec.Struct):
 class Odd(Record, frozen=True, kw_only=True):
     """Body of POST /replica-rebuild."""
 
-    table_id: str
-    generation: int
-    partition: int
+    identity: StoreIdentity
     why: str
 
 
@@ -122,10 +120,11 @@ class Verification:
         }
 
     async def run(self) -> NoReturn:
+        if not self._every_ms:
+            await asyncio.Event().wait()
         while True:
-            await asyncio.sleep(self._every_ms / 1000 or 3600)
-            if self._every_ms:
-                await self._compare()
+            await asyncio.sleep(self._every_ms / 1000)
+            await self._compare()
 
     # ------------------------------------------------------------------- by the nodes themselves
 
@@ -138,7 +137,7 @@ class Verification:
         nodes = {node_id for placement in mine for node_id in placement.holders}
         replies = await asyncio.gather(*(self._kept_of(node_id) for node_id in nodes))
         said = {
-            (node_id, _identity(kept)): kept.recent
+            (node_id, kept.identity): kept.recent
             for node_id, all_kept in zip(nodes, replies, strict=True)
             for kept in all_kept
         }
@@ -176,16 +175,14 @@ class Verification:
         node = self._copy.catalog.nodes.get(node_id)
         if node is None or not self._is_due((node_id, _identity(placement))):
             return
-        odd = Odd(
-            table_id=placement.table_id,
-            generation=placement.generation,
-            partition=placement.partition,
-            why=why,
-        )
+        odd = Odd(identity=_identity(placement), why=why)
         try:
-            await self._client.post_json(node.internal, REBUILD, odd)
+            reply = await self._client.post_json(node.internal, REBUILD, odd)
         except (PeerUnreachable, PeerSilent) as error:
             _log.warning("odd replica not told", node=node_id, error=error.message)
+        else:
+            if not reply.ok:
+                _log.warning("odd replica not told", node=node_id, status=reply.status)
 
     def _is_due(self, what: object) -> bool:
         """Not done for AGAIN_S; from now on it is."""
@@ -216,11 +213,10 @@ class Verification:
 
     async def _rebuild(self, call: Call) -> Reply:
         odd = call.json(Odd)
-        identity = _identity(odd)
-        if identity not in map(_identity, self._copy.catalog.assignment.placements):
-            raise NotFound(f"no replica {identity.name} is placed anywhere")
+        if odd.identity not in map(_identity, self._copy.catalog.assignment.placements):
+            raise NotFound(f"no replica {odd.identity.name} is placed anywhere")
         self._paths.rebuilds.mkdir(exist_ok=True)
-        (self._paths.rebuilds / identity.name).write_text(odd.why)
+        (self._paths.rebuilds / odd.identity.name).write_text(odd.why)
         return json_reply({})
 
     async def _local(self, call: Call) -> Reply:
@@ -290,5 +286,5 @@ class Verification:
         return answer(msgspec.json.decode(reply.body, type=StoreDigest))
 
 
-def _identity(of: Placement | KeptDigests | WhichStore | Odd) -> StoreIdentity:
+def _identity(of: Placement | WhichStore) -> StoreIdentity:
     return StoreIdentity(table_id=of.table_id, generation=of.generation, partition=of.partition)
