@@ -135,9 +135,12 @@ def main() -> int:
     enter()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     words = [word for word in given.faults.split(",") if word]
-    kinds = [kind for kind in ALL if kind.quick or not given.quick]
     if words:
-        kinds = [kind for kind in kinds if any(word in kind.name for word in words)]
+        kinds = [kind for kind in ALL if any(word in kind.name for word in words)]
+    else:
+        kinds = [kind for kind in ALL if kind.quick or not given.quick]
+    if not kinds:
+        options.error(f"no fault is named so; there are: {'; '.join(one.name for one in ALL)}")
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     started = time.monotonic()
     print(f"chaos: {len(kinds)} faults, {given.rate:g} reads/s, in {folder}", flush=True)
