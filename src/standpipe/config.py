@@ -34,20 +34,6 @@ __all__ = [
     "relation",
 ]
 
-#: Keys of ksqlDB and Kafka Streams that are read and then ignored, by prefix, with the reason.
-IGNORED_PREFIXES.update(
-    {
-        "ksql.schema.registry.": "no schema registry is used",
-        "ksql.connect.": "connectors are not part of Standpipe",
-        "ksql.worker.pool.": "there is no thread pool to size",
-        "ksql.heartbeat.thread.pool.": "there is no thread pool to size",
-        "ksql.heartbeat.discover.": "members are known from the metadata log",
-        "ksql.query.pull.thread.pool.": "there is no thread pool to size",
-        "ksql.query.pull.router.thread.pool.": "there is no thread pool to size",
-        "ksql.streams.": "Spark runs the queries, not Kafka Streams",
-    }
-)
-
 # ------------------------------------------------------------------------------- the keys
 
 SERVICE_ID = key(

@@ -74,8 +74,17 @@ class Relation:
 KEYS: dict[str, Key[Any]] = {}
 RELATIONS: list[Relation] = []
 
-#: prefixes of keys of ksqlDB and Kafka Streams that are read and then ignored, with the reason
-IGNORED_PREFIXES: dict[str, str] = {}
+#: Keys of ksqlDB and Kafka Streams that are read and then ignored, by prefix, with the reason.
+IGNORED_PREFIXES: dict[str, str] = {
+    "ksql.schema.registry.": "no schema registry is used",
+    "ksql.connect.": "connectors are not part of Standpipe",
+    "ksql.worker.pool.": "there is no thread pool to size",
+    "ksql.heartbeat.thread.pool.": "there is no thread pool to size",
+    "ksql.heartbeat.discover.": "members are known from the metadata log",
+    "ksql.query.pull.thread.pool.": "there is no thread pool to size",
+    "ksql.query.pull.router.thread.pool.": "there is no thread pool to size",
+    "ksql.streams.": "Spark runs the queries, not Kafka Streams",
+}
 
 
 def key(
