@@ -88,7 +88,7 @@ OWN_TARGETS := tests/chaos/test_chaos.py tests/e2e/test_conformance_sample.py
 
 #: these compare what is there in the end, however slowly it came; the longest first
 SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py \
-	tests/e2e/test_stragglers.py tests/e2e/test_committed_reads.py tests/sim \
+	tests/e2e/test_stragglers.py tests/e2e/test_replacement.py tests/e2e/test_committed_reads.py tests/sim \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py)
 

@@ -69,19 +69,18 @@ class Source(Record, frozen=True, kw_only=True):
     wrap_single_value: bool = True
     value_delimiter: str = ","
     key_delimiter: str = ","
-    #: of a topic that its statement creates; -1: for ever, None: the broker's default
-    retention_ms: int | None = None
+    retention_ms: int | None = None  # of a topic it creates; -1: for ever, None: the broker's
     query_id: str | None = None  # of the query that writes it; None: somebody else does
-    #: names its stores and its lags for ever; a re-created table has another one
-    table_id: str | None = None
+    table_id: str | None = None  # names its stores and lags for ever; dropped, it is never reused
     generation: int = 1
-    #: replicas are kept and pull queries are answered (CTAS; later CREATE SOURCE TABLE)
-    is_materialized: bool = False
+    is_materialized: bool = False  # replicas are kept and pull queries are answered
     #: WITH (ACCEPTABLE_OFFSET_LAG): records that an answer may trail by, where a request says
     #: nothing; None: the node's own bound holds (KLIP-12)
     offset_lag_max: int | None = None
     is_read_only: bool = False  # CREATE SOURCE: no statement may write it or delete its topic
     changelog: str | None = None  # of a CREATE SOURCE TABLE: topic that its replicas follow
+    #: of a table that was replaced: its rows are written here as well, for others; `topic` is ours
+    public_topic: str | None = None
     takes_inserts: bool = False  # a query of an INSERT INTO writes it, beside whoever else does
 
     @property
@@ -107,14 +106,12 @@ class SparkInput(Record, frozen=True, kw_only=True):
     wrap_single_value: bool = True
     value_delimiter: str = ","
     key_delimiter: str | msgspec.UnsetType = msgspec.UNSET  # a comma; plans of old say nothing
-    #: watermark delay of this input; None: the query keeps no windows
-    watermark_delay_ms: int | None = None
+    watermark_delay_ms: int | None = None  # of this input; None: the query keeps no windows
     time_shift_ms: int = 0  # of event time: Spark's first watermark, 0, drops a 0
     is_table: bool | None = None  # a table's changelog: a null value is a deletion
     keeps_nulls: bool | None = None  # rows with a null value come too, as absent (`__PRESENT`)
     is_ours: bool | None = None  # queries of ours write it: ROWTIME is in a header
-    #: of a windowed source: its keys end with the window
-    window: Window | None = None
+    window: Window | None = None  # of a windowed source: its keys end with the window
 
 
 class SparkStep(Record, frozen=True, kw_only=True):
@@ -161,6 +158,7 @@ class PersistentQuery(Record, frozen=True, kw_only=True):
     statement: str
     plan: SparkPlan
     state: Literal["RUNNING", "PAUSED"] = "RUNNING"
+    revision: int = 1  # grows when CREATE OR REPLACE gives it another plan in place
 
 
 class QueryStatus(Record, frozen=True, kw_only=True):
@@ -168,8 +166,7 @@ class QueryStatus(Record, frozen=True, kw_only=True):
 
     query_id: str
     state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED"]
-    #: stable name where the state needs one: CHECKPOINT_MISMATCH, DATA_LOSS, ...
-    reason: str = ""
+    reason: str = ""  # stable name where the state needs one: CHECKPOINT_MISMATCH, DATA_LOSS, ...
     message: str = ""
     lease_epoch: LeaseEpoch = LeaseEpoch(0)
     batch: BatchId = NO_BATCH
@@ -178,6 +175,9 @@ class QueryStatus(Record, frozen=True, kw_only=True):
     late_records: int = 0
     at_ms: int = 0
     pipeline_id: str = ""  # who says it; empty: a release that did not
+    #: of a table that is built beside another: records of its topics that its newest batch covers,
+    read_records: int = 0
+    backlog_records: int | None = None  # and those that it does not; None: not known
 
 
 # ------------------------------------------------------------------------ nodes and placement
@@ -245,12 +245,12 @@ class Snapshot(Record, frozen=True, kw_only=True):
     service_id: str
     cluster_id: str
     log_index: LogIndex
-    #: who leads the quorum, as far as this node knows; empty: nobody
-    leader: NodeId
+    leader: NodeId  # who leads the quorum, as far as this node knows; empty: nobody
     nodes: tuple[NodeInfo, ...]
     sources: tuple[Source, ...]
     queries: tuple[PersistentQuery, ...]
     assignment: Assignment
+    successors: tuple[Source, ...] = ()  # built beside a table that reads still go to
     types: dict[str, str] = {}  # name of CREATE TYPE -> what it stands for
     query_statuses: tuple[QueryStatus, ...] = ()
     #: instant on this node's boot clock at which control wrote this

@@ -133,9 +133,7 @@ def view(
     catalog: Catalog, problem: Problem, step: Step, goal: Holdings | None = None
 ) -> dict[str, object]:
     """JSON-able. `goal` None: not worked out. Lags in records; null where they are not known."""
-    names = {
-        (source.table_id, source.generation): source.name for source in catalog.sources.values()
-    }
+    names = {(source.table_id, source.generation): source.name for source in catalog.generations}
     return {
         "assignmentEpoch": catalog.assignment.epoch,
         "rules": {

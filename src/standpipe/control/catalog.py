@@ -13,11 +13,11 @@ are no commands.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from standpipe.control import leases
+from standpipe.control import leases, source_changes
 from standpipe.control.applied_requests import REQUESTS_MAX, AppliedRequest, remember
 from standpipe.control.commands import (
     VERSIONS,
@@ -34,13 +34,17 @@ from standpipe.control.commands import (
     FoundCluster,
     GrantLeases,
     InsertInto,
+    Misfit,
     Receipt,
     RegisterNode,
     RemoveNode,
+    ReplaceStreamAs,
+    ReplaceTableAs,
     SetFeatureLevel,
     SetPlacementRules,
     SetQueryState,
     StartPipeline,
+    SwitchTable,
     TerminateQuery,
     TopicDeleted,
     TopicWish,
@@ -48,6 +52,7 @@ from standpipe.control.commands import (
     decode,
     encode,
 )
+from standpipe.control.source_changes import without
 from standpipe.model import (
     Assignment,
     LeaseEpoch,
@@ -61,7 +66,6 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
-from standpipe.sql.stored import stored
 
 __all__ = [
     "CATALOG_VERSION",
@@ -86,10 +90,13 @@ __all__ = [
     "Receipt",
     "RegisterNode",
     "RemoveNode",
+    "ReplaceStreamAs",
+    "ReplaceTableAs",
     "SetFeatureLevel",
     "SetPlacementRules",
     "SetQueryState",
     "StartPipeline",
+    "SwitchTable",
     "TerminateQuery",
     "TopicDeleted",
     "TopicWish",
@@ -103,13 +110,11 @@ __all__ = [
 ]
 
 
-#: newest that is read; 2 says a feature level that a program of level 1 would overlook, 3 leases
-CATALOG_VERSION: Final = 3
+#: newest that is read; 2 says a feature level that a program of level 1 would overlook, 3 leases,
+#: 4 successors
+CATALOG_VERSION: Final = 4
 
 _encoder = msgspec.msgpack.Encoder()
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 # ------------------------------------------------------------------------------------ catalog
@@ -129,6 +134,8 @@ class Catalog(Record, frozen=True, kw_only=True):
     nodes: Mapping[NodeId, NodeInfo] = {}
     sources: Mapping[str, Source] = {}
     queries: Mapping[str, PersistentQuery] = {}
+    #: name of a table -> its next generation, which is built beside it
+    successors: Mapping[str, Source] = {}
     #: name of CREATE TYPE -> what it stands for
     types: Mapping[str, str] = {}
     assignment: Assignment = Assignment()
@@ -149,12 +156,13 @@ class Catalog(Record, frozen=True, kw_only=True):
     #: request id -> what became of it, oldest first, at most REQUESTS_MAX
     applied_requests: Mapping[str, AppliedRequest] = {}
 
+    @property
+    def generations(self) -> tuple[Source, ...]:
+        """All sources, and what is built beside them."""
+        return (*self.sources.values(), *self.successors.values())
+
 
 EMPTY: Final = Catalog()
-
-
-class _Misfit(Exception):
-    """A command does not fit the catalog it meets. Ends as AppliedRequest.refusal."""
 
 
 def apply(catalog: Catalog, index: LogIndex, command: Command) -> Catalog:
@@ -165,7 +173,7 @@ def apply(catalog: Catalog, index: LogIndex, command: Command) -> Catalog:
         return msgspec.structs.replace(catalog, index=index)
     try:
         changed, refusal = _change(catalog, command), ""
-    except _Misfit as misfit:
+    except Misfit as misfit:
         changed, refusal = catalog, str(misfit)
     if not command.request_id:
         return msgspec.structs.replace(changed, index=index)
@@ -218,6 +226,7 @@ def to_snapshot(
         nodes=tuple(catalog.nodes.values()),
         sources=tuple(catalog.sources.values()),
         queries=tuple(catalog.queries.values()),
+        successors=tuple(catalog.successors.values()),
         types=dict(catalog.types),
         assignment=catalog.assignment,
         query_statuses=query_statuses,
@@ -238,26 +247,32 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
             nodes = {**catalog.nodes, node.node_id: node}
             return msgspec.structs.replace(catalog, nodes=nodes)
         case CreateSource():
-            return _create_source(catalog, command)
+            return source_changes.create_source(catalog, command)
         case CreateTableAs():
-            return _create_table_as(catalog, command)
+            return source_changes.create_table_as(catalog, command)
         case InsertInto():
-            return _insert_into(catalog, command)
+            return source_changes.insert_into(catalog, command)
+        case ReplaceStreamAs():
+            return source_changes.replace_stream(catalog, command)
+        case ReplaceTableAs():
+            return source_changes.replace_table(catalog, command)
+        case SwitchTable():
+            return source_changes.switch_table(catalog, command)
         case DropSource():
-            return _drop(catalog, command)
+            return source_changes.drop(catalog, command)
         case CreateType(name=name, definition=definition):
             if name in catalog.types:
-                raise _Misfit(f"type {name} exists")
+                raise Misfit(f"type {name} exists")
             return msgspec.structs.replace(catalog, types={**catalog.types, name: definition})
         case DropType(name=name):
             if name not in catalog.types:
-                raise _Misfit(f"type {name} does not exist")
-            return msgspec.structs.replace(catalog, types=_without(catalog.types, name))
+                raise Misfit(f"type {name} does not exist")
+            return msgspec.structs.replace(catalog, types=without(catalog.types, name))
         case TopicDeleted(name=name):
             left = tuple(topic for topic in catalog.doomed_topics if topic != name)
             return msgspec.structs.replace(catalog, doomed_topics=left)
         case TerminateQuery(query_ids=query_ids):
-            return msgspec.structs.replace(catalog, queries=_without(catalog.queries, *query_ids))
+            return source_changes.end_queries(catalog, query_ids)
         case SetQueryState(query_ids=query_ids, state=state):
             changed = {
                 query_id: msgspec.structs.replace(query, state=state)
@@ -267,7 +282,7 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
             return msgspec.structs.replace(catalog, queries={**catalog.queries, **changed})
         case CommitAssignment(assignment=assignment):
             if assignment.epoch != catalog.assignment.epoch + 1:
-                raise _Misfit(f"assignment epoch is {catalog.assignment.epoch}")
+                raise Misfit(f"assignment epoch is {catalog.assignment.epoch}")
             return msgspec.structs.replace(catalog, assignment=assignment)
         case SetPlacementRules(rules=rules):
             return msgspec.structs.replace(catalog, placement_rules=rules)
@@ -278,7 +293,7 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
         case StartPipeline():
             return _start_pipeline(catalog, command)
         case EndPipelines(pipeline_ids=ended):
-            return msgspec.structs.replace(catalog, pipelines=_without(catalog.pipelines, *ended))
+            return msgspec.structs.replace(catalog, pipelines=without(catalog.pipelines, *ended))
         case GrantLeases(grants=grants):
             after, newest = leases.granted(
                 grants,
@@ -300,77 +315,21 @@ def _start_pipeline(catalog: Catalog, command: StartPipeline) -> Catalog:
 
 def _found(catalog: Catalog, command: FoundCluster) -> Catalog:
     if catalog.cluster_id:
-        raise _Misfit(f"the cluster is {catalog.cluster_id}")
+        raise Misfit(f"the cluster is {catalog.cluster_id}")
     founded = msgspec.structs.replace(catalog, cluster_id=command.cluster_id)
     return _raise_level(founded, command.feature_level or 1)
 
 
 def _raise_level(catalog: Catalog, level: int) -> Catalog:
     if level < catalog.feature_level:
-        raise _Misfit(f"the feature level is {catalog.feature_level} and never falls")
+        raise Misfit(f"the feature level is {catalog.feature_level} and never falls")
     version = min(level, CATALOG_VERSION) if level > 1 else catalog.version
     return msgspec.structs.replace(catalog, feature_level=level, version=version)
 
 
-def _create_source(catalog: Catalog, command: CreateSource) -> Catalog:
-    source = command.source
-    if source.name in catalog.sources and not command.replace:
-        raise _Misfit(f"{source.name} exists")
-    return msgspec.structs.replace(
-        catalog,
-        sources={**catalog.sources, source.name: source},
-        topics=_with_topic(catalog, command.topic),
-    )
-
-
-def _create_table_as(catalog: Catalog, command: CreateTableAs) -> Catalog:
-    source, query = command.source, command.query
-    if source.name in catalog.sources or query.query_id in catalog.queries:
-        raise _Misfit(f"{source.name} or {query.query_id} exists")
-    return msgspec.structs.replace(
-        catalog,
-        sources={**catalog.sources, source.name: source},
-        queries={**catalog.queries, query.query_id: query},
-        topics=_with_topic(catalog, command.topic),
-    )
-
-
-def _insert_into(catalog: Catalog, command: InsertInto) -> Catalog:
-    query = command.query
-    target = catalog.sources.get(query.sink)
-    if target is None or query.query_id in catalog.queries:
-        raise _Misfit(f"{query.sink} does not exist, or {query.query_id} does")
-    written = msgspec.structs.replace(target, takes_inserts=True)
-    return msgspec.structs.replace(
-        catalog,
-        sources={**catalog.sources, written.name: written},
-        queries={**catalog.queries, query.query_id: query},
-    )
-
-
-def _drop(catalog: Catalog, command: DropSource) -> Catalog:
-    source = catalog.sources.get(command.name)
-    if source is None:
-        raise _Misfit(f"{command.name} does not exist")
-    doomed = catalog.doomed_topics
-    topic = stored(source).topic
-    # a changelog of ours goes with its table: nobody else knows of it
-    if (command.delete_topic or source.changelog is not None) and topic not in doomed:
-        doomed = (*doomed, topic)
-    left = _without(catalog.sources, source.name)
-    is_shared = any(topic in (other.topic, stored(other).topic) for other in left.values())
-    return msgspec.structs.replace(
-        catalog,
-        sources=left,
-        queries=_without(catalog.queries, source.query_id or ""),
-        topics=catalog.topics if is_shared else _without(catalog.topics, topic),
-        doomed_topics=doomed,
-    )
-
-
 def _drain(catalog: Catalog, node_id: NodeId, *, is_draining: bool) -> Catalog:
     if node_id not in catalog.nodes:
-        raise _Misfit(f"{node_id} is no node of this cluster")
+        raise Misfit(f"{node_id} is no node of this cluster")
     others = tuple(node for node in catalog.draining if node != node_id)
     draining = (*others, node_id) if is_draining else others
     return msgspec.structs.replace(catalog, draining=draining)
@@ -378,17 +337,9 @@ def _drain(catalog: Catalog, node_id: NodeId, *, is_draining: bool) -> Catalog:
 
 def _remove_node(catalog: Catalog, node_id: NodeId) -> Catalog:
     if node_id not in catalog.nodes:
-        raise _Misfit(f"{node_id} is no node of this cluster")
+        raise Misfit(f"{node_id} is no node of this cluster")
     return msgspec.structs.replace(
         catalog,
-        nodes=_without(catalog.nodes, node_id),
+        nodes=without(catalog.nodes, node_id),
         draining=tuple(node for node in catalog.draining if node != node_id),
     )
-
-
-def _with_topic(catalog: Catalog, wish: TopicWish | None) -> Mapping[str, TopicWish]:
-    return {**catalog.topics, wish.name: wish} if wish else catalog.topics
-
-
-def _without(mapping: Mapping[K, V], *keys: K) -> dict[K, V]:
-    return {key: value for key, value in mapping.items() if key not in keys}

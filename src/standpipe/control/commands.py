@@ -29,6 +29,10 @@ class UnknownCommand(ServerError):
     """The log holds something that a newer program wrote. This one must not go on."""
 
 
+class Misfit(Exception):
+    """A command does not fit the catalog it meets. Ends as AppliedRequest.refusal."""
+
+
 class Receipt(Record, frozen=True, kw_only=True):
     """What is answered to the client of a statement, whenever and wherever it asks again."""
 
@@ -100,6 +104,28 @@ class InsertInto(Base, frozen=True, kw_only=True, tag="insert_into"):
     """One more query writes a stream that is there."""
 
     query: PersistentQuery
+
+
+class ReplaceStreamAs(Base, frozen=True, kw_only=True, tag="replace_stream_as"):
+    """A stream's query goes on where it is, by another plan; `source` has its new columns."""
+
+    source: Source
+    query: PersistentQuery
+
+
+class ReplaceTableAs(Base, frozen=True, kw_only=True, tag="replace_table_as"):
+    """The next generation of a table is built beside the one that reads go to."""
+
+    source: Source
+    query: PersistentQuery
+    topic: TopicWish
+
+
+class SwitchTable(Base, frozen=True, kw_only=True, tag="switch_table"):
+    """The next generation has caught up: reads go to it, and the one before is dropped."""
+
+    name: str
+    generation: int
 
 
 class DropSource(Base, frozen=True, kw_only=True, tag="drop_source"):
@@ -192,6 +218,9 @@ Command = (
     | CreateSource
     | CreateTableAs
     | InsertInto
+    | ReplaceStreamAs
+    | ReplaceTableAs
+    | SwitchTable
     | DropSource
     | CreateType
     | DropType
@@ -215,6 +244,9 @@ VERSIONS: Final[Mapping[str, int]] = {
     "create_source": 1,
     "create_table_as": 1,
     "insert_into": 1,
+    "replace_stream_as": 1,
+    "replace_table_as": 1,
+    "switch_table": 1,
     "drop_source": 1,
     "create_type": 1,
     "drop_type": 1,

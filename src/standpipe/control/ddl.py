@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from standpipe.control import type_ddl
+from standpipe.control import replacement, type_ddl
 from standpipe.control.catalog import (
     Catalog,
     Command,
@@ -25,14 +25,17 @@ from standpipe.control.catalog import (
     DropSource,
     InsertInto,
     Receipt,
+    ReplaceStreamAs,
+    ReplaceTableAs,
     SetQueryState,
     TerminateQuery,
     TopicWish,
 )
 from standpipe.control.receipts import Answer, warning
+from standpipe.control.source_changes import topics_of
 from standpipe.errors import KafkaUnavailable, StatementError
-from standpipe.model import Source
-from standpipe.sql import analyzer, ast, parser
+from standpipe.model import PersistentQuery, Source
+from standpipe.sql import analyzer, ast, evolution, parser
 from standpipe.sql.plans import (
     AlterSourcePlan,
     CreateSourcePlan,
@@ -159,6 +162,7 @@ class _Proposal:
             raise self._refused(_taken(source, there))
         if there is not None:
             self._check_replaceable(source, there)
+            source = msgspec.structs.replace(source, takes_inserts=there.takes_inserts)
         if not plan.create_topic and source.topic in self.catalog.doomed_topics:
             raise self._refused(
                 f"Topic {source.topic} is being deleted. Try again, or name PARTITIONS."
@@ -171,18 +175,24 @@ class _Proposal:
             receipt=self._receipt(source, "create", f"{source.kind.capitalize()} created"),
         )
 
-    def create_table_as(self, plan: CreateTableAsPlan) -> CreateTableAs | Answer:
+    def create_table_as(
+        self, plan: CreateTableAsPlan
+    ) -> CreateTableAs | ReplaceStreamAs | ReplaceTableAs | Answer:
         source, query = plan.source, plan.query
         there = self.catalog.sources.get(source.name)
         if there is not None and plan.if_not_exists:
             return self._exists_already(source, there)
-        if there is not None and plan.or_replace:
-            raise self._refused(
-                f"Cannot replace table '{source.name}': a query writes it. "
-                f"DROP TABLE {source.name} first."
-            )
-        if there is not None:
+        if there is not None and (not plan.or_replace or there.kind != source.kind):
             raise self._refused(_taken(source, there))
+        if there is not None:
+            return replacement.propose(
+                plan,
+                there,
+                self.catalog,
+                request_id=self.request_id,
+                receipt=lambda query: self._created(source, query),
+                refused=self._refused,
+            )
         self._check_not_written(stored(source))
         return CreateTableAs(
             source=source,
@@ -195,10 +205,12 @@ class _Proposal:
                 retention_ms=None if source.changelog else source.retention_ms,
             ),
             request_id=self.request_id,
-            receipt=self._receipt(
-                source, "create", f"Created query with ID {query.query_id}", query.query_id
-            ),
+            receipt=self._created(source, query),
         )
+
+    def _created(self, source: Source, query: PersistentQuery) -> Receipt:
+        message = f"Created query with ID {query.query_id}"
+        return self._receipt(source, "create", message, query.query_id)
 
     def insert_into(self, plan: InsertIntoPlan) -> InsertInto:
         query = plan.query
@@ -297,13 +309,14 @@ class _Proposal:
         if there.query_id is not None:
             raise self._refused(
                 f"Cannot replace {there.kind.lower()} '{there.name}': "
-                f"query {there.query_id} writes it."
+                f"query {there.query_id} writes it. Say AS SELECT what shall write it."
             )
+        evolution.check_upgrade(there, source)
 
     def _check_not_written(self, source: Source) -> None:
         """Two writers of one table topic would overwrite each other's keys."""
         for other in self.catalog.sources.values():
-            if other.query_id is not None and stored(other).topic == source.topic:
+            if other.query_id is not None and source.topic in topics_of(other):
                 raise self._refused(
                     f"Topic {source.topic} is already written by query {other.query_id} "
                     f"for table {other.name}."
@@ -338,12 +351,13 @@ class _Proposal:
         sharing = sorted(
             other.name
             for other in self.catalog.sources.values()
-            if source.topic in (other.topic, stored(other).topic) and other.name != source.name
+            if (source.public_topic or source.topic) in topics_of(other)
+            and other.name != source.name
         )
         if sharing:
             raise self._refused(
                 f"Refusing to delete topic. Found other data sources ({', '.join(sharing)}) "
-                f"using topic {source.topic}"
+                f"using topic {source.public_topic or source.topic}"
             )
 
     def _receipt(

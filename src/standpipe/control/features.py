@@ -6,6 +6,8 @@
             a level (found_cluster 2), the level is raised (set_feature_level), catalog version 2;
             named types (create_type, drop_type)
     3       leases per query (start_pipeline 2, end_pipelines, grant_leases), catalog version 3
+    4       CREATE OR REPLACE … AS (replace_stream_as, replace_table_as, switch_table), catalog
+            version 4
 
 A program knows a range of levels, a cluster is at one of them, which its log says; a log that never
 said is at 1. What a leader logs has the form of that level, so beside older nodes a newer one
@@ -37,7 +39,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 3
+NEWEST: Final = 4
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: of a program from before there were levels, which says nothing
@@ -53,6 +55,9 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("start_pipeline", 2): LEASES,
     ("end_pipelines", 1): LEASES,
     ("grant_leases", 1): LEASES,
+    ("replace_stream_as", 1): 4,
+    ("replace_table_as", 1): 4,
+    ("switch_table", 1): 4,
 }
 
 

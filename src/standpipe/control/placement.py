@@ -86,7 +86,7 @@ def problem(catalog: Catalog, heard: Heard, limits: Limits = DEFAULT_LIMITS) -> 
     current = holdings(catalog.assignment)
     partitions = tuple(
         TablePartition(source.table_id or "", source.generation, partition)
-        for source in catalog.sources.values()
+        for source in catalog.generations
         if source.is_materialized
         for partition in range(source.partitions)
     )

@@ -31,7 +31,7 @@ def holdings(snapshot: Snapshot) -> dict[StoreIdentity, Holding]:
     """Replicas of the snapshot's own node. A placement of an unknown table is passed over."""
     tables = {
         (source.table_id, source.generation): stored(source)
-        for source in snapshot.sources
+        for source in (*snapshot.sources, *snapshot.successors)
         if source.is_materialized and source.query_id is not None
     }
     held: dict[StoreIdentity, Holding] = {}

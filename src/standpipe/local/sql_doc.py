@@ -41,7 +41,17 @@ STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
     ),
     statements.CreateAs: (
         Row("CREATE STREAM, TABLE … AS SELECT", "yes"),
-        Row("CREATE OR REPLACE … AS SELECT", "no", "a checkpoint belongs to one plan: drop it"),
+        Row(
+            "CREATE OR REPLACE TABLE … AS SELECT",
+            "differs",
+            "any change but of keys and partitions: built beside, from the beginning of its topics;"
+            " reads move over when it has caught up",
+        ),
+        Row(
+            "CREATE OR REPLACE STREAM … AS SELECT",
+            "yes",
+            "goes on where it is; columns may be added; not with a join",
+        ),
     ),
     statements.InsertSelect: (
         Row(

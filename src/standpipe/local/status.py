@@ -221,6 +221,8 @@ def _queries(status: Status) -> Table:
         said = cast(Entity, query.get("standpipe") or {})
         state = str(said.get("state") or query.get("state") or "unknown")
         reason = " ".join(str(said[key]) for key in ("reason", "message") if said.get(key))
+        if (percent := said.get("progressPercent")) is not None:
+            reason = f"builds the table beside the one that is read: {percent} % {reason}"
         table.add_row(
             str(query.get("id")),
             Text(f"{state} {reason}".strip(), style="green" if state == "RUNNING" else "red"),

@@ -51,7 +51,7 @@ from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import NodeId, QueryStatus
 from standpipe.node import assignment_routes, founding, node_config, quorum_routes
 from standpipe.node.features import Asker
-from standpipe.node.leading import Leading, VoterName
+from standpipe.node.leading import Leading
 from standpipe.node.leasing import Leasing
 from standpipe.node.liveness_loop import LivenessLoop
 from standpipe.node.log_copy import LogCopy
@@ -61,6 +61,7 @@ from standpipe.node.placing import Placing, limits_of
 from standpipe.node.quorum_loop import Quorum, Refused
 from standpipe.node.store_copies import StoreCopies
 from standpipe.node.verification import Verification
+from standpipe.node.voter_changes import VoterName
 from standpipe.node.writer import FORWARD_MS, Writer
 
 WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait

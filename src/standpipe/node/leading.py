@@ -23,18 +23,19 @@ import structlog
 from standpipe.adapters.http_client import Call, Reply, json_reply
 from standpipe.adapters.kafka_admin import TopicKeeper, TopicPartitions
 from standpipe.control import catalog as catalogs
-from standpipe.control import ddl, features, receipts, reconcile
+from standpipe.control import ddl, features, receipts, reconcile, succession
 from standpipe.control.catalog import AppliedRequest, Catalog, Command
-from standpipe.control.quorum import Incarnation, LeaderEpoch, ReplicaKey
+from standpipe.control.quorum import LeaderEpoch
 from standpipe.control.raft_messages import Error
-from standpipe.errors import BadRequest, LogUnavailable
-from standpipe.model import LogIndex, NodeId, PlacementRules
+from standpipe.errors import BadRequest
+from standpipe.model import LogIndex, PlacementRules
 from standpipe.node import members
 from standpipe.node.features import Asker, LevelWish
 from standpipe.node.leasing import LOOK_MS, Leasing, PipelineId, grants_due, is_registered
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.placing import REVIEW_S, Placing
 from standpipe.node.quorum_loop import Quorum, Refused
+from standpipe.node.voter_changes import VoterChanges, VoterName
 
 RETRY_S: Final = 0.05
 TOPICS_S_MAX: Final = 10.0  # how long a statement waits for its topics
@@ -49,13 +50,6 @@ class PipelineStart(msgspec.Struct):
 
     pipeline_id: str
     request_id: str = ""
-
-
-class VoterName(msgspec.Struct):
-    """Body of POST /quorum/add-voter, remove-voter and transfer."""
-
-    node_id: NodeId
-    incarnation: Incarnation = Incarnation("")  # empty: the one that is registered
 
 
 async def _first(works: Sequence[Awaitable[object]]) -> None:
@@ -93,6 +87,7 @@ class Leading:
         self._asker = asker
         self._leasing = leasing
         self._turn = asyncio.Lock()
+        voters = VoterChanges(copy, quorum, self._epoch)
         self._writes: Mapping[str, Callable[[Call], Awaitable[object]]] = {
             "/execute": self._execute,
             "/register": self._register,
@@ -102,9 +97,9 @@ class Leading:
             "/nodes/drain": self._drain,
             "/nodes/remove": self._remove,
             "/assignment/rules": self._set_rules,
-            "/quorum/add-voter": self._add_voter,
-            "/quorum/remove-voter": self._remove_voter,
-            "/quorum/transfer": self._transfer,
+            "/quorum/add-voter": voters.add,
+            "/quorum/remove-voter": voters.remove,
+            "/quorum/transfer": voters.transfer,
             "/quorum/upgrade": self._upgrade,
         }
 
@@ -132,6 +127,7 @@ class Leading:
             group.create_task(self._keep_topics())
             group.create_task(self._keep_placed())
             group.create_task(self._keep_leases())
+            group.create_task(self._keep_successions())
 
     async def _keep_placed(self) -> None:
         """Copies go where they should be, a step at a time, each when the one before has caught
@@ -149,6 +145,17 @@ class Leading:
                 if command := self._leasing.due(self._copy.catalog):
                     _log.info("leases move", command=str(command))
                     await self._append(command, self._epoch())
+            await _first([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])
+
+    async def _keep_successions(self) -> None:
+        """Reads move to a table that was built beside another one, once it has caught up."""
+        while self._quorum.leading is not None:
+            if self._copy.catalog.successors:
+                async with self._turn:
+                    catalog, heard = self._copy.catalog, self._placing.ears.told()
+                    if command := succession.due(catalog, self._copy.statuses, heard):
+                        _log.info("reads move", table=command.name, to=command.generation)
+                        await self._append(command, self._epoch())
             await _first([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])
 
     async def _keep_topics(self) -> None:
@@ -338,63 +345,3 @@ class Leading:
             for node in features.told_by(catalog.nodes.values(), known):
                 await self._append(catalogs.RegisterNode(node=node), epoch)
         return {"log_index": self._copy.catalog.index, "feature_level": level}
-
-    # -- voters -----------------------------------------------------------------------------------
-
-    async def _add_voter(self, call: Call) -> object:
-        asked = call.json(VoterName)
-        self._epoch()
-        voter = ReplicaKey(asked.node_id, asked.incarnation or self._registered(asked.node_id))
-        if voter not in self._quorum.voters:
-            await self._settled(self._quorum.add_voter(voter))
-        return self._changed()
-
-    async def _remove_voter(self, call: Call) -> object:
-        asked = call.json(VoterName)
-        self._epoch()
-        if len(self._quorum.voters) == 1:
-            raise BadRequest("the last voter cannot be removed: nobody could write any more")
-        await self._settled(self._quorum.remove_voter(self._voter(asked.node_id)))
-        return self._changed()
-
-    async def _transfer(self, call: Call) -> object:
-        asked = call.json(VoterName)
-        self._epoch()
-        voter = self._voter(asked.node_id)
-        if voter != self._quorum.me:
-            await self._settled(self._quorum.transfer(voter))
-        return self._changed()
-
-    def _changed(self) -> object:
-        voters = [key.node for key in self._quorum.voters.keys]
-        return {"log_index": self._copy.catalog.index, "voters": voters}
-
-    def _voter(self, node_id: NodeId) -> ReplicaKey:
-        if (key := self._quorum.voters.key_of(node_id)) is None:
-            raise BadRequest(f"{node_id} does not vote; voters are {self._names()}")
-        return key
-
-    def _registered(self, node_id: NodeId) -> Incarnation:
-        node = self._copy.catalog.nodes.get(node_id)
-        if node is None:
-            raise BadRequest(f"{node_id} is no node of this cluster")
-        return Incarnation(node.incarnation)
-
-    async def _settled(self, change: Awaitable[None]) -> None:
-        try:
-            await change
-        except Refused as refused:
-            if refused.error is Error.DUPLICATE_VOTER:
-                raise BadRequest(
-                    f"a voter of that name is there already, with another disk: {self._names()}; "
-                    "remove it first"
-                ) from refused
-            if refused.error is Error.REQUEST_TIMED_OUT:
-                raise LogUnavailable(
-                    "the change did not come through in time: another one is under way, or the "
-                    "node does not follow; it may still come true, see `standpipe quorum describe`"
-                ) from refused
-            raise
-
-    def _names(self) -> str:
-        return ", ".join(key.node for key in self._quorum.voters.keys)

@@ -204,7 +204,7 @@ class LivenessLoop:
         extra = report.standpipe
         if extra is None:
             peer = node_named(report.ksqlHost, self._peers.values())
-            delta = delta_of(report, self._catalog().sources.values())
+            delta = delta_of(report, self._catalog().generations)
         else:
             peer, delta = self._peers.get(extra.node_id), extra.lags
             if peer is not None and peer.incarnation != extra.incarnation:
@@ -251,7 +251,7 @@ class LivenessLoop:
         """All lags of this node to every member."""
         self._look_at_members()
         self._observe()
-        tables = {(s.table_id or "", s.generation): s for s in self._catalog().sources.values()}
+        tables = {(s.table_id or "", s.generation): s for s in self._catalog().generations}
         delta = self._reporter.full()
         report = LagReport(
             ksqlHost=self._host,

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
 import msgspec
@@ -141,6 +141,11 @@ class LogCopy:
         while True:
             self.publish()
             await asyncio.sleep(PUBLISH_S)
+
+    @property
+    def statuses(self) -> Mapping[str, QueryStatus]:
+        """What pipelines said last of their queries."""
+        return self._statuses
 
     def take_statuses(self, statuses: Sequence[QueryStatus]) -> None:
         """Keep the newest of each query; a pipeline with an older lease epoch is not heard."""

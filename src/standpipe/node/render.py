@@ -81,7 +81,7 @@ def _listed(source: Source) -> dict[str, object]:
     return {
         "type": source.kind,
         "name": source.name,
-        "topic": source.topic,
+        "topic": source.public_topic or source.topic,
         "keyFormat": source.key_format,
         "valueFormat": source.value_format,
         "isWindowed": source.window is not None,
@@ -95,18 +95,42 @@ def queries(scene: Scene, text: str) -> Entity:
 
 def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
     state = scene.query_state(query)
-    topics = [s.topic for s in scene.snapshot.sources if s.name == query.sink]
+    snapshot = scene.snapshot
+    own = [s for s in (*snapshot.successors, *snapshot.sources) if s.query_id == query.query_id]
+    sinks = own[:1] or [s for s in snapshot.sources if s.name == query.sink]
     status = scene.query_status(query.query_id)
     return {
         "queryString": query.statement,
         "sinks": [query.sink],
-        "sinkKafkaTopics": topics,
+        "sinkKafkaTopics": [source.public_topic or source.topic for source in sinks],
         "id": query.query_id,
         "statusCount": {state: 1},
         "queryType": "PERSISTENT",
         "state": state,
         "standpipe": None if status is None else _status(status),
     }
+
+
+def _successor(scene: Scene, table: Source) -> dict[str, object] | None:
+    """The next generation, which is built beside the one that answers."""
+    successor = next((s for s in scene.snapshot.successors if s.name == table.name), None)
+    if successor is None:
+        return None
+    status = scene.query_status(successor.query_id or "")
+    return {
+        "generation": successor.generation,
+        "queryId": successor.query_id,
+        "statement": successor.statement,
+        "progressPercent": None if status is None else _progress_percent(status),
+    }
+
+
+def _progress_percent(status: QueryStatus) -> float | None:
+    """Of the records of its topics; only of a table that is built beside another one."""
+    if status.backlog_records is None:
+        return None
+    records = status.read_records + status.backlog_records
+    return round(100 * status.read_records / records, 1) if records else 0.0
 
 
 def _status(status: QueryStatus) -> dict[str, object]:
@@ -120,6 +144,7 @@ def _status(status: QueryStatus) -> dict[str, object]:
         "inputRowsPerSecond": status.input_rows_per_second,
         "badRecords": status.bad_records,
         "lateRecords": status.late_records,
+        "progressPercent": _progress_percent(status),
         "atMs": status.at_ms,
     }
 
@@ -246,7 +271,7 @@ def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, obj
         "extended": extended,
         "keyFormat": source.key_format,
         "valueFormat": source.value_format,
-        "topic": source.topic,
+        "topic": source.public_topic or source.topic,
         "partitions": source.partitions if extended else 0,
         "replication": 0,
         "statement": source.statement,
@@ -257,6 +282,7 @@ def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, obj
             "generation": source.generation,
             "isMaterialized": source.is_materialized,
             "window": source.window,
+            "successor": _successor(scene, source),
             "replicas": _replicas(scene, source),
         },
     }

@@ -162,9 +162,7 @@ def _heard(told: Told, known: KnownLag, boot_ms: int) -> dict[str, object]:
 
 def _store_lags(view: View, told: Told, lags: Iterable[KnownLag]) -> object:
     """KIP-535's LagInfo per store, each against the furthest end that anybody reported."""
-    tables: dict[tuple[str, int], Source] = {
-        (s.table_id or "", s.generation): s for s in view.sources.values()
-    }
+    tables = _tables(view)
     against_all = (
         msgspec.structs.replace(
             known.lag, committed_end=Offset(max(known.lag.committed_end, told.end_of(known.lag)))
@@ -174,9 +172,15 @@ def _store_lags(view: View, told: Told, lags: Iterable[KnownLag]) -> object:
     return store_lags(against_all, tables)
 
 
+def _tables(view: View) -> dict[tuple[str, int], Source]:
+    """By table id and generation, with those that are built beside others."""
+    snapshot = view.snapshot
+    return {(s.table_id or "", s.generation): s for s in (*snapshot.sources, *snapshot.successors)}
+
+
 def active_standby(view: View, node_id: NodeId) -> Mapping[str, object]:
     """Per query: partitions that a node is the active of, and those that it is a standby of."""
-    tables = {(s.table_id or "", s.generation): s for s in view.sources.values()}
+    tables = _tables(view)
     split: defaultdict[str, dict[bool, list[dict[str, object]]]]
     split = defaultdict(lambda: {True: [], False: []})
     stores: dict[str, str] = {}

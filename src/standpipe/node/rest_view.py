@@ -145,6 +145,7 @@ class Map:
         except NotReady:
             return False
         self._view = View.of(snapshot, self._view)
-        tables = {(s.table_id or "", s.generation) for s in snapshot.sources if s.is_materialized}
+        kept = (*snapshot.sources, *snapshot.successors)
+        tables = {(s.table_id or "", s.generation) for s in kept if s.is_materialized}
         self._replicas.keep(tables)
         return True

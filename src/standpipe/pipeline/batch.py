@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,8 @@ class BatchCounts:
     batch: BatchId = NO_BATCH
     input_records: int = 0
     bad_records: int = 0
+    #: {topic: {partition: offset}} up to which its batches go
+    covered: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, dict[int, int]])
     #: what ended the query, if one of its batches did
     failure: Exception | None = None
 
@@ -53,6 +55,8 @@ class CommitBatch:
     lease_epoch: LeaseEpoch
     bootstrap_servers: str
     checkpoint: Checkpoint
+    #: where the rows are written for others, too; no part of the commit
+    published_topic: str | None = None
     log: ProgressLog
     janitor: Janitor
     check_lease: Callable[[], None]
@@ -102,7 +106,7 @@ class CommitBatch:
         self.log.append(progress)
         self.janitor.committed(progress)
         failpoint.reach("after-progress", batch)
-        self.counts.batch = commit.batch
+        self.counts.batch, self.counts.covered = commit.batch, offsets.ends
         self.counts.bad_records += bad_records
         self.counts.input_records += records_between(before.ends, offsets.ends)
 
@@ -124,11 +128,12 @@ class CommitBatch:
             _header(HEADER_ROWTIME, f.col("rowtime")),
         )
         columns = [name for name in rows.columns if name != "rowtime"]
+        topics = [f.lit(topic) for topic in (self.table.topic, self.published_topic) if topic]
+        to_topics = f.explode(f.array(*topics)) if len(topics) > 1 else topics[0]
         (
-            rows.select(*columns, headers.alias("headers"))
+            rows.select(*columns, headers.alias("headers"), to_topics.alias("topic"))
             .write.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap_servers)
-            .option("topic", self.table.topic)
             .save()
         )
 

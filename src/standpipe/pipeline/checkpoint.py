@@ -32,18 +32,27 @@ from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Progress, Record, Spa
 from standpipe.pipeline.failures import QueryFailed
 
 IDENTITY_FILE = "standpipe.json"
+#: holds the name of the public topic that the table's rows were written to
+PUBLISHED_FILE = "published"
 #: name of a lease epoch's directory: this and the number
 EPOCH = "epoch-"
 
 
 class Identity(Record, frozen=True, kw_only=True):
-    """Of which query a checkpoint is. Two are the same query if all fields are equal."""
+    """Of which query a checkpoint is. Two are the same query if all fields are equal, but for a
+    later revision, which may have another plan."""
 
     service_id: str
     query_id: str
     table_id: str
     generation: int
     plan_sha256: str
+    revision: int = 1
+
+    def follows(self, other: Identity) -> bool:
+        """Whether it is the same query, replaced in place since."""
+        same = msgspec.structs.replace(self, plan_sha256=other.plan_sha256, revision=other.revision)
+        return same == other and self.revision > other.revision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,17 +136,35 @@ class Checkpoint:
             if self.root.exists() and any(self.root.iterdir()):
                 raise self._mismatch("it has files, but no standpipe.json") from None
             self.root.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(".tmp")
-            draft.write_bytes(msgspec.json.format(msgspec.json.encode(identity)))
-            draft.replace(path)
+            self._mark(path, identity)
             return
         except msgspec.MsgspecError as error:
             raise self._mismatch(f"its standpipe.json cannot be read: {error}") from error
+        if identity.follows(found):
+            self._mark(path, identity)
+            return
         wanted, had = msgspec.to_builtins(identity), msgspec.to_builtins(found)
         differing = [name for name in wanted if wanted[name] != had.get(name)]
         if differing:
             what = "; ".join(f"{name} {had[name]!r}, not {wanted[name]!r}" for name in differing)
             raise self._mismatch(f"it belongs to another query: {what}")
+
+    @staticmethod
+    def _mark(path: Path, identity: Identity) -> None:
+        draft = path.with_suffix(".tmp")
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(identity)))
+        draft.replace(path)
+
+    def is_published(self, topic: str) -> bool:
+        """Whether a public topic has had all rows of the table once."""
+        try:
+            return (self.root / PUBLISHED_FILE).read_text() == topic
+        except FileNotFoundError:
+            return False
+
+    def mark_published(self, topic: str) -> None:
+        """It has."""
+        (self.root / PUBLISHED_FILE).write_text(topic)
 
     def _mismatch(self, why: str) -> QueryFailed:
         return QueryFailed(

@@ -178,8 +178,9 @@ class CommittedSource:
         kafka = self._jvm.org.apache.spark.sql.kafka010
         return kafka.KafkaSourceOffset.apply(runtime.SerializedOffset(text))
 
-    def reportLatestOffset(self) -> None:  # noqa: N802
-        return None
+    def reportLatestOffset(self) -> Any:  # noqa: N802
+        ends = self._feed.ends()
+        return self.deserializeOffset(json.dumps({self._topic: ends})) if ends else None
 
     def stop(self) -> None:
         self._feed.stop()

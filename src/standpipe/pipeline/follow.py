@@ -201,7 +201,11 @@ class Follower:
 
     async def _report(self) -> None:
         """A node that does not listen is told again in a second."""
-        body = msgspec.msgpack.encode(self._statuses())
+        try:
+            body = msgspec.msgpack.encode(self._statuses())
+        except Exception:  # what a JVM says is not ours to trust; the next report may succeed
+            _log.exception("no report of the queries")
+            return
         members = {node.internal for node in self._catalog.nodes.values()}
         posts = [
             self._client.post(node, "/query-status", body, content_type=MSGPACK, timeout_ms=800)

@@ -60,6 +60,14 @@ class ProgressLog:
             raise KafkaUnavailable(f"Kafka: {error}") from error
         return set(cast("Iterable[str]", found))
 
+    def partition_count(self, topic: str) -> int:
+        """Partitions that a topic has; 0: there is none. Raises KafkaUnavailable."""
+        try:
+            found = self._client.list_topics(topic, timeout=REQUEST_S_MAX).topics
+        except _kafka.KafkaException as error:
+            raise KafkaUnavailable(f"Kafka: {error}") from error
+        return len(found[topic].partitions) if topic in found else 0
+
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """End of each partition, whoever wrote it: one request. Raises KafkaUnavailable."""
         return self._offsets(topic, partitions, _admin.OffsetSpec.latest())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -18,15 +18,18 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from standpipe.data.committed import Committed
 from standpipe.data.takeover import standing
-from standpipe.model import LeaseEpoch, PersistentQuery, SparkInput
+from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
 from standpipe.pipeline import bad_records
+from standpipe.pipeline.backlog import Backlog
 from standpipe.pipeline.batch import BatchCounts, CommitBatch
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
 from standpipe.pipeline.committed import Upstream
 from standpipe.pipeline.failures import Fenced, NotYet, QueryFailed
 from standpipe.pipeline.janitor import Beat, Janitor
 from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.publish import publish_rows
 from standpipe.pipeline.reads import KafkaReads
 from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.pipeline.sink import records_of
@@ -59,6 +62,8 @@ class QueryRun:
     streaming_query: StreamingQuery
     counts: BatchCounts
     janitor: Janitor
+    #: of a table that is built beside the one that reads go to
+    backlog: Backlog | None = None
     late_records: int = 0
     _seen_batch: int = field(default=-1)
 
@@ -102,18 +107,8 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     """Take the query over and start it. Raises NotYet, QueryFailed or KafkaUnavailable."""
     query, table, lease_epoch = wanted.query, wanted.table, wanted.lease_epoch
     check_lease = functools.partial(around.check_lease, query.query_id, lease_epoch)
-    _need_topics(around.log, {table.topic, *(source.topic for source in query.plan.inputs)})
-    root = around.checkpoints / f"{query.query_id}-{table.generation}"
-    checkpoint = Checkpoint(root, lease_epoch)
-    checkpoint.claim(
-        Identity(
-            service_id=around.service_id,
-            query_id=query.query_id,
-            table_id=table.table_id or "",
-            generation=table.generation,
-            plan_sha256=plan_digest(query.plan),
-        )
-    )
+    _need_topics(around.log, wanted)
+    checkpoint = _claimed(wanted, around)
     fence = around.log.fence(query.query_id, lease_epoch)
     records = list(around.log.records_until(fence))
     stand = standing(records, query.query_id, lease_epoch)
@@ -124,6 +119,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     if taken_back.commits or taken_back.offsets:
         _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
     session = session_of(query, around)
+    _publish(wanted, session, around, checkpoint, records)
     janitor = Janitor(
         Beat(
             query_id=query.query_id,
@@ -142,11 +138,13 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         lease_epoch=lease_epoch,
         bootstrap_servers=around.reads.bootstrap_servers,
         checkpoint=checkpoint,
+        published_topic=wanted.published_topic,
         log=around.log,
         janitor=janitor,
         check_lease=check_lease,
         report_bad=inspector.report,
         finish=finisher(wanted),
+        counts=_counts_of(stand.newest),
     )
     # a pool of its own: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
@@ -157,10 +155,63 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         .option("checkpointLocation", str(checkpoint.directory))
         .foreachBatch(commit)
     )
+    starts = _starts(wanted, around.log) if wanted.is_successor else {}
     running = (writer.trigger(availableNow=True) if around.stops_when_drained else writer).start()
     inspector.query_is(running)
     janitor.start()
-    return QueryRun(streaming_query=running, counts=commit.counts, janitor=janitor)
+    return QueryRun(
+        streaming_query=running,
+        counts=commit.counts,
+        janitor=janitor,
+        backlog=Backlog(running, commit.counts, starts) if wanted.is_successor else None,
+    )
+
+
+def _claimed(wanted: WantedQuery, around: Surroundings) -> Checkpoint:
+    query, table = wanted.query, wanted.table
+    root = around.checkpoints / f"{query.query_id}-{table.generation}"
+    checkpoint = Checkpoint(root, wanted.lease_epoch)
+    checkpoint.claim(
+        Identity(
+            service_id=around.service_id,
+            query_id=query.query_id,
+            table_id=table.table_id or "",
+            generation=table.generation,
+            plan_sha256=plan_digest(query.plan),
+            revision=query.revision,
+        )
+    )
+    return checkpoint
+
+
+def _counts_of(newest: Progress | None) -> BatchCounts:
+    if newest is None:
+        return BatchCounts()
+    return BatchCounts(batch=newest.commit.batch, covered=newest.sources)
+
+
+def _starts(wanted: WantedQuery, log: ProgressLog) -> dict[str, dict[int, int]]:
+    topics = {source.topic for source in wanted.query.plan.inputs}
+    return {topic: log.start_offsets(topic, log.partition_count(topic)) for topic in topics}
+
+
+def _publish(
+    wanted: WantedQuery,
+    session: SparkSession,
+    around: Surroundings,
+    checkpoint: Checkpoint,
+    records: Iterable[Progress],
+) -> None:
+    topic = wanted.published_topic
+    if topic is None or checkpoint.is_published(topic):
+        return
+    committed = Committed(wanted.query_id)
+    for record in records:
+        committed.take(record)
+    _logger.info("publishing", query_id=wanted.query_id, topic=topic)
+    publish_rows(session, wanted.table, topic, committed, around.reads)
+    around.check_lease(wanted.query_id, wanted.lease_epoch)
+    checkpoint.mark_published(topic)
 
 
 def session_of(query: PersistentQuery, around: Surroundings) -> SparkSession:
@@ -220,8 +271,10 @@ def planned(
         raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error
 
 
-def _need_topics(log: ProgressLog, wanted: set[str]) -> None:
-    absent = (wanted | {log.topic}) - log.topics()
+def _need_topics(log: ProgressLog, wanted: WantedQuery) -> None:
+    inputs = {source.topic for source in wanted.query.plan.inputs}
+    outputs = {topic for topic in (wanted.table.topic, wanted.published_topic) if topic}
+    absent = (inputs | outputs | {log.topic}) - log.topics()
     if absent:
         raise NotYet("TOPIC_MISSING", f"waiting for topics: {', '.join(sorted(absent))}")
 

@@ -34,16 +34,25 @@ class WantedQuery:
     lease_epoch: LeaseEpoch
     #: {topic that it reads: id of the query of ours that writes it}
     writers: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: its table is built beside the one that reads go to
+    is_successor: bool = False
 
     @property
     def query_id(self) -> str:
         return self.query.query_id
 
     @property
-    def identity(self) -> tuple[str | None, int, str, LeaseEpoch]:
-        """What cannot change under a running query: another table, plan or lease."""
+    def identity(self) -> tuple[str | None, int, str, LeaseEpoch, str | None]:
+        """What cannot change under a running query: another table, plan or lease, or where its
+        rows are published."""
         plan = plan_digest(self.query.plan)
-        return (self.table.table_id, self.table.generation, plan, self.lease_epoch)
+        table = self.table
+        return (table.table_id, table.generation, plan, self.lease_epoch, self.published_topic)
+
+    @property
+    def published_topic(self) -> str | None:
+        """Where the table's rows are written for others, too. Not before reads go to it."""
+        return None if self.is_successor else self.table.public_topic
 
 
 @dataclass(frozen=True)
@@ -95,10 +104,13 @@ def _queries(
         for source in catalog.sources.values()
         if source.query_id is not None and source.changelog is None and not source.takes_inserts
     }
+    sinks = {source.query_id: source for source in catalog.generations}
+    successors = {source.query_id for source in catalog.successors.values()}
     return {
         query.query_id: WantedQuery(
             query=query,
-            table=stored(catalog.sources[query.sink]),
+            table=stored(sinks.get(query.query_id) or catalog.sources[query.sink]),
+            is_successor=query.query_id in successors,
             lease_epoch=epoch,
             writers={
                 source.topic: written[source.topic]

@@ -13,7 +13,7 @@ from standpipe.sql.context import Context
 from standpipe.sql.conversion import check_known
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan, DropPlan
 from standpipe.sql.properties import Properties, default_format
-from standpipe.sql.refusals import nearest, place, refusal, unknown_name, unsupported
+from standpipe.sql.refusals import nearest, place, refusal, unknown_name
 from standpipe.sql.scope import RESERVED
 from standpipe.sql.source_columns import header_column, source_window
 from standpipe.sql.statements import ColumnDefinition, CreateSource, Creation, DropSource
@@ -111,7 +111,7 @@ def check_free(creation: Creation, sources: Mapping[str, Source]) -> None:
     if known is None or creation.if_not_exists:
         return
     if creation.or_replace and known.kind == creation.kind:
-        raise unsupported(f"CREATE OR REPLACE of an existing {creation.kind.lower()}", creation.at)
+        return
     raise refusal(
         f"Cannot add {creation.kind.lower()} '{creation.name}': A {known.kind.lower()} with the"
         " same name already exists",

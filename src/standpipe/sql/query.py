@@ -245,10 +245,13 @@ class _Sink:
         key_format, value_format = self._formats(properties, source, keys, values)
         wrap, wrap_at = properties.flag("WRAP_SINGLE_VALUE"), properties.at("WRAP_SINGLE_VALUE")
         prefix = self.context.properties.get(TOPIC_PREFIX, "")
-        topic = properties.text("KAFKA_TOPIC") or f"{prefix}{creation.name}"
-        partitions = properties.partitions or source.partitions
+        replaced = self.sources.get(creation.name)
+        known = replaced and (replaced.public_topic or replaced.topic)
+        topic = properties.text("KAFKA_TOPIC") or known or f"{prefix}{creation.name}"
+        partitions = properties.partitions or (replaced or source).partitions
         check_topic(topic, partitions, self.context, properties, creation.at)
-        self._check_own_topic(topic, properties)
+        if topic != known:
+            self._check_own_topic(topic, properties)
         is_table = creation.kind == "TABLE"
         return Source(
             name=creation.name,
@@ -320,6 +323,6 @@ class _Sink:
         """A topic has one writer, and is nobody's source: its records are only then ours."""
         creation = self.statement.creation
         for other in self.sources.values():
-            if other.topic == topic and other.name != creation.name:
+            if topic in (other.topic, other.public_topic) and other.name != creation.name:
                 at = properties.at("KAFKA_TOPIC") or creation.at
                 raise refusal(f"Topic '{topic}' already belongs to {other.kind} {other.name}.", at)

@@ -27,10 +27,13 @@ from standpipe.control.catalog import (
     Receipt,
     RegisterNode,
     RemoveNode,
+    ReplaceStreamAs,
+    ReplaceTableAs,
     SetFeatureLevel,
     SetPlacementRules,
     SetQueryState,
     StartPipeline,
+    SwitchTable,
     TerminateQuery,
     TopicDeleted,
     TopicWish,
@@ -82,6 +85,41 @@ def table_as(name: str, reads: str, index: int, topic: str = "") -> CreateTableA
     return CreateTableAs(source=source, query=query, topic=wish)
 
 
+def generation_of(name: str, generation: int, index: int) -> ReplaceTableAs:
+    """CREATE OR REPLACE TABLE of `table_as(name, "R", 23)`."""
+    made = table_as(name, "R", index)
+    before = table_as(name, "R", 23).source
+    source = msgspec.structs.replace(
+        made.source,
+        table_id=before.table_id,
+        generation=generation,
+        topic=f"{made.query.query_id}-changelog",
+        public_topic=before.topic,
+    )
+    wish = TopicWish(name=source.topic, partitions=4, kind="TABLE")
+    return ReplaceTableAs(source=source, query=made.query, topic=wish)
+
+
+def written_by(name: str, index: int) -> CreateTableAs:
+    """CREATE STREAM … AS."""
+    made = table_as(name, "R", index)
+    query_id = f"CSAS_{name}_{index}"
+    source = msgspec.structs.replace(stream(name), query_id=query_id, table_id=f"{name}_{index}")
+    return CreateTableAs(
+        source=source,
+        query=msgspec.structs.replace(made.query, query_id=query_id),
+        topic=TopicWish(name=source.topic, partitions=4, kind="SOURCE"),
+    )
+
+
+def rewritten(name: str, index: int) -> ReplaceStreamAs:
+    """CREATE OR REPLACE STREAM of `written_by(name, index)`."""
+    made = written_by(name, index)
+    return ReplaceStreamAs(
+        source=made.source, query=msgspec.structs.replace(made.query, revision=2)
+    )
+
+
 def node(name: str) -> NodeInfo:
     return NodeInfo(
         node_id=NodeId(name), public="p:1", internal="i:1", peer="r:1", incarnation=f"of-{name}"
@@ -116,6 +154,12 @@ COMMANDS: tuple[Command, ...] = (
     SetFeatureLevel(level=2),
     CreateType(name="MONEY", definition="DECIMAL(6, 2)"),
     DropType(name="MONEY"),
+    CreateSource(source=stream("R")),
+    table_as("U", "R", 23),
+    generation_of("U", 2, 24),
+    SwitchTable(name="U", generation=2),
+    written_by("O", 26),
+    rewritten("O", 26),
 )
 
 
@@ -150,6 +194,9 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert story[18].queries["CTAS_S_7"].state == "PAUSED"
     assert [(one.feature_level, one.version) for one in story[17:20]] == [(1, 1), (1, 1), (2, 2)]
     assert (story[20].types, story[21].types) == ({"MONEY": "DECIMAL(6, 2)"}, {})
+    assert list(story[24].successors) == ["U"]
+    assert (story[25].successors, story[25].sources["U"].generation) == ({}, 2)
+    assert story[27].queries["CSAS_O_26"].revision == 2
     assert story[0] == EMPTY, "catalogs are values"
 
 
@@ -204,7 +251,7 @@ def test_unknown_commands_are_refused_by_name(wire: object, names: str) -> None:
 
 def test_a_catalog_of_a_newer_version_is_refused() -> None:
     newer = msgspec.structs.replace(EMPTY, version=catalogs.CATALOG_VERSION + 1)
-    with pytest.raises(UnknownCommand, match="version 4; this program reads up to 3"):
+    with pytest.raises(UnknownCommand, match="version 5; this program reads up to 4"):
         catalogs.from_bytes(catalogs.to_bytes(newer))
     with pytest.raises(UnknownCommand, match="cannot be read"):
         catalogs.from_bytes(b"\x00nonsense")

@@ -109,6 +109,7 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert (progress.watermark_ms, progress.batch_started_ms) == (5, 6)
     assert (commit_batch.counts.batch, commit_batch.counts.input_records) == (1, 10)
     assert commit_batch.counts.bad_records == 2
+    assert commit_batch.counts.covered == {"s": {0: 21}}
 
 
 def test_each_call_is_another_attempt(tmp_path: Path) -> None:

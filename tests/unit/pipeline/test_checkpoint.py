@@ -176,6 +176,26 @@ def test_claim_refuses_sparks_files_without_a_name(tmp_path: Path) -> None:
         checkpoint.claim(MINE)
 
 
+def test_a_later_revision_may_have_another_plan(tmp_path: Path) -> None:
+    second = msgspec.structs.replace(MINE, plan_sha256="cd", revision=2)
+    for identity in (MINE, second, second):
+        Checkpoint(tmp_path, LeaseEpoch(1)).claim(identity)
+    with pytest.raises(QueryFailed, match="revision 2, not 1"):
+        Checkpoint(tmp_path, LeaseEpoch(1)).claim(MINE)
+    other = msgspec.structs.replace(second, query_id="CTAS_B_2", revision=3)
+    with pytest.raises(QueryFailed, match=r"CHECKPOINT_MISMATCH.*query_id "):
+        Checkpoint(tmp_path, LeaseEpoch(1)).claim(other)
+
+
+def test_what_was_published_is_remembered_by_topic(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, LeaseEpoch(1))
+    assert not checkpoint.is_published("T")
+    checkpoint.mark_published("T")
+    again = Checkpoint(tmp_path, LeaseEpoch(2))
+    assert again.is_published("T"), "by whichever pipeline"
+    assert not again.is_published("U")
+
+
 def test_claim_refuses_a_damaged_identity(tmp_path: Path) -> None:
     (tmp_path / "standpipe.json").write_text("{")
     with pytest.raises(QueryFailed, match="CHECKPOINT_MISMATCH"):

@@ -50,6 +50,24 @@ def test_registration_and_reports() -> None:
         assert node.catalog().pipelines == {}
 
 
+def test_a_report_that_fails_is_not_the_last_one() -> None:
+    """It was: queries then seemed to stand still for ever."""
+    answers: list[list[QueryStatus] | Exception] = [ValueError("odd"), [STATUS]]
+
+    def statuses() -> list[QueryStatus]:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with FakeNode() as node:
+        follower = Follower([node.address], SECRET, statuses)
+        follower.start()
+        eventually(lambda: node.reports)
+        assert node.reports[-1] == STATUS
+        follower.close()
+
+
 def test_who_was_given_up_registers_anew() -> None:
     """As after SIGSTOP: it finds out with its next renewal."""
     with FakeNode() as node:

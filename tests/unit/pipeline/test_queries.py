@@ -26,6 +26,7 @@ class Run:
 
     def __init__(self) -> None:
         self.counts = BatchCounts(batch=BatchId(3), input_records=100, bad_records=1)
+        self.backlog = None
         self.died: Exception | None = None
         self.is_stopped = self.has_data = False
 

@@ -14,6 +14,7 @@ from standpipe.pipeline.reconcile import (
     StartQuery,
     StopQuery,
     diff,
+    every_query,
     lease_epoch_of,
     wanted_queries,
 )
@@ -29,6 +30,40 @@ A2 = msgspec.structs.replace(A.table, table_id="another")
 A_AGAIN = dataclasses.replace(A, table=A2)
 A_GRANTED_ANEW = dataclasses.replace(A, lease_epoch=LeaseEpoch(3))
 ME = Registration(pipeline_id="me", lease_epoch=LeaseEpoch(1), log_index=LogIndex(1))
+
+
+#: reads have moved to it: its rows are written to the public topic as well
+SUCCESSOR = dataclasses.replace(
+    A,
+    table=msgspec.structs.replace(A.table, generation=2, public_topic="A"),
+    is_successor=True,
+)
+SWITCHED = dataclasses.replace(SUCCESSOR, is_successor=False)
+
+
+def test_a_successor_is_not_published() -> None:
+    assert (A.published_topic, SUCCESSOR.published_topic) == (None, None)
+    assert SWITCHED.published_topic == "A"
+
+
+def test_both_generations_of_a_table_run() -> None:
+    catalog = catalogs.EMPTY
+    for command in commands_of(SQL):
+        catalog = catalogs.apply(catalog, LogIndex(catalog.index + 1), command)
+    query = msgspec.structs.replace(A.query, query_id="CTAS_A_9")
+    source = msgspec.structs.replace(
+        A.table, generation=2, query_id="CTAS_A_9", topic="CTAS_A_9-changelog", public_topic="A"
+    )
+    wish = catalogs.TopicWish(name=source.topic, partitions=2, kind="TABLE")
+    command = catalogs.ReplaceTableAs(source=source, query=query, topic=wish)
+    catalog = catalogs.apply(catalog, LogIndex(9), command)
+    found = {query.query_id: query for query in every_query(catalog)}
+    assert (found[A.query_id].table.topic, found[A.query_id].is_successor) == ("A", False)
+    assert found["CTAS_A_9"].table.topic == "CTAS_A_9-changelog"
+    assert found["CTAS_A_9"].is_successor
+    switch = catalogs.SwitchTable(name="A", generation=2)
+    (left, _) = every_query(catalogs.apply(catalog, LogIndex(10), switch))[::-1]
+    assert (left.query_id, left.published_topic) == ("CTAS_A_9", "A")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +85,12 @@ ME = Registration(pipeline_id="me", lease_epoch=LeaseEpoch(1), log_index=LogInde
             [A],
             [StopQuery(A.query_id), StartQuery(A_GRANTED_ANEW)],
             "another one may have written it in between",
+        ),
+        (
+            [SWITCHED],
+            [SUCCESSOR],
+            [StopQuery(A.query_id), StartQuery(SWITCHED)],
+            "from now on its rows are published",
         ),
     ],
 )

@@ -1,0 +1,60 @@
+"""How far a query is in its topics, from what Spark says."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from standpipe.model import BatchId
+from standpipe.pipeline.backlog import Backlog, behind
+from standpipe.pipeline.batch import BatchCounts
+
+STARTS = {"s": {0: 10, 1: 0}}
+COUNTS = BatchCounts(batch=BatchId(4), covered={"s": {0: 50, 1: 20}})
+IDLE = {"message": "Waiting for data to arrive", "isDataAvailable": False}
+BUSY = {"message": "Processing new data", "isDataAvailable": True}
+
+
+def backlog(status: dict[str, object], batch: int | None, *ends: tuple[str, str]) -> Backlog:
+    sources = [
+        SimpleNamespace(endOffset=lambda end=end: end, latestOffset=lambda latest=latest: latest)
+        for end, latest in ends
+    ]
+    said = SimpleNamespace(batchId=lambda: batch, sources=lambda: sources)
+    java = SimpleNamespace(lastProgress=lambda: None if batch is None else said)
+    query = SimpleNamespace(status=status, _jsq=java)
+    return Backlog(cast(Any, query), COUNTS, STARTS)
+
+
+def test_records_of_before_the_topic_began_do_not_count() -> None:
+    assert backlog(BUSY, None).read_records() == 60
+
+
+@pytest.mark.parametrize(
+    ("status", "batch", "records", "why"),
+    [
+        (IDLE, None, 0, "a pipeline that took over finds nothing new"),
+        (BUSY, None, None, "it has said nothing yet"),
+        (BUSY, 3, None, "what it said is of an older batch"),
+        (BUSY, 4, 5, "as its newest batch was planned"),
+    ],
+)
+def test_backlog(status: dict[str, object], batch: int | None, records: int, why: str) -> None:
+    found = backlog(status, batch, ('{"s":{"0":50,"1":20}}', '{"s":{"0":53,"1":22}}'))
+    assert found.backlog_records() == records, why
+
+
+@pytest.mark.parametrize(
+    ("sources", "records"),
+    [
+        ([('{"s":{"0":5}}', '{"s":{"0":5}}')], 0),
+        ([('{"s":{"0":5}}', '{"s":{"0":9}}'), ('{"t":{"0":1}}', '{"t":{"0":2}}')], 5),
+        ([('{"s":{"0":5}}', '{"s":{"0":9,"1":2}}')], 6),
+        ([('{"s":{"0":5}}', None)], None),
+        ([(None, None)], None),
+    ],
+)
+def test_behind(sources: list[tuple[str | None, str | None]], records: int | None) -> None:
+    assert behind(sources) == records
