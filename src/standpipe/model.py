@@ -275,8 +275,7 @@ class Commit(Record, frozen=True, kw_only=True):
 class Progress(Record, frozen=True, kw_only=True):
     """A progress record: batch `commit.batch` of `query_id` is committed up to `sinks`.
 
-    Key in the progress topic: JSON ``[query_id, batch]``. A fence (a new lease holder announces
-    itself before its first batch) has batch NO_BATCH, no sinks and the key ``[query_id, -epoch]``.
+    A fence (a new lease holder announces itself before its first batch) has NO_BATCH and no sinks.
     """
 
     query_id: str
@@ -285,8 +284,7 @@ class Progress(Record, frozen=True, kw_only=True):
     sources: dict[str, dict[int, int]] = {}
     #: partition of the table topic -> end offset that covers the batch
     sinks: dict[int, int] = {}
-    #: partition -> `sinks` of the valid record before this one: so a reader knows when compaction
-    #: took records between the two; empty: the record does not say
+    #: `sinks` of the valid record before this one: are some gone in between? Empty: it does not say
     starts: dict[int, int] = {}
     #: partition -> offset below which every foreign record has been repaired
     clean_through: dict[int, int] = {}
@@ -294,6 +292,8 @@ class Progress(Record, frozen=True, kw_only=True):
     #: instant at which Spark chose the batch's source offsets (Unix ms, driver's clock)
     batch_started_ms: int = 0
     committed_at_ms: int = 0
+    #: that of the valid record before this one: nothing in the ranges is older; 0: it does not say
+    since_ms: int = 0
 
 
 class ReplicaState(IntEnum):

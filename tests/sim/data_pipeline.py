@@ -229,6 +229,7 @@ class SimDriver:
             sources={"s": {0: source_end}},
             sinks=sinks,
             starts=takeover.ends_before(self.newest, self.world.partitions),
+            since_ms=self.newest.committed_at_ms if self.newest else 0,
             clean_through={p: sweep.clean_through for p, sweep in enumerate(self.sweeps)},
             committed_at_ms=self.world.now_ms,
         )
@@ -307,6 +308,7 @@ class SimDriver:
                 finder,
                 now_ms=world.now_ms,
                 compaction_lag_ms=world.options.retention.compaction_lag_ms,
+                is_blind=bool(sweep.blind),
                 testimony=world.testimony(p, newest),
             )
             world.counts["shadows found too late"] += len(found.too_late)

@@ -39,7 +39,7 @@ class Gaps:
     ) -> None:
         """Records are missing in the range of a target. `strict_from`: from here on, not all of
         what is missing was called clean; the target's end: all was."""
-        if strict_from < target.end and target.committed_at_ms < self._gone_ms:
+        if strict_from < target.end and target.since_ms < self._gone_ms:
             self._doubt_end = max(self._doubt_end, target.end)
         self.whole_at = max(self.whole_at, committed_end)
         self._suspect_end = max(self._suspect_end, log_end)

@@ -45,7 +45,9 @@ class TargetSet(Record, frozen=True, kw_only=True):
     clean_through: Offset = Offset(0)
     watermark_ms: int = 0
     source_instant_ms: int = 0
-    committed_at_ms: int = 0
+    #: no record of its range is older, for all that is known: when the target before it was
+    #: committed. Its own commit says little: a straggler may have written a week before it
+    since_ms: int = 0
     #: the writer found the partition to end before an older target: it is not the log it was
     went_back: bool = False
 
@@ -127,11 +129,12 @@ class ProgressBook:
         self._lease_epochs[query] = commit.lease_epoch
         if is_fence(progress):
             return []
+        since_ms = _since_ms(self._newest.get(query), progress)
         self._newest[query] = progress
         known = self._targets.setdefault(query, {}).keys() | progress.sinks.keys()
-        return [self._set(progress, partition) for partition in sorted(known)]
+        return [self._set(progress, partition, since_ms) for partition in sorted(known)]
 
-    def _set(self, progress: Progress, partition: int) -> ValidTarget:
+    def _set(self, progress: Progress, partition: int, since_ms: int) -> ValidTarget:
         known = self.committed_end(progress.query_id, partition)
         before = max(0, known)
         end = Offset(max(before, progress.sinks.get(partition, before)))
@@ -143,7 +146,7 @@ class ProgressBook:
             clean_through=Offset(progress.clean_through.get(partition, 0)),
             watermark_ms=progress.watermark_ms,
             source_instant_ms=progress.batch_started_ms,
-            committed_at_ms=progress.committed_at_ms,
+            since_ms=since_ms,
             went_back=progress.sinks.get(partition, before) < before,
         )
         self._targets[progress.query_id].setdefault(partition, []).append(target)
@@ -191,6 +194,16 @@ class ProgressBook:
         if keep:
             self._pruned[query_id, partition] = targets[keep - 1].end
             del targets[:keep]
+
+
+def _since_ms(before: Progress | None, progress: Progress) -> int:
+    """`TargetSet.since_ms`. Where nothing was committed before, a batch's own rows are all that a
+    foreign record of its range can take along, and they are as old as the batch at most."""
+    if progress.since_ms:
+        return progress.since_ms
+    if before is not None:
+        return before.committed_at_ms
+    return progress.batch_started_ms or progress.committed_at_ms
 
 
 #: progress records younger than this stay: who comes back soon finds every label

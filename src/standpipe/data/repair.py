@@ -125,7 +125,7 @@ class Sweep:
                 else:
                     self.foreign += 1
                     _cast(self.shadows, record)
-            if missing > 0 and target.committed_at_ms < self._gone_ms:
+            if missing > 0 and target.since_ms < self._gone_ms:
                 self.blind = f"records between {self.position} and {target.end} are gone"
             self.position = target.end
             if not self.shadows and not self.blind:
@@ -197,12 +197,14 @@ def repairs(
     *,
     now_ms: int,
     compaction_lag_ms: int,
+    is_blind: bool = False,
     testimony: Mapping[bytes, Repair] | None = None,
 ) -> Repairs:
     """`shadows`: as they are now, while no batch is under way and everything was swept.
 
     A key without a committed row becomes a tombstone, but only while compaction cannot yet have
     taken the row. `compaction_lag_ms`: for how long the topic keeps what was superseded.
+    `is_blind` (`Sweep.blind`): an older shadow may have taken it along, and left itself.
     `testimony`: all rows of a replica that shows the newest commit, where one could be asked.
     """
     known: list[Repair] = []
@@ -214,7 +216,7 @@ def repairs(
             unknown.append(key)
         elif row is not None:
             known.append(Repair(key, row.value, row.headers))
-        elif now_ms - shadow.first_ms < compaction_lag_ms:
+        elif not is_blind and now_ms - shadow.first_ms < compaction_lag_ms:
             known.append(Repair(key, None, ()))
         elif testimony is not None:
             known.append(testimony.get(key, Repair(key, None, ())))

@@ -98,6 +98,7 @@ class CommitBatch:
             sources=offsets.ends,
             sinks=sinks,
             starts=self.janitor.starts(),
+            since_ms=self.janitor.since_ms(),
             clean_through=self.janitor.clean_through(),
             watermark_ms=offsets.watermark_ms,
             batch_started_ms=offsets.started_ms,

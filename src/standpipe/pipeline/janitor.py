@@ -108,6 +108,10 @@ class Janitor:
         """Where the next commit begins: at the ends of the newest one."""
         return ends_before(self.newest, self.beat.table.partitions)
 
+    def since_ms(self) -> int:
+        """`Progress.since_ms` of the next record."""
+        return 0 if self.newest is None else self.newest.committed_at_ms
+
     def clean_through(self) -> dict[int, int]:
         """Per partition: below it no key is shadowed; empty for a stream."""
         if not self._has_rows:
@@ -238,6 +242,7 @@ class Janitor:
             commit=commit,
             sinks=ends,
             starts=self.starts(),
+            since_ms=self.since_ms(),
             clean_through=self.clean_through(),
             committed_at_ms=time.time_ns() // 1_000_000,
         )
@@ -257,11 +262,13 @@ class Janitor:
             self._sweep(reader)
 
     def _judge(self, partition: int, finder: Finder) -> Repairs:
+        sweep = self._sweeps[partition]
         found = repairs(
-            self._sweeps[partition].all_shadows(),
+            sweep.all_shadows(),
             finder,
             now_ms=time.time_ns() // 1_000_000,
             compaction_lag_ms=COMPACTION_LAG_MS,
+            is_blind=bool(sweep.blind),
         )
         self.too_late = len(found.too_late)
         if found.too_late:

@@ -214,14 +214,14 @@ def test_a_hole_from_before_the_tombstones_is_doubted_until_it_is_called_clean(
 ) -> None:
     """A foreign tombstone may have taken the row along, and then gone itself."""
     one = machine(gone_ms=gone_ms)
-    one.handle(target(B0, 3, committed_at_ms=50, clean_through=clean_through))
+    one.handle(target(B0, 3, since_ms=50, clean_through=clean_through))
     one.handle(ProgressCaughtUp())
     one.handle(fetched(record(0, "a", 1, B0), record(1, "b", 1, B0)))
     one.handle(EndReached(Offset(3)))
     assert one.state.answers is is_whole
     assert bool(one.doubt) is not is_whole
     if not is_whole:  # somebody who swept in time says so
-        one.handle(target(B1, 3, committed_at_ms=200, clean_through=3))
+        one.handle(target(B1, 3, since_ms=200, clean_through=3))
         assert one.state is ReplicaState.RUNNING
 
 

@@ -15,9 +15,9 @@ B0, ZOMBIE = commit(1, 0), commit(0, 9)
 END, LOG_END = Offset(5), Offset(8)
 
 
-def gaps(*, strict_from: int = 2, committed_at_ms: int = 50, gone_ms: int = 0) -> Gaps:
+def gaps(*, strict_from: int = 2, since_ms: int = 50, gone_ms: int = 0) -> Gaps:
     found = Gaps(Offset(0), gone_ms)
-    target = TargetSet(commit=B0, end=END, committed_at_ms=committed_at_ms)
+    target = TargetSet(commit=B0, end=END, since_ms=since_ms)
     found.met(target, strict_from, committed_end=END, log_end=LOG_END)
     return found
 
@@ -54,8 +54,23 @@ def test_a_foreign_record_hides_a_row_until_it_is_ended() -> None:
     assert is_whole(one, 8, judged=8, next_offset=8)
 
 
+def test_a_later_gap_waits_for_what_the_log_had_by_then() -> None:
+    one = gaps()
+    later = TargetSet(commit=B0, end=Offset(9))
+    one.met(later, 6, committed_end=Offset(9), log_end=Offset(12))
+    assert not is_whole(one, 9, judged=9, next_offset=9)
+    assert is_whole(one, 9, judged=9, next_offset=12)
+
+
+def test_foreign_records_from_before_any_gap_hide_nothing() -> None:
+    one = Gaps(Offset(0), 0)
+    one.judged([record(1, "a", 2, ZOMBIE)], commit_header(B0), some_are_foreign=True)
+    one.met(TargetSet(commit=B0, end=END), 3, committed_end=END, log_end=LOG_END)
+    assert is_whole(one, 8, judged=8, next_offset=8)
+
+
 @pytest.mark.parametrize(
-    ("strict_from", "committed_at_ms", "clean", "in_doubt", "why"),
+    ("strict_from", "since_ms", "clean", "in_doubt", "why"),
     [
         (2, 50, 0, True, "what tombstones told of that time is forgotten"),
         (2, 50, 5, False, "somebody looked in time"),
@@ -63,9 +78,7 @@ def test_a_foreign_record_hides_a_row_until_it_is_ended() -> None:
         (2, 150, 0, False, "all tombstones are still there"),
     ],
 )
-def test_doubt(
-    strict_from: int, committed_at_ms: int, clean: int, in_doubt: bool, why: str
-) -> None:
-    one = gaps(strict_from=strict_from, committed_at_ms=committed_at_ms, gone_ms=100)
+def test_doubt(strict_from: int, since_ms: int, clean: int, in_doubt: bool, why: str) -> None:
+    one = gaps(strict_from=strict_from, since_ms=since_ms, gone_ms=100)
     assert bool(one.doubt(Offset(clean))) is in_doubt, why
     assert is_whole(one, 8, judged=8, next_offset=8, clean=clean) is not in_doubt

@@ -49,6 +49,25 @@ def test_a_fence_has_a_key_of_its_own() -> None:
     assert parse(serialise(record)[1]).sinks == {}
 
 
+@pytest.mark.parametrize(
+    ("before", "record", "since_ms", "why"),
+    [
+        (None, {"committed_at_ms": 9}, 5, "nothing was committed before: the batch's own start"),
+        (None, {"committed_at_ms": 9, "batch_started_ms": 0}, 9, "a writer that does not say it"),
+        ({"committed_at_ms": 3}, {"committed_at_ms": 9}, 3, "whoever wrote since may be as old"),
+        (None, {"committed_at_ms": 9, "since_ms": 3}, 3, "that record has left the topic"),
+    ],
+)
+def test_how_old_a_record_of_a_range_may_be(
+    before: dict[str, int] | None, record: dict[str, int], since_ms: int, why: str
+) -> None:
+    book = ProgressBook()
+    if before is not None:
+        book.take(structs.replace(progress(1, 0, {0: 2}), **before))
+    (taken,) = book.take(structs.replace(progress(1, 1, {0: 4}), **record))
+    assert taken.target.since_ms == since_ms, why
+
+
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"query_id":"Q"}', b"\xff"])
 def test_what_is_no_progress_record_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match="no progress record"):
@@ -184,6 +203,8 @@ ONE, TWO, THREE = progress(1, 0, {0: 5}), progress(1, 1, {0: 9}), progress(2, 2,
         ([ONE, TWO, at(THREE, clean=8)], [ONE], "9 is beyond what is clean"),
         ([at(ONE, clean=9), TWO], [], "an older claim does not count: it may be a zombie's"),
         ([ONE, at(TWO, ms=90), at(THREE, clean=9)], [ONE], "young ones stay for those that return"),
+        ([ONE, at(TWO, clean=9)], [ONE], "the newest says what is clean, so it stays"),
+        ([at(ONE, ms=90), TWO, at(THREE, clean=9)], [], "no hole behind one that stays"),
         ([WALL_2, ONE, THREE], [ONE], "void ones go"),
         ([WALL_1, ONE, WALL_2, TWO, WALL_2B, at(THREE, clean=5)], [TWO, ONE, WALL_1, WALL_2],
          "fences go last, and the last one stays"),

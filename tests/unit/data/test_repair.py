@@ -6,7 +6,16 @@ import pytest
 
 from standpipe.data.progress import TargetSet
 from standpipe.data.records import HEADER_COMMIT, commit_header
-from standpipe.data.repair import Finder, Shadow, Sweep, TopicRecord, headers_under, repairs
+from standpipe.data.repair import (
+    Finder,
+    Repair,
+    Repairs,
+    Shadow,
+    Sweep,
+    TopicRecord,
+    headers_under,
+    repairs,
+)
 from standpipe.model import Commit, Offset
 
 from .rows import commit, record
@@ -103,7 +112,7 @@ def test_what_an_idle_query_still_has_to_tell(
 
 
 @pytest.mark.parametrize(
-    ("taken", "committed_ms", "clean", "why"),
+    ("taken", "since_ms", "clean", "why"),
     [
         ([], 50, 3, "nothing is missing"),
         ([1], 150, 3, "tombstones of that time are all there: it was superseded by what is there"),
@@ -112,15 +121,15 @@ def test_what_an_idle_query_still_has_to_tell(
     ],
 )
 def test_a_hole_from_before_the_tombstones_is_never_called_clean(
-    taken: list[int], committed_ms: int, clean: int, why: str
+    taken: list[int], since_ms: int, clean: int, why: str
 ) -> None:
     sweep = Sweep(Offset(0), gone_ms=100)
-    sweep.target(TargetSet(commit=B0, end=Offset(3), committed_at_ms=committed_ms))
+    sweep.target(TargetSet(commit=B0, end=Offset(3), since_ms=since_ms))
     records = log(("a", 1, B0), ("b", 1, B0), ("c", 1, B0))
     sweep.records([each for each in records if each.offset not in taken], Offset(3))
     assert sweep.clean_through == clean, why
     assert bool(sweep.blind) is (clean == 0)
-    sweep.target(TargetSet(commit=B1, end=Offset(3), committed_at_ms=200))
+    sweep.target(TargetSet(commit=B1, end=Offset(3), since_ms=200))
     assert sweep.clean_through == clean, "and what comes later does not heal it"
 
 
@@ -153,6 +162,44 @@ def test_a_row_that_compaction_may_have_taken_is_not_called_absent() -> None:
         assert found.too_late == late
 
 
+def test_a_blind_sweep_calls_no_row_absent() -> None:
+    """Seed 59: a foreign tombstone took a row along and left; a repair of it that nobody committed
+    was the next shadow, a young one, and the row was deleted by the repair after that."""
+    records = log(("b", 9, ZOMBIE))
+    sweep = swept(records, target(B0, -1, 1))
+    finder = found_in(records, sweep, target(B0, -1, 1))
+    known = {"now_ms": 100, "compaction_lag_ms": LAG_MS, "is_blind": True}
+    assert repairs(sweep.shadows, finder, **known) == Repairs((), (), (b"b",))
+    row = Repair(b"b", b"1", ())
+    found = repairs(sweep.shadows, finder, testimony={b"b": row}, **known)
+    assert found == Repairs((row,), (), ())
+
+
+def test_a_finder_reads_up_to_the_shadow_and_not_the_shadow() -> None:
+    records = log(("a", 1, B0), ("a", 8, ZOMBIE))
+    sweep = swept(records, target(B0, -1, 2))
+    finder = found_in(records, sweep, target(B0, -1, 2))
+    assert finder.end == 1, "the row right before it is read"
+
+
+def test_what_is_handed_in_twice_is_swept_once() -> None:
+    records = log(("a", 1, B0), ("a", 1, B1))
+    sweep = Sweep(Offset(0))
+    sweep.target(target(B0, -1, 1))
+    sweep.records(records[:1], Offset(1))
+    sweep.records(records[:1], Offset(1))
+    sweep.records([], Offset(0))
+    sweep.records(records, Offset(2))
+    sweep.target(target(B1, 1, 2))
+    assert (sweep.foreign, sweep.shadows, sweep.clean_through) == (0, {}, 2)
+
+
+def test_shadows_of_what_is_not_committed_yet_are_no_part_of_the_sweep() -> None:
+    sweep = swept(log(("a", 1, B0), ("a", 2, B1)), target(B0, -1, 1))
+    assert [*sweep.all_shadows()] == [b"a"]
+    assert sweep.shadows == {}
+
+
 def test_a_row_that_was_found_for_an_older_shadow_is_stale() -> None:
     records = log(("a", 1, B0), ("a", 8, ZOMBIE), ("a", 2, B1), ("a", 9, ZOMBIE))
     first = swept(records[:2], target(B0, -1, 2))
@@ -167,6 +214,13 @@ def test_below_clean_through_any_record_counts() -> None:
     finder = Finder({b"a": Shadow(Offset(1), 0)}, [target(B1, -1, 2)], Offset(1))
     finder.records(records)
     assert finder.found[b"a"].offset == 0
+
+
+def test_the_record_at_clean_through_is_not_below_it() -> None:
+    records = log(("a", 1, B0), ("a", 8, ZOMBIE), ("a", 9, ZOMBIE))
+    finder = Finder({b"a": Shadow(Offset(2), 0)}, [target(B0, -1, 2)], Offset(1))
+    finder.records(records)
+    assert finder.found[b"a"].offset == 0, "offset 1 needs its commit, and has another"
 
 
 def test_a_repaired_record_keeps_its_other_headers() -> None:

@@ -29,8 +29,22 @@ def test_a_committed_record_ends_it_once_it_is_applied() -> None:
     shadows = shadowed()
     shadows.judged([record(8, "a", 2, OURS)], WANTED)
     assert shadows.hide_a_row(Offset(7), SUSPECT_END)
+    assert shadows.hide_a_row(Offset(8), SUSPECT_END), "the record at 8 is not below 8"
     assert not shadows.hide_a_row(Offset(9), SUSPECT_END)
     assert not shadows
+
+
+def test_what_a_committed_record_has_ended_a_later_one_does_not_put_off() -> None:
+    shadows = shadowed()
+    shadows.judged([record(8, "a", 2, OURS), record(15, "a", 3, OURS)], WANTED)
+    assert not shadows.hide_a_row(Offset(9), SUSPECT_END)
+
+
+def test_the_first_foreign_record_of_a_key_says_when_it_began() -> None:
+    """The next one came after the gap, the row was hidden before."""
+    shadows = shadowed()
+    shadows.judged([record(12, "a", 3, FOREIGN)], WANTED)
+    assert shadows.hide_a_row(Offset(13), SUSPECT_END)
 
 
 def test_a_foreign_record_after_it_begins_anew() -> None:

@@ -42,6 +42,9 @@ class NoJanitor:
     def starts(self) -> dict[int, int]:
         return {}
 
+    def since_ms(self) -> int:
+        return 3
+
     def clean_through(self) -> dict[int, int]:
         return {0: 7}
 
@@ -107,6 +110,7 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert progress.sources == {"s": {0: 21}}
     assert progress.sinks == dict.fromkeys(range(WANTED.table.partitions), 9)
     assert (progress.watermark_ms, progress.batch_started_ms) == (5, 6)
+    assert progress.since_ms == 3
     assert (commit_batch.counts.batch, commit_batch.counts.input_records) == (1, 10)
     assert commit_batch.counts.bad_records == 2
     assert commit_batch.counts.covered == {"s": {0: 21}}
