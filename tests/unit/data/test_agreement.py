@@ -58,6 +58,40 @@ def test_a_row_that_cannot_be_read_is_the_odd_ones() -> None:
     assert judge(0, [damaged, replica(2, (1, 7, 7))]).odd == ("node-1",)
 
 
+def test_a_store_without_a_digest_may_be_damaged_too() -> None:
+    of = StoreDigest(position=Offset(1), batch=BatchId(1), digest=None, damage="a row is not …")
+    damaged = ReplicaDigest(node_id=NodeId("node-1"), partition=0, of=of)
+    assert judge(0, [damaged, replica(2, (1, 7, 7))]).odd == ("node-1",)
+
+
+def at(position: int, batch: int, digest: int) -> StoreDigest:
+    return StoreDigest(position=Offset(position), batch=BatchId(batch), digest=digest)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        (at(10, 4, 7), at(12, 4, 8), "a repair is a commit of the same batch, further on"),
+        (at(10, 4, 7), at(10, 5, 8), "a batch without records here moves the label only"),
+    ],
+)
+def test_a_label_is_position_and_batch(one: StoreDigest, other: StoreDigest, why: str) -> None:
+    node_1, node_2 = NodeId("node-1"), NodeId("node-2")
+    found = [
+        ReplicaDigest(node_id=node_id, partition=0, of=of)
+        for node_id, of in ((node_1, one), (node_2, other))
+    ]
+    assert judge(0, found).agreement is Agreement.APART, why
+    assert len(at_one_batch(0, {node_1: [one], node_2: [other]})) == 1, why
+
+
+def test_a_replica_that_repeats_itself_has_one_vote() -> None:
+    """A restart and a commit without records say the same label once more."""
+    often, once = [at(10, 4, 7)] * 3, [at(20, 5, 8)]
+    said = {NodeId("node-1"): [*often, *once], NodeId("node-2"): once}
+    assert {one.of for one in at_one_batch(0, said)} == {once[0]}
+
+
 @pytest.mark.parametrize(
     ("recent", "batch", "agreement", "odd", "why"),
     [

@@ -86,6 +86,11 @@ def test_a_hole_that_nothing_calls_clean_yet_is_not_read() -> None:
     assert found.end(0) == 9
 
 
+def test_a_record_that_does_not_say_its_start_counts_by_order_up_to_its_end_at_most() -> None:
+    found = committed(progress(B1, 5, None), progress(B2, 9, 5, clean_through=7))
+    assert found.ranges(0, 0, 9) == [Range(0, 5, None), Range(5, 9, M2)]
+
+
 @pytest.mark.parametrize(
     ("starts", "records_max", "ends", "why"),
     [

@@ -100,3 +100,10 @@ def test_an_end_is_in_sight_by_the_pace_of_the_last_seconds() -> None:
     assert meter.eta_ms(2000, 50, 100) == 2000, "it became faster"
     assert meter.eta_ms(13_000, 50, 100) is None, "it stands still"
     assert meter.eta_ms(14_000, 100, 100) == 0
+
+
+def test_what_falls_back_or_stands_still_has_no_end_in_sight() -> None:
+    meter = Meter()
+    meter.eta_ms(0, 10, 100)
+    assert meter.eta_ms(1000, 10, 100) is None
+    assert meter.eta_ms(2000, 5, 100) is None, "begun anew"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standpipe.data.digest import EMPTY, digest_after, rows_digest
+from standpipe.data.digest import EMPTY, digest_after, rows_digest, sound_digest
 from standpipe.data.records import pack_row
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"ab"])
@@ -29,6 +29,13 @@ def test_the_digest_agrees_with_a_full_count(batches: list[dict[bytes, int | Non
         rows = {key: value for key, value in rows.items() if key not in deletes} | puts
         assert digest == rows_digest(rows.items())
     assert 0 <= digest < 2**64
+
+
+def test_a_damaged_row_has_no_digest() -> None:
+    rows = [(b"a", row(1)), (b"b", row(2))]
+    assert sound_digest(rows) == rows_digest(rows)
+    damaged = rows[1][1][:-1] + b"x"
+    assert sound_digest([rows[0], (b"b", damaged)]) is None
 
 
 def test_other_rows_have_another_digest() -> None:

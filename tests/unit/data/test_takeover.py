@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from standpipe.data.progress import fence
-from standpipe.data.takeover import Surplus, ends_refused, is_lost, standing, surplus
+from standpipe.data.takeover import (
+    Logs,
+    Surplus,
+    ends_refused,
+    heir_of,
+    is_lost,
+    standing,
+    surplus,
+)
 from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Progress
 
 from .rows import commit
@@ -38,6 +46,29 @@ def test_standing(records: list[Progress], valid: int, fenced_by: int | None, wh
     assert (found.valid, found.fenced_by) == (valid, fenced_by), why
 
 
+def logs(commits: list[int], covers: dict[int, int]) -> Logs:
+    """`covers`: {batch: offset up to which it covers the only source}."""
+    return Logs(frozenset(commits), {batch: {"s": {0: end}} for batch, end in covers.items()})
+
+
+@pytest.mark.parametrize(
+    ("found", "heir", "why"),
+    [
+        ({}, None, "all are lost"),
+        ({1: logs([0], {0: 5, 1: 9})}, 1, "killed before the commit log"),
+        ({1: logs([0], {0: 5})}, None, "an old copy"),
+        ({1: logs([0, 1], {0: 5, 1: 8})}, None, "its batch covers other events"),
+        ({1: logs([0, 1], {0: 5, 1: 9}), 2: logs([0], {0: 5, 1: 8})}, 1, "a zombie's is later"),
+        ({1: logs([0, 1], {1: 9}), 2: logs([0, 1], {1: 9, 2: 11})}, 2, "of two, the later"),
+    ],
+)
+def test_heir_of(found: dict[int, Logs], heir: int | None, why: str) -> None:
+    newest = Progress(query_id="Q", commit=commit(1, 1), sources={"s": {0: 9}})
+    by_epoch = {LeaseEpoch(epoch): each for epoch, each in found.items()}
+    assert heir_of(by_epoch, newest) == heir, why
+    assert heir_of(by_epoch, None) is None
+
+
 @pytest.mark.parametrize(
     ("commits", "offsets", "valid", "gone", "why"),
     [
@@ -56,6 +87,7 @@ def test_standing(records: list[Progress], valid: int, fenced_by: int | None, wh
         ([0], [0, 1], -1, Surplus(commits=(0,), offsets=(1,)), "nothing was ever valid"),
         ([], [0, 1], 0, Surplus(offsets=(1,)), "the commit of 0 is lost: run 0 again, not 1"),
         ([0, 1], [0, 1, 2, 3], 2, Surplus(offsets=(3,)), "the same later on"),
+        ([0, 2], [0, 1, 2], 1, Surplus(commits=(2,), offsets=(2,)), "that of 1 alone is lost"),
     ],
 )
 def test_surplus(
