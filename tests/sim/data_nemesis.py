@@ -36,7 +36,7 @@ class DataNemesis:
         if world.options.is_left_alone:
             longer = ("pipelines away for longer than tombstones", self.longer_outage)
             self.faults += [longer] * len(self.faults)
-        self._may_replace = True
+        self.may_replace = True
 
     def begin(self) -> None:
         self._plan()
@@ -59,41 +59,41 @@ class DataNemesis:
 
     def crash_driver(self) -> bool:
         driver = self.world.drivers[-1]
-        if not driver.is_alive or not self._may_replace:
+        if not driver.is_alive or not self.may_replace:
             return False
         driver.crash()
-        self._replace_after(self.random.random() * 3000)
+        self.replace_after(self.random.random() * 3000)
         return True
 
-    def _replace_after(self, delay_ms: float) -> None:
-        self._may_replace = False
+    def replace_after(self, delay_ms: float) -> None:
+        self.may_replace = False
         self.world.after(delay_ms, self._replace)
 
     def _replace(self) -> None:
         if self.is_active:
-            self._may_replace = True
+            self.may_replace = True
             self.world.new_driver()
 
     def replace_paused_driver(self) -> bool:
         """SIGSTOP, the lease is lost, SIGCONT: a zombie."""
         driver = self.world.drivers[-1]
-        if not driver.is_alive or not self._may_replace:
+        if not driver.is_alive or not self.may_replace:
             return False
         driver.paused_until_ms = self.world.now_ms + self.random.choice([500, 5000, 40_000])
-        self._replace_after(self.random.random() * 1000)
+        self.replace_after(self.random.random() * 1000)
         return True
 
     def replace_driver(self) -> bool:
         """Two drivers at once, until the older one hears of it."""
-        if not self._may_replace:
+        if not self.may_replace:
             return False
-        self._replace_after(0)
+        self.replace_after(0)
         return True
 
     def long_outage(self) -> bool:
         """Longer than compaction waits: what it takes then, repair cannot save any more."""
         driver = self.world.drivers[-1]
-        if not driver.is_alive or not self._may_replace:
+        if not driver.is_alive or not self.may_replace:
             return False
         driver.crash()
         lag_ms = self.world.options.retention.compaction_lag_ms
@@ -101,13 +101,13 @@ class DataNemesis:
             self.stranger()
             self.world.after(lag_ms + 100, self.world.compact)
             self.world.after(lag_ms + 200, self.wipe_one)
-        self._replace_after(lag_ms * self.random.choice([1.1, 1.5, 2.5]))
+        self.replace_after(lag_ms * self.random.choice([1.1, 1.5, 2.5]))
         return True
 
     def longer_outage(self) -> bool:
         """Long enough for a foreign tombstone to take a row along and to leave itself."""
         driver, retention = self.world.drivers[-1], self.world.options.retention
-        if not driver.is_alive or not self._may_replace:
+        if not driver.is_alive or not self.may_replace:
             return False
         driver.crash()
         self.delete_as_a_stranger(self.random.randrange(self.world.options.keys))
@@ -116,7 +116,7 @@ class DataNemesis:
             self.world.after(late_ms, self.world.compact)
         for late_ms in (200, 700, 1200):  # some of them restore, others copy a peer
             self.world.after(gone_ms + late_ms, self.wipe_one)
-        self._replace_after(gone_ms + 1000 + self.random.random() * 3000)
+        self.replace_after(gone_ms + 1000 + self.random.random() * 3000)
         return True
 
     def touch_an_idle_world(self) -> int:

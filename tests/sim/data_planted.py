@@ -103,6 +103,20 @@ def trust_a_hole_from_before_the_tombstones() -> list[Plant]:
     ]
 
 
+def judge_a_range_by_when_it_was_committed() -> list[Plant]:
+    """What a stranger wrote to it may be older, and so may the tombstones that have left it."""
+    return [(progress, "_since_ms", lambda before, record: record.committed_at_ms)]
+
+
+def call_a_row_absent_although_blind() -> list[Plant]:
+    """The shadow is young, but one before it may have taken the row along."""
+
+    def make(repairs: Any) -> Any:
+        return lambda *of, **known: repairs(*of, **{**known, "is_blind": False})
+
+    return [replacing(repair, "repairs", make)]
+
+
 def say_nothing_while_idle() -> list[Plant]:
     """What became clean after the last batch is told with the next one, if there is one."""
     return [(repair.Sweep, "is_news", lambda sweep, published: False)]
@@ -367,8 +381,13 @@ def share_one_checkpoint() -> list[Plant]:
 
 
 def judge_after_a_stall_with_old_progress() -> list[Plant]:
-    """A tailer that was stopped for long goes on with the targets that it knew."""
+    """A tailer that heard nothing for long goes on with the targets that it knew."""
     return [(positions, "must_restart", lambda silent_ms, compaction_lag_ms: False)]
+
+
+def read_on_after_the_tombstones_went() -> list[Plant]:
+    """A partition that was away for long is read on from where it was."""
+    return [(positions, "must_reopen", lambda silent_ms, tombstones_ms: False)]
 
 
 PLANTS: tuple[Callable[[], list[Plant]], ...] = (
@@ -378,6 +397,8 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     label_a_compacted_range,
     whole_although_rows_may_be_missing,
     trust_a_hole_from_before_the_tombstones,
+    judge_a_range_by_when_it_was_committed,
+    call_a_row_absent_although_blind,
     say_nothing_while_idle,
     answer_while_going_by_order,
     apply_past_the_target,
@@ -402,4 +423,5 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     go_on_although_fenced,
     share_one_checkpoint,
     judge_after_a_stall_with_old_progress,
+    read_on_after_the_tombstones_went,
 )

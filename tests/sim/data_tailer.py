@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from .data_world import DataWorld
 
 
+FETCH_MAX = 40  # records at once
+
+
 class SimStore:
     """What is on a tailer's disk. A transaction is atomic; `kill -9` loses none of it."""
 
@@ -57,7 +60,10 @@ class SimTailer:
         self.lives = 0  # of stores: what was promised by one binds the next not
         self.machine: ApplyMachine | None = None
         self.paused_until_ms = 0
+        self.kafka_away_until_ms = 0.0  # it lives, and hears neither topic
         self.table_away_until_ms = 0.0  # its partition has no leader; the progress topic has
+        self.progress_away_until_ms = 0.0  # as the last: its leader may be another broker
+        self.fetch_max = FETCH_MAX
         self._run = 0
 
     @property
@@ -98,10 +104,10 @@ class SimTailer:
         )
         self.book = ProgressBook()
         self._progress_at = 0
-        self._fetched = int(self.store.meta.position)
+        self.fetched = int(self.store.meta.position)
         self._is_fetching = False
         self._run += 1
-        self._heard_ms = self.world.now_ms
+        self._known_ms = self._end_ms = self.world.now_ms
         self._plan(self._run)
 
     def _copy_from_a_peer(self) -> None:
@@ -132,20 +138,38 @@ class SimTailer:
         if self.world.now_ms < self.paused_until_ms:
             self.world.after(500, lambda: self._step(run))
             return
-        if positions.must_restart(
-            self.world.now_ms - self._heard_ms, self.world.options.retention.compaction_lag_ms
-        ):
-            self.world.counts["tailers restarted after a stall"] += 1
-            self.crash()
-            self.start()
-            return
-        self._heard_ms = self.world.now_ms
-        if self.random.random() < 0.5:
-            self._follow_progress()
-        is_there = self.world.now_ms >= self.table_away_until_ms
-        if self._is_fetching and self.machine is not None and is_there:
-            self._follow_table()
+        if self.world.now_ms >= self.kafka_away_until_ms:
+            if self._restarts():
+                return
+            is_known = self.world.now_ms >= self.progress_away_until_ms
+            if self.random.random() < 0.5 and is_known:
+                self._follow_progress()
+            is_there = self.world.now_ms >= self.table_away_until_ms
+            if self._is_fetching and self.machine is not None and is_there:
+                if self._reopens():
+                    return
+                self._follow_table()
         self._plan(run)
+
+    def _restarts(self) -> bool:
+        silent_ms = self.world.now_ms - self._known_ms
+        lag_ms = self.world.options.retention.compaction_lag_ms
+        if not positions.must_restart(silent_ms, lag_ms):
+            return False
+        self.world.counts["tailers restarted after a stall"] += 1
+        self.crash()
+        self.start()
+        return True
+
+    def _reopens(self) -> bool:
+        silent_ms = self.world.now_ms - self._end_ms
+        tombstones_ms = self.world.options.retention.tombstones_ms
+        if not positions.must_reopen(silent_ms, tombstones_ms):
+            return False
+        self.world.counts["replicas opened again after their table was away"] += 1
+        self.crash()
+        self.start()
+        return True
 
     def _follow_progress(self) -> None:
         count = self.random.choice([1, 10, 1000])
@@ -157,17 +181,23 @@ class SimTailer:
                 if valid.partition == self.partition:
                     self._handle(valid.target)
         if self._progress_at == self.world.progress.end:
+            self._known_ms = self.world.now_ms
             self._handle(ProgressCaughtUp())
             self._is_fetching = True
+            if self.machine is not None and self.machine.is_caught_up:
+                self._end_ms = self.world.now_ms
 
     def _follow_table(self) -> None:
         log = self.world.tables[self.partition]
-        records, self._fetched = log.read(self._fetched, self.random.randint(1, 40))
+        records, self.fetched = log.read(
+            self.fetched, min(self.fetch_max, self.random.randint(1, FETCH_MAX))
+        )
         self._handle(LogEndHeard(Offset(log.end)))
         if records:
             plain = [record[:4] for record in records]
             self._handle(RecordsFetched(plain, Offset(records[-1].offset + 1)))
-        if self._fetched == log.end:
+        if self.fetched == log.end:
+            self._end_ms = self.world.now_ms
             self._handle(EndReached(Offset(log.end)))
         if self.machine is not None and self.machine.doubt:
             self._make_anew_if_a_peer_has_it()

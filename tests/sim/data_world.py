@@ -24,6 +24,7 @@ from standpipe.data.records import (
 from standpipe.data.repair import Repair
 from standpipe.model import NO_BATCH, Commit, LeaseEpoch, Progress
 
+from .data_cuts import DataCuts
 from .data_invariants import ALL, DataInvariant, Oracle, label_of
 from .data_kafka import Retention, SimLog
 from .data_nemesis import DataNemesis
@@ -62,25 +63,28 @@ class DataOptions:
     kill_tailer: float
     lease_notice_ms: int
     """Until a driver that was replaced hears of it, at most."""
+    is_cut_off: bool
+    """Tailers live and do not hear Kafka, or not the leader of their partition, for long."""
     is_left_alone: bool
     """Pipelines stay away for longer than tombstones stay, and nothing comes in at the end."""
 
     @classmethod
     def of(cls, seed: int) -> DataOptions:
         draw = random.Random(seed * 7919 + 23)
+        is_cut_off = seed % 8 == 3  # and else calm: who is killed meanwhile begins anew
         return cls(
             partitions=draw.choice([1, 1, 2]),
             replicas=draw.choice([2, 2, 3]),
             keys=draw.choice([2, 4, 8]),
             differs=draw.random() < 0.4,
-            safety_ms=draw.randint(60_000, 200_000),
+            safety_ms=max(draw.randint(60_000, 200_000), 160_000 * is_cut_off),
             retention=Retention(30_000, draw.choice([20_000, 60_000])),
             repair_after_ms=draw.choice([500, 3000]),
             keep_ms=draw.choice([1000, 10_000]),
             event_ms=draw.choice([50, 200, 1000]),
             batch_pause_ms=draw.choice([50, 500]),
             tail_ms=draw.choice([100, 400]),
-            fault_ms=draw.choice([1000, 3000, 8000]),
+            fault_ms=draw.choice([1000, 3000, 8000]) * (8 if is_cut_off else 1),
             straggle=draw.choice([0, 0.05, 0.2]),
             fail_batch=draw.choice([0, 0.02, 0.1]),
             fail_start=draw.choice([0, 0.3]),
@@ -88,6 +92,7 @@ class DataOptions:
             stale_ends=draw.choice([0, 0.05, 0.2]),
             kill_tailer=draw.choice([0, 0.01, 0.1]),
             lease_notice_ms=draw.choice([1, 2000, 20_000]),
+            is_cut_off=is_cut_off,
             is_left_alone=seed % 8 == 5,
         )
 
@@ -117,6 +122,7 @@ class DataWorld:
         ]
         self.reader = SimReader(self)
         self.nemesis = DataNemesis(self)
+        self.cuts = DataCuts(self)
         self.is_healed = False
 
     @property
@@ -141,6 +147,7 @@ class DataWorld:
         self._event()
         self.reader.plan()
         self.nemesis.begin()
+        self.cuts.begin()
         self.scheduler.run(self.options.safety_ms * 1000)
         self.heal()
         end_us = self.scheduler.now_us + CONVERGE_MS * 1000
@@ -158,6 +165,7 @@ class DataWorld:
         self.note("the world heals", "-")
         self.is_healed = True
         self.nemesis.end()
+        self.cuts.end()
         for driver in self.drivers:
             driver.paused_until_ms = 0
         if not any(d.is_alive and d.lease_epoch == self.lease_epoch for d in self.drivers):

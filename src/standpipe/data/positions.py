@@ -161,9 +161,24 @@ def current_since(current_ms: int, now_ms: int, is_caught_up: bool) -> int:
 
 
 def must_restart(silent_ms: int, compaction_lag_ms: int) -> bool:
-    """Whether a tailer heard nothing for so long that it has to open its stores and read the topic
-    of progress anew, before any record: compaction may have passed what it knows of."""
+    """Whether a tailer has to open its stores and read the topic of progress anew, before any
+    record: it was stopped, or cut off from Kafka. `silent_ms`: since it knew of all progress.
+
+    A replica that met a gap waits for all that was in the log by then (`data/gaps.py`). Where
+    compaction takes some of that as well while nobody listens, the next record that comes lies
+    behind it, and seems to say that nothing more was there. For that a record must outlive the
+    compaction lag unheard; who knows all progress of half that time knows the target behind it.
+    """
     return silent_ms > compaction_lag_ms // 2
+
+
+def must_reopen(silent_ms: int, tombstones_ms: int) -> bool:
+    """Whether a replica has to be opened anew before it takes more records: its partition could
+    not be read to its end for so long (`silent_ms`) that tombstones may have come and gone.
+
+    Its tailer ran on and followed progress meanwhile. `must_rebuild` then judges the store.
+    """
+    return silent_ms > tombstones_ms
 
 
 # --------------------------------------------------------------------------------------- lags

@@ -24,6 +24,7 @@ from standpipe.data.agreement import RECENT_BATCHES, KeptDigests, StoreDigest
 from standpipe.data.apply import (
     ApplyBatch,
     ApplyMachine,
+    EndReached,
     Event,
     LogEndHeard,
     PauseFetching,
@@ -34,7 +35,7 @@ from standpipe.data.apply import (
 )
 from standpipe.data.copying import Meter, RestoreView
 from standpipe.data.holdings import Holding
-from standpipe.data.positions import StoreMeta, current_since, must_rebuild
+from standpipe.data.positions import StoreMeta, current_since, must_rebuild, must_reopen
 from standpipe.data.stage import RowCodec
 from standpipe.errors import NotReady
 from standpipe.model import NO_BATCH, Offset, ReplicaState
@@ -72,6 +73,8 @@ class Replica:
         gone_ms = world.clock.wall_ms() - TOMBSTONES_MS
         self.machine = ApplyMachine(codec, self.store.meta(), gone_ms=gone_ms)
         self._rows = self.store.rows()
+        #: boot ms at which its topic was read to its end last; at first, of now
+        self._end_boot_ms = world.clock.boot_ms()
         self._confirmed_boot_ms, self._current_ms = 0, self.store.meta().current_ms
         self._is_fetching = False
         self._meter = Meter()
@@ -110,10 +113,18 @@ class Replica:
     def handle(self, event: Event) -> None:
         for order in self.machine.handle(event):
             self._carry_out[type(order)](order)
+        if isinstance(event, EndReached):
+            self._end_boot_ms = self._world.clock.boot_ms()
         if isinstance(event, ProgressCaughtUp) and not self._is_fetching:
             # not before: without all targets a gap in a range would be judged wrongly
             self._is_fetching = True
             self._world.reader.start(self.topic, self.position)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it must be opened anew before it takes another record."""
+        known_boot_ms = max(self._end_boot_ms, self._confirmed_boot_ms)
+        return must_reopen(self._world.clock.boot_ms() - known_boot_ms, TOMBSTONES_MS)
 
     def confirm(self, boot_ms: int) -> None:
         """Kafka was heard at `boot_ms`, and had no newer progress."""

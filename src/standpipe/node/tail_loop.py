@@ -27,7 +27,7 @@ from msgspec import json
 from standpipe import config
 from standpipe.adapters import lmdb_store, process, store_folders
 from standpipe.adapters.clock import Clock, Every
-from standpipe.adapters.kafka import PartitionReader, ProgressFollower, event_of
+from standpipe.adapters.kafka import Partition, PartitionReader, ProgressFollower, event_of
 from standpipe.adapters.lmdb_store import PinWatch, StoreFailure
 from standpipe.adapters.snapshot_file import SnapshotReader
 from standpipe.adapters.status_page import StatusWriter, page_path
@@ -86,12 +86,11 @@ class Tailer:
         self._pages: dict[StoreIdentity, StatusWriter] = {}
         self._every = Every(clock)
         self._records = 0
-        self._alive_ms = clock.boot_ms()
-
-    def was_stalled(self) -> bool:
-        """Whether this process slept (SIGSTOP, a suspended machine): its parent starts it again."""
-        before_ms, self._alive_ms = self._alive_ms, self._clock.boot_ms()
-        return must_restart(self._alive_ms - before_ms, COMPACTION_LAG_MS)
+        #: boot ms at which all progress was known last
+        self._known_ms = clock.boot_ms()
+        #: it heard nothing for too long (SIGSTOP, a suspended machine, a broken cable): its parent
+        #: starts it again. Not before Kafka is back: until then, pages say how old the rows are
+        self.is_outdated = False
 
     def follow_map(self) -> None:
         """Open replicas that the map gives to this node, close those that it takes away."""
@@ -118,8 +117,12 @@ class Tailer:
 
     def follow_tables(self) -> None:
         """Hand records to their replicas, which apply what is whole."""
-        for heard in self._tables.poll(POLL_S):
+        news = self._tables.poll(POLL_S)
+        if news:
+            self._judge_silence(self._clock.boot_ms())
+        for heard in () if self.is_outdated else news:
             event = event_of(heard)
+            self._reopen_outdated(heard.of)
             replicas = [r for r in self._replicas.values() if r.topic == heard.of]
             self._hand(replicas, LogEndHeard(Offset(self._tables.log_end(heard.of))))
             self._hand(replicas, event)
@@ -129,8 +132,21 @@ class Tailer:
         """Kafka was heard, and its progress topic holds nothing that was not read."""
         confirmed_ms = self._progress.confirmed_ms(self._clock.boot_ms())
         if confirmed_ms is not None:
+            self._judge_silence(confirmed_ms)
+            self._known_ms = max(self._known_ms, confirmed_ms)
             for replica in self._replicas.values():
                 replica.confirm(confirmed_ms)
+
+    def _judge_silence(self, now_ms: int) -> None:
+        silent_ms = now_ms - self._known_ms
+        if self._replicas and must_restart(silent_ms, COMPACTION_LAG_MS):
+            _log.warning("begins anew: for too long it did not know all progress", ms=silent_ms)
+            self.is_outdated = True
+
+    def _reopen_outdated(self, topic: Partition) -> None:
+        for identity, replica in list(self._replicas.items()):
+            if replica.topic == topic and replica.is_outdated:
+                self._replicas.pop(identity).close(in_order=True)
 
     def publish(self) -> None:
         """Status pages and metrics; and what has to be looked after now and then."""
@@ -284,8 +300,8 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def run(tailer: Tailer, stop: process.StopSignal) -> None:
-    """The whole of the tailer. Ends with the signal, or when it was stopped for too long itself."""
-    while not stop.is_set and not tailer.was_stalled():
+    """The whole of the tailer. Ends with the signal, or when it heard nothing for too long."""
+    while not stop.is_set and not tailer.is_outdated:
         tailer.follow_map()
         tailer.follow_progress()
         tailer.follow_tables()

@@ -28,6 +28,8 @@ LIVE = (ReplicaState.BOOTSTRAP, ReplicaState.CATCHING_UP, ReplicaState.RUNNING)
         ("CATCHING_UP", "END_REACHED", "RUNNING", ""),
         ("RUNNING", "BATCH_APPLIED", "RUNNING", "a batch behind is a lag, not a state"),
         ("RUNNING", "GAP_APPLIED", "CATCHING_UP", ""),
+        ("RUNNING", "ORDER_APPLIED", "BOOTSTRAP", "a foreign record may be among its rows"),
+        ("CATCHING_UP", "ORDER_APPLIED", "BOOTSTRAP", "the same"),
         ("DATA_LOSS", "END_REACHED", "DATA_LOSS", "stays until it is rebuilt"),
         ("DATA_LOSS", "REBUILT", "BOOTSTRAP", ""),
         ("FAILED", "CLOSED", "ABSENT", ""),
@@ -107,6 +109,20 @@ def test_a_store_that_was_behind_is_as_old_as_it_was_current() -> None:
 )
 def test_current_since(current_ms: int, is_caught_up: bool, since_ms: int, why: str) -> None:
     assert positions.current_since(current_ms, 50, is_caught_up) == since_ms, why
+
+
+@pytest.mark.parametrize(("silent_ms", "is_due"), [(1800, False), (1801, True)])
+def test_who_knew_nothing_for_half_the_compaction_lag_begins_anew(
+    silent_ms: int, is_due: bool
+) -> None:
+    assert positions.must_restart(silent_ms, compaction_lag_ms=3600) is is_due
+
+
+@pytest.mark.parametrize(("silent_ms", "is_due"), [(1000, False), (1001, True)])
+def test_a_partition_that_was_away_for_longer_than_tombstones_is_judged_anew(
+    silent_ms: int, is_due: bool
+) -> None:
+    assert positions.must_reopen(silent_ms, tombstones_ms=1000) is is_due
 
 
 def status(**fields: int) -> ReplicaStatus:

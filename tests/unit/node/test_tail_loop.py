@@ -47,6 +47,7 @@ from standpipe.model import (
 from standpipe.node import tail_loop
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.tail_loop import Tailer
+from standpipe.topics import TOMBSTONES_MS
 
 NODE = NodeId("node-1")
 TABLE = Source(
@@ -292,6 +293,48 @@ def test_a_restart_goes_on_where_the_store_is(node: Node) -> None:
     node.turn()
     assert node.status().batch == 1
     assert node.rows() == {"a": b"[9]", "b": b"[2]"}
+
+
+HALF_LAG_MS = tail_loop.COMPACTION_LAG_MS // 2
+
+
+@pytest.mark.parametrize(("silent_ms", "ends"), [(HALF_LAG_MS, False), (HALF_LAG_MS + 1, True)])
+@pytest.mark.parametrize("hears", ["a record", "that there is no news"])
+def test_who_did_not_hear_kafka_for_long_begins_anew_once_it_is_back(
+    node: Node, silent_ms: int, ends: bool, hears: str
+) -> None:
+    """Seeds of `is_cut_off`: compaction may have taken what a gap was to be judged by."""
+    running(node)
+    node.tailer._known_ms = node.clock.now_ms
+    node.turn(ms=silent_ms)
+    node.turn(ms=0)
+    assert not node.tailer.is_outdated, "Kafka is away: its pages say how old the rows are"
+    if hears == "a record":
+        node.commit(1, 3)
+        node.deliver((1, "a", 9))
+    else:
+        node.progress.confirmed = node.clock.now_ms
+    node.turn(ms=0)
+    assert node.tailer.is_outdated is ends
+    assert node.status().batch == (1 if hears == "a record" and not ends else 0)
+
+
+@pytest.mark.parametrize(("away_ms", "begins"), [(TOMBSTONES_MS, 2), (TOMBSTONES_MS + 1, 0)])
+def test_a_partition_that_was_away_for_longer_than_its_tombstones_is_read_anew(
+    node: Node, away_ms: int, begins: int
+) -> None:
+    """Progress was followed meanwhile. A deletion that came and went would never be seen."""
+    running(node)
+    node.tables.heard.append(EndHeard(T0, 2))
+    node.turn(ms=0)
+    node.commit(1, 3)  # its records cannot be read
+    node.clock.now_ms += away_ms
+    node.tailer._known_ms = node.progress.confirmed = node.clock.now_ms
+    node.turn(ms=0)
+    node.tables.heard.append(EndHeard(T0, 2))
+    node.turn(ms=0)
+    node.turn(4, ms=tail_loop.REOPEN_MS)
+    assert node.tables.reading == {T0: begins}
 
 
 @pytest.mark.parametrize(
