@@ -22,7 +22,7 @@ from standpipe.sql.stored import stored
 
 #: cases at once: what their topics and stores cost, against what waiting for one another costs
 GROUP = 12
-TAIL_S_MAX = 120.0
+TAIL_S_MAX = 60.0
 
 
 @dataclass
