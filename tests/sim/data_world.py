@@ -300,7 +300,7 @@ class DataWorld:
                 found: dict[bytes, Repair] = {}
                 for stored, data in tailer.store.rows.items():
                     ((key, *_), _), row = (
-                        parse_store_key(stored, ("STRING",), False),
+                        parse_store_key(stored, ("STRING",), 0),
                         unpack_row(data),
                     )
                     value, raw = b'{"N":' + row.value_json[1:-1] + b"}", str(key).encode()

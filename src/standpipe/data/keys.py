@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from standpipe.errors import BadRequest
-from standpipe.model import Column
+from standpipe.model import Column, Window
 from standpipe.sql.plans import Value
 from standpipe.sql.types import SqlType, parse_type
 
@@ -117,6 +117,25 @@ def decode_key(
 def windowed_key(raw: bytes, start_ms: int) -> bytes:
     """A time-windowed key as Kafka Streams writes it: key, then the window's start."""
     return raw + _LONG.pack(start_ms)
+
+
+def session_key(raw: bytes, start_ms: int, end_ms: int) -> bytes:
+    """The key of a session: key, then its end, then its start. Source: SessionKeySchema."""
+    return raw + _LONG.pack(end_ms) + _LONG.pack(start_ms)
+
+
+def bounds_of(window: Window | None) -> int:
+    """How many longs a window adds to a key: 0, 1 (its start), of a session 2."""
+    if window is None:
+        return 0
+    return 2 if window.kind == "SESSION" else 1
+
+
+def split_session_key(data: bytes) -> tuple[bytes, int, int]:
+    """(key, start, end in ms). Raises UnfitKey when there is no room for a session."""
+    rest, start_ms = split_windowed_key(data)
+    raw, end_ms = split_windowed_key(rest)
+    return raw, start_ms, end_ms
 
 
 def split_windowed_key(data: bytes) -> tuple[bytes, int]:

@@ -18,16 +18,19 @@ from typing import Final, Protocol
 
 import msgspec
 
+from standpipe.data.keys import bounds_of
 from standpipe.data.records import (
     Row,
     encode_key,
     full_store_key,
+    ordered_longs,
     partition_of,
     store_key,
     store_prefix,
     unpack_row,
+    window_at_end,
 )
-from standpipe.data.scan import EVERYTHING, rows_of
+from standpipe.data.scan import EVERYTHING, is_in_window, rows_of
 from standpipe.model import Source
 from standpipe.sql.plans import PullPlan, Value
 
@@ -141,23 +144,28 @@ def _windows(plan: PullPlan, view: View, key: tuple[Value, ...]) -> list[bytes]:
         return []
     types = _key_types(plan.source)
     head = [cell_json(value) for value in key]
+    bounds = bounds_of(window)
     rows: list[bytes] = []
     for found_key, data in _scan(view, *_key_range(plan, key, types)):
-        start_ms = int.from_bytes(found_key[-8:], "big") - (1 << 63)
-        row = unpack_row(data)
-        if row.full_key and row.full_key != full_store_key(key, types, start_ms):
+        window_ms = window_at_end(found_key, bounds)
+        # a session ends with its last event, so the range of starts does not settle its end
+        if bounds == 2 and not is_in_window(plan, window_ms):
             continue
-        bounds = (b"%d" % start_ms, b"%d" % (start_ms + window.size_ms))
-        rows.append(_render(plan, [*head, *bounds], row))
+        row = unpack_row(data)
+        if row.full_key and row.full_key != full_store_key(key, types, *window_ms):
+            continue
+        start_ms = window_ms[0]
+        end_ms = window_ms[1] if bounds == 2 else start_ms + window.size_ms
+        rows.append(_render(plan, [*head, b"%d" % start_ms, b"%d" % end_ms], row))
     return rows
 
 
 def _key_range(plan: PullPlan, key: tuple[Value, ...], types: Sequence[str]) -> tuple[bytes, bytes]:
     low_ms, high_ms = window_bounds(plan)
-    prefix = store_prefix(key, types)
+    prefix = store_prefix(key, types, bounds_of(plan.source.window))
     return (
-        prefix if low_ms is None else store_key(key, types, low_ms),
-        prefix + _NO_BOUND_BYTES if high_ms is None else store_key(key, types, high_ms + 1),
+        prefix if low_ms is None else prefix + ordered_longs((low_ms,)),
+        prefix + (_NO_BOUND_BYTES if high_ms is None else ordered_longs((high_ms + 1,))),
     )
 
 
@@ -171,9 +179,12 @@ def _scan(view: View, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def window_bounds(plan: PullPlan) -> tuple[int | None, int | None]:
-    """Lowest and highest window start, inclusive, that satisfy the bounds on start and end."""
+    """Lowest and highest window start, inclusive, that satisfy the bounds on start and end; of
+    sessions, whose length is not fixed, only those on the start."""
     window = plan.source.window
     assert window is not None
+    if window.kind == "SESSION":
+        return plan.window_start_low_ms, plan.window_start_high_ms
     lows = (plan.window_start_low_ms, _less(plan.window_end_low_ms, window.size_ms))
     highs = (plan.window_start_high_ms, _less(plan.window_end_high_ms, window.size_ms))
     return (

@@ -25,6 +25,8 @@ from standpipe.data.keys import (
     encode_key,
     json_text,
     key_kind,
+    session_key,
+    split_session_key,
     split_windowed_key,
     value_of_json,
     windowed_key,
@@ -46,6 +48,7 @@ __all__ = [
     "encode_key",
     "full_store_key",
     "murmur2",
+    "ordered_longs",
     "pack_row",
     "pack_row_at",
     "parse_commit_header",
@@ -53,11 +56,13 @@ __all__ = [
     "parse_store_key",
     "partition_of",
     "rowtime_header",
+    "session_key",
     "split_windowed_key",
     "store_key",
     "store_key_from_raw",
     "store_prefix",
     "unpack_row",
+    "window_at_end",
     "windowed_key",
 ]
 
@@ -66,7 +71,8 @@ HEADER_ROWTIME: Final = "sp-rowtime"
 
 #: LMDB's own limit for a key
 KEY_BYTES_MAX: Final = 511
-#: what the key columns may take, so that a window's start still fits behind them
+#: what the key columns may take, so that a window's start still fits behind them; a session's
+#: end needs another WINDOW_BYTES
 PREFIX_BYTES_MAX: Final = KEY_BYTES_MAX - WINDOW_BYTES
 HASH_BYTES: Final = 32
 
@@ -150,51 +156,46 @@ def parse_rowtime_header(data: bytes) -> int:
 # ------------------------------------------------------------------------- keys of a store
 
 
-def store_key(
-    values: Sequence[Value], types: Sequence[str], window_start_ms: int | None = None
-) -> bytes:
-    """Key of a row in a store: bytes that sort as the columns do, then as the window's start.
+def store_key(values: Sequence[Value], types: Sequence[str], *window_ms: int) -> bytes:
+    """Key of a row in a store: bytes that sort as the columns do, then as the window.
 
-    Key columns of more than PREFIX_BYTES_MAX bytes are cut and closed by a hash: such keys are
-    still found, but no longer in order, and their row carries the full key. Raises UnfitKey.
+    `window_ms`: its start, or of a session its start and its end. Key columns that take more than
+    there is room for are cut and closed by a hash: such keys are still found, but no longer in
+    order, and their row carries the full key. Raises UnfitKey.
     """
-    prefix = _shortened(_components(values, types))
-    return prefix if window_start_ms is None else prefix + _ordered_long(window_start_ms)
+    return store_prefix(values, types, len(window_ms)) + ordered_longs(window_ms)
 
 
-def store_prefix(values: Sequence[Value], types: Sequence[str]) -> bytes:
+def store_prefix(values: Sequence[Value], types: Sequence[str], bounds: int = 1) -> bytes:
     """What the keys of all windows of one key begin with."""
-    return store_key(values, types)
+    return _shortened(_components(values, types), bounds)
 
 
-def full_store_key(
-    values: Sequence[Value], types: Sequence[str], window_start_ms: int | None = None
-) -> bytes:
+def full_store_key(values: Sequence[Value], types: Sequence[str], *window_ms: int) -> bytes:
     """The key as `store_key` would have it without its limit; a row keeps it if they differ."""
-    components = _components(values, types)
-    return components if window_start_ms is None else components + _ordered_long(window_start_ms)
+    return _components(values, types) + ordered_longs(window_ms)
 
 
 def parse_store_key(
-    data: bytes, types: Sequence[str], windowed: bool
-) -> tuple[tuple[Value, ...], int | None]:
-    """(values of the key columns, window start in ms). Raises UnfitKey for a shortened key."""
+    data: bytes, types: Sequence[str], bounds: int
+) -> tuple[tuple[Value, ...], tuple[int, ...]]:
+    """(values of the key columns, `window_ms`). Raises UnfitKey for a shortened key."""
     at = 0
     values: list[Value] = []
     try:
         for type_ in types:
             value, at = _component(data, at, type_)
             values.append(value)
-        start = _long_at(data, at) if windowed else None
+        window_ms = tuple(_long_at(data, at + WINDOW_BYTES * n) for n in range(bounds))
     except (ValueError, struct.error) as error:
         raise UnfitKey(f"{data[:80]!r} is no key of {', '.join(types)}: {error}") from error
-    if len(data) != at + (WINDOW_BYTES if windowed else 0):
+    if len(data) != at + WINDOW_BYTES * bounds:
         raise UnfitKey(f"{data[:80]!r} is longer than a key of {', '.join(types)}")
-    return tuple(values), start
+    return tuple(values), window_ms
 
 
 def store_key_from_raw(
-    columns: Sequence[Column], key_format: str, *, windowed: bool, delimiter: str = ","
+    columns: Sequence[Column], key_format: str, *, bounds: int, delimiter: str = ","
 ) -> Callable[[bytes], tuple[bytes, bytes]]:
     """A function from a record's key in Kafka to (store key, full key or b"").
 
@@ -202,22 +203,26 @@ def store_key_from_raw(
     for each record of a restore. The function raises UnfitKey.
     """
     components_of = _raw_components(columns, key_format, delimiter)
-    if components_of is _raw_string and not windowed:
+    if components_of is _raw_string and not bounds:
         return _string_store_key
 
     def convert(raw: bytes) -> tuple[bytes, bytes]:
         components = components_of(raw)
-        if len(components) <= PREFIX_BYTES_MAX:
-            return components, b""
-        return _shortened(components), components
+        prefix = _shortened(components, bounds)
+        return prefix, b"" if prefix is components else components
 
     def convert_windowed(raw: bytes) -> tuple[bytes, bytes]:
-        raw_key, start_ms = split_windowed_key(raw)
+        raw_key, *window_ms = split_windowed_key(raw) if bounds == 1 else split_session_key(raw)
         prefix, full_prefix = convert(raw_key)
-        start = _ordered_long(start_ms)
-        return prefix + start, full_prefix + start if full_prefix else b""
+        window = ordered_longs(window_ms)
+        return prefix + window, full_prefix + window if full_prefix else b""
 
-    return convert_windowed if windowed else convert
+    return convert_windowed if bounds else convert
+
+
+def window_at_end(key: bytes, bounds: int) -> tuple[int, ...]:
+    """`window_ms` of a key in a store, shortened or not."""
+    return tuple(_long_at(key, len(key) - WINDOW_BYTES * n) for n in range(bounds, 0, -1))
 
 
 def _raw_components(
@@ -249,7 +254,7 @@ def _string_store_key(raw: bytes) -> tuple[bytes, bytes]:
     components = raw + b"\0\1" if is_plain else _raw_string(raw)
     if len(components) <= PREFIX_BYTES_MAX:
         return components, b""
-    return _shortened(components), components
+    return _shortened(components, 0), components
 
 
 def _raw_bigint(raw: bytes) -> bytes:
@@ -264,13 +269,17 @@ def _raw_int(raw: bytes) -> bytes:
     return _ordered_long(int.from_bytes(raw, "big", signed=True))
 
 
-def _shortened(components: bytes) -> bytes:
-    if len(components) <= PREFIX_BYTES_MAX:
+def _shortened(components: bytes, bounds: int) -> bytes:
+    """`components` itself where it leaves room for a window of so many longs."""
+    room = PREFIX_BYTES_MAX if bounds < 2 else KEY_BYTES_MAX - bounds * WINDOW_BYTES
+    if len(components) <= room:
         return components
-    return (
-        components[: PREFIX_BYTES_MAX - HASH_BYTES]
-        + blake2b(components, digest_size=HASH_BYTES).digest()
-    )
+    return components[: room - HASH_BYTES] + blake2b(components, digest_size=HASH_BYTES).digest()
+
+
+def ordered_longs(values: Sequence[int]) -> bytes:
+    """Bytes that sort as the numbers do, one by one."""
+    return b"".join(map(_ordered_long, values))
 
 
 def _ordered_long(value: int) -> bytes:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from standpipe.data.cells import cell_json, row_of
+from standpipe.data.keys import bounds_of
 from standpipe.data.records import Row, parse_store_key, unpack_row
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Source
@@ -33,7 +34,8 @@ def rows_of(plan: PullPlan, pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[by
                 f" {source.name}: name its keys, or a LIMIT"
             )
         row = full_row(source, key, unpack_row(data))
-        if (plan.where is None or plan.where(row)) and is_in_window(plan, row):
+        window_ms = row[len(source.key_columns) :][:2]
+        if (plan.where is None or plan.where(row)) and is_in_window(plan, window_ms):
             yield laid_out(plan, row)
 
 
@@ -42,10 +44,10 @@ def full_row(source: Source, store_key: bytes, stored: Row) -> list[Any]:
     window = source.window
     types = [column.type for column in source.key_columns]
     key = stored.full_key or store_key
-    values, start_ms = parse_store_key(key, types, windowed=window is not None)
-    row: list[Any] = list(values)
-    if window is not None and start_ms is not None:
-        row += [start_ms, start_ms + window.size_ms]
+    values, window_ms = parse_store_key(key, types, bounds_of(window))
+    row: list[Any] = [*values, *window_ms]
+    if window is not None and len(window_ms) == 1:
+        row.append(window_ms[0] + window.size_ms)
     row += row_of(stored.value_json, types_of(source.value_columns))
     row.append(stored.rowtime_ms)
     return row
@@ -63,14 +65,13 @@ def laid_out(plan: PullPlan, row: list[Any]) -> bytes:
     return b"[%b]" % b",".join(map(cell_json, cells, types))
 
 
-def is_in_window(plan: PullPlan, row: list[Any]) -> bool:
-    """Whether the row's window lies within the bounds of the plan."""
+def is_in_window(plan: PullPlan, window_ms: Sequence[int]) -> bool:
+    """Whether a row's window, its start and its end, lies within the bounds of the plan."""
     if plan.source.window is None:
         return True
-    at = len(plan.source.key_columns)
     bounds = (
-        (row[at], plan.window_start_low_ms, plan.window_start_high_ms),
-        (row[at + 1], plan.window_end_low_ms, plan.window_end_high_ms),
+        (window_ms[0], plan.window_start_low_ms, plan.window_start_high_ms),
+        (window_ms[1], plan.window_end_low_ms, plan.window_end_high_ms),
     )
     return all(
         (low is None or value >= low) and (high is None or value <= high)

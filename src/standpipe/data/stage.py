@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from standpipe.data.keys import WINDOW_BYTES
+from standpipe.data.keys import WINDOW_BYTES, bounds_of
 from standpipe.data.records import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
@@ -41,22 +41,23 @@ class RowCodec:
 
     partition: int
     partitions: int
-    windowed: bool
+    #: what a window takes of the end of a key
+    window_bytes: int
     to_store_key: Callable[[bytes], tuple[bytes, bytes]]
     to_array: ToArray
 
     @classmethod
     def of(cls, source: Source, partition: int) -> RowCodec:
         """Raises UnfitKey or ValueError for formats that a store cannot keep."""
-        windowed = source.window is not None
+        bounds = bounds_of(source.window)
         return cls(
             partition=partition,
             partitions=source.partitions,
-            windowed=windowed,
+            window_bytes=bounds * WINDOW_BYTES,
             to_store_key=store_key_from_raw(
                 source.key_columns,
                 source.key_format,
-                windowed=windowed,
+                bounds=bounds,
                 delimiter=source.key_delimiter,
             ),
             to_array=to_array(source),
@@ -65,7 +66,7 @@ class RowCodec:
     def is_misplaced(self, record: Fetched) -> bool:
         """Whether readers would look for its key in another partition."""
         key = record[1] or b""
-        raw = key[:-WINDOW_BYTES] if self.windowed else key
+        raw = key[: -self.window_bytes] if self.window_bytes else key
         return partition_of(raw, self.partitions) != self.partition
 
 

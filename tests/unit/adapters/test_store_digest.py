@@ -19,7 +19,7 @@ IDENTITY = StoreIdentity(table_id="T", generation=1, partition=3)
 
 
 def row(number: int) -> tuple[bytes, bytes]:
-    key = store_key((f"k{number}",), ("STRING",), None)
+    key = store_key((f"k{number}",), ("STRING",))
     return key, pack_row(b"[%d]" % number, 1)
 
 

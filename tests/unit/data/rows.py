@@ -52,6 +52,10 @@ def tumbling(size_ms: int = HOUR_MS) -> Window:
     )
 
 
+def session(gap_ms: int) -> Window:
+    return Window(kind="SESSION", size_ms=gap_ms, advance_ms=0, grace_ms=0, retention_ms=HOUR_MS)
+
+
 CODEC = RowCodec.of(table(), 0)
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
 EMPTY = StoreMeta(identity=IDENTITY)

@@ -140,6 +140,14 @@ def test_doubles_are_written_as_java_writes_them(value: float, text: str) -> Non
     assert keys.encode_key((value,), key_columns("DOUBLE"), "JSON") == text.encode()
 
 
+def test_keys_of_sessions_have_the_end_before_the_start() -> None:
+    data = keys.session_key(b"k", 1, 258)
+    assert data == b"k" + b"\0" * 6 + b"\1\2" + b"\0" * 7 + b"\1"
+    assert keys.split_session_key(data) == (b"k", 1, 258)
+    with pytest.raises(UnfitKey):
+        keys.split_session_key(data[2:])
+
+
 def test_windowed_keys() -> None:
     data = keys.windowed_key(b"k", 258)
     assert data == b"k" + b"\0" * 6 + b"\1\2"

@@ -23,7 +23,7 @@ from standpipe.data.stage import RowCodec
 from standpipe.model import Column, Source
 from standpipe.sql.plans import PullPlan
 
-from .rows import HOUR_MS, table, tumbling
+from .rows import HOUR_MS, session, table, tumbling
 
 
 class SortedStore:
@@ -172,19 +172,53 @@ def test_windows_can_be_projected() -> None:
     assert pull.lookup(plan(WINDOWED, (None,)), HOURS, 0) == []
 
 
+SESSIONS = table(window=session(gap_ms=5000))
+EVENTS = SortedStore(
+    {
+        store_key((key,), ("STRING",), start, end): pack_row(b"[%d]" % (end - start), end)
+        for key in ("a", "b")
+        for start, end in ((8001, 10456), (19444, 19444))
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "starts", "why"),
+    [
+        ({}, [8001, 19444], "all, ascending"),
+        ({"window_start_low_ms": 10, "window_start_high_ms": 199_999}, [8001, 19444], ""),
+        ({"window_start_low_ms": 8001, "window_start_high_ms": 19_443}, [8001], "inclusive"),
+        ({"window_start_low_ms": 8002, "window_start_high_ms": 19_444}, [19_444], ""),
+        ({"window_end_low_ms": 10_457}, [19_444], "its own end, not start and gap"),
+        ({"window_end_high_ms": 10_456}, [8001], "inclusive"),
+        ({"window_end_high_ms": 10_455}, [], ""),
+    ],
+)
+def test_sessions_end_with_their_last_event(
+    bounds: dict[str, int], starts: list[int], why: str
+) -> None:
+    shown = {8001: b'["a",8001,10456,2455]', 19_444: b'["a",19444,19444,0]'}
+    wanted = [shown[start] for start in starts]
+    assert pull.lookup(plan(SESSIONS, ("a",), **bounds), EVENTS, 0) == wanted, why
+    types = ("STRING", "BIGINT", "BIGINT", "BIGINT")
+    decoded = plan(SESSIONS, ("a",), where=lambda _: True, column_types=types, **bounds)
+    assert pull.lookup(decoded, EVENTS, 0) == wanted, f"decoded: {why}"
+
+
 # ------------------------------------------------------------------------- long keys, damage
 
 
 @pytest.mark.parametrize("window_start_ms", [None, 7 * HOUR_MS])
 def test_long_keys_are_found_and_never_confused(window_start_ms: int | None) -> None:
     source = TABLE if window_start_ms is None else WINDOWED
+    window_ms = () if window_start_ms is None else (window_start_ms,)
     long, other = "x" * 600, "x" * 601
     codec = RowCodec.of(source, 0)
     raw = long.encode()
     key, full = codec.to_store_key(
         raw if window_start_ms is None else windowed_key(raw, window_start_ms)
     )
-    assert full == full_store_key((long,), ("STRING",), window_start_ms)
+    assert full == full_store_key((long,), ("STRING",), *window_ms)
     store = SortedStore({key: pack_row(b"[1]", 0, full)})
     assert len(pull.lookup(plan(source, (long,)), store, 0)) == 1
     assert pull.lookup(plan(source, (other,)), store, 0) == []

@@ -73,10 +73,13 @@ def test_store_keys_sort_as_their_values(
     assert (keys[0] == keys[1]) == (values[0] == values[1])
 
 
-@given(VALUES, st.none() | st.integers(0, 2**60))
-def test_store_keys_can_be_read_back(values: tuple[object, ...], start_ms: int | None) -> None:
-    key = records.store_key(values, TYPES, start_ms)
-    assert records.parse_store_key(key, TYPES, start_ms is not None) == (values, start_ms)
+@given(VALUES, st.lists(st.integers(0, 2**60), max_size=2).map(tuple))
+def test_store_keys_can_be_read_back(
+    values: tuple[object, ...], window_ms: tuple[int, ...]
+) -> None:
+    key = records.store_key(values, TYPES, *window_ms)
+    assert records.parse_store_key(key, TYPES, len(window_ms)) == (values, window_ms)
+    assert records.window_at_end(key, len(window_ms)) == window_ms
 
 
 def test_a_prefix_covers_the_windows_of_its_key_only() -> None:
@@ -102,9 +105,22 @@ def test_long_keys_are_cut_and_hashed(length: int, shortened: bool, why: str) ->
     assert len(key) <= records.KEY_BYTES_MAX
     assert key[-8:] == full[-8:], "the window's start stays in order"
     assert key != records.store_key((text + "y",), ("STRING",), 7)
-    convert = records.store_key_from_raw(key_columns("STRING"), "KAFKA", windowed=True)
+    convert = records.store_key_from_raw(key_columns("STRING"), "KAFKA", bounds=1)
     assert convert(records.windowed_key(text.encode(), 7)) == (key, full if shortened else b"")
-    assert records.parse_store_key(full, ("STRING",), True) == ((text,), 7)
+    assert records.parse_store_key(full, ("STRING",), 1) == ((text,), (7,))
+
+
+def test_a_session_has_its_end_behind_its_start() -> None:
+    text = "x" * 494  # and 2 for its end: one more than leaves room for a session
+    key = records.store_key((text,), ("STRING",), 7, 9)
+    assert len(key) == records.KEY_BYTES_MAX
+    assert records.window_at_end(key, 2) == (7, 9)
+    assert key.startswith(records.store_prefix((text,), ("STRING",), 2))
+    convert = records.store_key_from_raw(key_columns("STRING"), "KAFKA", bounds=2)
+    full = records.full_store_key((text,), ("STRING",), 7, 9)
+    assert convert(records.session_key(text.encode(), 7, 9)) == (key, full)
+    short = records.store_key(("x",), ("STRING",), 7, 9)
+    assert convert(records.session_key(b"x", 7, 9)) == (short, b"")
 
 
 @pytest.mark.parametrize(
@@ -126,9 +142,9 @@ def test_raw_keys_become_store_keys(
     columns = key_columns(*types)
     raw = records.encode_key(values, columns, key_format)
     assert raw is not None
-    convert = records.store_key_from_raw(columns, key_format, windowed=windowed)
+    convert = records.store_key_from_raw(columns, key_format, bounds=int(windowed))
     given_key = records.windowed_key(raw, 9) if windowed else raw
-    assert convert(given_key) == (records.store_key(values, types, 9 if windowed else None), b"")
+    assert convert(given_key) == (records.store_key(values, types, *[9] * windowed), b"")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +152,7 @@ def test_raw_keys_become_store_keys(
 )
 def test_raw_keys_of_another_shape_are_refused(type_: str, data: bytes) -> None:
     with pytest.raises(UnfitKey):
-        records.store_key_from_raw(key_columns(type_), "KAFKA", windowed=False)(data)
+        records.store_key_from_raw(key_columns(type_), "KAFKA", bounds=0)(data)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +174,7 @@ def test_values_that_are_no_store_key(values: tuple[object, ...], types: tuple[s
 @pytest.mark.parametrize("data", [b"", b"ab", b"\0" * 9])
 def test_bytes_that_are_no_store_key(data: bytes) -> None:
     with pytest.raises(UnfitKey):
-        records.parse_store_key(data, ("BIGINT",), False)
+        records.parse_store_key(data, ("BIGINT",), 0)
 
 
 @given(st.binary(max_size=40), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=20))

@@ -29,7 +29,7 @@ WAIT_S_MAX = 120
 
 
 def row(number: int) -> tuple[bytes, bytes]:
-    key = store_key((f"k{number:06}",), ("STRING",), None)
+    key = store_key((f"k{number:06}",), ("STRING",))
     return key, pack_row(b'[%d,"%b"]' % (number, b"x" * 200), 1)
 
 
