@@ -8,7 +8,12 @@ from base64 import b64decode, b64encode
 from decimal import Decimal
 from typing import Any
 
+from tests.conformance.verdict import is_equal
+from tests.conformance.world import Record
+
+from standpipe.data.records import HEADER_ROWTIME
 from standpipe.model import Column, Source
+from standpipe.sql import types
 
 _PACK = {"INTEGER": ">i", "BIGINT": ">q", "DOUBLE": ">d"}
 
@@ -87,6 +92,35 @@ def decode(data: bytes | None, format_: str, columns: tuple[Column, ...]) -> Any
         return json.loads(data, parse_float=Decimal)
     except ValueError:
         return data.decode(errors="replace")
+
+
+def is_same_key(source: Source, expected: Any, actual: Any) -> bool:
+    """`actual` as `decode` has it."""
+    return _is_same(expected, actual, source.key_format, _types(source.key_columns), wrapped=False)
+
+
+def is_same_value(source: Source, expected: Any, actual: Any) -> bool:
+    columns = _types(source.value_columns)
+    wrapped = source.wrap_single_value
+    return _is_same(expected, actual, source.value_format, columns, wrapped=wrapped)
+
+
+def _types(columns: tuple[Column, ...]) -> types.SqlType:
+    return types.struct(tuple((column.name, types.parse_type(column.type)) for column in columns))
+
+
+def _is_same(expected: Any, actual: Any, format_: str, of: types.SqlType, *, wrapped: bool) -> bool:
+    if format_ in ("DELIMITED", "NONE"):  # a line of text
+        line = expected if expected is None or isinstance(expected, str) else _json(expected)
+        return is_equal(line, actual, types.STRING)
+    is_bare = len(of.arguments) == 1 and (format_ == "KAFKA" or not wrapped)
+    return is_equal(expected, actual, of.arguments[0] if is_bare else of)
+
+
+def rowtime_ms(record: Record) -> int:
+    """Of a record that a query of ours wrote, as its header has it; else the record's time."""
+    found = next((value for name, value in record.headers if name == HEADER_ROWTIME), None)
+    return struct.unpack(">q", found)[0] if found else record.timestamp_ms
 
 
 def headers(wanted: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:

@@ -90,7 +90,7 @@ def _group(sessions: Sequence[Session], world: World) -> Iterator[tuple[Case, Ou
             (session.physical_query(query), stored(session.physical(sink)))
             for query, sink in session.queries.values()
         ]
-        running.chain = world.run_chain(chain) if chain else None
+        running.chain = world.run_chain(chain, session.writers()) if chain else None
     world.publish([source for running in group for source in _held(running)])
     for running in group:
         if running.chain is not None:

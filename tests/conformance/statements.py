@@ -20,6 +20,7 @@ from standpipe.control.receipts import Answer
 from standpipe.errors import StandpipeError
 from standpipe.model import LogIndex, PersistentQuery, Source
 from standpipe.node.inserted import record_of
+from standpipe.pipeline import reconcile
 from standpipe.sql import ast, variables
 from standpipe.sql.plans import InsertValuesPlan, SetPropertyPlan
 from standpipe.sql.statements import AssertTopic, CreateAs, CreateSource, Define
@@ -157,6 +158,14 @@ class Session:
         plan = msgspec.structs.replace(query.plan, inputs=inputs)
         name = f"{self.prefix}{query.query_id}"
         return msgspec.structs.replace(query, query_id=name, plan=plan)
+
+    def writers(self) -> dict[str, str]:
+        """The queries that write topics alone, by topic: what `pipeline.reconcile` finds."""
+        return {
+            self.topic(topic): f"{self.prefix}{query_id}"
+            for query in reconcile.every_query(self.catalog)
+            for topic, query_id in query.writers.items()
+        }
 
     def wanted_topics(self) -> dict[str, int]:
         """Topics that the case needs in Kafka, without the prefix."""

@@ -285,17 +285,24 @@ class World:
 
     # -------------------------------------------------------------------------------- Spark
 
-    def run_chain(self, queries: Sequence[tuple[PersistentQuery, Source]]) -> Future[str]:
-        """Run queries one after the other, each until its topics are drained: "" or what failed."""
-        return self._pool.submit(self._run_chain, queries)
+    def run_chain(
+        self, queries: Sequence[tuple[PersistentQuery, Source]], writers: dict[str, str]
+    ) -> Future[str]:
+        """Run queries one after the other, each until its topics are drained: "" or what failed.
 
-    def _run_chain(self, queries: Sequence[tuple[PersistentQuery, Source]]) -> str:
+        `writers`: the queries that write topics alone, by topic.
+        """
+        return self._pool.submit(self._run_chain, queries, writers)
+
+    def _run_chain(
+        self, queries: Sequence[tuple[PersistentQuery, Source]], writers: dict[str, str]
+    ) -> str:
         for query, table in queries:
             run: QueryRun | None = None
             try:
-                run = start_query(
-                    WantedQuery(query=query, table=table, lease_epoch=LeaseEpoch(1)), self.around
-                )
+                epoch = LeaseEpoch(1)
+                wanted = WantedQuery(query=query, table=table, lease_epoch=epoch, writers=writers)
+                run = start_query(wanted, self.around)
                 drained = run.streaming_query.awaitTermination(QUERY_S_MAX)
                 if not drained:
                     return f"query {query.query_id} did not end within {QUERY_S_MAX:.0f} s"
