@@ -2,7 +2,8 @@
 
     python -m tests.e2e.committed_child BOOTSTRAP CHECKPOINT TOPIC QUERY_ID
 
-Run until drained; each line is JSON: [batch, [[partition, offset], …]].
+The topic is declared as a stream of its own. Run until drained; each line is JSON:
+[batch, [[partition, offset, ROWTIME], …]].
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from pyspark.sql import DataFrame
 from standpipe import config as settings
 from standpipe.local.jvm import find_java, jars
 from standpipe.pipeline import session
-from standpipe.pipeline.committed import Upstream, committed_stream
+from standpipe.model import Column, SparkInput
+from standpipe.pipeline.committed import Upstream
 from standpipe.pipeline.progress_log import ProgressLog
-from standpipe.pipeline.reads import KafkaReads, one_task_per_core
+from standpipe.pipeline.reads import KafkaReads
+from standpipe.pipeline.source import open_view
 
 BATCH_OFFSETS = 7
 
@@ -32,14 +35,23 @@ def main() -> None:
     log = ProgressLog(servers, "default_")
     reads = KafkaReads(bootstrap_servers=servers, config=config)
     upstream = Upstream(query_id=query_id, log=log, directory=Path(checkpoint))
-    records = committed_stream(spark, reads, topic, upstream, "v")
+    source = SparkInput(
+        source="S",
+        topic=topic,
+        view="V",
+        columns=(Column(name="N", type="INTEGER"),),
+        key_format="NONE",
+        value_format="JSON",
+    )
+    open_view(spark, source, reads, upstream)
 
     def show(rows: DataFrame, batch: int) -> None:
-        seen = sorted((row["partition"], row["offset"]) for row in rows.collect())
+        columns = ("ROWPARTITION", "ROWOFFSET", "ROWTIME")
+        seen = sorted(tuple(row[name] for name in columns) for row in rows.collect())
         print(json.dumps([batch, seen]), flush=True)
 
     query = (
-        one_task_per_core(records)
+        spark.table("V")
         .writeStream.option("checkpointLocation", checkpoint)
         .foreachBatch(show)
         .trigger(availableNow=True)

@@ -17,7 +17,12 @@ from tests.e2e.committed_child import BATCH_OFFSETS
 from standpipe.adapters.kafka_admin import KafkaAdmin
 from standpipe.control.reconcile import CreateTopic
 from standpipe.data import progress as progress_log
-from standpipe.data.records import HEADER_COMMIT, commit_header
+from standpipe.data.records import (
+    HEADER_COMMIT,
+    HEADER_ROWTIME,
+    commit_header,
+    rowtime_header,
+)
 from standpipe.errors import KafkaUnavailable
 from standpipe.local.broker import Broker
 from standpipe.local.ports import any_port
@@ -25,6 +30,7 @@ from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
 from standpipe.pipeline.progress_log import ProgressLog
 
 TOPIC, QUERY = "derived", "CSAS_1"
+ROWTIME_MS = 258
 HERE = Path(__file__).parents[2]
 
 
@@ -61,6 +67,7 @@ class Writer:
 
     def write(self, commit: Commit | None, partition: int, count: int) -> set[tuple[int, int]]:
         mark = [] if commit is None else [(HEADER_COMMIT, commit_header(commit))]
+        mark.append((HEADER_ROWTIME, rowtime_header(ROWTIME_MS)))
         first = self.log.end_offsets(TOPIC, 2)[partition]
         rows = [(b"k", b'{"N":1}', [*mark, ("other", b"x")]) for _ in range(count)]
         self.log.write_rows(TOPIC, partition, rows)
@@ -99,7 +106,8 @@ def run(servers: str, checkpoint: Path) -> list[tuple[int, int]]:
     for line in ran.stdout.splitlines():
         _, seen = json.loads(line)
         assert len(seen) <= BATCH_OFFSETS
-        found += [(partition, offset) for partition, offset in seen]
+        assert {rowtime for _, _, rowtime in seen} <= {ROWTIME_MS}, "not when it was written"
+        found += [(partition, offset) for partition, offset, _ in seen]
     return found
 
 

@@ -54,7 +54,15 @@ JSON = [
     ("A INTEGER", '{"A": 1}', 1, "the exact name"),
     ("A INTEGER", '{"a": 2}', 2, "in small letters"),
     ("A INTEGER; B STRING", '{"A": "2", "B": "x"}', 2, "a number out of text"),
+    ("A INTEGER", '{"a": "2"}', 2, "under a name in small letters"),
+    ("A INTEGER", '{"a": 2.7}', 2, ""),
     ("A INTEGER", '{"A": 2.7}', 2, "is cut"),
+    ("A ARRAY<INTEGER>", '{"A": ["5", null, 7]}', [5, None, 7], "numbers in an ARRAY"),
+    ("a ARRAY<INTEGER>", '{"a": ["5"]}', [5], ""),
+    ("A ARRAY<ARRAY<DOUBLE>>", '{"A": [["1.5"]]}', [[1.5]], ""),
+    ("A ARRAY<STRING>", '{"A": ["5"]}', ["5"], "text stays text"),
+    ("M MAP<STRING, BIGINT>", '{"m": {"a": "4", "B": null}}', {"a": 4, "B": None}, "in a MAP"),
+    ("M MAP<STRING, BIGINT>", '{"M": {"a": "x"}}', "bad", "no number"),
     ("A:B`C> INTEGER", '{"A:B`C>": "2"}', 2, "whatever the name"),
     (
         "A INTEGER; B STRING",
@@ -104,6 +112,18 @@ def test_fields_of_structs_are_found_in_any_case(spark: SparkSession) -> None:
     whole, items = found["A"] or found["a"], found["L"] or found["l"]
     assert (row["__bad"], whole["TOWN"], whole["NO"], found["B"]) == (None, "Oxford", 3, 1)
     assert [item and item["TOWN"] for item in items] == ["Bath", None]
+
+
+def test_numbers_in_structs_are_taken_out_of_text(spark: SparkSession) -> None:
+    text = "S STRUCT<`AT` DATE, `NAME` STRING, `OF` STRUCT<`NO` INTEGER>>"
+    value = b'{"s": {"AT": "1", "name": "5", "OF": {"no": "7"}}}'
+    good, bad = parsed(spark, source_of(text), [(None, value), (None, value.replace(b"7", b"x"))])
+    found = good["__value"]["S"] or good["__value"]["s"]
+    assert good["__bad"] is None
+    assert (found["AT"], found["NAME"] or found["name"]) == (1, "5")
+    inner = found["OF"] or found["of"]
+    assert (inner["NO"] or inner["no"]) == 7
+    assert bad["__bad"] == "VALUE"
 
 
 def test_bytes_in_csv_are_base64(spark: SparkSession) -> None:

@@ -210,6 +210,11 @@ SELECT * FROM by_seats WHERE seats = 1 AND n > 2;
 BY_SEATS [(1,)] filtered → *
 `SEATS` INTEGER KEY, `N` BIGINT
 
+SELECT * FROM by_tail WHERE '12' LIKE '12';
+----
+BY_TAIL scan filtered → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+
 SELECT * FROM by_tail WHERE tail LIKE 'a%';
 ----
 BY_TAIL scan filtered → *

@@ -8,8 +8,7 @@ and Spark's parser calls it corrupt.
 
 One function over the text, with each step bound once (`_let`): an expression per column and
 spelling made plans that took longer than their batches (2.6 s for 19 columns, measured), and would
-be computed anew for each column. Numbers in text are not looked for inside of ARRAYs, MAPs and
-STRUCTs.
+be computed anew for each column.
 """
 
 from __future__ import annotations
@@ -40,13 +39,7 @@ def may_be_missed(text: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
 def rewritten(text: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
     """The text of an object with names and numbers as Spark's parser wants them; null for what is
     no object."""
-    of = _row_type(columns)
-    numbers = [column for column in columns if parse_type(column.type).base in _NUMBERS]
-
-    def finish(whole: SparkColumn) -> SparkColumn:
-        return f.to_json(_with_numbers(whole, numbers) if numbers else whole)
-
-    return _let(_in_capitals(f.from_json(text, _OBJECT), of), finish)
+    return f.to_json(_fields(f.from_json(text, _OBJECT), _row_type(columns)))
 
 
 def _let(value: SparkColumn, then: Callable[[SparkColumn], SparkColumn]) -> SparkColumn:
@@ -65,28 +58,55 @@ def _has_capitals(of: SqlType) -> bool:
     )
 
 
-def _with_numbers(whole: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
-    """A map of fields, those of the columns cast to them, all at once, where that can be."""
+def _with_numbers(whole: SparkColumn, of: SqlType) -> SparkColumn:
+    """A map of a record's fields, its numbers made such, all at once, where that can be."""
     fields = [
-        f"`{field.name.replace('`', '``')}`: {field.dataType.simpleString()}"
-        for field in wire.wire_schema(columns, any_case=False)
+        f"`{spelling.replace('`', '``')}`: {_number(part)}"
+        for name, part in zip(of.field_names, of.arguments, strict=True)
+        if part.base in _NUMBERS
+        for spelling in _spellings(name)
     ]
-    cast = f.try_variant_get(f.to_variant_object(whole), "$", f"struct<{', '.join(fields)}>")
-    return f.map_concat(whole, f.from_json(f.to_json(cast), _OBJECT))  # nulls are left out
+    if not fields:
+        return whole
+
+    def cast(fields_: SparkColumn) -> SparkColumn:
+        made = f.try_variant_get(f.to_variant_object(fields_), "$", f"struct<{', '.join(fields)}>")
+        return f.map_concat(fields_, f.from_json(f.to_json(made), _OBJECT))  # nulls are left out
+
+    return _let(whole, cast)
 
 
-def _in_capitals(whole: SparkColumn, of: SqlType) -> SparkColumn:
+def _spellings(name: str) -> tuple[str, ...]:
+    """Of those under which the parser looks for a field: what `_fields` leaves."""
+    return (name,) if name == name.upper() else wire.spellings(name)
+
+
+def _number(of: SqlType) -> str:
+    return wire.wire_type(of, any_case=False).simpleString()
+
+
+def _fields(whole: SparkColumn, of: SqlType) -> SparkColumn:
     """A map of a record's fields: each under its own name, and in capitals where nothing has that
-    name itself."""
+    name itself; numbers as numbers."""
+    given = set(of.field_names)
+    # Spark's parser would find what is not made anew here
+    doubles = sorted({name.lower() for name in given if name == name.upper()} - given)
 
     def both(fields: SparkColumn) -> SparkColumn:
-        return f.map_concat(f.transform_keys(fields, lambda name, _: f.upper(name)), fields)
+        all_ = f.map_concat(f.transform_keys(fields, lambda name, _: f.upper(name)), fields)
+        return f.map_filter(all_, lambda name, _: ~name.isin(doubles)) if doubles else all_
 
     found = _let(whole, both)
-    deep = [(n, p) for n, p in zip(of.field_names, of.arguments, strict=True) if _has_capitals(p)]
-    for name, part in deep:
-        found = _let(found, _replacing(name, part))
-    return found
+    for name, part in zip(of.field_names, of.arguments, strict=True):
+        if part.is_nested and _is_loose(part):
+            for spelling in _spellings(name):
+                found = _let(found, _replacing(spelling, part))
+    return _with_numbers(found, of)
+
+
+def _is_loose(of: SqlType) -> bool:
+    """Whether Spark's parser may miss something in it."""
+    return _has_capitals(of) or any(map(of.contains, _NUMBERS))
 
 
 def _replacing(name: str, part: SqlType) -> Callable[[SparkColumn], SparkColumn]:
@@ -101,16 +121,18 @@ def _replacing(name: str, part: SqlType) -> Callable[[SparkColumn], SparkColumn]
 
 
 def _inside(value: SparkColumn, of: SqlType) -> SparkColumn:
-    """A VARIANT with the structs in it as `_in_capitals` has them; itself where it is not `of`."""
-    if not _has_capitals(of):
+    """A VARIANT with the structs in it as `_fields` has them; itself where it is not `of`."""
+    if not _is_loose(of):
         return value
+    if of.base in _NUMBERS:
+        return f.coalesce(f.try_variant_get(value, "$", _number(of)).cast("variant"), value)
     if of.base == "ARRAY":
         items = f.try_variant_get(value, "$", _LIST)
         made = f.transform(items, lambda item: _inside(item, of.arguments[0]))
     else:
         fields = f.try_variant_get(value, "$", _OBJECT)
         made = (
-            _in_capitals(fields, of)
+            _fields(fields, of)
             if of.base == "STRUCT"
             else f.transform_values(fields, lambda _, item: _inside(item, of.arguments[1]))
         )

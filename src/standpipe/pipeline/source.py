@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import structs
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -49,6 +50,8 @@ def open_view(
     if upstream is None:
         records = reads.stream(spark, source.topic, headers=needs_headers(source))
     else:
+        # also where the topic was declared once more: ROWTIME travels in a header
+        source = structs.replace(source, is_ours=True)
         records = committed_stream(spark, reads, source.topic, upstream, source.view)
     rows = parse(one_task_per_core(records), source)
     rows = rows.observe(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from standpipe.sql import join_steps, to_spark
 from standpipe.sql.joined import ROWKEY, JoinScope, Side, joined_name
 from standpipe.sql.scope import PSEUDO
@@ -43,8 +45,9 @@ def _streams(scope: JoinScope, views: list[str]) -> to_spark.Relation:
     within = right.within
     assert within is not None
     delay = within.grace_ms if within.grace_ms is not None else _DAY_MS
+    # shifted: Spark's join drops events that are not behind its first watermark, the epoch
     inputs = tuple(
-        to_spark.spark_input(side.source, view, delay)
+        msgspec.structs.replace(to_spark.spark_input(side.source, view, delay), time_shift_ms=1)
         for side, view in zip(scope.sides, views, strict=True)
     )
     keys = [
@@ -60,7 +63,7 @@ def _streams(scope: JoinScope, views: list[str]) -> to_spark.Relation:
     text = (
         f"(SELECT {columns},{bounds} `__L`.`__JK` AS {quoted(ROWKEY)},"  # noqa: S608 - escaped
         " greatest(`__L`.`ROWTIME`, `__R`.`ROWTIME`) AS `ROWTIME`, true AS `__PRESENT`,"
-        " greatest(`__L`.`__TS`, `__R`.`__TS`) AS `__TS`,"
+        " timestamp_millis(greatest(`__L`.`ROWTIME`, `__R`.`ROWTIME`)) AS `__TS`,"
         " greatest(`__L`.`__ORDER`, `__R`.`__ORDER`) AS `__ORDER`"
         f" FROM ({keys[0]}) AS `__L` JOIN ({keys[1]}) AS `__R` ON `__L`.`__JK` = `__R`.`__JK`"
         f"{same if is_windowed else ''}"

@@ -86,7 +86,8 @@ class Predicate:
             high = ast.Comparison(node.at, "<=", node.value, node.high)
             return self._take(low) and self._take(high)
         if isinstance(node, ast.Like) and isinstance(node.value, ast.LiteralValue):
-            raise refusal(f"Like condition must be between strings{HELP}", node.at)
+            self.typer.condition(node)
+            raise NeedsScan(refusal(f"Like condition must be between strings{HELP}", node.at))
         if not isinstance(node, ast.Comparison):
             self.typer.condition(node)
             return False
