@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 
 from standpipe import config as settings
 from standpipe.local.jvm import find_java, jars
-from standpipe.pipeline import session
 from standpipe.model import Column, SparkInput
+from standpipe.pipeline import session
 from standpipe.pipeline.committed import Upstream
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.reads import KafkaReads
