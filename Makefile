@@ -64,7 +64,8 @@ $(DONE)/jars: src/standpipe/local/ivy.xml $(DONE)/java
 # ------------------------------------------------------------------------------ checks
 
 #: needs no Kafka, no Spark, no Java; stays under 60 s
-FAST_TESTS := $(wildcard tests/unit tests/transcripts tests/sql tests/contract tests/tidy)
+FAST_TESTS := $(wildcard tests/unit tests/transcripts tests/sql tests/contract tests/tidy \
+    tests/conformance)
 
 .PHONY: check lint unit format test transcripts
 check: $(DONE)/standpipe ## format, lint, types, imports, unit and tidy tests (under 60 s, no Kafka, no Spark)
