@@ -300,6 +300,15 @@ WORKERS = key(
     high=256,
     doc="HTTP worker processes of a node; 0: one per core.",
 )
+HTTP2_STREAMS_MAX = key(
+    "standpipe.http2.streams.max",
+    int,
+    100,
+    unit="count",
+    low=0,
+    high=10_000,
+    doc="Requests at once on one HTTP/2 connection; 0: the public port speaks HTTP/1.1 alone.",
+)
 LMDB_MAP_START = key(
     "standpipe.store.map.bytes.start",
     int,

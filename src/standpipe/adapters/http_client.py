@@ -226,7 +226,10 @@ async def serve(
 
     `other`: a second protocol on the same port, and the bytes that it opens with.
     """
-    listener = http_server.Listener(socket=bound, application=app, quick=_NoQuick(), other=other)
+    listener = http_server.Listener(socket=bound, application=app, quick=_NoQuick())
+    if other is not None:
+        opening, protocol = other
+        listener.other = (opening, lambda _: protocol())
     await http_server.serve([listener], stop, grace_s)
 
 

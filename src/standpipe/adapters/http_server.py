@@ -1,4 +1,4 @@
-"""The HTTP/1.1 listeners of a worker: uvicorn's protocol, and a short cut before it for lookups.
+"""The listeners of a worker: uvicorn's protocol, and a short cut before it for lookups.
 
 A request is answered by one of two ways, and both speak the same HTTP:
 
@@ -13,7 +13,7 @@ Measured on one core (`shared/performance.md` section e): ordinary 18 k requests
 Order is kept with pipelining: the quick way is only taken while no ordinary request of the same
 connection is unanswered and the parser stands between two messages.
 
-Not here: what is asked and what is answered (`node.serve`).
+Not here: HTTP/2 (`adapters.http2_server`), what is asked and what is answered (`node.serve`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Listener:
     application: Application
     quick: Quick
     #: what another protocol on the same port opens with, and who speaks it
-    other: tuple[bytes, Callable[[], asyncio.Protocol]] | None = None
+    other: tuple[bytes, Callable[[ServerState], asyncio.Protocol]] | None = None
     #: head -> (content length, token of `quick.classify`)
     heads: dict[bytes, tuple[int, object]] = field(default_factory=dict[bytes, tuple[int, object]])
     #: every connection ends in order with its next answer: clients are to go somewhere else
@@ -353,7 +353,7 @@ def _factory(listener: Listener, state: ServerState) -> Callable[[], asyncio.Pro
     if listener.other is None:
         return http
     opening, other = listener.other
-    return lambda: _Doorkeeper(opening, other, http)
+    return lambda: _Doorkeeper(opening, lambda: other(state), http, state)
 
 
 class _Doorkeeper(asyncio.Protocol):
@@ -364,16 +364,19 @@ class _Doorkeeper(asyncio.Protocol):
         opening: bytes,
         other: Callable[[], asyncio.Protocol],
         http: Callable[[], asyncio.Protocol],
+        state: ServerState,
     ) -> None:
         self._opening = opening
         self._other = other
         self._http = http
+        self._connections = cast("set[Any]", state.connections)
         self._seen = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
+        self._connections.add(self)
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(IDLE_SECONDS_MAX, self._transport.abort)
+        self._patience = loop.call_later(IDLE_SECONDS_MAX, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         self._seen += data
@@ -384,10 +387,16 @@ class _Doorkeeper(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._patience.cancel()
+        self._connections.discard(self)
+
+    def shutdown(self) -> None:
+        """Nothing was asked yet, so nothing is owed."""
+        self.transport.close()
 
     def _give_to(self, protocol: asyncio.Protocol, data: bytes) -> None:
         self._patience.cancel()
-        self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
+        self._connections.discard(self)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
         if data:
             protocol.data_received(data)

@@ -1,6 +1,6 @@
 """Free ports on loopback. Asked for and taken → the next free one, and the caller says so.
 
-Node *i* (from 0) takes public 8088+10i, internal +1, HTTP/2 +2 (reserved), peer +3
+Node *i* (from 0) takes public 8088+10i, internal +1, (+2 is free), peer +3
 (docs/INTERFACES.md).
 """
 

@@ -25,6 +25,7 @@ import structlog
 import uvloop
 
 from standpipe.adapters.clock import Clock
+from standpipe.adapters.http2_server import Limits, offer_http2
 from standpipe.adapters.http_server import Listener, bind, serve
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.peer_client import SECRET_HEADER, PeerClient
@@ -39,6 +40,7 @@ from standpipe.config import (
     BREAKER_OPEN,
     FORWARD_TIMEOUT,
     HEDGE_LOAD,
+    HTTP2_STREAMS_MAX,
     RETRY_LOAD,
     ROUTING_TIMEOUT,
     Config,
@@ -116,16 +118,17 @@ class Worker:
         secret = self.node.secret().encode()
         public = PullRoute(self.pulls, body_max)
         peer = PullRoute(self.pulls, body_max, secret=secret)
-        return [
-            Listener(
-                socket=bind(*_host_port(self.node.public)),
-                application=PublicLane(public, self._rest().application()),
-                quick=public,
-            ),
-            Listener(
-                socket=bind(*_host_port(self.node.peer)), application=PeerLane(peer), quick=peer
-            ),
-        ]
+        for_clients = Listener(
+            socket=bind(*_host_port(self.node.public)),
+            application=PublicLane(public, self._rest().application()),
+            quick=public,
+        )
+        if streams_max := self.settings[HTTP2_STREAMS_MAX]:
+            offer_http2(for_clients, Limits(streams_max=streams_max))
+        for_peers = Listener(
+            socket=bind(*_host_port(self.node.peer)), application=PeerLane(peer), quick=peer
+        )
+        return [for_clients, for_peers]
 
     def _rest(self) -> Rest:
         statements = Statements(
