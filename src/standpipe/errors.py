@@ -6,6 +6,7 @@ StandpipeError                         500  50000
 │   ├── SqlSyntaxError                        40001
 │   └── UnknownName                         40001   carries the nearest name
 ├── QueryOnStatementEndpoint           400  40002   SELECT or PRINT sent to /ksql
+├── Http2Only                          400  40004   /inserts-stream over HTTP/1.1
 ├── Unauthorized                       401  40100   internal route without the cluster's secret
 ├── NotFound                           404  40400
 ├── BodyTooLarge                       413  41300
@@ -125,6 +126,13 @@ class QueryOnStatementEndpoint(StatementError):
     """SELECT or PRINT was sent to /ksql; it belongs to /query or /query-stream."""
 
     code = 40002
+
+
+class Http2Only(StandpipeError):
+    """The endpoint streams both ways at once, which takes HTTP/2."""
+
+    status = 400
+    code = 40004
 
 
 class Unauthorized(StandpipeError):

@@ -36,7 +36,7 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
     "standpipe_pull_forwards": (("outcome",), "Reads sent to another node, one per partition."),
     "standpipe_pull_forwarded_in": (("outcome",), "Reads that another node sent here."),
     "standpipe_statements": (("outcome",), "Requests to /ksql."),
-    "standpipe_inserted_rows": ((), "Rows that INSERT INTO … VALUES produced."),
+    "standpipe_inserted_rows": ((), "Rows that INSERT INTO … VALUES and /inserts-stream produced."),
 }
 LATENCY_NAME = "standpipe_pull_latency_seconds"
 

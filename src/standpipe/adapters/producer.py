@@ -39,8 +39,19 @@ class RowProducer:
 
         Raises KafkaUnavailable; the row may still have been written if the answer was lost.
         """
+        await self.open(topic)
+        await self.post(topic, key, value, at_ms)
+
+    async def open(self, topic: str) -> None:
+        """Make sure that `post` may be called. Raises KafkaUnavailable."""
+        await asyncio.to_thread(self._client_for, topic)
+
+    def post(
+        self, topic: str, key: bytes | None, value: bytes | None, at_ms: int
+    ) -> asyncio.Future[None]:
+        """Append one record to a topic that was opened: done when it is acknowledged, or with
+        KafkaUnavailable, which is raised at once where the client's own queue is full."""
         loop = asyncio.get_running_loop()
-        client = await asyncio.to_thread(self._client_for, topic)
         done: asyncio.Future[None] = loop.create_future()
 
         def settle(error: Any) -> None:
@@ -55,10 +66,10 @@ class RowProducer:
             loop.call_soon_threadsafe(settle, error)
 
         try:
-            client.produce(topic, value, key, timestamp=at_ms, on_delivery=delivered)
+            self._client().produce(topic, value, key, timestamp=at_ms, on_delivery=delivered)
         except (BufferError, _kafka().KafkaException) as error:
             raise _unavailable(f"cannot write to topic {topic}", error) from error
-        await done
+        return done
 
     def replica_counts(self) -> dict[str, list[int]]:
         """All topics: how many replicas each partition has. Blocks; raises KafkaUnavailable."""

@@ -25,6 +25,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from standpipe.adapters.http_server import (
+    Application,
     Headers,
     Receive,
     Send,
@@ -49,6 +50,7 @@ from standpipe.node.forward import (
     TABLE_HEADER,
 )
 from standpipe.node.rest_bodies import (
+    INSERTS_PATH,
     LAG_PROPERTIES,
     PULL_PATHS,
     Form,
@@ -207,6 +209,7 @@ class PublicLane:
     """What clients reach."""
 
     pull: PullRoute
+    inserts: Application  # `node.rest_inserts`
     rest: Starlette
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -214,6 +217,8 @@ class PublicLane:
             return
         if scope["method"] == "POST" and scope["path"].encode() in PULL_PATHS:
             await self.pull(scope, receive, send)
+        elif scope["method"] == "POST" and scope["path"] == INSERTS_PATH:
+            await self.inserts(scope, receive, send)
         else:
             await self.rest(scope, receive, send)
 
@@ -270,7 +275,8 @@ class Rest:
         routes = [Route(path, _guarded(endpoint), methods=["GET"]) for path, endpoint in get]
         routes.append(Route("/ksql", _guarded(self.ksql), methods=["POST"]))
         # known paths with another method are 405, not 404
-        routes += [Route(p.decode(), _not_called, methods=["POST"]) for p in PULL_PATHS]
+        streaming = (*(path.decode() for path in PULL_PATHS), INSERTS_PATH)
+        routes += [Route(path, _not_called, methods=["POST"]) for path in streaming]
         handlers: dict[Any, Any] = {HTTPException: _plain}
         return Starlette(routes=routes, exception_handlers=handlers)
 
@@ -331,7 +337,7 @@ class Rest:
 
 
 async def _not_called(request: Request) -> Response:
-    raise AssertionError("pull queries are answered before Starlette")
+    raise AssertionError("pull queries and inserts are answered before Starlette")
 
 
 async def _plain(request: Request, error: HTTPException) -> Response:

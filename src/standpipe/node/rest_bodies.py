@@ -27,6 +27,7 @@ from standpipe.sql.plans import PullPlan
 _Body = TypeVar("_Body")
 
 PULL_PATHS = (b"/query", b"/query-stream")
+INSERTS_PATH = "/inserts-stream"
 
 #: ksqlDB's per-request bound, and KLIP-12's name for the same thing.
 LAG_PROPERTIES = (config.LAG_MAX.name, "acceptable.offset.lag")

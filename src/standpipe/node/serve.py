@@ -18,6 +18,7 @@ import asyncio
 import gc
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,7 @@ from standpipe.node.node_config import NodeConfig
 from standpipe.node.race import Racing
 from standpipe.node.rest_app import PeerLane, PublicLane, PullRoute, Rest
 from standpipe.node.rest_cluster import ClusterStatus
+from standpipe.node.rest_inserts import InsertsRoute
 from standpipe.node.rest_pull import Pulls
 from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
@@ -81,6 +83,7 @@ class Worker:
 
     def __post_init__(self) -> None:
         paths, secret = self.node.paths, self.node.secret()
+        self.stop = asyncio.Event()
         timeout_ms = self.settings[FORWARD_TIMEOUT]
         self.replicas = Replicas(paths.state, paths.status)
         self.map = Map(paths.snapshot, self.replicas)
@@ -120,7 +123,11 @@ class Worker:
         peer = PullRoute(self.pulls, body_max, secret=secret)
         for_clients = Listener(
             socket=bind(*_host_port(self.node.public)),
-            application=PublicLane(public, self._rest().application()),
+            application=PublicLane(
+                public,
+                self._inserts(lambda: for_clients.is_leaving or self.stop.is_set()),
+                self._rest().application(),
+            ),
             quick=public,
         )
         if streams_max := self.settings[HTTP2_STREAMS_MAX]:
@@ -129,6 +136,15 @@ class Worker:
             socket=bind(*_host_port(self.node.peer)), application=PeerLane(peer), quick=peer
         )
         return [for_clients, for_peers]
+
+    def _inserts(self, is_leaving: Callable[[], bool]) -> InsertsRoute:
+        return InsertsRoute(
+            map=self.map,
+            producer=self.producer,
+            metrics=self.metrics,
+            row_bytes_max=self.settings[BODY_MAX],
+            is_leaving=is_leaving,
+        )
 
     def _rest(self) -> Rest:
         statements = Statements(
@@ -161,10 +177,9 @@ class Worker:
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
-        stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, self.stop.set)
         listeners = self.listeners()
         chores = [
             asyncio.create_task(_every(REFRESH_SECONDS, self.map.refresh)),
@@ -173,7 +188,7 @@ class Worker:
             asyncio.create_task(_every(SAVE_METRICS_SECONDS, self.metrics.save)),
         ]
         _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
-        await serve(listeners, stop, GRACE_SECONDS)
+        await serve(listeners, self.stop, GRACE_SECONDS)
         for chore in chores:
             chore.cancel()
         self.racing.close()

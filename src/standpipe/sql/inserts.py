@@ -57,18 +57,22 @@ def _target(statement: InsertValues, sources: Mapping[str, Source]) -> Source:
         tail = f"\n{hint}" if hint else ""  # ksqlDB has it in the message, here alone
         message = f"Cannot insert values into an unknown stream/table: `{statement.target}`{tail}"
         raise unknown_name(message, statement.at, "")
+    check_writable(source, statement.at)
+    return source
+
+
+def check_writable(source: Source, at: ast.Position | None) -> None:
+    """Raises StatementError for a source that is read only, or that a query writes."""
     if source.is_read_only:
         raise refusal(
-            f"Cannot insert values into read-only {source.kind.lower()}: {source.name}",
-            statement.at,
+            f"Cannot insert values into read-only {source.kind.lower()}: {source.name}", at
         )
     if source.query_id is not None:
         raise refusal(
             f"Cannot insert values into {source.kind.lower()} `{source.name}`: it is written by"
             f" query {source.query_id}.",
-            statement.at,
+            at,
         )
-    return source
 
 
 def _unknown_column(name: str, source: Source, statement: InsertValues) -> Exception:
