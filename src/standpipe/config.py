@@ -152,6 +152,15 @@ STANDBY_READS = key(
     source="ksqlDB",
     doc="Standbys answer when the active does not. On by default, unlike ksqlDB.",
 )
+PUSH_QUERIES_MAX = key(
+    "ksql.max.push.queries",
+    int,
+    100,
+    unit="count",
+    low=0,
+    source="ksqlDB",
+    doc="Push queries and PRINTs that a node serves at once; each has a Kafka consumer.",
+)
 FORWARD_TIMEOUT = key(
     "ksql.query.pull.forwarding.timeout.ms",
     int,

@@ -6,6 +6,7 @@ StandpipeError                         500  50000
 │   ├── SqlSyntaxError                        40001
 │   └── UnknownName                         40001   carries the nearest name
 ├── QueryOnStatementEndpoint           400  40002   SELECT or PRINT sent to /ksql
+├── TooManyPushQueries                 400  40003
 ├── Http2Only                          400  40004   /inserts-stream over HTTP/1.1
 ├── Unauthorized                       401  40100   internal route without the cluster's secret
 ├── NotFound                           404  40400
@@ -13,6 +14,7 @@ StandpipeError                         500  50000
 ├── AssertionRefused                   417  41700   what an ASSERT names was not there in time
 ├── TooManyRequests                    429  42900
 ├── ServerError                        500  50000
+├── NodeLeaving                        503  50303
 ├── NotReady                           503  50305   replicas exist, none holds a whole batch yet
 ├── NoReplica                          503  50306   every replica was ruled out; verdicts say why
 ├── LogUnavailable                     503  50307   no leader of the quorum answers
@@ -128,6 +130,13 @@ class QueryOnStatementEndpoint(StatementError):
     code = 40002
 
 
+class TooManyPushQueries(StandpipeError):
+    """The node serves as many push queries as `ksql.max.push.queries` allows."""
+
+    status = 400
+    code = 40003
+
+
 class Http2Only(StandpipeError):
     """The endpoint streams both ways at once, which takes HTTP/2."""
 
@@ -173,6 +182,14 @@ class TooManyRequests(StandpipeError):
 
 class ServerError(StandpipeError):
     """A fault of ours: anything not foreseen. The log of the node has the traceback."""
+
+
+class NodeLeaving(StandpipeError):
+    """The node is about to stop and begins nothing that goes on; another node will."""
+
+    status = 503
+    code = 50303
+    retry_after_s = 1
 
 
 class NotReady(StandpipeError):

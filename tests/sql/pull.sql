@@ -286,7 +286,8 @@ SELECT * FROM by_tail a JOIN planes p ON a.tail = p.tail WHERE a.tail = 'a';
 
 SELECT * FROM by_tail WHERE tail = 'a' EMIT CHANGES;
 ----
-! 40001 1:1 A push query (EMIT CHANGES) is not supported yet.
+push BY_TAIL filtered, keys ['TAIL']
+`TAIL` STRING, `N` BIGINT, `WORST` DOUBLE
 
 # A table without a query keeps no replicas.
 SELECT * FROM planes WHERE tail = 'a';

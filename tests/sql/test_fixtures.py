@@ -79,6 +79,8 @@ def summary(plan: plans.Plan) -> str:
         return f"{made}\n{query.query_id} reads {read}\n{query.plan.sql}"
     if isinstance(plan, plans.PullPlan):
         return _pull(plan)
+    if isinstance(plan, plans.PushPlan):
+        return _push(plan)
     if isinstance(plan, plans.ExplainAssignmentPlan):
         return "assignment"
     if isinstance(plan, plans.ExplainRoutePlan):
@@ -123,6 +125,13 @@ def _pull(plan: plans.PullPlan) -> str:
     lines = [f"{plan.source.name} {keys}{filtered} → {shown}", plan.schema, " ".join(bounds)]
     lines.append("" if plan.limit is None else f"limit {plan.limit}")
     return "\n".join(line for line in lines if line)
+
+
+def _push(plan: plans.PushPlan) -> str:
+    keys = [name for name, key in zip(plan.column_names, plan.key_cells, strict=True) if key]
+    filtered = "" if plan.where is None else " filtered, may leave" if plan.is_left else " filtered"
+    limit = "" if plan.limit is None else f"\nlimit {plan.limit}"
+    return f"push {plan.source.name}{filtered}, keys {keys}\n{plan.schema}{limit}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import confluent_kafka
 import confluent_kafka.admin
 
+from standpipe.data.record_rows import TopicRecord
 from standpipe.errors import KafkaUnavailable
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
@@ -19,25 +19,13 @@ REQUEST_S_MAX: Final = 10.0
 RECORDS_AT_ONCE: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRecord:
-    """One record as Kafka has it."""
-
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    headers: tuple[tuple[str, bytes | None], ...]
-    partition: int = 0
-    offset: int = 0
-
-
 def read_topic(
     bootstrap_servers: str, topic: str, partitions: int, deadline: float
 ) -> Iterator[TopicRecord]:
     """Records of all partitions up to their ends. Raises KafkaUnavailable after `deadline`
     (`time.monotonic`), or where Kafka does not answer."""
     common = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
-    ends = _ends(common, topic, partitions)
+    ends = log_ends(bootstrap_servers, topic, partitions)
     left = {partition for partition, end in ends.items() if end > 0}
     if not left:
         return
@@ -69,8 +57,9 @@ def read_topic(
         consumer.close()
 
 
-def _ends(common: dict[str, Any], topic: str, partitions: int) -> dict[int, int]:
-    client: Any = _admin.AdminClient(common)
+def log_ends(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, int]:
+    """Where each partition ends now. Raises KafkaUnavailable."""
+    client: Any = _admin.AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     latest = _admin.OffsetSpec.latest()
     asked = {_kafka.TopicPartition(topic, p): latest for p in range(partitions)}
     try:

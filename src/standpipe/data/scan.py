@@ -61,7 +61,7 @@ def laid_out(plan: PullPlan, row: list[Any]) -> bytes:
     elif plan.projection is not None:
         cells = [row[index] for index in plan.projection]
     else:
-        cells = row[:-1]
+        cells = row[: plan.full_row_width]
     return b"[%b]" % b",".join(map(cell_json, cells, types))
 
 

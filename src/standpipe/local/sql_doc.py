@@ -99,7 +99,17 @@ STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
     statements.AssertTopic: (Row("ASSERT [NOT EXISTS] TOPIC", "yes"),),
     Query: (
         Row("SELECT (pull query) on tables and streams", "yes"),
-        Row("SELECT … EMIT CHANGES (push query)", "no", "not built"),
+        Row(
+            "SELECT … FROM … [WHERE] EMIT CHANGES [LIMIT] (push query)",
+            "differs",
+            "rows come a batch at a time, once it is committed; a row of a table that may have left"
+            " the WHERE comes as a tombstone",
+        ),
+        Row(
+            "SELECT … GROUP BY, JOIN, PARTITION BY … EMIT CHANGES",
+            "no",
+            "nobody would keep its state: CREATE … AS SELECT, and push on that",
+        ),
     ),
 }
 

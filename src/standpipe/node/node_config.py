@@ -128,6 +128,11 @@ class NodePaths:
         return self.run / "lags"
 
     @property
+    def push(self) -> Path:
+        """Push queries that are served now (`node/push_board.py`)."""
+        return self.run / "push"
+
+    @property
     def leaving(self) -> Path:
         return self.run / "leaving"
 

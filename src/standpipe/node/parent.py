@@ -32,7 +32,7 @@ from typing import Final
 
 from standpipe.adapters.process import StopSignal
 from standpipe.errors import DataDirectoryRefused, SetupError
-from standpipe.node import node_config
+from standpipe.node import node_config, push_board
 from standpipe.node.child import Child, end, wait
 from standpipe.node.leaving import Leaving
 from standpipe.node.node_config import NodeConfig
@@ -152,6 +152,7 @@ def run_node(node_file: Path) -> int:
         family = Family.of(config, node_file)
         leaving = Leaving(config.paths.leaving)
         leaving.end()  # a start ends a drain
+        push_board.clear(config.paths.push)
         family.live(config.paths.snapshot, lambda: stop.is_set, _preparing(config), leaving.begin)
     return 0
 

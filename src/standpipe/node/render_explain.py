@@ -8,7 +8,7 @@ from __future__ import annotations
 from standpipe.errors import StatementError
 from standpipe.model import PersistentQuery, Source
 from standpipe.node.render import Entity, Scene, entity, field_of, shown_columns
-from standpipe.sql.plans import CreateTableAsPlan, ExplainPlan, PullPlan
+from standpipe.sql.plans import CreateTableAsPlan, ExplainPlan, PullPlan, PushPlan
 
 
 def explained(scene: Scene, plan: ExplainPlan, text: str) -> Entity:
@@ -16,12 +16,13 @@ def explained(scene: Scene, plan: ExplainPlan, text: str) -> Entity:
     if plan.query_id is not None:
         return _running(scene, plan.query_id, text)
     subject = plan.subject
-    if isinstance(subject, PullPlan):
+    if isinstance(subject, (PullPlan, PushPlan)):
         names = zip(subject.column_names, subject.column_types, strict=True)
         fields: list[dict[str, object]] = [
             {"name": name, "schema": {"type": of}} for name, of in names
         ]
-        return _described(text, fields, sources=[subject.source.name], kind="PULL")
+        kind = "PULL" if isinstance(subject, PullPlan) else "PUSH"
+        return _described(text, fields, sources=[subject.source.name], kind=kind)
     assert subject is not None
     sink = subject.source if isinstance(subject, CreateTableAsPlan) else None
     return _query(subject.query, sink, text, state="")

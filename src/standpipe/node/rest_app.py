@@ -58,13 +58,16 @@ from standpipe.node.rest_bodies import (
     form_of,
     is_known_property,
     offset_lag_max,
+    parse_lookup,
 )
 from standpipe.node.rest_cluster import ClusterStatus
 from standpipe.node.rest_fresh import headers as fresh_headers
-from standpipe.node.rest_pull import Ask, Pulls, Terms
+from standpipe.node.rest_pull import Answer, Ask, Pulls, Terms
+from standpipe.node.rest_push import Pushes
 from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
 from standpipe.node.statements import StatementFailed, Statements
+from standpipe.sql.shape import NotAPullQuery
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -119,6 +122,8 @@ class PullRoute:
     body_bytes_max: int
     #: of the peer lane; None: the public lane, where nobody can ask for an answer from here only
     secret: bytes | None = None
+    #: of the public lane; None: nothing that goes on is answered here
+    pushes: Pushes | None = None
 
     # the quick way (adapters.http_server.Quick)
 
@@ -146,7 +151,7 @@ class PullRoute:
                 await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
                 return
             body = await read_body(headers, receive, self.body_bytes_max)
-            answer = await self.pulls.answer(ask, body)
+            answer = await self._answer(ask, body, receive, send)
         except BodyTooLarge as error:
             await send_refusal(error, receive, send)
         except Exception as error:
@@ -154,6 +159,8 @@ class PullRoute:
             self.pulls.metrics.count("standpipe_pull_errors", str(shown.code))
             await error_response(shown)(scope, receive, send)
         else:
+            if answer is None:
+                return
             lines = [
                 (b"content-type", ask.form.value),
                 (b"content-length", b"%d" % len(answer.body)),
@@ -161,6 +168,17 @@ class PullRoute:
             ]
             await send({"type": "http.response.start", "status": 200, "headers": lines})
             await send({"type": "http.response.body", "body": answer.body})
+
+    async def _answer(self, ask: Ask, body: bytes, receive: Receive, send: Send) -> Answer | None:
+        """None: it was a push query, and is over."""
+        try:
+            return await self.pulls.answer(ask, body)
+        except NotAPullQuery as asked:
+            if self.pushes is None:
+                raise BadRequest("nodes ask each other for pull queries only") from None
+            statement = asked.statement
+        await self.pushes.answer(statement, parse_lookup(body), ask.form, receive, send)
+        return None
 
     # both
 
@@ -254,6 +272,7 @@ class Rest:
     cluster: ClusterStatus
     routes: Routes
     statements: Statements
+    pushes: Pushes
     exposition: Callable[[], bytes]
     body_bytes_max: int
 
@@ -273,7 +292,8 @@ class Rest:
             ("/metrics", self.metrics),
         ]
         routes = [Route(path, _guarded(endpoint), methods=["GET"]) for path, endpoint in get]
-        routes.append(Route("/ksql", _guarded(self.ksql), methods=["POST"]))
+        posted = {"/ksql": self.ksql, "/close-query": self.close_query}
+        routes += [Route(path, _guarded(each), methods=["POST"]) for path, each in posted.items()]
         # known paths with another method are 405, not 404
         streaming = (*(path.decode() for path in PULL_PATHS), INSERTS_PATH)
         routes += [Route(path, _not_called, methods=["POST"]) for path in streaming]
@@ -286,6 +306,11 @@ class Rest:
             return PlainTextResponse("Not Acceptable", 406)
         body = await read_body(request.scope["headers"], request.receive, self.body_bytes_max)
         return json_response(await self.statements.carry_out(body), media)
+
+    async def close_query(self, request: Request) -> Response:
+        body = await read_body(request.scope["headers"], request.receive, self.body_bytes_max)
+        self.pushes.close(body)
+        return Response(b"", 200)
 
     async def root(self, request: Request) -> Response:
         if "text/html" in request.headers.get("accept", ""):

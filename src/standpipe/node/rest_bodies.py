@@ -31,6 +31,8 @@ INSERTS_PATH = "/inserts-stream"
 
 #: ksqlDB's per-request bound, and KLIP-12's name for the same thing.
 LAG_PROPERTIES = (config.LAG_MAX.name, "acceptable.offset.lag")
+#: where a push query goes on; ksqlDB's name for a thing of its own, which it later took back
+PUSH_TOKEN = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
 
 #: Properties of ksqlDB, Kafka Streams and Kafka's clients that a request may carry and that change
 #: nothing here. Anything else is a typing mistake and is refused with the nearest name.
@@ -81,6 +83,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     streamsProperties: dict[str, object] | None = None  # noqa: N815 ksqlDB's name
     properties: dict[str, object] | None = None
     sessionVariables: dict[str, str] | None = None  # noqa: N815 ksqlDB's name
+    requestProperties: dict[str, object] | None = None  # noqa: N815 ksqlDB's name
 
 
 class StatementRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +118,9 @@ def parse_lookup(body: bytes) -> Lookup:
     if text is None:
         raise BadRequest('the body has no "ksql" (on /query-stream: "sql")')
     properties = request.streamsProperties or request.properties
+    given = request.requestProperties
+    if given and PUSH_TOKEN in given:  # all others are of no use here, and may be any
+        properties = {**(properties or {}), PUSH_TOKEN: given[PUSH_TOKEN]}
     if request.sessionVariables:
         text = variables.substituted(text, variables.folded(request.sessionVariables))
     if not properties:

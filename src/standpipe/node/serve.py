@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import gc
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from standpipe.config import (
     FORWARD_TIMEOUT,
     HEDGE_LOAD,
     HTTP2_STREAMS_MAX,
+    PUSH_QUERIES_MAX,
     RETRY_LOAD,
     ROUTING_TIMEOUT,
     Config,
@@ -53,12 +55,15 @@ from standpipe.node.decisions import Decisions
 from standpipe.node.forward import Forwarder
 from standpipe.node.heard import Board
 from standpipe.node.leaving import Leaving
+from standpipe.node.live import LiveAnswers
 from standpipe.node.node_config import NodeConfig
+from standpipe.node.push_board import PushBoard
 from standpipe.node.race import Racing
-from standpipe.node.rest_app import PeerLane, PublicLane, PullRoute, Rest
+from standpipe.node.rest_app import PeerLane, PublicLane, PullRoute, Rest, foreseen
 from standpipe.node.rest_cluster import ClusterStatus
 from standpipe.node.rest_inserts import InsertsRoute
 from standpipe.node.rest_pull import Pulls
+from standpipe.node.rest_push import Pushes
 from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
 from standpipe.node.rest_view import Map, Replicas
@@ -69,6 +74,8 @@ REFRESH_SECONDS = 0.02
 SAVE_METRICS_SECONDS = 1.0
 #: The parent kills what has not ended 2 s after SIGTERM.
 GRACE_SECONDS = 1.6
+#: A client that acknowledges nothing, or takes nothing of what waits for it, is cut off.
+SILENT_SECONDS_MAX = 60
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -114,15 +121,18 @@ class Worker:
             routing_timeout_ms=self.settings[ROUTING_TIMEOUT],
             bootstrap_servers=self.node.bootstrap_servers,
         )
+        board = PushBoard(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])
+        self.live = LiveAnswers(board, self.metrics, foreseen)
+        self.pushes = Pushes(self.map, self.live, self.node.bootstrap_servers)
 
     def listeners(self) -> list[Listener]:
         """The public and the peer listener, bound. Raises PortInUse."""
         body_max = self.settings[BODY_MAX]
         secret = self.node.secret().encode()
-        public = PullRoute(self.pulls, body_max)
+        public = PullRoute(self.pulls, body_max, pushes=self.pushes)
         peer = PullRoute(self.pulls, body_max, secret=secret)
         for_clients = Listener(
-            socket=bind(*_host_port(self.node.public)),
+            socket=_watched(bind(*_host_port(self.node.public))),
             application=PublicLane(
                 public,
                 self._inserts(lambda: for_clients.is_leaving or self.stop.is_set()),
@@ -168,12 +178,22 @@ class Worker:
             self.clock,
             self.node.paths.restores,
         )
-        exposition = self.metrics.exposition
-        return Rest(status, cluster, self.routes, statements, exposition, self.settings[BODY_MAX])
+        return Rest(
+            status=status,
+            cluster=cluster,
+            routes=self.routes,
+            statements=statements,
+            pushes=self.pushes,
+            exposition=self.metrics.exposition,
+            body_bytes_max=self.settings[BODY_MAX],
+        )
 
     def look_around(self, public: Listener) -> None:
         """Whether clients should leave. Peers hear it from control, and keep their connections."""
         public.is_leaving = self.leaving.is_set
+        if public.is_leaving:
+            self.live.leave()
+        self.live.look_around()
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -187,14 +207,32 @@ class Worker:
             asyncio.create_task(_every(REFRESH_SECONDS, lambda: self.look_around(listeners[0]))),
             asyncio.create_task(_every(SAVE_METRICS_SECONDS, self.metrics.save)),
         ]
+        leave = asyncio.create_task(self._leave())
         _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
         await serve(listeners, self.stop, GRACE_SECONDS)
-        for chore in chores:
+        for chore in (*chores, leave):
             chore.cancel()
+        self.live.close()
         self.racing.close()
         await self.forwarder.close()
         await asyncio.to_thread(self.producer.close)
         self.replicas.close()
+
+    async def _leave(self) -> None:
+        """What has no end is ended with the listeners, within their grace."""
+        await self.stop.wait()
+        self.live.leave()
+
+
+def _watched(listening: socket.socket) -> socket.socket:
+    """Have the kernel find clients that are gone without a word, or that never read: an answer
+    without an end would keep its consumer for them for ever. Connections inherit it (Linux)."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_SECONDS_MAX // 2)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENT_SECONDS_MAX // 8)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_SECONDS_MAX)
+    return listening
 
 
 async def _every(seconds: float, chore: object) -> None:

@@ -10,7 +10,17 @@ from typing import Any, Final, cast
 
 from standpipe.errors import StatementError
 from standpipe.model import Source
-from standpipe.sql import alter, ddl, functions, inserts, named_types, pull_plan, query, statements
+from standpipe.sql import (
+    alter,
+    ddl,
+    functions,
+    inserts,
+    named_types,
+    pull_plan,
+    push_plan,
+    query,
+    statements,
+)
 from standpipe.sql.ast import Query, Statement
 from standpipe.sql.context import Context
 from standpipe.sql.plans import (
@@ -26,6 +36,7 @@ from standpipe.sql.plans import (
     PausePlan,
     Plan,
     PullPlan,
+    PushPlan,
     SetPropertyPlan,
     ShowPlan,
     TerminatePlan,
@@ -86,6 +97,12 @@ def _define(statement: statements.Define, _sources: Sources, _context: Context) 
     return DefinePlan(name=statement.name, value=statement.value)
 
 
+def _query(statement: Query, sources: Sources, context: Context) -> PullPlan | PushPlan:
+    if statement.emit is None:
+        return pull_plan.pull(statement, sources, context)
+    return push_plan.push(statement, sources)
+
+
 def _describe_all(statement: statements.DescribeAll, _sources: Sources, _context: Context) -> Plan:
     """DESCRIBE STREAMS is SHOW STREAMS EXTENDED (ksqlDB)."""
     return ShowPlan(what=cast("Any", statement.what), extended=True)
@@ -106,7 +123,8 @@ def _explain(statement: statements.Explain, sources: Sources, context: Context) 
     if isinstance(statement.subject, str):
         return ExplainPlan(query_id=statement.subject)
     subject = analyze(statement.subject, sources, context)
-    assert isinstance(subject, (PullPlan, CreateTableAsPlan, InsertIntoPlan)), "by the grammar"
+    kinds = (PullPlan, PushPlan, CreateTableAsPlan, InsertIntoPlan)
+    assert isinstance(subject, kinds), "by the grammar"
     return ExplainPlan(subject=subject)
 
 
@@ -174,7 +192,7 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.AssertTopic: _assert_topic,
     statements.ExplainRoute: _explain_route,
     statements.ExplainAssignment: _explain_assignment,
-    Query: pull_plan.pull,
+    Query: _query,
 }
 _NOT_YET: Final[dict[type, str]] = {
     statements.AlterSystem: "ALTER SYSTEM",

@@ -47,10 +47,14 @@ class RowNames(Names, Protocol):
 
 
 class Evaluator:
-    """Compiles the expressions of one clause ("SELECT", "WHERE" or "VALUES")."""
+    """Compiles the expressions of one clause ("SELECT", "WHERE" or "VALUES").
 
-    def __init__(self, names: RowNames, clause: str) -> None:
+    `asked`: what refusals call the statement.
+    """
+
+    def __init__(self, names: RowNames, clause: str, asked: str = "a pull query") -> None:
         self.names = names
+        self.asked = asked
         self.typer = Typer(names, clause)
 
     def type(self, node: ast.Expression) -> SqlType:
@@ -66,7 +70,7 @@ class Evaluator:
         """Raises StatementError for what pull queries cannot compute."""
         handler = _HANDLERS.get(type(node))
         if handler is None:
-            raise unsupported("This expression in a pull query", node.at)
+            raise unsupported(f"This expression in {self.asked}", node.at)
         return handler(self, node)
 
     # ------------------------------------------------------------------------------ simple nodes
@@ -198,7 +202,7 @@ class Evaluator:
     def call(self, node: ast.Call) -> Compute:
         made = FUNCTIONS.get(node.name)
         if made is None:
-            raise unsupported(f"The function {node.name} in a pull query", node.at)
+            raise unsupported(f"The function {node.name} in {self.asked}", node.at)
         arguments = [self.compile(argument) for argument in node.arguments]
         if not made.is_strict:
             return lambda row: made.compute(*(argument(row) for argument in arguments))

@@ -182,6 +182,26 @@ class PullPlan(Record, frozen=True, kw_only=True):
         return self.full_row_width
 
 
+class PushPlan(Record, frozen=True, kw_only=True):
+    """A push query: the rows of one topic as they come, until the client goes away.
+
+    `where` and `cells` are functions of the full row: key columns, WINDOWSTART and WINDOWEND if
+    windowed, value columns, ROWTIME, ROWPARTITION, ROWOFFSET. `key_cells`: those that the tombstone
+    of a table's row still shows. `is_left`: a table's row may cease to satisfy `where`, which reads
+    more than its key; it is then taken back.
+    """
+
+    source: Source
+    schema: str
+    column_names: tuple[str, ...]
+    column_types: tuple[str, ...]
+    cells: tuple[Callable[[Sequence[Any]], Any], ...]
+    key_cells: tuple[bool, ...]
+    where: Callable[[Sequence[Any]], bool] | None = None
+    is_left: bool = False
+    limit: int | None = None
+
+
 class DescribeFunctionPlan(Record, frozen=True, kw_only=True):
     """DESCRIBE FUNCTION: of one that is in the registry."""
 
@@ -192,7 +212,7 @@ class ExplainPlan(Record, frozen=True, kw_only=True):
     """EXPLAIN of a running query (`query_id`), or of a statement that is not carried out."""
 
     query_id: str | None = None
-    subject: PullPlan | CreateTableAsPlan | InsertIntoPlan | None = None
+    subject: PullPlan | PushPlan | CreateTableAsPlan | InsertIntoPlan | None = None
 
 
 class ExplainRoutePlan(Record, frozen=True, kw_only=True):
@@ -222,6 +242,7 @@ Plan = (
     | DefinePlan
     | AssertTopicPlan
     | PullPlan
+    | PushPlan
     | DescribeFunctionPlan
     | ExplainPlan
     | ExplainRoutePlan

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from standpipe.model import Source
 from standpipe.sql import ast
@@ -29,6 +29,11 @@ HELP: Final = (
 class PullNames:
     """Names of a table in a pull query. `row`: name and type of the full row's columns."""
 
+    #: behind the full row, in this order
+    pseudo: ClassVar[tuple[tuple[str, SqlType], ...]] = (("ROWTIME", BIGINT),)
+    #: whether the schema of an answer says which columns are keys of a table
+    marks_keys: ClassVar[bool] = True
+
     source: Source
     alias: str
     row: tuple[tuple[str, SqlType], ...]
@@ -44,17 +49,15 @@ class PullNames:
 
     def index_of(self, name: str) -> int | None:
         """Place in the full row; ROWTIME's is its width; ROWKEY is the single key column."""
-        for index, (each, _) in enumerate(self.row):
+        for index, (each, _) in enumerate((*self.row, *self.pseudo)):
             if each == name:
                 return index
-        if name == "ROWTIME":
-            return len(self.row)
         if name == ROWKEY and len(self.source.key_columns) == 1:
             return 0
         return None
 
     def type_of(self, index: int) -> SqlType:
-        return BIGINT if index == len(self.row) else self.row[index][1]
+        return (*self.row, *self.pseudo)[index][1]
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
         """`expressions.Names`: a column of the row under its true name."""
@@ -69,8 +72,8 @@ class PullNames:
             hint = nearest(node.name, (name for name, _ in self.row))
             message = f"{clause} column '{expression_text(node)}' cannot be resolved."
             raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
-        name = "ROWTIME" if index == len(self.row) else self.row[index][0]
-        return Column(self.type_of(index), name)
+        name, of = (*self.row, *self.pseudo)[index]
+        return Column(of, name)
 
     def _refuse(self, node: ast.ColumnName, clause: str) -> None:
         if node.name in _REFUSED:
@@ -88,7 +91,8 @@ Cell = Callable[[Sequence[Any]], Any]
 class Shown:
     """The columns of the answer. `projection` None: the full row as it is.
 
-    `cells`: where something has to be computed, or shown otherwise than it is stored.
+    `cells`: where something has to be computed, or shown otherwise than it is stored. `indices`:
+    of each column its place in the full row, None where it is computed.
     """
 
     names: tuple[str, ...]
@@ -96,6 +100,7 @@ class Shown:
     schema: str
     projection: tuple[int, ...] | None
     cells: tuple[Cell, ...] | None = None
+    indices: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,7 @@ def shown_columns(query: ast.Query, names: PullNames, compiler: Compiler) -> Sho
         schema=schema,
         projection=None if is_whole else tuple(plain),
         cells=tuple(each.cell for each in picked) if is_computed else None,
+        indices=tuple(each.index for each in picked),
     )
 
 
@@ -140,7 +146,7 @@ def _is_reformatted(picked: _Picked) -> bool:
 def _mark(picked: _Picked, names: PullNames) -> str:
     """Keys of tables are marked, those of streams never."""
     is_key = picked.index is not None and picked.index < names.key_count
-    return " KEY" if is_key and names.source.kind == "TABLE" else ""
+    return " KEY" if is_key and names.source.kind == "TABLE" and names.marks_keys else ""
 
 
 def _picked(query: ast.Query, names: PullNames, compiler: Compiler) -> Iterator[_Picked]:

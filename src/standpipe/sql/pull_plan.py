@@ -21,7 +21,7 @@ from standpipe.sql.pull_columns import HELP, PullNames, shown_columns
 from standpipe.sql.pull_predicate import Predicate
 from standpipe.sql.pull_scan import RANGE_SCAN, TABLE_SCAN, NeedsScan, filtered_plan
 from standpipe.sql.pull_template import PullTemplate, Slot
-from standpipe.sql.refusals import refusal, unsupported
+from standpipe.sql.refusals import refusal
 from standpipe.sql.scope import find_source
 
 ENABLE: Final = "ksql.pull.queries.enable"
@@ -80,7 +80,7 @@ def literal_values(query: Query, template: PullTemplate) -> list[object]:
 
 def _refuse_clauses(query: Query, context: Context) -> None:
     if query.emit is not None:
-        raise unsupported("A push query (EMIT CHANGES)", query.at)
+        raise refusal("A push query reads a topic and has no route to replicas.", query.at)
     if not context.flag(ENABLE, default=True):
         raise refusal(
             f"Pull queries are disabled. Please set {ENABLE}=true to enable this feature.{HELP}",

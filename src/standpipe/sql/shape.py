@@ -26,6 +26,7 @@ from standpipe.sql.context import Context
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.pull_template import Coercion, PullTemplate
 from standpipe.sql.refusals import located, refusal
+from standpipe.sql.statements import PrintTopic
 
 SHAPES_MAX: Final = 1_000
 #: A shape of this many literals is not worth keeping: IN lists of all lengths would fill the cache.
@@ -44,6 +45,14 @@ _Entry = tuple[PullTemplate, Coercion | None]
 Shape = tuple[str, ...]
 
 
+class NotAPullQuery(Exception):
+    """The text is one statement that is answered as it goes on: a push query, or PRINT."""
+
+    def __init__(self, statement: Query | PrintTopic) -> None:
+        super().__init__("no pull query")
+        self.statement = statement
+
+
 class PlanCache:
     """Plans of pull queries over fixed sources: make a new one when the catalog changes."""
 
@@ -56,7 +65,8 @@ class PlanCache:
         return len(self._entries)
 
     def plan(self, text: str, properties: Mapping[str, str]) -> PullPlan:
-        """The plan of one pull query. Raises StatementError as parse and analyze would."""
+        """The plan of one pull query. Raises StatementError as parse and analyze would, and
+        NotAPullQuery for what has no end."""
         pieces = _split(text)
         if properties and not pull_plan.PROPERTIES.isdisjoint(properties):
             return self._plan_anew(text, properties, None, pieces)
@@ -80,6 +90,9 @@ class PlanCache:
     ) -> PullPlan:
         """Parses and analyses; keeps the template under `shape` where that is sound."""
         statements = parser.parse(text)
+        only = statements[0] if len(statements) == 1 else None
+        if isinstance(only, PrintTopic) or (isinstance(only, Query) and only.emit is not None):
+            raise NotAPullQuery(only)
         if len(statements) != 1 or not isinstance(statements[0], Query):
             raise refusal(
                 f"Expected exactly one KSQL statement; found {len(statements)} instead"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from standpipe.adapters.topic_reader import TopicRecord
+from standpipe.data.record_rows import TopicRecord
 from standpipe.model import Column, Source
 from standpipe.node.stream_pull import rows_of_stream
 from standpipe.sql.plans import PullPlan
@@ -37,5 +37,5 @@ def test_rows_of_a_stream() -> None:
 
 
 def test_a_filter_sees_rowtime() -> None:
-    plan = msgspec.structs.replace(PLAN, where=lambda row: row[-1] == 6)
+    plan = msgspec.structs.replace(PLAN, where=lambda row: row[PLAN.rowtime_index] == 6)
     assert list(rows_of_stream(plan, iter(RECORDS))) == [b'[null,"b",null]']

@@ -1,0 +1,59 @@
+"""The push queries of a node, known to all of its workers: one empty file per query.
+
+    run/push/worker-<k>/<query id>
+
+Workers share a port and no memory, so any of them may be asked to close any query. Removing the
+file is how: its worker looks every 50 ms (`ended`). The number of files is what
+`ksql.max.push.queries` bounds. A worker that was killed leaves its files; the next one of its
+number removes them, and a node that starts removes all.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from standpipe.errors import TooManyPushQueries
+
+
+class PushBoard:
+    """The board as one worker sees it. `folder`: run/push."""
+
+    def __init__(self, folder: Path, worker: int, queries_max: int) -> None:
+        self._folder = folder
+        self._own = folder / f"worker-{worker}"
+        self._queries_max = queries_max
+        shutil.rmtree(self._own, ignore_errors=True)
+        self._own.mkdir(parents=True, exist_ok=True)
+
+    def begin(self, query_id: str) -> None:
+        """Raises TooManyPushQueries. Two that come at once for the last place may both be refused,
+        but never both be served: each counts after it has put its file there."""
+        path = self._own / query_id
+        path.touch()
+        if sum(1 for _ in self._folder.glob("*/*")) > self._queries_max:
+            path.unlink(missing_ok=True)
+            raise TooManyPushQueries(
+                "Maximum number of push queries exceeded", queries_max=self._queries_max
+            )
+
+    def end(self, query_id: str) -> None:
+        (self._own / query_id).unlink(missing_ok=True)
+
+    def close(self, query_id: str) -> bool:
+        """Have a query of any worker of the node ended; False: there is none of that id."""
+        for path in self._folder.glob("*/*"):
+            if path.name == query_id:  # compared, never made into a path: clients send it
+                path.unlink(missing_ok=True)
+                return True
+        return False
+
+    def ended(self, query_ids: Iterable[str]) -> set[str]:
+        """Those of this worker's queries that somebody closed."""
+        return set(query_ids) - {path.name for path in self._own.iterdir()}
+
+
+def clear(folder: Path) -> None:
+    """Forget what a node that is gone left."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,77 @@
+"""What goes on at /query and /query-stream: push queries, and who closes them at /close-query.
+
+    NotAPullQuery ─► plan ─► PushAnswer ─► LiveAnswers
+
+Source: conformance surface, section (b). Not here: the loop (`node/live.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from standpipe.adapters.http_server import Receive, Send
+from standpipe.errors import BadRequest, StatementError
+from standpipe.node.live import LiveAnswers
+from standpipe.node.push_answer import PushAnswer, new_query_id
+from standpipe.node.push_form import PushForm
+from standpipe.node.rest_bodies import Form, Lookup
+from standpipe.node.rest_view import Map
+from standpipe.sql.ast import Query
+from standpipe.sql.push_plan import push
+from standpipe.sql.refusals import located, unsupported
+from standpipe.sql.statements import PrintTopic
+
+
+class CloseRequest(msgspec.Struct, frozen=True):
+    """A body of /close-query."""
+
+    queryId: str  # noqa: N815 ksqlDB's name
+
+
+_decode = msgspec.json.Decoder(CloseRequest).decode
+
+
+@dataclass
+class Pushes:
+    """Push queries at one worker."""
+
+    map: Map
+    live: LiveAnswers
+    bootstrap_servers: str
+
+    async def answer(
+        self,
+        statement: Query | PrintTopic,
+        asked: Lookup,
+        form: Form,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Until it ends. Raises StandpipeError as long as nothing was sent."""
+        if isinstance(statement, PrintTopic):
+            raise located(unsupported("PRINT", statement.at), statement)
+        try:
+            plan = push(statement, self.map.view.sources)
+        except StatementError as error:
+            raise located(error, statement) from None
+        query_id = new_query_id(plan.source.name)
+        answer = PushAnswer(
+            plan=plan,
+            properties=asked.properties,
+            form=PushForm(form),
+            query_id=query_id,
+            map=self.map,
+            bootstrap_servers=self.bootstrap_servers,
+        )
+        await self.live.answer(query_id, answer, receive, send)
+
+    def close(self, body: bytes) -> None:
+        """End the query that the body of /close-query names. Raises BadRequest."""
+        try:
+            query_id = _decode(body).queryId
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadRequest(f"the body is not the JSON object that is wanted: {error}") from error
+        if not self.live.board.close(query_id):
+            raise BadRequest(f"No query with id {query_id}")

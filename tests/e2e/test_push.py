@@ -1,0 +1,395 @@
+"""Push queries with a real Kafka and a real node of two workers: what is sent, and what ends it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import confluent_kafka
+import msgspec
+import pytest
+from tests.e2e.forked import fork
+from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes
+
+from standpipe.local.broker import Broker
+from standpipe.node import node_config
+
+pytestmark = pytest.mark.e2e
+
+ARRAY = "application/vnd.ksql.v1+json"
+LINES = "application/vnd.ksqlapi.delimited.v1"
+QUERIES_MAX = 3
+EARLIEST = {"auto.offset.reset": "earliest"}
+TOKENS = {"ksql.query.push.v2.continuation.tokens.enabled": "true"}
+WAIT_S = 20
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("kafka")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[Node]:
+    """A node of control and two workers, which share its port."""
+    folder = tmp_path_factory.mktemp("push")
+    made = Cluster.make(folder, 1, **{"ksql.max.push.queries": QUERIES_MAX}).nodes[0]
+    made.config = msgspec.structs.replace(made.config, bootstrap_servers=broker.bootstrap_servers)
+    node_file = Path(made.config.data_dir) / "node.json"
+    node_config.save(node_file, made.config)
+    log = made.config.paths.logs / "control.log"
+    control = fork("standpipe.node.control_loop", [f"--node-file={node_file}"], log)
+    try:
+        made.start(0)
+        made.start(1)
+        made.wait_ready()
+        eventually(lambda: ask(made.port(), "/info").status == 200, "a map")
+        yield made
+    finally:
+        made.stop()
+        control.terminate()
+        control.wait(5)
+
+
+def eventually(look: Callable[[], object], what: str) -> None:
+    until = time.monotonic() + WAIT_S
+    while not look():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
+
+
+def ksql(node: Node, text: str) -> Reply:
+    reply = ask(node.port(), "/ksql", json_bytes({"ksql": text}))
+    assert reply.status == 200, reply.body
+    return reply
+
+
+def stream(node: Node, name: str) -> None:
+    topic = f"WITH (KAFKA_TOPIC='{name.lower()}', VALUE_FORMAT='JSON', PARTITIONS=2)"
+    ksql(node, f"CREATE STREAM {name} (ID STRING KEY, N BIGINT) {topic};")
+
+
+def insert(node: Node, name: str, *numbers: int) -> None:
+    rows = (f"INSERT INTO {name} (ID, N) VALUES ('k{n}', {n});" for n in numbers)
+    ksql(node, "".join(rows))
+
+
+class Push:
+    """A client of one push query."""
+
+    def __init__(self, node: Node, text: str, path: str, media: str, **options: Any) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", node.port(), timeout=WAIT_S)
+        body = {"sql": text} if path == "/query-stream" else {"ksql": text}
+        body |= options
+        headers = {"accept": media, "content-type": ARRAY}
+        self.connection.request("POST", path, json_bytes(body), headers)
+        self.reply = self.connection.getresponse()
+        self.media = media
+
+    def line(self) -> Any:
+        """The next item; None: the answer is over."""
+        text = self.reply.readline()
+        if self.media == ARRAY:
+            text = text.strip().removeprefix(b"[").removesuffix(b",").removesuffix(b"]")
+        return json.loads(text) if text else None
+
+    def lines(self, count: int) -> list[Any]:
+        return [self.line() for _ in range(count)]
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def push(node: Node, text: str, properties: dict[str, str] | None = None, **more: Any) -> Push:
+    """Over /query-stream, in lines."""
+    made = Push(node, text, "/query-stream", LINES, properties=properties or {}, **more)
+    assert made.reply.status == 200, made.reply.read()
+    return made
+
+
+def query(node: Node, text: str, properties: dict[str, str] | None = None) -> Push:
+    """Over /query, as one JSON array."""
+    made = Push(node, text, "/query", ARRAY, streamsProperties=properties or {})
+    assert made.reply.status == 200, made.reply.read()
+    return made
+
+
+def served(node: Node) -> list[str]:
+    return [path.name for path in node.config.paths.push.glob("*/*")]
+
+
+def consumers(node: Node) -> int:
+    """Threads that librdkafka has in the node's workers: a consumer has several."""
+    count = 0
+    for worker in node.workers:
+        for task in Path(f"/proc/{worker.pid}/task").glob("*/comm"):
+            count += task.read_text().startswith("rdk:")
+    return count
+
+
+def test_a_stream_is_followed(node: Node) -> None:
+    """By default from now on; the header says id, names and types; rows come as they are made."""
+    stream(node, "FOLLOWED")
+    insert(node, "FOLLOWED", 1)
+    with push(node, "SELECT ID, N * 2 AS D FROM FOLLOWED WHERE N > 2 EMIT CHANGES;") as asked:
+        header = asked.line()
+        assert header.pop("queryId").startswith("transient_FOLLOWED_")
+        assert header == {"columnNames": ["ID", "D"], "columnTypes": ["STRING", "BIGINT"]}
+        insert(node, "FOLLOWED", 2, 3)
+        assert asked.line() == ["k3", 6]
+        insert(node, "FOLLOWED", 4)
+        assert asked.line() == ["k4", 8]
+
+
+def test_limit_ends_the_answer(node: Node) -> None:
+    """From the beginning, at both paths and in each form."""
+    stream(node, "LIMITED")
+    insert(node, "LIMITED", 5, 5, 5)
+    text = "SELECT N, ROWPARTITION - ROWPARTITION AS Z FROM LIMITED EMIT CHANGES LIMIT 2;"
+    with push(node, text, EARLIEST) as asked:
+        assert asked.lines(4)[1:] == [[5, 0], [5, 0], None]
+    with query(node, text, EARLIEST) as asked:
+        header, *rows = asked.lines(5)
+        assert header["header"]["schema"] == "`N` BIGINT, `Z` INTEGER"
+        row = {"row": {"columns": [5, 0]}}
+        assert rows == [row, row, {"finalMessage": "Limit Reached"}, None]
+    body = {"sql": text, "properties": EARLIEST}
+    reply = ask(node.port(), "/query-stream", json_bytes(body), accept="application/json")
+    assert reply.headers["transfer-encoding"] == "chunked"
+    with Push(node, text, "/query-stream", "application/json", properties=EARLIEST) as asked:
+        assert json.loads(asked.reply.read())[1:] == [[5, 0], [5, 0]]
+    eventually(lambda: served(node) == [], "all are over")
+
+
+def test_tombstones_of_a_table(node: Node, broker: Broker) -> None:
+    """/query says them, with the key alone; a row that leaves the WHERE is taken back too."""
+    ksql(
+        node,
+        "CREATE TABLE KEPT (ID STRING PRIMARY KEY, N BIGINT) WITH (KAFKA_TOPIC='kept',"
+        " VALUE_FORMAT='JSON', PARTITIONS=1);",
+    )
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for key, value in ((b"a", b'{"N":5}'), (b"a", b'{"N":1}'), (b"a", b'{"N":6}'), (b"a", None)):
+        producer.produce("kept", value, key)
+    assert producer.flush(10) == 0
+    text = "SELECT N, ID FROM KEPT WHERE N > 2 EMIT CHANGES LIMIT 4;"
+    gone = {"row": {"columns": [None, "a"], "tombstone": True}}
+    with query(node, text, EARLIEST) as asked:
+        assert asked.lines(6)[1:] == [
+            {"row": {"columns": [5, "a"]}},
+            gone,
+            {"row": {"columns": [6, "a"]}},
+            gone,
+            {"finalMessage": "Limit Reached"},
+        ]
+    with push(node, text, EARLIEST) as asked:
+        assert asked.lines(4)[1:] == [[5, "a"], [6, "a"], None], "no word for it: ksqlDB's too"
+
+
+def test_a_token_goes_on_where_a_client_stopped(node: Node) -> None:
+    stream(node, "RESUMED")
+    insert(node, "RESUMED", 1, 2, 3)
+    text = "SELECT N FROM RESUMED EMIT CHANGES;"
+    with push(node, text, EARLIEST | TOKENS) as asked:
+        items = asked.lines(1)
+        while len([item for item in items if isinstance(item, list)]) < 3:
+            items.append(asked.line())
+        token = asked.line()["continuationToken"]
+    insert(node, "RESUMED", 4)
+    name = "request.ksql.query.push.continuation.token"
+    with push(node, text, requestProperties={name: token}) as asked:
+        assert asked.lines(2)[1] == [4], "neither before it nor after it is a row lost or doubled"
+    with Push(node, text, "/query-stream", LINES, requestProperties={name: "no token"}) as asked:
+        assert asked.reply.status == 400
+    other = "SELECT N FROM FOLLOWED EMIT CHANGES;"
+    with Push(node, other, "/query-stream", LINES, requestProperties={name: token}) as asked:
+        assert asked.reply.status == 400
+        assert b"is of " in asked.reply.read()
+
+
+def test_refusals(node: Node) -> None:
+    stream(node, "REFUSED")
+    for text, said in (
+        ("SELECT COUNT(*) FROM REFUSED EMIT CHANGES;", "CREATE TABLE name AS"),
+        ("SELECT * FROM NOWHERE EMIT CHANGES;", "does not exist"),
+    ):
+        with Push(node, text, "/query", ARRAY) as asked:
+            assert asked.reply.status == 400
+            error = json.loads(asked.reply.read())
+            assert (error["error_code"], said in error["message"]) == (40001, True)
+    wrong = {"auto.offset.reset": "sometime"}
+    text = "SELECT * FROM REFUSED EMIT CHANGES;"
+    with Push(node, text, "/query", ARRAY, streamsProperties=wrong) as asked:
+        assert json.loads(asked.reply.read())["error_code"] == 40000
+    assert served(node) == []
+
+
+def test_close_query_at_any_worker(node: Node) -> None:
+    """Whichever of the two workers is asked, on a connection of its own each time."""
+    stream(node, "CLOSED")
+    for _ in range(6):
+        with query(node, "SELECT * FROM CLOSED EMIT CHANGES;") as asked:
+            query_id = asked.line()["header"]["queryId"]
+            reply = ask(node.port(), "/close-query", json_bytes({"queryId": query_id}))
+            assert (reply.status, reply.body) == (200, b"")
+            assert asked.lines(2) == [{"finalMessage": "Query Completed"}, None]
+        reply = ask(node.port(), "/close-query", json_bytes({"queryId": query_id}))
+        assert (reply.status, reply.json["error_code"]) == (400, 40000)
+        assert reply.json["message"] == f"No query with id {query_id}"
+    hostile = ask(node.port(), "/close-query", json_bytes({"queryId": "../../meta.json"}))
+    assert hostile.status == 400
+    assert (Path(node.config.data_dir) / "run").exists()
+
+
+def test_too_many(node: Node) -> None:
+    """The bound is the node's, whichever worker serves them; a place that is left is free."""
+    stream(node, "MANY")
+    text = "SELECT * FROM MANY EMIT CHANGES;"
+    asked = [push(node, text) for _ in range(QUERIES_MAX)]
+    try:
+        with Push(node, text, "/query-stream", LINES) as refused:
+            assert refused.reply.status == 400
+            error = json.loads(refused.reply.read())
+        assert (error["error_code"], error["message"]) == (
+            40003,
+            "Maximum number of push queries exceeded",
+        )
+        asked.pop().close()
+        eventually(lambda: len(served(node)) == QUERIES_MAX - 1, "a place is free")
+        asked.append(push(node, text))
+    finally:
+        for each in asked:
+            each.close()
+    eventually(lambda: served(node) == [], "all are gone")
+
+
+def test_a_client_that_goes_away(node: Node) -> None:
+    """With a FIN or a reset, while it is served: its consumer goes with it, and nothing leaks."""
+    stream(node, "LEFT_ALONE")
+    eventually(lambda: served(node) == [], "none of another test")
+    before = 0
+
+    def settled() -> bool:
+        nonlocal before
+        before, now = consumers(node), before
+        return before == now
+
+    time.sleep(0.5)
+    eventually(settled, "threads of other tests end")
+    for number in range(QUERIES_MAX * 3):
+        asked = push(node, "SELECT * FROM LEFT_ALONE EMIT CHANGES;")
+        asked.line()
+        if number % 2:
+            linger = struct.pack("ii", 1, 0)
+            asked.connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        asked.close()
+        asked.reply.close()
+        eventually(lambda: served(node) == [], "the query ends with its client")
+    eventually(lambda: consumers(node) <= before, "its consumer too")
+
+
+def test_a_slow_reader_does_not_fill_the_node(node: Node, broker: Broker) -> None:
+    """Behind by 100 MB, it costs the node a few; when it reads on, everything is there."""
+    stream(node, "LARGE")
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 50}
+    )
+    rows, padding = 20_000, "x" * 5_000
+    for number in range(rows):
+        value = json_bytes({"N": number, "PAD": padding})
+        while True:
+            try:
+                producer.produce("large", value, b"k")
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
+    ksql(
+        node,
+        "CREATE STREAM PADDED (ID STRING KEY, N BIGINT, PAD STRING) WITH (KAFKA_TOPIC='large',"
+        " VALUE_FORMAT='JSON');",
+    )
+    before = [_resident(worker.pid) for worker in node.workers]
+    with push(node, f"SELECT N, PAD FROM PADDED EMIT CHANGES LIMIT {rows};", EARLIEST) as asked:
+        asked.line()
+        time.sleep(3)  # time for it to run ahead, were it not held
+        grown = [_resident(w.pid) - b for w, b in zip(node.workers, before, strict=True)]
+        assert max(grown) < 40_000_000, grown
+        lookup = ask(node.port(), "/info")
+        assert lookup.status == 200, "others are served meanwhile"
+        assert [asked.line()[0] for _ in range(rows)] == list(range(rows))
+        assert asked.line() is None
+
+
+def _resident(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_client_that_never_reads_can_be_closed(node: Node) -> None:
+    """Its worker waits for room in the socket; closing does not."""
+    text = "SELECT N, PAD FROM PADDED EMIT CHANGES;"
+    with push(node, text, EARLIEST):
+        (query_id,) = served(node)
+        time.sleep(1)  # until the socket is full
+        assert ask(node.port(), "/close-query", json_bytes({"queryId": query_id})).status == 200
+        eventually(lambda: served(node) == [], "it ends although nobody reads")
+
+
+def test_a_dropped_stream_ends_its_queries(node: Node) -> None:
+    stream(node, "DROPPED")
+    with query(node, "SELECT * FROM DROPPED EMIT CHANGES;") as asked:
+        asked.line()
+        ksql(node, "DROP STREAM DROPPED;")
+        assert "was dropped" in asked.line()["errorMessage"]["message"]
+        assert asked.line() is None
+
+
+def test_a_killed_worker_leaves_no_query_behind(node: Node) -> None:
+    """Its clients see the connection end; the next worker of its number frees their places."""
+    stream(node, "KILLED")
+    with push(node, "SELECT * FROM KILLED EMIT CHANGES;") as asked:
+        asked.line()
+        (path,) = node.config.paths.push.glob("*/*")
+        number = int(path.parent.name.removeprefix("worker-"))
+        node.workers[number].kill()
+        node.workers[number].wait(10)
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            asked.reply.read()
+    replacement = node.start(number)
+    node.workers[number] = node.workers.pop()
+    assert node.workers[number] is replacement
+    eventually(lambda: served(node) == [], "its places are free")
+
+
+def test_a_node_that_leaves_ends_them_politely(node: Node) -> None:
+    """The last test of this node: SIGTERM to its workers, as the parent sends it."""
+    stream(node, "LAST")
+    insert(node, "LAST", 1)
+    text = "SELECT N FROM LAST EMIT CHANGES;"
+    eventually(lambda: served(node) == [], "none of another test")
+    with query(node, text, EARLIEST | TOKENS) as asked:
+        assert [row for row in asked.lines(3) if "row" in row] == [{"row": {"columns": [1]}}]
+        for worker in node.workers:
+            worker.send_signal(signal.SIGTERM)
+        items = iter(asked.line, None)
+        *_, token, last = list(items)
+        assert "continuationToken" in token["continuationToken"]
+        assert "another node" in last["finalMessage"]
+    for worker in node.workers:
+        assert worker.wait(5) == 0
