@@ -59,9 +59,17 @@ def read_topic(
 
 def log_ends(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, int]:
     """Where each partition ends now. Raises KafkaUnavailable."""
+    return _asked(bootstrap_servers, topic, partitions, _admin.OffsetSpec.latest())
+
+
+def log_starts(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, int]:
+    """The first offset that each partition still has. Raises KafkaUnavailable."""
+    return _asked(bootstrap_servers, topic, partitions, _admin.OffsetSpec.earliest())
+
+
+def _asked(bootstrap_servers: str, topic: str, partitions: int, spec: Any) -> dict[int, int]:
     client: Any = _admin.AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    latest = _admin.OffsetSpec.latest()
-    asked = {_kafka.TopicPartition(topic, p): latest for p in range(partitions)}
+    asked = {_kafka.TopicPartition(topic, p): spec for p in range(partitions)}
     try:
         answers = client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
         return {place.partition: answer.result().offset for place, answer in answers.items()}

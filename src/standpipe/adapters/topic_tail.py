@@ -47,17 +47,16 @@ class RecordsLost(ServerError):
 
 
 class TopicTail:
-    """One consumer. `starts`: the next offset wanted of each partition; 0: the first there is.
+    """One consumer. `starts`: the next offset wanted of each partition, which must be there.
 
-    Making and closing one may take a moment; polling never does.
+    Numbers only, never "the beginning": the client takes half a second to look that up. Making and
+    closing one may take a moment; polling never does.
     """
 
     def __init__(self, bootstrap_servers: str, starts: Mapping[Partition, int]) -> None:
         self._consumer = _kafka.Consumer({**_OPTIONS, "bootstrap.servers": bootstrap_servers})
         self._held: set[Partition] = set()
-        places = [
-            _kafka.TopicPartition(p.topic, p.partition, _first(at)) for p, at in starts.items()
-        ]
+        places = [_kafka.TopicPartition(p.topic, p.partition, at) for p, at in starts.items()]
         self._consumer.assign(places)
 
     def poll(self, count: int) -> list[tuple[str, TopicRecord]]:
@@ -98,10 +97,6 @@ class TopicTail:
             )
         # a broker that is down, a leader that moved: the client tries again by itself
         _log.debug("kafka says", topic=message.topic(), error=str(error))
-
-
-def _first(offset: int) -> int:
-    return _kafka.OFFSET_BEGINNING if offset == 0 else offset
 
 
 def _places(partitions: Iterable[Partition]) -> list[Any]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from standpipe.adapters.kafka import Partition
-from standpipe.adapters.topic_reader import log_ends, read_topic
+from standpipe.adapters.topic_reader import log_ends, log_starts, read_topic
 from standpipe.adapters.topic_tail import TopicTail
 from standpipe.data.committed import Committed
 from standpipe.data.push import (
@@ -129,6 +129,8 @@ class PushAnswer:
         for record in read_topic(self.bootstrap_servers, self._progress_topic, 1, deadline):
             take_progress(committed, record.value)
             read = record.offset + 1
+        if read == 0:  # nothing was ever committed
+            read = log_starts(self.bootstrap_servers, self._progress_topic, 1)[0]
         return committed, read
 
     def _starts(self, ends: Mapping[int, int]) -> dict[int, int]:
@@ -138,8 +140,12 @@ class PushAnswer:
             ahead = [number for number, at in known.items() if at > ends[number]]
             if ahead:
                 raise BadRequest(f"the continuation token is ahead of partition {ahead[0]}")
-            return {number: known.get(number, 0) for number in ends}
-        return {number: end if self._from_end else 0 for number, end in ends.items()}
+            missing = ends.keys() - known.keys()
+            return {**(self._log_starts() if missing else {}), **known}
+        return dict(ends) if self._from_end else self._log_starts()
+
+    def _log_starts(self) -> dict[int, int]:
+        return log_starts(self.bootstrap_servers, self._topic, self.plan.source.partitions)
 
     def head(self) -> bytes:
         self._is_owed = self._gives_tokens  # a client may be gone before the first row
