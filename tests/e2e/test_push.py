@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -351,6 +352,32 @@ def test_a_client_that_never_reads_can_be_closed(node: Node) -> None:
         eventually(lambda: served(node) == [], "it ends although nobody reads")
 
 
+def test_print(node: Node) -> None:
+    """From the beginning and live; every second, three of them; names count as written."""
+    stream(node, "PRINTED")
+    insert(node, "PRINTED", 1, 1, 1, 1)
+    with Push(node, "PRINT printed FROM BEGINNING;", "/query", LINES) as asked:
+        assert asked.reply.status == 200
+        first = [asked.reply.readline().decode() for _ in range(6)]
+        assert first[:2] == ["Key format: KAFKA_STRING\n", "Value format: JSON or KAFKA_STRING\n"]
+        shown = r"rowtime: [\d/]{10} [\d:]{8}\.\d{3} Z, key: k1, value: {.N.:1}, partition: [01]\n"
+        assert [line for line in first[2:] if not re.fullmatch(shown, line)] == []
+        insert(node, "PRINTED", 2)
+        assert "key: k2" in asked.reply.readline().decode()
+        assert len(served(node)) == 1, "it counts as a push query"
+    text = "PRINT 'printed' FROM BEGINNING INTERVAL 2 LIMIT 2;"
+    with Push(node, text, "/query", "*/*") as asked:
+        assert asked.reply.getheader("content-type") == LINES
+        assert len(asked.reply.read().splitlines()) == 4
+    with Push(node, "PRINT PRINTED;", "/query", LINES) as asked:
+        error = json.loads(asked.reply.read())
+        assert error["error_code"] == 40000
+        assert error["message"].endswith("Did you mean:\n\tPRINT 'printed';")
+    with Push(node, "PRINT printed;", "/query", ARRAY) as asked:
+        assert asked.reply.status == 406
+    eventually(lambda: served(node) == [], "all are over")
+
+
 def test_a_dropped_stream_ends_its_queries(node: Node) -> None:
     stream(node, "DROPPED")
     with query(node, "SELECT * FROM DROPPED EMIT CHANGES;") as asked:
@@ -375,6 +402,8 @@ def test_a_killed_worker_leaves_no_query_behind(node: Node) -> None:
     node.workers[number] = node.workers.pop()
     assert node.workers[number] is replacement
     eventually(lambda: served(node) == [], "its places are free")
+    log = node.config.paths.logs / f"worker-{number}.log"
+    eventually(lambda: log.read_text().count("worker serves") == 2, "it is back")
 
 
 def test_a_node_that_leaves_ends_them_politely(node: Node) -> None:

@@ -120,7 +120,20 @@ ALTER SYSTEM 'a' = 'b';
 
 PRINT 'flights' FROM BEGINNING LIMIT 3;
 ----
-! 40001 1:1 PRINT is not supported yet.
+PrintPlan(topic='flights', from_beginning=True, interval=1, limit=3)
+
+# A topic counts as it is written.
+PRINT Flights INTERVAL 2;
+----
+PrintPlan(topic='Flights', from_beginning=False, interval=2, limit=None)
+
+PRINT flights INTERVAL 0;
+----
+! 40001 1:1 INTERVAL must be greater than one, but was: 0
+
+PRINT flights LIMIT -1;
+----
+! 40001 1:22 LIMIT must not be negative in push queries and PRINT.
 
 ASSERT NOT EXISTS TOPIC 'flights' TIMEOUT 5 SECONDS;
 ----

@@ -65,7 +65,7 @@ SELECT * FROM by_tail EMIT FINAL;
 
 SELECT * FROM flights EMIT CHANGES LIMIT -1;
 ----
-! 40001 1:43 Push queries don't support negative integers in the LIMIT clause.
+! 40001 1:43 LIMIT must not be negative in push queries and PRINT.
 
 SELECT * FROM flights EMIT CHANGES LIMIT 2.5;
 ----

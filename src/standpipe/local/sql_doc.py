@@ -95,7 +95,13 @@ STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
     statements.Define: (
         Row("DEFINE, UNDEFINE, ${v}", "differs", "a value without quotes around it is one token"),
     ),
-    statements.PrintTopic: (Row("PRINT", "no", "not built"),),
+    statements.PrintTopic: (
+        Row(
+            "PRINT topic [FROM BEGINNING] [INTERVAL] [LIMIT]",
+            "differs",
+            "shows what is not committed too; long text keys are not taken for windowed ones",
+        ),
+    ),
     statements.AssertTopic: (Row("ASSERT [NOT EXISTS] TOPIC", "yes"),),
     Query: (
         Row("SELECT (pull query) on tables and streams", "yes"),

@@ -68,10 +68,12 @@ from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
 from standpipe.node.statements import StatementFailed, Statements
 from standpipe.sql.shape import NotAPullQuery
+from standpipe.sql.statements import PrintTopic
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 _KSQL_JSON = Form.ARRAY.value.decode()
+_LINES = Form.LINES.value.decode()
 _JSON = "application/json"
 
 
@@ -151,7 +153,7 @@ class PullRoute:
                 await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
                 return
             body = await read_body(headers, receive, self.body_bytes_max)
-            answer = await self._answer(ask, body, receive, send)
+            answer = await self._answer(ask, scope, body, receive, send)
         except BodyTooLarge as error:
             await send_refusal(error, receive, send)
         except Exception as error:
@@ -169,14 +171,20 @@ class PullRoute:
             await send({"type": "http.response.start", "status": 200, "headers": lines})
             await send({"type": "http.response.body", "body": answer.body})
 
-    async def _answer(self, ask: Ask, body: bytes, receive: Receive, send: Send) -> Answer | None:
-        """None: it was a push query, and is over."""
+    async def _answer(
+        self, ask: Ask, scope: dict[str, Any], body: bytes, receive: Receive, send: Send
+    ) -> Answer | None:
+        """None: it was a push query or PRINT, and is over."""
         try:
             return await self.pulls.answer(ask, body)
         except NotAPullQuery as asked:
             if self.pushes is None:
                 raise BadRequest("nodes ask each other for pull queries only") from None
             statement = asked.statement
+        is_print, accept = isinstance(statement, PrintTopic), header(scope["headers"], "accept")
+        if is_print and accepted(accept, (_LINES,)) is None:
+            await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
+            return None
         await self.pushes.answer(statement, parse_lookup(body), ask.form, receive, send)
         return None
 

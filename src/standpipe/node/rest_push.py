@@ -1,6 +1,6 @@
-"""What goes on at /query and /query-stream: push queries, and who closes them at /close-query.
+"""What goes on at /query and /query-stream: push queries and PRINT, and who closes them.
 
-    NotAPullQuery ─► plan ─► PushAnswer ─► LiveAnswers
+    NotAPullQuery ─► plan ─► PushAnswer or PrintAnswer ─► LiveAnswers
 
 Source: conformance surface, section (b). Not here: the loop (`node/live.py`).
 """
@@ -13,14 +13,15 @@ import msgspec
 
 from standpipe.adapters.http_server import Receive, Send
 from standpipe.errors import BadRequest, StatementError
-from standpipe.node.live import LiveAnswers
+from standpipe.node.live import Live, LiveAnswers
+from standpipe.node.print_answer import PrintAnswer
 from standpipe.node.push_answer import PushAnswer, new_query_id
 from standpipe.node.push_form import PushForm
 from standpipe.node.rest_bodies import Form, Lookup
 from standpipe.node.rest_view import Map
 from standpipe.sql.ast import Query
-from standpipe.sql.push_plan import push
-from standpipe.sql.refusals import located, unsupported
+from standpipe.sql.push_plan import print_topic, push
+from standpipe.sql.refusals import located
 from standpipe.sql.statements import PrintTopic
 
 
@@ -35,7 +36,7 @@ _decode = msgspec.json.Decoder(CloseRequest).decode
 
 @dataclass
 class Pushes:
-    """Push queries at one worker."""
+    """Push queries and PRINTs at one worker."""
 
     map: Map
     live: LiveAnswers
@@ -50,9 +51,18 @@ class Pushes:
         send: Send,
     ) -> None:
         """Until it ends. Raises StandpipeError as long as nothing was sent."""
-        if isinstance(statement, PrintTopic):
-            raise located(unsupported("PRINT", statement.at), statement)
+        query_id, answer = self._prepared(statement, asked, form)
+        await self.live.answer(query_id, answer, receive, send)
+
+    def _prepared(
+        self, statement: Query | PrintTopic, asked: Lookup, form: Form
+    ) -> tuple[str, Live]:
         try:
+            if isinstance(statement, PrintTopic):
+                printed = print_topic(statement)
+                query_id = new_query_id(f"PRINT {printed.topic}")
+                return query_id, PrintAnswer(printed, self.bootstrap_servers)
+            self.map.refresh()  # another worker may just have acknowledged its CREATE
             plan = push(statement, self.map.view.sources)
         except StatementError as error:
             raise located(error, statement) from None
@@ -65,7 +75,7 @@ class Pushes:
             map=self.map,
             bootstrap_servers=self.bootstrap_servers,
         )
-        await self.live.answer(query_id, answer, receive, send)
+        return query_id, answer
 
     def close(self, body: bytes) -> None:
         """End the query that the body of /close-query names. Raises BadRequest."""

@@ -193,8 +193,8 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     statements.ExplainRoute: _explain_route,
     statements.ExplainAssignment: _explain_assignment,
     Query: _query,
+    statements.PrintTopic: lambda statement, _sources, _context: push_plan.print_topic(statement),
 }
 _NOT_YET: Final[dict[type, str]] = {
     statements.AlterSystem: "ALTER SYSTEM",
-    statements.PrintTopic: "PRINT",
 }

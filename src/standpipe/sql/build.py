@@ -208,7 +208,9 @@ class StatementBuilder(ExpressionBuilder):
         limit: Clause | None,
     ) -> Statement:
         count = None if limit is None else cast("LiteralValue", limit.value)
-        return statements.PrintTopic(START, _topic(topic), bool(from_beginning), interval, count)
+        # ksqlDB: here a name counts as it is written, quoted or not
+        name = topic.written if isinstance(topic, Name) else str(topic.value)
+        return statements.PrintTopic(START, name, bool(from_beginning), interval, count)
 
     def timeout(self, duration_ms: int) -> int:
         return duration_ms

@@ -20,10 +20,11 @@ BIGINT_MAX = 2**63 - 1
 
 
 class Name(NamedTuple):
-    """An identifier as it counts (upper-cased unless quoted), and where it stands."""
+    """An identifier as it counts (upper-cased unless quoted), where it stands, and as written."""
 
     text: str
     at: Position
+    written: str = ""
 
 
 def position(token: Token) -> Position:
@@ -55,8 +56,9 @@ class ExpressionBuilder:
         raw = str(token)
         if raw[0] in '`"':
             quote = raw[0]
-            return Name(raw[1:-1].replace(quote * 2, quote), position(token))
-        return Name(raw.upper(), position(token))
+            text = raw[1:-1].replace(quote * 2, quote)
+            return Name(text, position(token), text)
+        return Name(raw.upper(), position(token), raw)
 
     alias = identifier
 

@@ -202,6 +202,15 @@ class PushPlan(Record, frozen=True, kw_only=True):
     limit: int | None = None
 
 
+class PrintPlan(Record, frozen=True, kw_only=True):
+    """PRINT: every `interval`-th record of a topic as it comes."""
+
+    topic: str
+    from_beginning: bool
+    interval: int
+    limit: int | None
+
+
 class DescribeFunctionPlan(Record, frozen=True, kw_only=True):
     """DESCRIBE FUNCTION: of one that is in the registry."""
 
@@ -243,6 +252,7 @@ Plan = (
     | AssertTopicPlan
     | PullPlan
     | PushPlan
+    | PrintPlan
     | DescribeFunctionPlan
     | ExplainPlan
     | ExplainRoutePlan

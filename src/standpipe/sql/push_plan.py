@@ -1,4 +1,4 @@
-"""SELECT … EMIT CHANGES → PushPlan: one source, row by row, until the client goes away.
+"""SELECT … EMIT CHANGES → PushPlan: one source, row by row, until the client goes away; PRINT.
 
 Clauses that need state (GROUP BY, JOIN, WINDOW, HAVING, PARTITION BY, EMIT FINAL) are refused with
 what to do instead: a persistent query keeps that state, survives its node, and its result can be
@@ -18,10 +18,11 @@ from standpipe.sql import ast
 from standpipe.sql.ast import Query
 from standpipe.sql.evaluate import Evaluator
 from standpipe.sql.functions import is_aggregate
-from standpipe.sql.plans import PushPlan
+from standpipe.sql.plans import PrintPlan, PushPlan
 from standpipe.sql.pull_columns import Cell, PullNames, Shown, shown_columns
 from standpipe.sql.refusals import refusal
 from standpipe.sql.scope import PSEUDO, find_source
+from standpipe.sql.statements import PrintTopic
 
 _ASKED: Final = "a push query"
 
@@ -52,7 +53,7 @@ def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
         key_cells=tuple(index in keys for index in shown.indices),
         where=condition,
         is_left=source.kind == "TABLE" and not _reads_only(where, names, keys),
-        limit=_limit(query),
+        limit=_limit(query.limit),
     )
 
 
@@ -96,8 +97,20 @@ def _stateful(clause: str, kind: str, at: ast.Position) -> StatementError:
     )
 
 
-def _limit(query: Query) -> int | None:
-    limit = query.limit
+def print_topic(statement: PrintTopic) -> PrintPlan:
+    """PRINT. Raises StatementError; whether the topic is there, Kafka knows."""
+    interval = 1 if statement.interval is None else statement.interval
+    if interval < 1:
+        raise refusal(f"INTERVAL must be greater than one, but was: {interval}", statement.at)
+    return PrintPlan(
+        topic=statement.topic,
+        from_beginning=statement.from_beginning,
+        interval=interval,
+        limit=_limit(statement.limit),
+    )
+
+
+def _limit(limit: ast.LiteralValue | None) -> int | None:
     if limit is None:
         return None
     if limit.kind not in ("INTEGER", "BIGINT"):
@@ -105,5 +118,5 @@ def _limit(query: Query) -> int | None:
             "Failed to prepare statement: Value must be integer for command: LIMIT", limit.at
         )
     if limit.text.startswith("-"):
-        raise refusal("Push queries don't support negative integers in the LIMIT clause.", limit.at)
+        raise refusal("LIMIT must not be negative in push queries and PRINT.", limit.at)
     return cast("int", limit.value)
