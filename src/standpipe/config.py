@@ -215,75 +215,6 @@ LEASE_TIMEOUT = key(
     doc="A pipeline that is silent for longer loses its queries to another one, if there is one. "
     "Pipelines say that they live once a second.",
 )
-HEARTBEAT = key(
-    "ksql.heartbeat.enable",
-    bool,
-    True,
-    source="ksqlDB",
-    doc="Nodes beat to each other and pass over those that do not. On by default, unlike ksqlDB.",
-)
-BEAT_SEND = key(
-    "ksql.heartbeat.send.interval.ms",
-    int,
-    100,
-    unit="ms",
-    low=10,
-    source="KLIP-12",
-    doc="How often a node tells each other node that it lives.",
-)
-BEAT_CHECK = key(
-    "ksql.heartbeat.check.interval.ms",
-    int,
-    200,
-    unit="ms",
-    low=10,
-    source="KLIP-12",
-    doc="How often a node judges the others by their beats. A node that stops is found within "
-    "send x missed + check.",
-)
-BEAT_WINDOW = key(
-    "ksql.heartbeat.window.ms",
-    int,
-    2000,
-    unit="ms",
-    low=100,
-    source="KLIP-12",
-    doc="Beats older than this are not looked at.",
-)
-BEATS_MISSED = key(
-    "ksql.heartbeat.missed.threshold.ms",
-    int,
-    3,
-    unit="count",
-    low=1,
-    source="KLIP-12",
-    doc="Beats missed in a row that mark a node down. ksqlDB's name says ms; it is a count.",
-)
-BEATS_RECEIVED = key(
-    "standpipe.heartbeat.received.threshold",
-    int,
-    2,
-    unit="count",
-    low=1,
-    source="KLIP-12",
-    doc="Beats received in a row that mark a node alive. ksqlDB never had this one of KLIP-12's.",
-)
-LAG_REPORTS = key(
-    "ksql.lag.reporting.enable",
-    bool,
-    True,
-    source="ksqlDB",
-    doc="Nodes report how far their replicas are. On by default, unlike ksqlDB.",
-)
-LAG_SEND = key(
-    "ksql.lag.reporting.send.interval.ms",
-    int,
-    5000,
-    unit="ms",
-    low=100,
-    source="ksqlDB",
-    doc="How often a node reports all of its lags; changes go with its beats, if it beats.",
-)
 BREAKER_OPEN = key(
     "standpipe.forward.breaker.open.ms",
     int,
@@ -388,16 +319,6 @@ CONSISTENCY = key(
 
 ROUTING_POLICIES = ("active-first", "balanced", "nearest")
 
-relation(
-    lambda config: config[BEAT_WINDOW] > config[BEAT_SEND] * config[BEATS_MISSED],
-    why="ksql.heartbeat.window.ms must exceed send interval x missed threshold: a shorter window "
-    "cannot see the misses",
-)
-relation(
-    lambda config: config[BEAT_WINDOW] > config[BEAT_SEND] * config[BEATS_RECEIVED],
-    why="ksql.heartbeat.window.ms must exceed send interval x received threshold: else no node "
-    "ever counts as alive",
-)
 relation(
     lambda config: config[ROUTING_POLICY] in ROUTING_POLICIES,
     why="standpipe.query.pull.routing.policy is one of " + ", ".join(ROUTING_POLICIES),

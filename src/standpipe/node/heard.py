@@ -19,7 +19,8 @@ from typing import Final
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.record_file import RecordReader
-from standpipe.config import BEAT_WINDOW, HEARTBEAT, LAG_SEND, Config
+from standpipe.config import Config
+from standpipe.config_liveness import BEAT_WINDOW, HEARTBEAT, LAG_SEND
 from standpipe.control.lag import ReplicaId, replica_id
 from standpipe.control.routing import NO_END, NOTHING_HEARD, Heard
 from standpipe.model import (

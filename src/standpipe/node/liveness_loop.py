@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from standpipe import config as settings
+from standpipe import config_liveness as settings
 from standpipe.adapters import record_file
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http_client import Call, Handler, Reply, json_reply

@@ -12,11 +12,10 @@ Source: conformance surface, section (b). Not here: what the answers say.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -29,7 +28,6 @@ from standpipe.adapters.http_server import (
     Headers,
     Receive,
     Send,
-    discard_body,
     read_body,
 )
 from standpipe.adapters.peer_client import SECRET_HEADER
@@ -37,7 +35,6 @@ from standpipe.errors import (
     BadRequest,
     BodyTooLarge,
     NotFound,
-    ServerError,
     StandpipeError,
     Unauthorized,
 )
@@ -64,9 +61,19 @@ from standpipe.node.rest_cluster import ClusterStatus
 from standpipe.node.rest_fresh import headers as fresh_headers
 from standpipe.node.rest_pull import Answer, Ask, Pulls, Terms
 from standpipe.node.rest_push import Pushes
+from standpipe.node.rest_responses import (
+    JSON,
+    Endpoint,
+    error_response,
+    foreseen,
+    guarded,
+    json_response,
+    plain,
+    send_refusal,
+)
 from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
-from standpipe.node.statements import StatementFailed, Statements
+from standpipe.node.statements import Statements
 from standpipe.sql.shape import NotAPullQuery
 from standpipe.sql.statements import PrintTopic
 
@@ -74,43 +81,6 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 _KSQL_JSON = Form.ARRAY.value.decode()
 _LINES = Form.LINES.value.decode()
-_JSON = "application/json"
-
-
-# ------------------------------------------------------------------------------ responses
-
-
-def json_response(value: object, media: str = _JSON, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type=media)
-
-
-def error_response(error: StandpipeError, body: dict[str, object] | None = None) -> Response:
-    """An error in ksqlDB's shape, with Retry-After where trying again makes sense."""
-    response = json_response(body or error.body(), status=error.status)
-    if error.retry_after_s is not None:
-        response.headers["retry-after"] = str(error.retry_after_s)
-    if isinstance(error, BodyTooLarge):
-        response.headers["connection"] = "close"
-    return response
-
-
-def foreseen(error: Exception) -> StandpipeError:
-    """The error to show: itself if it is one of ours, else a server error, with a logged trace."""
-    if isinstance(error, StandpipeError):
-        return error
-    _log.error("unforeseen error", exc_info=error)
-    return ServerError(f"unforeseen error: {type(error).__name__}; the node's log has the trace")
-
-
-async def send_refusal(error: StandpipeError, receive: Receive, send: Send) -> None:
-    """Send an error before the request's body was read; then read the body away."""
-    response = error_response(error)
-    await send(
-        {"type": "http.response.start", "status": error.status, "headers": response.raw_headers}
-    )
-    await send({"type": "http.response.body", "body": response.body, "more_body": True})
-    await discard_body(receive)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 # ------------------------------------------------------------------------------ pull queries
@@ -269,9 +239,6 @@ class PeerLane:
             await PlainTextResponse("Not Found", 404)(scope, receive, send)
 
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-
 @dataclass(frozen=True)
 class Rest:
     """The routes of the public lane that are not pull queries."""
@@ -299,17 +266,17 @@ class Rest:
             ("/v1/metadata/id", self.metadata_id),
             ("/metrics", self.metrics),
         ]
-        routes = [Route(path, _guarded(endpoint), methods=["GET"]) for path, endpoint in get]
+        routes = [Route(path, guarded(endpoint), methods=["GET"]) for path, endpoint in get]
         posted = {"/ksql": self.ksql, "/close-query": self.close_query}
-        routes += [Route(path, _guarded(each), methods=["POST"]) for path, each in posted.items()]
+        routes += [Route(path, guarded(each), methods=["POST"]) for path, each in posted.items()]
         # known paths with another method are 405, not 404
         streaming = (*(path.decode() for path in PULL_PATHS), INSERTS_PATH)
         routes += [Route(path, _not_called, methods=["POST"]) for path in streaming]
-        handlers: dict[Any, Any] = {HTTPException: _plain}
+        handlers: dict[Any, Any] = {HTTPException: plain}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def ksql(self, request: Request) -> Response:
-        media = accepted(request.headers.get("accept", ""), (_KSQL_JSON, _JSON))
+        media = accepted(request.headers.get("accept", ""), (_KSQL_JSON, JSON))
         if media is None:
             return PlainTextResponse("Not Acceptable", 406)
         body = await read_body(request.scope["headers"], request.receive, self.body_bytes_max)
@@ -371,36 +338,3 @@ class Rest:
 
 async def _not_called(request: Request) -> Response:
     raise AssertionError("pull queries and inserts are answered before Starlette")
-
-
-async def _plain(request: Request, error: HTTPException) -> Response:
-    texts = {404: "Not Found", 405: "Method Not Allowed"}
-    text = texts.get(error.status_code, error.detail)
-    return PlainTextResponse(text, error.status_code, headers=dict(error.headers or {}))
-
-
-def _guarded(endpoint: Endpoint) -> Endpoint:
-    """The endpoint with its errors made into responses."""
-
-    async def call(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except BodyTooLarge as error:
-            return _Refusal(error)
-        except StatementFailed as failed:
-            return error_response(failed.cause, failed.body())
-        except Exception as error:
-            return error_response(foreseen(error))
-
-    return call
-
-
-class _Refusal(Response):
-    """An error that is sent before the request's body was read."""
-
-    def __init__(self, error: StandpipeError) -> None:
-        super().__init__(b"", error.status)
-        self._error = error
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await send_refusal(self._error, receive, send)

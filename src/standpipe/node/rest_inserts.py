@@ -34,8 +34,9 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.producer import RowProducer
 from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
 from standpipe.node.inserted import record_of
-from standpipe.node.rest_app import error_response, foreseen, header, send_refusal
+from standpipe.node.rest_app import header
 from standpipe.node.rest_bodies import INSERTS_PATH, Form, accepted, check_properties
+from standpipe.node.rest_responses import error_response, foreseen, send_refusal
 from standpipe.node.rest_view import Map, View
 from standpipe.sql.insert_rows import RowReader, insert_target
 

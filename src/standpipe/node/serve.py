@@ -59,11 +59,12 @@ from standpipe.node.live import LiveAnswers
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.push_board import PushBoard
 from standpipe.node.race import Racing
-from standpipe.node.rest_app import PeerLane, PublicLane, PullRoute, Rest, foreseen
+from standpipe.node.rest_app import PeerLane, PublicLane, PullRoute, Rest
 from standpipe.node.rest_cluster import ClusterStatus
 from standpipe.node.rest_inserts import InsertsRoute
 from standpipe.node.rest_pull import Pulls
 from standpipe.node.rest_push import Pushes
+from standpipe.node.rest_responses import foreseen
 from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
 from standpipe.node.rest_view import Map, Replicas
