@@ -152,9 +152,9 @@ class Node:
         writer = StoreWriter(path, identity)
         puts: list[tuple[bytes, bytes]] = []
         for key, columns in rows.items():
-            start = int(str(columns[0])) if source.window else None
+            start = [int(str(columns[0]))] if source.window else []
             values = columns[1:] if source.window else columns
-            puts.append((store_key((key,), ("STRING",), start), pack_row(json_bytes(values), 5)))
+            puts.append((store_key((key,), ("STRING",), *start), pack_row(json_bytes(values), 5)))
         writer.apply(puts, [], StoreMeta(identity=identity, batch=BatchId(7)))
         writer.close()
 
