@@ -22,6 +22,10 @@ from standpipe.adapters.http_server import Application, Headers, Message
 
 _log = logging.getLogger("standpipe.http2")
 
+#: A streamed answer of this kind goes out with a frame for each line, as ksqlDB's server writes it:
+#: ksqldb-client for Node.js takes a frame for a row.
+_LINES = (b"content-type", b"application/vnd.ksqlapi.delimited.v1")
+
 #: They speak of one connection, which HTTP/2 does in frames (RFC 9113, 8.2.2).
 _OF_THE_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
@@ -77,6 +81,7 @@ class Exchange:
         # the answer
         self._start: Message | None = None
         self._is_begun = False
+        self._is_by_line = False
         self._is_cut = False
 
     # ------------------------------------------------------- from the connection
@@ -165,23 +170,28 @@ class Exchange:
             if (folded := name.lower()) not in _OF_THE_CONNECTION:
                 lines.append((folded, value))
         self._start, self._is_begun, self.is_answered = None, True, is_end
+        self._is_by_line = _LINES in lines and all(name != b"content-length" for name, _ in lines)
         self._wire.head(self._id, lines, is_end=is_end)
 
     async def _send_body(self, body: bytes, *, is_end: bool) -> None:
-        """One frame for one message where it fits: some clients take a frame for a row."""
+        *parts, last = body.splitlines(keepends=True) if self._is_by_line and body else [body]
+        for part in parts:
+            await self._send_part(part, is_end=False)
+        await self._send_part(last, is_end=is_end)
+
+    async def _send_part(self, part: bytes, *, is_end: bool) -> None:
+        """In one frame, if there is room for it."""
         at = 0
-        while at < len(body):
+        while at < len(part) and not self._is_cut:
             room = self._wire.room(self._id)
             if room <= 0:
                 await self._wait(on_client=True)
-                if self._is_cut:
-                    return
                 continue
-            part = body[at : at + room]
-            at += len(part)
-            self.is_answered = is_end and at == len(body)
-            self._wire.data(self._id, part, is_end=self.is_answered)
-        if is_end and not self.is_answered:
+            piece = part[at : at + room]
+            at += len(piece)
+            self.is_answered = is_end and at == len(part)
+            self._wire.data(self._id, piece, is_end=self.is_answered)
+        if is_end and not self.is_answered and not self._is_cut:
             self.is_answered = True
             self._wire.data(self._id, b"", is_end=True)
 

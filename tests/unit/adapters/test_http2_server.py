@@ -98,10 +98,11 @@ class Paths:
         await send({"type": "http.response.body", "body": b""})
 
     async def rows(self, scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        for row in (b"one\n", b"two\n"):
-            await send({"type": "http.response.body", "body": row, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+        lines = [(b"content-type", b"application/vnd.ksqlapi.delimited.v1")]
+        await send({"type": "http.response.start", "status": 200, "headers": lines})
+        for rows in (b"one\n", b"two\nthree\nfo"):
+            await send({"type": "http.response.body", "body": rows, "more_body": True})
+        await send({"type": "http.response.body", "body": b"ur\n"})
 
     async def fault(self, scope: Any, receive: Any, send: Any) -> None:
         raise ZeroDivisionError
@@ -278,15 +279,15 @@ def test_streams_are_answered_as_they_are_ready() -> None:
     with_world(story)
 
 
-def test_each_message_of_an_answer_is_a_frame() -> None:
-    """A client in use takes a DATA frame for a row."""
+def test_each_line_of_a_streamed_answer_is_a_frame() -> None:
+    """ksqldb-client for Node.js takes a frame for a row."""
 
     async def story(world: World) -> None:
         client = await world.client()
         stream = client.ask("/rows")
         await client.take(StreamEnded, stream)
         frames = [event.data for event in client.seen if isinstance(event, DataReceived)]
-        assert frames == [b"one\n", b"two\n", b""]
+        assert frames == [b"one\n", b"two\n", b"three\n", b"fo", b"ur\n"]
 
     with_world(story)
 
