@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import struct
+import subprocess
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -376,6 +382,65 @@ def test_print(node: Node) -> None:
     with Push(node, "PRINT printed;", "/query", ARRAY) as asked:
         assert asked.reply.status == 406
     eventually(lambda: served(node) == [], "all are over")
+
+
+def test_the_prompt_shows_rows_live_and_ctrl_c_ends_just_the_query(
+    node: Node, tmp_path: Path
+) -> None:
+    """In a terminal of its own: SET holds, rows come, Ctrl-C, and the next statement runs."""
+    stream(node, "TYPED")
+    insert(node, "TYPED", 41)
+    leader, follower = os.openpty()
+    command = [sys.executable, "-m", "standpipe", "sql", "--server", f"127.0.0.1:{node.port()}"]
+    prompt = subprocess.Popen(
+        command,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY),  # so that ^C is a signal
+        env={**os.environ, "HOME": str(tmp_path), "TERM": "dumb"},
+    )
+    os.close(follower)
+    screen = bytearray()
+
+    def shows(*texts: bytes) -> None:
+        def look() -> bool:
+            if select.select([leader], [], [], 0)[0]:
+                screen.extend(os.read(leader, 65536))
+            return all(text in screen for text in texts)
+
+        eventually(look, f"{texts} in {bytes(screen[-500:])!r}")
+        screen.clear()
+
+    try:
+        shows(b"standpipe> ")
+        os.write(leader, b"SET 'auto.offset.reset'='earliest';\r")
+        shows(b"standpipe> ")
+        os.write(leader, b"SELECT ID, N + 1000 AS M FROM TYPED EMIT CHANGES;\r")
+        shows(b"k41", b"1041")
+        insert(node, "TYPED", 42)
+        shows(b"1042")
+        os.write(leader, b"\x03")
+        shows(b"cancelled", b"standpipe> ")
+        eventually(lambda: served(node) == [], "the query is gone")
+        os.write(leader, b"PRINT typed FROM BEGINNING LIMIT 1;\r")
+        shows(b"Key format: KAFKA_STRING", b"partition: ")
+
+        def has_ended() -> bool:
+            """Ctrl-D counts once the prompt is back."""
+            with suppress(OSError):  # the terminal goes with its process
+                os.write(leader, b"\x04")
+                if select.select([leader], [], [], 0)[0]:
+                    os.read(leader, 65536)
+            return prompt.poll() is not None
+
+        eventually(has_ended, "Ctrl-D ends the prompt")
+        assert prompt.returncode == 0
+    finally:
+        prompt.kill()
+        prompt.wait(5)
+        os.close(leader)
 
 
 def test_a_dropped_stream_ends_its_queries(node: Node) -> None:

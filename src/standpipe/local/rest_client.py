@@ -8,7 +8,7 @@ Not here: rendering (sql_output.py), the open-loop reader of the demo (demo_read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -19,6 +19,7 @@ from standpipe.errors import SetupError, StandpipeError, StatementError
 from standpipe.node.rest_fresh import Freshness, parse_headers
 
 LINES = "application/vnd.ksqlapi.delimited.v1"
+ARRAY = "application/vnd.ksql.v1+json"
 CONNECT_S_MAX = 2.0
 Entity = dict[str, Any]
 
@@ -79,6 +80,39 @@ class NodesClient:
             tuple(rows),
             parse_headers(response.headers),
         )
+
+    def follow(self, text: str, properties: Mapping[str, str] | None = None) -> Generator[str]:
+        """The lines of a push query (items of /query, one a line) or of PRINT, as they come.
+
+        Closing the iterator ends the query. Raises StatementError or Refused before the first line,
+        and SetupError where the node goes away.
+        """
+        body = {"ksql": text, "streamsProperties": dict(properties or {})}
+        accept = f"{ARRAY}, {LINES};q=0.9"  # PRINT comes as text only
+        headers = {"accept": accept, "content-type": "application/json"}
+        content = msgspec.json.encode(body)
+        for address in list(self.addresses):
+            url = f"http://{address}/query"
+            timeout = httpx2.Timeout(None, connect=CONNECT_S_MAX)
+            begun = False
+            try:
+                with self._http.stream(
+                    "POST", url, content=content, headers=headers, timeout=timeout
+                ) as response:
+                    if response.status_code != 200:
+                        response.read()
+                        raise _error_of_response(response)
+                    begun = True
+                    yield from response.iter_lines()
+                return
+            except httpx2.TransportError as error:
+                self._prefer_others(address)
+                if begun:
+                    raise SetupError(
+                        f"{address} went away: {str(error) or type(error).__name__}",
+                        next_step="ask again: another node will answer",
+                    ) from error
+        raise SetupError("no node answers", next_step="see `standpipe status`")
 
     def get(self, path: str) -> Any:
         """JSON of a GET on the first node that answers."""

@@ -5,7 +5,7 @@ Not here: how the answer was had (rest_client.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -16,11 +16,13 @@ from rich.text import Text
 
 from standpipe.errors import SetupError, StandpipeError, StatementError
 from standpipe.local import assignment_output
-from standpipe.local.rest_client import Entity, PullAnswer
+from standpipe.local.rest_client import Entity, PullAnswer, error_of
+from standpipe.local.sql_text import column_names
 from standpipe.node.rest_fresh import Freshness
 
 #: fields of a listing that only programs want; `--json` has them
 HIDDEN = ("@type", "standpipe", "statusCount", "sinkKafkaTopics", "queryType")
+LIVE_WIDTH = 16
 NUMERIC = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL")
 
 
@@ -37,6 +39,50 @@ def print_pull(console: Console, answer: PullAnswer, *, as_json: bool) -> None:
         table.add_row(*(_cell(value) for value in row))
     console.print(table)
     console.print(Text(footer(len(answer.rows), answer.fresh), style="dim"))
+
+
+class LiveOutput:
+    """Prints the answer of a push query or PRINT, line by line."""
+
+    def __init__(self, console: Console, text: str, *, as_json: bool) -> None:
+        self._console = console
+        self._text = text
+        self._as_json = as_json
+        self._names: list[str] = []
+
+    def line(self, line: str) -> None:
+        """Raises StandpipeError for an error in the answer."""
+        if not line.startswith(("[{", "{")):
+            self._say(line)  # of PRINT
+            return
+        item = msgspec.json.decode(
+            line.strip().removeprefix("[").removesuffix(",").removesuffix("]")
+        )
+        if "header" in item:
+            self._names = column_names(item["header"]["schema"])
+            if not self._as_json:
+                self._say(self._cells(self._names), style="bold")
+        elif "row" in item:
+            self._row(item["row"]["columns"], is_gone=item["row"].get("tombstone", False))
+        elif "errorMessage" in item:
+            raise error_of(item["errorMessage"], self._text)
+        elif "finalMessage" in item and not self._as_json:
+            self._say(item["finalMessage"], style="dim")
+
+    def _row(self, cells: Sequence[Any], *, is_gone: bool) -> None:
+        if self._as_json:
+            mark = {"@tombstone": True} if is_gone else {}
+            _line(self._console, dict(zip(self._names, cells, strict=True)) | mark)
+        else:
+            self._say(self._cells(map(_cell, cells)), style="dim strike" if is_gone else "")
+
+    def _cells(self, texts: Iterable[str]) -> str:
+        """Columns cannot be as wide as values that are yet to come: tabs' width, or more."""
+        widths = (max(LIVE_WIDTH, len(name)) for name in self._names)
+        return "  ".join(t.ljust(w) for t, w in zip(texts, widths, strict=True)).rstrip()
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style=style), soft_wrap=True)
 
 
 def footer(rows: int, fresh: Freshness) -> str:

@@ -1,15 +1,18 @@
 """`standpipe sql`: a prompt with history and completion, and the same for `-e` and `-f`.
 
-A statement runs when its `;` is entered; Ctrl-C cancels it, Ctrl-D ends. A statement that fails
-ends `-e` and `-f` with exit status 1; at the prompt it only prints.
+A statement runs when its `;` is entered; Ctrl-C cancels it, Ctrl-D ends. Push queries and PRINT
+show rows as they come, until Ctrl-C. SET holds for the session. A statement that fails ends `-e`
+and `-f` with exit status 1; at the prompt it only prints.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import cast
+from urllib.parse import quote
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
@@ -23,7 +26,7 @@ from rich.console import Console
 from standpipe.errors import StandpipeError
 from standpipe.local import sql_text
 from standpipe.local.rest_client import Entity, NodesClient
-from standpipe.local.sql_output import print_entity, print_error, print_pull
+from standpipe.local.sql_output import LiveOutput, print_entity, print_error, print_pull
 
 NAMES_FRESH_S = 10.0
 
@@ -32,20 +35,54 @@ Standpipe SQL. A statement ends with ; and may span lines. Ctrl-C cancels, Ctrl-
 Try: SHOW TABLES;"""
 
 
+class SqlSession:
+    """Runs statements and prints their answers. SET and UNSET hold for those that follow."""
+
+    def __init__(self, client: NodesClient, console: Console, *, as_json: bool) -> None:
+        self._client = client
+        self._console = console
+        self._as_json = as_json
+        self._properties: dict[str, str] = {}
+
+    def run(self, text: str) -> None:
+        """Statements in order; a last one may lack its `;`. Raises what the first failure says."""
+        statements, rest = sql_text.split_statements(text)
+        for statement in [*statements, *([f"{rest.strip()};"] if rest else [])]:
+            self._run_one(statement)
+
+    def _run_one(self, text: str) -> None:
+        """On the endpoint it belongs to."""
+        if sql_text.is_live(text):
+            self._follow(text)
+        elif sql_text.is_query(text):
+            answer = self._client.pull(text, self._properties)
+            print_pull(self._console, answer, as_json=self._as_json)
+        else:
+            for entity in self._client.execute(text, self._properties):
+                print_entity(self._console, entity, as_json=self._as_json)
+            self._remember(sql_text.setting(text))
+
+    def _follow(self, text: str) -> None:
+        """Until it ends, or Ctrl-C does: the connection is closed, and with it the query."""
+        output = LiveOutput(self._console, text, as_json=self._as_json)
+        with closing(self._client.follow(text, self._properties)) as lines:
+            for line in lines:
+                output.line(line)
+
+    def _remember(self, setting: tuple[str, str | None] | None) -> None:
+        if setting is None:
+            return
+        name, value = setting
+        self._client.get(f"/is_valid_property/{quote(name)}")  # else every request would be refused
+        if value is None:
+            self._properties.pop(name, None)
+        else:
+            self._properties[name] = value
+
+
 def run_text(client: NodesClient, console: Console, text: str, *, as_json: bool) -> None:
-    """Run statements in order; a last one may lack its `;`. Raises what the first failure says."""
-    statements, rest = sql_text.split_statements(text)
-    for statement in [*statements, *([f"{rest.strip()};"] if rest else [])]:
-        run_statement(client, console, statement, as_json=as_json)
-
-
-def run_statement(client: NodesClient, console: Console, text: str, *, as_json: bool) -> None:
-    """Run one statement on the endpoint it belongs to and print its answer."""
-    if sql_text.is_query(text):
-        print_pull(console, client.pull(text), as_json=as_json)
-        return
-    for entity in client.execute(text):
-        print_entity(console, entity, as_json=as_json)
+    """Run statements in a session of their own."""
+    SqlSession(client, console, as_json=as_json).run(text)
 
 
 class CatalogNames:
@@ -122,6 +159,7 @@ def prompt(client: NodesClient, console: Console, history: Path, *, as_json: boo
         complete_in_thread=True,
         key_bindings=_bindings(),
     )
+    sql = SqlSession(client, console, as_json=as_json)
     console.print(WELCOME, style="dim")
     while True:
         try:
@@ -131,7 +169,7 @@ def prompt(client: NodesClient, console: Console, history: Path, *, as_json: boo
         except EOFError:
             return
         try:
-            run_text(client, console, text, as_json=as_json)
+            sql.run(text)
         except KeyboardInterrupt:
             console.print("cancelled", style="yellow")
         except StandpipeError as error:

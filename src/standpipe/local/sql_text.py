@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 #: quoted text, comments, or anything else up to the next of them
 _PIECE = re.compile(r"'(?:[^']|'')*'?|\"[^\"]*\"?|`[^`]*`?|--[^\n]*|/\*.*?(?:\*/|\Z)|;|.", re.S)
+
+_SETTING = re.compile(
+    r"(?P<word>UNSET|SET)\s*'(?P<name>(?:[^']|'')*)'(?:\s*=\s*'(?P<value>(?:[^']|'')*)')?\s*;?",
+    re.I,
+)
 
 _KEYWORDS = (
     "AND AS AVG BETWEEN BIGINT BOOLEAN BY CHANGES COUNT CREATE DAY DAYS DESCRIBE DOUBLE DROP EMIT "
@@ -46,6 +52,43 @@ def is_query(statement: str) -> bool:
     """Whether it goes to /query-stream: SELECT and PRINT; everything else goes to /ksql."""
     words = without_comments(statement).split(None, 1)
     return bool(words) and words[0].upper() in ("SELECT", "PRINT")
+
+
+def is_live(statement: str) -> bool:
+    """Whether its answer goes on until somebody ends it: push queries and PRINT."""
+    pieces = _PIECE.findall(statement)
+    plain = "".join(
+        " " if each.startswith(("'", '"', "`", "--", "/*")) else each for each in pieces
+    )
+    words = re.findall(r"\w+", plain.upper())
+    pairs = pairwise(words)
+    return words[:1] == ["PRINT"] or (words[:1] == ["SELECT"] and ("EMIT", "CHANGES") in pairs)
+
+
+def setting(statement: str) -> tuple[str, str | None] | None:
+    """Name and value of SET, the name and None of UNSET; None: it is neither."""
+    found = _SETTING.fullmatch(without_comments(statement).strip())
+    if found is None or (found["word"].upper() == "SET") == (found["value"] is None):
+        return None
+    value = found["value"]
+    return found["name"].replace("''", "'"), None if value is None else value.replace("''", "'")
+
+
+def column_names(schema: str) -> list[str]:
+    """Names in ksqlDB's spelling of a schema: "`ID` STRING, `S` STRUCT<`X` INTEGER>"."""
+    names: list[str] = []
+    depth, is_next = 0, True
+    for piece in re.findall(r"`(?:[^`]|``)*`|[<>(),]|[^`<>(),]+", schema):
+        if piece in ("<", "("):
+            depth += 1
+        elif piece in (">", ")"):
+            depth -= 1
+        elif depth == 0 and piece == ",":
+            is_next = True
+        elif is_next and piece.startswith("`"):
+            names.append(piece[1:-1].replace("``", "`"))
+            is_next = False
+    return names
 
 
 def completions(before: str, names: Sequence[str]) -> list[str]:

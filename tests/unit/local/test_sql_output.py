@@ -7,7 +7,7 @@ from rich.console import Console
 
 from standpipe.errors import ConfigError, StatementError
 from standpipe.local import sql_output
-from standpipe.local.rest_client import PullAnswer, error_of
+from standpipe.local.rest_client import PullAnswer, Refused, error_of
 from standpipe.node.rest_fresh import Freshness
 
 FRESH = Freshness(
@@ -35,6 +35,44 @@ def shown(print_it: object, *arguments: object, **options: object) -> str:
 )
 def test_footer_leaves_out_what_is_unknown(rows: int, fresh: Freshness, text: str) -> None:
     assert sql_output.footer(rows, fresh) == text
+
+
+LIVE = (
+    '[{"header":{"queryId":"q","schema":"`K` STRING, `N` BIGINT"}},',
+    '{"row":{"columns":["a",1]}},',
+    '{"row":{"columns":["a",null],"tombstone":true}},',
+    '{"finalMessage":"Limit Reached"}]',
+)
+
+
+def live(console: Console, lines: tuple[str, ...], *, as_json: bool = False) -> None:
+    output = sql_output.LiveOutput(console, "SELECT", as_json=as_json)
+    for line in lines:
+        output.line(line)
+
+
+def test_rows_of_a_push_query_as_they_come() -> None:
+    assert [line.split() for line in shown(live, LIVE).splitlines()] == [
+        ["K", "N"],
+        ["a", "1"],
+        ["a", "null"],
+        ["Limit", "Reached"],
+    ]
+    assert shown(live, LIVE, as_json=True).splitlines() == [
+        '{"K":"a","N":1}',
+        '{"K":"a","N":null,"@tombstone":true}',
+    ]
+
+
+def test_lines_of_print_as_they_are() -> None:
+    lines = ("Key format: KAFKA_STRING", "rowtime: N/A, key: [a], value: {}, partition: 0")
+    assert shown(live, lines).splitlines() == list(lines)
+
+
+def test_an_error_in_a_live_answer_is_raised() -> None:
+    error = '{"errorMessage":{"@type":"generic_error","error_code":50000,"message":"S is gone"}}]'
+    with pytest.raises(Refused, match="S is gone"):
+        shown(live, (LIVE[0], error))
 
 
 def test_rows_as_table_and_as_json() -> None:

@@ -52,3 +52,38 @@ def test_is_query(text: str, is_query: bool) -> None:
 def test_completions(before: str, first: str | None, why: str) -> None:
     found = sql_text.completions(before, ["AIRCRAFT", "TAILNUM"])
     assert (found[0] if found else None) == first, why
+
+
+@pytest.mark.parametrize(
+    ("text", "is_live", "why"),
+    [
+        ("SELECT * FROM T EMIT CHANGES;", True, "a push query"),
+        ("-- all\nselect * from t emit /* now */\n changes limit 3;", True, "in any spelling"),
+        ("PRINT t;", True, "PRINT"),
+        ("SELECT * FROM T WHERE K = ' EMIT CHANGES ';", False, "quoted"),
+        ("SELECT `EMIT`, CHANGES FROM T;", False, "names"),
+        ("CREATE TABLE T AS SELECT * FROM S EMIT CHANGES;", False, "a statement"),
+        ("", False, "nothing"),
+    ],
+)
+def test_is_live(text: str, is_live: bool, why: str) -> None:
+    assert sql_text.is_live(text) is is_live, why
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "why"),
+    [
+        ("SET 'auto.offset.reset' = 'earliest';", ("auto.offset.reset", "earliest"), "SET"),
+        ("-- x\nset 'a'='it''s'", ("a", "it's"), "in any spelling"),
+        ("UNSET 'a';", ("a", None), "UNSET"),
+        ("SET 'a';", None, "no sentence"),
+        ("SHOW TABLES;", None, "another statement"),
+    ],
+)
+def test_setting(text: str, setting: tuple[str, str | None] | None, why: str) -> None:
+    assert sql_text.setting(text) == setting, why
+
+
+def test_column_names() -> None:
+    schema = "`ID` STRING, `S` STRUCT<`X` INTEGER, `Y` MAP<STRING, BIGINT>>, `a``,b` DECIMAL(4, 2)"
+    assert sql_text.column_names(schema) == ["ID", "S", "a`,b"]
