@@ -108,6 +108,24 @@ def judge_a_range_by_when_it_was_committed() -> list[Plant]:
     return [(progress, "_since_ms", lambda before, record: record.committed_at_ms)]
 
 
+def trust_the_end_of_the_log() -> list[Plant]:
+    """What lay behind the last batch, and is gone, was nobody's tombstone."""
+
+    def make(hide_nothing: Any) -> Any:
+        def lax(gaps: Any, applied: Any, **known: Any) -> Any:
+            applied = msgspec.structs.replace(applied, committed_at_ms=10**15)
+            return hide_nothing(gaps, applied, **known)
+
+        return lax
+
+    return [replacing(Gaps, "hide_nothing", make)]
+
+
+def grow_old_while_idle() -> list[Plant]:
+    """A store is as old as its last batch, whoever confirmed it since."""
+    return [(positions, "must_note_current", lambda current_ms, now_ms, tombstones_ms: False)]
+
+
 def call_a_row_absent_although_blind() -> list[Plant]:
     """The shadow is young, but one before it may have taken the row along."""
 
@@ -398,6 +416,8 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     whole_although_rows_may_be_missing,
     trust_a_hole_from_before_the_tombstones,
     judge_a_range_by_when_it_was_committed,
+    trust_the_end_of_the_log,
+    grow_old_while_idle,
     call_a_row_absent_although_blind,
     say_nothing_while_idle,
     answer_while_going_by_order,

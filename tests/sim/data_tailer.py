@@ -81,20 +81,11 @@ class SimTailer:
     def start(self) -> None:
         if self.is_up:
             return
-        options = self.world.options
-        why = positions.must_rebuild(
-            self.store.meta,
-            boot_id="boot",
-            closed_cleanly=False,
-            now_ms=self.world.now_ms,
-            tombstones_ms=options.retention.tombstones_ms,
-        )
-        if why is not None:
-            self.world.note("rebuilds", self.name, why)
-            self.world.counts["stores rebuilt"] += 1
-            self.wipe()
+        self._wipe_what_is_outdated()
         codec = RowCodec.of(table(partitions=self.world.partitions), self.partition)
         self._copy_from_a_peer()
+        self._wipe_what_is_outdated()
+        self.store.is_there = True
         self.machine = ApplyMachine(
             codec,
             self.store.meta,
@@ -110,12 +101,24 @@ class SimTailer:
         self._known_ms = self._end_ms = self.world.now_ms
         self._plan(self._run)
 
+    def _wipe_what_is_outdated(self) -> None:
+        why = positions.must_rebuild(
+            self.store.meta,
+            boot_id="boot",
+            closed_cleanly=False,
+            now_ms=self.world.now_ms,
+            tombstones_ms=self.world.options.retention.tombstones_ms,
+        )
+        if why is not None:
+            self.world.note("rebuilds", self.name, why)
+            self.world.counts["stores rebuilt"] += 1
+            self.wipe()
+
     def _copy_from_a_peer(self) -> None:
         """Instead of making a store, at times: a peer may not be heard in time. One that is there
         is not replaced, even if its partition is empty: its label would fall."""
-        is_there, self.store.is_there = self.store.is_there, True
         donors = [t for t in self.world.tailers if t.partition == self.partition and t.is_whole]
-        if donors and not is_there and self.random.random() < 0.5:
+        if donors and not self.store.is_there and self.random.random() < 0.5:
             donor = self.random.choice(donors).store
             self.store.rows, self.store.meta = dict(donor.rows), donor.meta
             self.world.counts["stores copied from a peer"] += 1
@@ -186,6 +189,12 @@ class SimTailer:
             self._is_fetching = True
             if self.machine is not None and self.machine.is_caught_up:
                 self._end_ms = self.world.now_ms
+                self._note_current()
+
+    def _note_current(self) -> None:
+        meta, tombstones_ms = self.store.meta, self.world.options.retention.tombstones_ms
+        if positions.must_note_current(meta.current_ms, self.world.now_ms, tombstones_ms):
+            self.store.apply(ApplyBatch([], [], meta), self.world.now_ms, is_caught_up=True)
 
     def _follow_table(self) -> None:
         log = self.world.tables[self.partition]

@@ -22,6 +22,8 @@ FOUND = {
     126: "a reader slower than pruning met a hole in the topic of progress, and missed a deletion",
     314: "half of the batch that ends a shadow made the one before it whole",
     25: "a zombie that shares our checkpoint chooses what our batches cover",
+    218: "a foreign tombstone behind the last batch took a row along and left the log's end",
+    125: "an idle table's stores grew old, so no copy of them was taken, and the topic was blind",
     874: "an idle query never said that it is clean by now, and a replica waited for ever",
     1119: "a foreign tombstone took a row along and left the topic, before anybody looked",
     56: "after the last copies were lost, a row may be missing: nobody may answer without it",

@@ -286,7 +286,7 @@ class ApplyMachine:
         if last is None and self._applied is not None and self.meta.batch == NO_BATCH:
             # nothing new, but by now it may be known that nothing is missing
             is_settled = self._settle(ready, self._applied.end)
-            last = self._applied if is_settled or self._is_whole(self._applied.end) else None
+            last = self._applied if is_settled or self._is_whole(self._applied) else None
         if last is None:
             self._note_end()
             return []
@@ -341,10 +341,10 @@ class ApplyMachine:
     def _note_gap(self, target: TargetSet, strict_from: int) -> None:
         self._gaps.met(target, strict_from, self.committed_end, self.log_end)
 
-    def _is_whole(self, end: Offset) -> bool:
+    def _is_whole(self, applied: TargetSet) -> bool:
         next_one = self._waiting[0][0][0] if self._waiting else self._fetched
         return self._gaps.hide_nothing(
-            end,
+            applied,
             judged=self._judged,
             next_offset=Offset(next_one),
             clean_through=self._clean_through,
@@ -354,7 +354,7 @@ class ApplyMachine:
 
     def _order(self, ready: Stage, last: TargetSet) -> list[Order]:
         """Move on to `last`, whose rows and those of all before it are in `ready`."""
-        is_whole, self._applied = self._is_whole(last.end), last
+        is_whole, self._applied = self._is_whole(last), last
         torn_until = Offset(last.end + 1)  # until it is whole, and that may be no offset's matter
         self.meta = msgspec.structs.replace(
             self.meta,

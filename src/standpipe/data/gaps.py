@@ -59,15 +59,23 @@ class Gaps:
         )
 
     def hide_nothing(
-        self, end: Offset, *, judged: Offset, next_offset: Offset, clean_through: Offset
+        self, applied: TargetSet, *, judged: Offset, next_offset: Offset, clean_through: Offset
     ) -> bool:
-        """Whether rows that were applied up to `end` are those of a batch, nothing missing.
+        """Whether rows that were applied up to a target are those of a batch, nothing missing.
 
         `judged`: everything below was; `next_offset`: of the next record that was fetched.
         """
+        end = applied.end
         if self.shadows.hide_a_row(end, self._suspect_end) or end < self.whole_at:
             return False
         if self.doubt(clean_through):
             return False
+        if end >= self._suspect_end:
+            return True
         # the rest that was in the log then is either committed later, or foreign: not applied here
-        return end >= self._suspect_end or (judged <= end and next_offset >= self._suspect_end)
+        if judged > end or next_offset < self._suspect_end:
+            return False
+        if applied.committed_at_ms < self._gone_ms:  # or foreign, and a tombstone, and gone
+            self._doubt_end = max(self._doubt_end, self._suspect_end)
+            return False
+        return True

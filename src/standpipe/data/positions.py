@@ -160,6 +160,12 @@ def current_since(current_ms: int, now_ms: int, is_caught_up: bool) -> int:
     return now_ms if is_caught_up or not current_ms else current_ms
 
 
+def must_note_current(current_ms: int, now_ms: int, tombstones_ms: int) -> bool:
+    """Whether a store that is at the committed end should say so though no batch comes: after a
+    quiet week it would be taken for one that slept, and refused where it is opened or copied."""
+    return now_ms - current_ms > tombstones_ms // 20
+
+
 def must_restart(silent_ms: int, compaction_lag_ms: int) -> bool:
     """Whether a tailer has to open its stores and read the topic of progress anew, before any
     record: it was stopped, or cut off from Kafka. `silent_ms`: since it knew of all progress.

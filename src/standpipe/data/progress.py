@@ -48,6 +48,7 @@ class TargetSet(Record, frozen=True, kw_only=True):
     #: no record of its range is older, for all that is known: when the target before it was
     #: committed. Its own commit says little: a straggler may have written a week before it
     since_ms: int = 0
+    committed_at_ms: int = 0  # no record behind `end` is older
     #: the writer found the partition to end before an older target: it is not the log it was
     went_back: bool = False
 
@@ -147,6 +148,7 @@ class ProgressBook:
             watermark_ms=progress.watermark_ms,
             source_instant_ms=progress.batch_started_ms,
             since_ms=since_ms,
+            committed_at_ms=progress.committed_at_ms,
             went_back=progress.sinks.get(partition, before) < before,
         )
         self._targets[progress.query_id].setdefault(partition, []).append(target)

@@ -35,7 +35,13 @@ from standpipe.data.apply import (
 )
 from standpipe.data.copying import Meter, RestoreView
 from standpipe.data.holdings import Holding
-from standpipe.data.positions import StoreMeta, current_since, must_rebuild, must_reopen
+from standpipe.data.positions import (
+    StoreMeta,
+    current_since,
+    must_note_current,
+    must_rebuild,
+    must_reopen,
+)
 from standpipe.data.stage import RowCodec
 from standpipe.errors import NotReady
 from standpipe.model import NO_BATCH, Offset, ReplicaState
@@ -127,9 +133,11 @@ class Replica:
         return must_reopen(self._world.clock.boot_ms() - known_boot_ms, TOMBSTONES_MS)
 
     def confirm(self, boot_ms: int) -> None:
-        """Kafka was heard at `boot_ms`, and had no newer progress."""
+        """Kafka was heard at `boot_ms`, and had no newer progress. May raise StoreFailure."""
         if self.machine.is_caught_up:
             self._confirmed_boot_ms = max(self._confirmed_boot_ms, boot_ms)
+            if must_note_current(self._current_ms, self._world.clock.wall_ms(), TOMBSTONES_MS):
+                self.store.apply([], [], self._stamped(self.store.meta()))
 
     def write_page(self) -> None:
         self.machine.handle(LogEndHeard(Offset(self._world.reader.log_end(self.topic))))

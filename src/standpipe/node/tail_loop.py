@@ -134,8 +134,11 @@ class Tailer:
         if confirmed_ms is not None:
             self._judge_silence(confirmed_ms)
             self._known_ms = max(self._known_ms, confirmed_ms)
-            for replica in self._replicas.values():
-                replica.confirm(confirmed_ms)
+            for replica in list(self._replicas.values()):
+                try:
+                    replica.confirm(confirmed_ms)
+                except StoreFailure as error:
+                    self._give_up(replica, error)
 
     def _judge_silence(self, now_ms: int) -> None:
         silent_ms = now_ms - self._known_ms

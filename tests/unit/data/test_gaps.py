@@ -22,9 +22,11 @@ def gaps(*, strict_from: int = 2, since_ms: int = 50, gone_ms: int = 0) -> Gaps:
     return found
 
 
-def is_whole(of: Gaps, end: int, *, judged: int, next_offset: int, clean: int = 0) -> bool:
+def is_whole(
+    of: Gaps, end: int, *, judged: int, next_offset: int, clean: int = 0, committed_ms: int = 0
+) -> bool:
     return of.hide_nothing(
-        Offset(end),
+        TargetSet(commit=B0, end=Offset(end), committed_at_ms=committed_ms),
         judged=Offset(judged),
         next_offset=Offset(next_offset),
         clean_through=Offset(clean),
@@ -60,6 +62,23 @@ def test_a_later_gap_waits_for_what_the_log_had_by_then() -> None:
     one.met(later, 6, committed_end=Offset(9), log_end=Offset(12))
     assert not is_whole(one, 9, judged=9, next_offset=9)
     assert is_whole(one, 9, judged=9, next_offset=12)
+
+
+@pytest.mark.parametrize(
+    ("committed_ms", "whole", "why"),
+    [
+        (100, True, "all tombstones since then are still there"),
+        (99, False, "a foreign tombstone behind the last batch took a row along, and left"),
+    ],
+)
+def test_what_left_the_end_of_the_log_may_hide_a_row(
+    committed_ms: int, whole: bool, why: str
+) -> None:
+    """Seed 218: of a row below `clean_through`, too: the tombstone came after it was called so."""
+    one = gaps(strict_from=5, gone_ms=100)
+    assert is_whole(one, 5, judged=5, next_offset=8, committed_ms=committed_ms) is whole, why
+    assert bool(one.doubt(Offset(7))) is not whole
+    assert not one.doubt(Offset(8)), "somebody looked in time"
 
 
 def test_foreign_records_from_before_any_gap_hide_nothing() -> None:

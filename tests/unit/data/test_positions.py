@@ -111,6 +111,11 @@ def test_current_since(current_ms: int, is_caught_up: bool, since_ms: int, why: 
     assert positions.current_since(current_ms, 50, is_caught_up) == since_ms, why
 
 
+@pytest.mark.parametrize(("now_ms", "is_due"), [(1050, False), (1051, True)])
+def test_a_store_that_is_current_says_so_though_no_batch_comes(now_ms: int, is_due: bool) -> None:
+    assert positions.must_note_current(1000, now_ms, tombstones_ms=1000) is is_due
+
+
 @pytest.mark.parametrize(("silent_ms", "is_due"), [(1800, False), (1801, True)])
 def test_who_knew_nothing_for_half_the_compaction_lag_begins_anew(
     silent_ms: int, is_due: bool

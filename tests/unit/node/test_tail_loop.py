@@ -319,6 +319,20 @@ def test_who_did_not_hear_kafka_for_long_begins_anew_once_it_is_back(
     assert node.status().batch == (1 if hears == "a record" and not ends else 0)
 
 
+def test_a_store_that_no_batch_comes_to_is_no_older_than_it_was_confirmed(node: Node) -> None:
+    """Else a quiet week makes every restart a restore, and every copy of it useless."""
+    running(node)
+    node.turn(ms=TOMBSTONES_MS)
+    node.tailer._known_ms = node.progress.confirmed = node.clock.now_ms
+    node.turn(2)
+    topic = node.progress.topic
+    node.stop()
+    node.start()
+    node.progress.topic = topic
+    node.turn(2, ms=tail_loop.REOPEN_MS)
+    assert node.tables.reading == {T0: 2}
+
+
 @pytest.mark.parametrize(("away_ms", "begins"), [(TOMBSTONES_MS, 2), (TOMBSTONES_MS + 1, 0)])
 def test_a_partition_that_was_away_for_longer_than_its_tombstones_is_read_anew(
     node: Node, away_ms: int, begins: int
