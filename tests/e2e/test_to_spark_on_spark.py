@@ -193,6 +193,24 @@ EXPRESSIONS: list[tuple[str, str, object, str]] = [
         1,
         "by what they hold",
     ),
+    (
+        "MAX(TIMESTAMPTOSTRING(1526075913000, 'HH:mm zzz', 'America/Los_Angeles'))",
+        "n",
+        "14:58 PDT",
+        "the zone's own name, in summer",
+    ),
+    (
+        "MAX(FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'HH:mm ''z'' XXX', 'America/Los_Angeles'))",
+        "n",
+        "16:00 z -08:00",
+        "its offset, in winter",
+    ),
+    (
+        "MAX(TIMESTAMPTOSTRING(CAST(NULL AS BIGINT), 'HH z', 'UTC'))",
+        "n",
+        None,
+        "of nothing: nothing",
+    ),
     ("MAX(FLOOR(D))", "a", 2.0, "keeps DOUBLE"),
     ("MAX(CEIL(C))", "a", Decimal("3"), "a DECIMAL loses its scale"),
 ]

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from standpipe.sql import ast, constructors, functions, instants, lists, map_sets, types, values
+from standpipe.sql import (
+    ast,
+    constructors,
+    functions,
+    instants,
+    lists,
+    map_sets,
+    patterns,
+    types,
+    values,
+)
 from standpipe.sql.conversion import castable, check_known, comparable, convert, spark_name
 from standpipe.sql.more_functions import TAKES_UNIT
 from standpipe.sql.printer import COMPARISON_NAMES, expression_text
@@ -304,7 +314,7 @@ class Typer:
             made = types.array(found.result)
             converted = (Operation(made, found.function.inner, converted),)
         kind = Aggregate if is_aggregate else Operation
-        plain = kind(found.result, found.function.template, converted)
+        plain = kind(found.result, patterns.template(found.function, converted), converted)
         if found.result.is_numeric:  # Spark's own result type may be wider or narrower
             cast = f"cast({{0}} AS {spark_name(found.result)})"
             return Operation(found.result, cast, (plain,))

@@ -37,3 +37,6 @@ class Function:
     literals: tuple[int, ...] = ()
     #: template of the one argument that `template` then gets: the array of a table function
     inner: str = ""
+    #: template where pattern and zone, the second and third argument, are literals and the pattern
+    #: has letters for the zone: Spark writes those of the session's zone, whatever the instant's
+    zoned: str = ""

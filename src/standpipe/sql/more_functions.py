@@ -70,6 +70,12 @@ def _in_zone(moment: str, place: str) -> str:
     return f"from_utc_timestamp({moment}, {place})"
 
 
+def _zoned(moment: str) -> str:
+    """JSON is the one writer of Spark's that takes a zone; it must be a literal."""
+    options = "map('timeZone', {2}, 'timestampFormat', {1})"
+    return f"get_json_object(to_json(named_struct('t', {moment}), {options}), '$.t')"
+
+
 _OF_DAY: Final = "cast(pmod(unix_millis(to_timestamp({0}, {1})), 86400000L) AS INT)"
 
 _TIME: Final = (
@@ -92,6 +98,7 @@ _TIME: Final = (
         (TIMESTAMP, STRING, STRING),
         STRING,
         f"date_format({_in_zone('{0}', '{2}')}, {{1}})",
+        zoned=_zoned("{0}"),
     ),
     Function("FROM_DAYS", (INTEGER,), DATE, "date_from_unix_date({0})"),
     Function("FROM_UNIXTIME", (BIGINT,), TIMESTAMP, "timestamp_millis({0})"),
@@ -126,6 +133,7 @@ _TIME: Final = (
         (BIGINT, STRING, STRING),
         STRING,
         f"date_format({_in_zone('timestamp_millis({0})', '{2}')}, {{1}})",
+        zoned=_zoned("timestamp_millis({0})"),
     ),
     Function("UNIX_DATE", (), INTEGER, "unix_date(current_date())"),
     Function("UNIX_DATE", (DATE,), INTEGER, "unix_date({0})"),
