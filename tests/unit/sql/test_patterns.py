@@ -6,7 +6,7 @@ import pytest
 
 from standpipe.sql import patterns, types
 from standpipe.sql.function import Function
-from standpipe.sql.typed import Constant, Typed, Column
+from standpipe.sql.typed import Column, Constant, Typed
 
 STRING = types.STRING
 F = Function("F", (types.BIGINT, STRING, STRING), STRING, "plain", zoned="zoned")
