@@ -160,11 +160,17 @@ class Session:
         return msgspec.structs.replace(query, query_id=name, plan=plan)
 
     def writers(self) -> dict[str, str]:
-        """The queries that write topics alone, by topic: what `pipeline.reconcile` finds."""
+        """The queries that write topics alone, by topic: what `pipeline.reconcile` finds.
+
+        Where a case puts records of its own into a query's topic, they stand for the query's: its
+        readers must see what no query has committed.
+        """
+        strangers = {record["topic"] for record in self.case.data["inputs"]}
         return {
             self.topic(topic): f"{self.prefix}{query_id}"
             for query in reconcile.every_query(self.catalog)
             for topic, query_id in query.writers.items()
+            if topic not in strangers
         }
 
     def wanted_topics(self) -> dict[str, int]:

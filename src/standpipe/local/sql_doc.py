@@ -169,8 +169,8 @@ CLAUSES: Final = (
     Row(
         "JSON: numbers as text; field names in any case",
         "differs",
-        "numbers as text not inside ARRAY, MAP, STRUCT; a record with names in mixed case takes"
-        " four times as long to read (declare such a column in backticks)",
+        "a record with numbers as text, or with names in mixed case, takes four times as long to"
+        " read (declare such a column in backticks)",
     ),
 )
 
