@@ -116,9 +116,6 @@ def test_errors_reach_the_client_in_its_shape(story: Story) -> None:
 
 
 def test_a_push_query_until_it_is_terminated(story: Story) -> None:
-    answer = story("query", "SELECT * FROM npm_nobody EMIT CHANGES;")
-    if "not supported" in answer["error"]["message"]:
-        pytest.skip("push queries (EMIT CHANGES, /close-query) are not there yet")
     story(
         "execute",
         "CREATE STREAM npm_pushed (id INTEGER KEY, word VARCHAR) "
