@@ -114,6 +114,17 @@ def test_fields_of_structs_are_found_in_any_case(spark: SparkSession) -> None:
     assert [item and item["TOWN"] for item in items] == ["Bath", None]
 
 
+@pytest.mark.parametrize("at_ms", [2**63 - 1, -(2**63), 9_223_372_036_854_775])
+def test_an_instant_beyond_sparks_harms_its_own_record_only(
+    spark: SparkSession, at_ms: int
+) -> None:
+    source = source_of("T TIMESTAMP; L ARRAY<TIMESTAMP>", timestamp_column="T")
+    texts = (f'{{"T": {at_ms}, "L": [{at_ms}]}}', f'{{"T": 5, "L": [{at_ms}]}}')
+    bad, good = parsed(spark, source, [(None, text.encode()) for text in texts])
+    assert bad["__bad"] == "TIMESTAMP"
+    assert (good["__bad"], good["ROWTIME"]) == (None, 5)
+
+
 def test_numbers_in_structs_are_taken_out_of_text(spark: SparkSession) -> None:
     text = "S STRUCT<`AT` DATE, `NAME` STRING, `OF` STRUCT<`NO` INTEGER>>"
     value = b'{"s": {"AT": "1", "name": "5", "OF": {"no": "7"}}}'

@@ -211,6 +211,13 @@ EXPRESSIONS: list[tuple[str, str, object, str]] = [
         None,
         "of nothing: nothing",
     ),
+    ("MAX(TIMESTAMPTOSTRING(9223372036854775807, 'yyyy'))", "n", None, "no instant of Spark's"),
+    (
+        "MAX(CAST(TIMESTAMPADD(DAYS, 2147483647, FROM_UNIXTIME(0)) AS STRING))",
+        "n",
+        None,
+        "beyond them",
+    ),
     ("MAX(FLOOR(D))", "a", 2.0, "keeps DOUBLE"),
     ("MAX(CEIL(C))", "a", Decimal("3"), "a DECIMAL loses its scale"),
 ]

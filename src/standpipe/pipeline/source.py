@@ -23,7 +23,7 @@ from standpipe.model import Column, SparkInput
 from standpipe.pipeline import loose_json, partition_udf, wire
 from standpipe.pipeline.committed import Upstream, committed_stream
 from standpipe.pipeline.reads import KafkaReads, one_task_per_core
-from standpipe.sql.types import parse_type
+from standpipe.sql.types import INSTANT_MS_MAX, parse_type
 
 #: column in which Spark's parsers put a text that they could not parse
 _CORRUPT = "__corrupt"
@@ -117,8 +117,8 @@ def parse(records: DataFrame, source: SparkInput) -> DataFrame:
 
 
 def _is_instant(name: str) -> SparkColumn:
-    """Kafka Streams drops what is before the epoch."""
-    return f.coalesce(f.col(name) >= 0, f.lit(False))
+    """Kafka Streams drops what is before the epoch; Spark ends with what is beyond its own end."""
+    return f.coalesce(f.col(name).between(0, INSTANT_MS_MAX - 1), f.lit(False))
 
 
 def _window_bytes(source: SparkInput) -> int:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from standpipe.model import Column
-from standpipe.sql.types import SqlType, parse_type
+from standpipe.sql.types import INSTANT_MS_MAX, SqlType, parse_type
 
 _PLAIN: dict[str, t.DataType] = {
     "BOOLEAN": t.BooleanType(),
@@ -88,7 +88,9 @@ def from_wire(value: SparkColumn, type_: SqlType, *, any_case: bool) -> SparkCol
     """The value as the query sees it."""
     match type_.base:
         case "TIMESTAMP":
-            return f.timestamp_millis(value)
+            # null, for to raise would end the query for all other records too
+            fits = value.between(-INSTANT_MS_MAX, INSTANT_MS_MAX)
+            return f.when(fits, f.timestamp_millis(value))
         case "DATE":
             return f.date_from_unix_date(value)
         case "STRUCT":

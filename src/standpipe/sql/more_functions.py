@@ -16,6 +16,7 @@ from standpipe.sql.types import (
     BYTES,
     DATE,
     DOUBLE,
+    INSTANT_MS_MAX,
     INTEGER,
     STRING,
     TIME,
@@ -43,13 +44,19 @@ _WHENS: Final = " ".join(f"WHEN '{name}' THEN {length}L" for name, length in UNI
 _STEP: Final = f"({{1}} * CASE {{0}} {_WHENS} END)"
 
 
+def _instant(millis: str) -> str:
+    """NULL beyond Spark's instants: an error would end the query."""
+    fits = f"{millis} BETWEEN -{INSTANT_MS_MAX}L AND {INSTANT_MS_MAX}L"
+    return f"timestamp_millis(if({fits}, {millis}, NULL))"
+
+
 def _shifts(word: str, sign: str) -> tuple[Function, ...]:
     return (
         Function(
             f"TIMESTAMP{word}",
             (STRING, INTEGER, TIMESTAMP),
             TIMESTAMP,
-            f"timestamp_millis(unix_millis({{2}}) {sign} {_STEP})",
+            _instant(f"unix_millis({{2}}) {sign} {_STEP}"),
         ),
         Function(
             f"DATE{word}",
@@ -101,7 +108,7 @@ _TIME: Final = (
         zoned=_zoned("{0}"),
     ),
     Function("FROM_DAYS", (INTEGER,), DATE, "date_from_unix_date({0})"),
-    Function("FROM_UNIXTIME", (BIGINT,), TIMESTAMP, "timestamp_millis({0})"),
+    Function("FROM_UNIXTIME", (BIGINT,), TIMESTAMP, _instant("{0}")),
     # what follows the date is not looked at, as by Java's SimpleDateFormat
     Function(
         "PARSE_DATE",
@@ -126,14 +133,14 @@ _TIME: Final = (
         "unix_millis(to_utc_timestamp(to_timestamp({0}, {1}), {2}))",
     ),
     Function(
-        "TIMESTAMPTOSTRING", (BIGINT, STRING), STRING, "date_format(timestamp_millis({0}), {1})"
+        "TIMESTAMPTOSTRING", (BIGINT, STRING), STRING, f"date_format({_instant('{0}')}, {{1}})"
     ),
     Function(
         "TIMESTAMPTOSTRING",
         (BIGINT, STRING, STRING),
         STRING,
-        f"date_format({_in_zone('timestamp_millis({0})', '{2}')}, {{1}})",
-        zoned=_zoned("timestamp_millis({0})"),
+        f"date_format({_in_zone(_instant('{0}'), '{2}')}, {{1}})",
+        zoned=_zoned(_instant("{0}")),
     ),
     Function("UNIX_DATE", (), INTEGER, "unix_date(current_date())"),
     Function("UNIX_DATE", (DATE,), INTEGER, "unix_date({0})"),

@@ -39,6 +39,8 @@ NUMERIC: Final = ("INTEGER", "BIGINT", "DECIMAL", "DOUBLE")
 FROM_TEXT: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "BYTES"})
 PRECISION_MAX: Final = 38  # Spark's; ksqlDB has no bound of its own
 NESTING_MAX: Final = 50
+#: Spark keeps instants as 64 bits of microseconds, and ends the query for one that does not fit
+INSTANT_MS_MAX: Final = 2**63 // 1000 - 1
 
 
 @dataclass(frozen=True, slots=True)
