@@ -89,13 +89,15 @@ OWN_TARGETS := tests/chaos/test_chaos.py tests/e2e/test_conformance_sample.py
 
 #: these compare what is there in the end, however slowly it came; the longest first
 SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py \
-	tests/e2e/test_stragglers.py tests/e2e/test_replacement.py tests/e2e/test_committed_reads.py tests/sim \
+	tests/e2e/test_stragglers.py tests/e2e/test_replacement.py tests/e2e/test_committed_reads.py \
+	tests/sim tests/e2e/test_push_tables.py tests/e2e/test_ksqldb_client.py \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py)
 
 #: nodes without Spark, which stand each other: no JVM beside them takes a whole core for seconds
 NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness.py tests/e2e/test_quorum*.py \
 	tests/e2e/test_control*.py tests/e2e/test_serve*.py tests/e2e/test_features.py \
+	tests/e2e/test_push.py tests/e2e/test_http2.py tests/e2e/test_article.py \
 	tests/e2e/test_demo_data.py)
 
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
