@@ -194,9 +194,9 @@ EXPRESSIONS: list[tuple[str, str, object, str]] = [
         "by what they hold",
     ),
     (
-        "MAX(TIMESTAMPTOSTRING(1526075913000, 'HH:mm zzz', 'America/Los_Angeles'))",
+        "MAX(TIMESTAMPTOSTRING(1500000000000, 'HH:mm zzz', 'America/Los_Angeles'))",
         "n",
-        "14:58 PDT",
+        "19:40 PDT",
         "the zone's own name, in summer",
     ),
     (

@@ -210,7 +210,7 @@ SELECT * FROM by_seats WHERE seats = 1 AND n > 2;
 BY_SEATS [(1,)] filtered → *
 `SEATS` INTEGER KEY, `N` BIGINT
 
-SELECT * FROM by_tail WHERE '12' LIKE '12';
+SELECT * FROM by_tail WHERE 'N1' LIKE 'N_';
 ----
 BY_TAIL scan filtered → *
 `TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE

@@ -177,7 +177,7 @@ EVENTS = SortedStore(
     {
         store_key((key,), ("STRING",), start, end): pack_row(b"[%d]" % (end - start), end)
         for key in ("a", "b")
-        for start, end in ((8001, 10456), (19444, 19444))
+        for start, end in ((5100, 7400), (19000, 19000))
     }
 )
 
@@ -185,19 +185,19 @@ EVENTS = SortedStore(
 @pytest.mark.parametrize(
     ("bounds", "starts", "why"),
     [
-        ({}, [8001, 19444], "all, ascending"),
-        ({"window_start_low_ms": 10, "window_start_high_ms": 199_999}, [8001, 19444], ""),
-        ({"window_start_low_ms": 8001, "window_start_high_ms": 19_443}, [8001], "inclusive"),
-        ({"window_start_low_ms": 8002, "window_start_high_ms": 19_444}, [19_444], ""),
-        ({"window_end_low_ms": 10_457}, [19_444], "its own end, not start and gap"),
-        ({"window_end_high_ms": 10_456}, [8001], "inclusive"),
-        ({"window_end_high_ms": 10_455}, [], ""),
+        ({}, [5100, 19000], "all, ascending"),
+        ({"window_start_low_ms": 10, "window_start_high_ms": 199_999}, [5100, 19000], ""),
+        ({"window_start_low_ms": 5100, "window_start_high_ms": 18_999}, [5100], "inclusive"),
+        ({"window_start_low_ms": 5101, "window_start_high_ms": 19_000}, [19_000], ""),
+        ({"window_end_low_ms": 7401}, [19_000], "its own end, not start and gap"),
+        ({"window_end_high_ms": 7400}, [5100], "inclusive"),
+        ({"window_end_high_ms": 7399}, [], ""),
     ],
 )
 def test_sessions_end_with_their_last_event(
     bounds: dict[str, int], starts: list[int], why: str
 ) -> None:
-    shown = {8001: b'["a",8001,10456,2455]', 19_444: b'["a",19444,19444,0]'}
+    shown = {5100: b'["a",5100,7400,2300]', 19_000: b'["a",19000,19000,0]'}
     wanted = [shown[start] for start in starts]
     assert pull.lookup(plan(SESSIONS, ("a",), **bounds), EVENTS, 0) == wanted, why
     types = ("STRING", "BIGINT", "BIGINT", "BIGINT")
