@@ -6,6 +6,7 @@ this list (`make docs`).
 
 from __future__ import annotations
 
+from standpipe import config_liveness  # registers its keys
 from standpipe.config_registry import (
     IGNORED_PREFIXES,
     KEYS,
@@ -27,6 +28,7 @@ __all__ = [
     "Config",
     "Key",
     "Relation",
+    "config_liveness",
     "environment_layer",
     "file_layer",
     "key",

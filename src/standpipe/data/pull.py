@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from standpipe.data import order
 from standpipe.data.keys import bounds_of
 from standpipe.data.records import (
     Row,
@@ -30,7 +31,7 @@ from standpipe.data.records import (
     unpack_row,
     window_at_end,
 )
-from standpipe.data.scan import EVERYTHING, is_in_window, rows_of
+from standpipe.data.scan import is_in_window, rows_of
 from standpipe.model import Source
 from standpipe.sql.plans import PullPlan, Value
 
@@ -82,7 +83,7 @@ def lookup(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
     A plan of one key is not checked against `partition`: the router has just computed it. Raises
     DamagedRow when a stored row fails its checksum.
     """
-    if plan.is_scan or plan.where is not None or plan.cells is not None:
+    if plan.is_scan or plan.where is not None or plan.cells is not None or plan.is_merged:
         return _decoded(plan, store, partition)
     if len(plan.keys) == 1 and plan.source.window is None:
         return _plain(plan, store, plan.keys[0])[: plan.limit]
@@ -98,10 +99,15 @@ def _decoded(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
     """What splicing cannot do; an instant of the store like any other lookup."""
     with store.view() as view:
         if plan.is_scan:
-            pairs = _scan(view, *EVERYTHING)
+            pairs = _scan(view, *order.bounds(plan))
         else:
             pairs = (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
-        return list(islice(rows_of(plan, pairs), plan.limit))
+        if plan.is_ordered:
+            pairs = order.in_key_order(plan, pairs if plan.is_scan else sorted(pairs))
+        rows = rows_of(plan, pairs)
+        if plan.is_count:
+            return [b"[%d]" % sum(1 for _ in rows)]
+        return list(islice(rows, plan.limit))
 
 
 def _pairs(plan: PullPlan, view: View, key: tuple[Value, ...]) -> Iterator[tuple[bytes, bytes]]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from standpipe.data.cells import cell_json, row_of
 from standpipe.data.keys import bounds_of
+from standpipe.data.order import marked
 from standpipe.data.records import Row, parse_store_key, unpack_row
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Source
@@ -20,8 +21,6 @@ from standpipe.sql.plans import PullPlan
 from standpipe.sql.types import SqlType, parse_type
 
 SCAN_ROWS_MAX: Final = 1_000_000
-#: a key that is in no store: the lowest and what is above all of them
-EVERYTHING: Final = (b"", b"\xff" * 512)
 
 
 def rows_of(plan: PullPlan, pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
@@ -33,10 +32,12 @@ def rows_of(plan: PullPlan, pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[by
                 f"the query would read more than {SCAN_ROWS_MAX} rows of a partition of"
                 f" {source.name}: name its keys, or a LIMIT"
             )
-        row = full_row(source, key, unpack_row(data))
+        stored = unpack_row(data)
+        row = full_row(source, key, stored)
         window_ms = row[len(source.key_columns) :][:2]
         if (plan.where is None or plan.where(row)) and is_in_window(plan, window_ms):
-            yield laid_out(plan, row)
+            laid = laid_out(plan, row)
+            yield marked(stored.full_key or key, laid) if plan.is_ordered else laid
 
 
 def full_row(source: Source, store_key: bytes, stored: Row) -> list[Any]:

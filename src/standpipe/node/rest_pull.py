@@ -24,6 +24,7 @@ import structlog
 
 from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing import Bounds, Verdict
+from standpipe.data.order import merged
 from standpipe.data.pull import lookup, partition_of_key, partitions
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, ReplicaStatus, Snapshot, Source
@@ -106,7 +107,7 @@ class Pulls:
             asked = parse_lookup(body)
             view = self.map.view
             plan = view.plans.plan(asked.text, asked.properties)
-            if len(plan.keys) != 1:
+            if len(plan.keys) != 1 or plan.is_merged:
                 return None
             partition = partition_of_key(plan.source, plan.keys[0])
             if partition < 0:
@@ -157,7 +158,7 @@ class Pulls:
             part = await self._part(reading, wanted[0])
         else:
             part = await self._gather(reading, wanted)
-        rows = part.rows if plan.limit is None else part.rows[: plan.limit]
+        rows = merged(plan, part.rows, is_final=ask.terms is None)
         route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
         self.metrics.answered(route_taken, time.perf_counter() - started)
         at_ms = int(time.time() * 1000)

@@ -267,6 +267,15 @@ class Statement(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class OrderBy(Node):
+    """ORDER BY of a pull query: ours."""
+
+    keys: tuple[Expression, ...]
+    is_descending: bool = False
+    after: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Query(Statement):
     items: tuple[Star | StructStar | SelectItem, ...]
     relation: Relation
@@ -277,6 +286,7 @@ class Query(Statement):
     partition_by: tuple[Expression, ...] = ()
     having: Expression | None = None
     emit: Literal["CHANGES", "FINAL"] | None = None
+    order_by: OrderBy | None = None
     limit: LiteralValue | None = None
 
 

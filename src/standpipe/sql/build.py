@@ -314,6 +314,26 @@ class StatementBuilder(ExpressionBuilder):
     def emit(self, word: Token) -> Clause:
         return Clause("emit", word.type)
 
+    def direction(self, word: Token) -> Token:
+        return word
+
+    def order_by(self, word: Token, *parts: Expression | Token | Clause | None) -> Clause:
+        *keys, direction, after = parts
+        return Clause(
+            "order_by",
+            ast.OrderBy(
+                position(word),
+                cast("tuple[Expression, ...]", tuple(keys)),
+                is_descending=direction is not None and str(direction).upper() == "DESC",
+                after=cast(
+                    "tuple[Expression, ...]", after.value if isinstance(after, Clause) else ()
+                ),
+            ),
+        )
+
+    def after(self, *values: Expression) -> Clause:
+        return Clause("after", values)
+
     def limit(self, count: LiteralValue) -> Clause:
         return Clause("limit", count)
 

@@ -172,6 +172,18 @@ class PullPlan(Record, frozen=True, kw_only=True):
     is_scan: bool = False
     where: Callable[[Sequence[Any]], bool] | None = None
     cells: tuple[Callable[[Sequence[Any]], Any], ...] | None = None
+    is_ordered: bool = False  # ORDER BY the key, over all partitions
+    is_count: bool = False  # COUNT(*): one row, over all partitions
+    #: the last row of the page before: key columns, and of its window as much as was said
+    after: tuple[Value, ...] = ()
+    #: bounds of the first key column in a scan, both inclusive; `where` says it exactly
+    key_low: Value = None
+    key_high: Value = None
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether rows of several partitions are more than one after the other."""
+        return self.is_ordered or self.is_count
 
     @property
     def full_row_width(self) -> int:

@@ -18,6 +18,7 @@ from standpipe.sql.context import Context
 from standpipe.sql.evaluate import Evaluator
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.pull_columns import HELP, PullNames, shown_columns
+from standpipe.sql.pull_order import beyond, counted, is_beyond
 from standpipe.sql.pull_predicate import Predicate
 from standpipe.sql.pull_scan import RANGE_SCAN, TABLE_SCAN, NeedsScan, filtered_plan
 from standpipe.sql.pull_template import PullTemplate, Slot
@@ -25,6 +26,7 @@ from standpipe.sql.refusals import refusal
 from standpipe.sql.scope import find_source
 
 ENABLE: Final = "ksql.pull.queries.enable"
+NO_SCAN: Final = "This query reads many keys, and scans are switched off."
 ENABLE_LIMIT: Final = "ksql.query.pull.limit.clause.enabled"
 #: Session properties that this module reads: a request that sets one is planned by itself.
 PROPERTIES: Final = frozenset({ENABLE, ENABLE_LIMIT, TABLE_SCAN, RANGE_SCAN})
@@ -41,7 +43,7 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
     _refuse_clauses(query, context)
     source = find_source(query.relation.name, sources, query.relation.at)
     names = PullNames.of(source, query.relation.alias)
-    shown = shown_columns(query, names, Evaluator(names, "SELECT"))
+    shown = counted(query) or shown_columns(query, names, Evaluator(names, "SELECT"))
     _check_queryable(source, query)
     limit = _limit(query, context)
     plan = PullPlan(
@@ -55,11 +57,15 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
     )
     predicate = Predicate(names, query.where, query.at)
     try:
+        if is_beyond(query):
+            raise NeedsScan(refusal(NO_SCAN, query.at))
         if source.kind == "STREAM":
             raise NeedsScan(refusal("A stream has no keys to look up.", query.at))
         predicate.read()
     except NeedsScan as needed:
         scanned = filtered_plan(plan, names, query, context, needed)
+        if is_beyond(query):
+            scanned = beyond(scanned, query, names)
         return PullTemplate(msgspec.structs.replace(scanned, limit=_count(query)), (), (), ())
     return predicate.template(plan, limit)
 

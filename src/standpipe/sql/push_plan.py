@@ -77,6 +77,7 @@ def _refuse_state(query: Query, source: Source) -> None:
         "PARTITION BY": query.partition_by,
         "HAVING": query.having,
         "EMIT FINAL": query.emit == "FINAL",
+        "ORDER BY": query.order_by,
     }
     is_stream = source.kind == "STREAM" and not query.group_by
     keeps_kind = {"JOIN", "PARTITION BY"} if is_stream else set[str]()

@@ -41,6 +41,8 @@ def refuse_clauses(statement: CreateAs) -> None:
         raise refusal(
             f"CREATE {creation.kind} AS SELECT statements don't support LIMIT clause.", query.at
         )
+    if query.order_by is not None:
+        raise refusal("ORDER BY is for pull queries: a topic has no such order.", query.at)
     if query.window is not None and not query.group_by:
         raise refusal("WINDOW clause requires a GROUP BY clause.", query.window.at)
     if query.having is not None and not query.group_by:

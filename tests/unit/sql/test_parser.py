@@ -40,8 +40,8 @@ def test_statements_keep_their_text(text: str, texts: list[str], why: str) -> No
 @pytest.mark.parametrize(
     ("text", "line", "column", "message"),
     [
-        ("SELECT * FROM S1 ORDER BY K;", 1, 24, "line 1:24: Syntax Error\n\nStatement: SELECT"),
-        ("SELECT * FROM S1 ORDER BY K;", 1, 24, "Syntax error at or near 'BY' at line 1:24"),
+        ("SELECT * FROM S1 SORTED BY K;", 1, 25, "line 1:25: Syntax Error\n\nStatement: SELECT"),
+        ("SELECT * FROM S1 SORTED BY K;", 1, 25, "Syntax error at or near 'BY' at line 1:25"),
         ("SELECT * FROM\n  T LIMIT heh;", 2, 11, "line 2:11: Syntax Error"),
         ("CREATE STREAM I (K INT (KEY));", 1, 25, "Expecting {'STRING', INTEGER_VALUE}\nStatement"),
         ("SELECT * FROM T WHERE a = b = c;", 1, 29, "near '=' at"),
