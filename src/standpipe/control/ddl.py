@@ -194,6 +194,7 @@ class _Proposal:
                 refused=self._refused,
             )
         self._check_not_written(stored(source))
+        replacement.check_settled(query, self.catalog, self._refused)
         return CreateTableAs(
             source=source,
             query=query,
@@ -216,6 +217,7 @@ class _Proposal:
         query = plan.query
         if query.query_id in self.catalog.queries:
             raise self._refused(f"Query ID '{query.query_id}' already exists.")
+        replacement.check_settled(query, self.catalog, self._refused)
         return InsertInto(
             query=query,
             request_id=self.request_id,
@@ -315,7 +317,7 @@ class _Proposal:
 
     def _check_not_written(self, source: Source) -> None:
         """Two writers of one table topic would overwrite each other's keys."""
-        for other in self.catalog.sources.values():
+        for other in self.catalog.generations:
             if other.query_id is not None and source.topic in topics_of(other):
                 raise self._refused(
                     f"Topic {source.topic} is already written by query {other.query_id} "

@@ -20,6 +20,7 @@ from standpipe.control.catalog import (
     ReplaceTableAs,
     TopicWish,
 )
+from standpipe.control.source_changes import topics_of
 from standpipe.errors import StatementError
 from standpipe.model import PersistentQuery, Source, SparkPlan
 from standpipe.sql import evolution
@@ -121,3 +122,15 @@ def _successor(
         public_topic=there.public_topic or there.topic,
     )
     return source, plan.query
+
+
+def check_settled(query: PersistentQuery, catalog: Catalog, refused: Refused) -> None:
+    """A new query that reads what is being replaced would follow the generation before, which ends
+    when reads move. Raises StatementError, made by `refused`."""
+    topics = {source.topic for source in query.plan.inputs}
+    for name, successor in catalog.successors.items():
+        if name in query.sources or not topics.isdisjoint(topics_of(catalog.sources[name])):
+            raise refused(
+                f"Table {name} is being replaced by generation {successor.generation}. Try again"
+                f" when reads have moved (SHOW QUERIES), or TERMINATE {successor.query_id}."
+            )

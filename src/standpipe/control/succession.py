@@ -12,13 +12,21 @@ here: what the command changes (`source_changes.switch_table`), who looks (`node
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from standpipe.control.assignment import TablePartition
 from standpipe.control.catalog import Catalog, SwitchTable
 from standpipe.control.lag import offset_lag
 from standpipe.control.placement import Heard
-from standpipe.model import NO_BATCH, BatchId, QueryStatus, ReplicaLag, ReplicaState, Source
+from standpipe.model import (
+    NO_BATCH,
+    BatchId,
+    Offset,
+    QueryStatus,
+    ReplicaLag,
+    ReplicaState,
+    Source,
+)
 
 
 def due(catalog: Catalog, statuses: Mapping[str, QueryStatus], heard: Heard) -> SwitchTable | None:
@@ -46,7 +54,8 @@ def _is_shown(successor: Source, batch: BatchId, catalog: Catalog, heard: Heard)
             if node not in heard.away_ms:
                 copies[partition].append(heard.reports.get(node, {}).get(partition))
     return len(copies) == successor.partitions and all(
-        lag is not None and _shows(lag, batch) for lags in copies.values() for lag in lags
+        all(lag is not None and _shows(lag, batch, _end(lags)) for lag in lags)
+        for lags in copies.values()
     )
 
 
@@ -54,8 +63,15 @@ def _named(source: Source) -> tuple[str, int]:
     return (source.table_id or "", source.generation)
 
 
-def _shows(lag: ReplicaLag, batch: BatchId) -> bool:
+def _end(lags: Iterable[ReplicaLag | None]) -> Offset:
+    """The largest committed end that any copy of a partition knows."""
+    return max((lag.committed_end for lag in lags if lag is not None), default=Offset(-1))
+
+
+def _shows(lag: ReplicaLag, batch: BatchId, end: Offset) -> bool:
     """A replica that was made from a compacted topic does not know its batch, only its end."""
     if lag.state is not ReplicaState.RUNNING:
         return False
-    return lag.batch >= batch or offset_lag((lag.committed_end,), lag.position) == 0
+    if lag.batch != NO_BATCH:
+        return lag.batch >= batch  # one that has not heard of the batch would seem to be at its end
+    return offset_lag((end,), lag.position) == 0

@@ -198,6 +198,8 @@ class Queries:
             records, since = entry.rate_from
             rate = max(0.0, (run.counts.input_records - records) / max(now - since, 0.001))
             entry.rate_from = (run.counts.input_records, now)
+        # before its batch: a later one covers no less
+        backlog = run.backlog.backlog_records() if run and run.backlog else None
         return QueryStatus(
             query_id=entry.wanted.query_id,
             state=entry.state,
@@ -209,7 +211,7 @@ class Queries:
             bad_records=run.counts.bad_records if run else 0,
             late_records=run.count_late() if run else 0,
             read_records=run.backlog.read_records() if run and run.backlog else 0,
-            backlog_records=run.backlog.backlog_records() if run and run.backlog else None,
+            backlog_records=backlog,
             at_ms=time.time_ns() // 1_000_000,
         )
 

@@ -42,12 +42,13 @@ class WantedQuery:
         return self.query.query_id
 
     @property
-    def identity(self) -> tuple[str | None, int, str, LeaseEpoch, str | None]:
-        """What cannot change under a running query: another table, plan or lease, or where its
-        rows are published."""
+    def identity(self) -> tuple[object, ...]:
+        """What cannot change under a running query: another table, plan or lease, who writes what
+        it reads, or where its rows are published."""
         plan = plan_digest(self.query.plan)
-        table = self.table
-        return (table.table_id, table.generation, plan, self.lease_epoch, self.published_topic)
+        table = (self.table.table_id, self.table.generation)
+        writers = tuple(sorted(self.writers.items()))
+        return (*table, plan, self.lease_epoch, writers, self.published_topic)
 
     @property
     def published_topic(self) -> str | None:

@@ -7,7 +7,7 @@ from tests.unit.control.test_ddl import MADE, TABLE, after, asked
 
 from standpipe.control.catalog import Catalog, ReplaceStreamAs, ReplaceTableAs, SwitchTable, apply
 from standpipe.control.ddl import judge
-from standpipe.control.receipts import entities
+from standpipe.control.receipts import Answer, entities
 from standpipe.errors import StatementError
 from standpipe.model import LogIndex
 
@@ -145,3 +145,19 @@ def test_what_cannot_be_replaced(statements: tuple[str, ...], sql: str, why: str
 def test_value_columns_of_a_table_may_change(columns: str) -> None:
     sql = f"CREATE OR REPLACE TABLE T AS SELECT {columns} FROM S GROUP BY ID;"
     assert replaced(sql, WITH_T).source.generation == 2
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE U AS SELECT * FROM T;",
+        "CREATE STREAM U AS SELECT S.ID, S.V AS V, T.N AS N FROM S JOIN T ON S.ID = T.ID;",
+    ],
+)
+def test_nobody_begins_to_read_what_is_being_replaced(sql: str) -> None:
+    """It would follow the generation before, which ends in silence."""
+    built = apply(WITH_T, LogIndex(9), replaced(SECOND, WITH_T))
+    with pytest.raises(StatementError, match=r"Table T is being replaced by generation 2\."):
+        judge(asked(sql), built, {})
+    switched = apply(built, LogIndex(10), SwitchTable(name="T", generation=2))
+    assert not isinstance(judge(asked(sql), switched, {}), Answer)

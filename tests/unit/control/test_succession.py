@@ -99,7 +99,18 @@ def test_reads_move_when_every_replica_shows_the_batch(changes: Any, why: str) -
     ("changes", "why"),
     [
         ({"batch": BatchId(6), "position": Offset(40)}, "an older batch"),
-        ({"batch": BatchId(-1), "committed_end": Offset(-1)}, "its end is not known"),
+        (
+            {"batch": BatchId(6), "position": Offset(40), "committed_end": Offset(40)},
+            "it has not heard of the batch",
+        ),
+        (
+            {"batch": BatchId(-1), "position": Offset(40), "committed_end": Offset(40)},
+            "nor has this one, which does not know its batch",
+        ),
+        (
+            {"batch": BatchId(-1), "committed_end": Offset(-1), "position": Offset(40)},
+            "of no batch",
+        ),
         ({"state": ReplicaState.CATCHING_UP}, "not running"),
     ],
 )

@@ -1,13 +1,15 @@
 """The order of the commit protocol's steps, with everything around it faked."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
 from standpipe.errors import KafkaUnavailable
-from standpipe.model import Commit, LeaseEpoch, Progress
+from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
 from standpipe.pipeline.batch import BatchFailed, CommitBatch
 from standpipe.pipeline.checkpoint import Checkpoint
 from standpipe.pipeline.failures import Fenced
@@ -34,6 +36,7 @@ class FreeLock:
 
 class NoJanitor:
     lock = FreeLock()
+    newest: Progress | None = None
 
     def refuse(self, ends: dict[int, int]) -> None:
         if min(ends.values()) < 0:
@@ -114,6 +117,41 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert (commit_batch.counts.batch, commit_batch.counts.input_records) == (1, 10)
     assert commit_batch.counts.bad_records == 2
     assert commit_batch.counts.covered == {"s": {0: 21}}
+
+
+class Rows:
+    """Of a batch: they can be computed into nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "save":
+            DONE.append(("computed", None))
+        return self
+
+    def __call__(self, *_: object) -> Any:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("batch", "done"),
+    [(0, ["lease", "computed"]), (1, ["lease", "write", "ends", "bad", "progress", "told"])],
+    ids=["committed before its driver was killed", "the next one"],
+)
+def test_a_replayed_batch_of_a_stream_is_not_written_twice(
+    tmp_path: Path, batch: int, done: list[str]
+) -> None:
+    """Readers of a stream would have seen its rows twice."""
+    commit_batch = commit_of(tmp_path, lease=[])
+    stream = msgspec.structs.replace(WANTED.table, kind="STREAM")
+    janitor = NoJanitor()
+    commit = Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(0), attempt=5)
+    janitor.newest = Progress(query_id="Q", commit=commit)
+    again = dataclasses.replace(commit_batch, table=stream, janitor=cast(Janitor, janitor))
+    again(cast(Any, Rows()), batch)
+    assert [name for name, _ in DONE] == done
+    table = dataclasses.replace(commit_batch, janitor=cast(Janitor, janitor))
+    DONE.clear()
+    table(cast(Any, Rows()), 0)
+    assert "write" in [name for name, _ in DONE], "rows of a table replace each other"
 
 
 def test_each_call_is_another_attempt(tmp_path: Path) -> None:
