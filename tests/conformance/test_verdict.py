@@ -59,7 +59,10 @@ def test_values(of: str, expected: Any, actual: Any, equal: bool, why: str) -> N
         ({"a": 1, "A": 1}, {"A": 1, "B": 2}, False, "one field must not stand for two"),
         ({"A": 1}, {"A": 1, "B": 2}, False, "a field more"),
         ({"A": 1, "B": 2}, {"A": 1}, False, "a field less"),
-        ({"A": None, "B": None}, {"A": None, "X": None}, False, "null fields have names too"),
+        ({"X": None, "B": 2}, {"A": None, "B": 2}, True, "no field of the schema, and null"),
+        ({"X": 1, "B": 2}, {"A": 1, "B": 2}, False, "not null"),
+        ({"X": None, "B": 2}, {"A": 1, "B": 2}, False, "the field itself is not null"),
+        ({"A": None, "B": None}, {"A": None, "X": None}, False, "what is written has a schema"),
         ({"A": None, "B": 2}, {"A": None, "B": 3}, False, ""),
     ],
 )
