@@ -100,7 +100,7 @@ def _source_differs(session: Session, wanted: dict[str, Any]) -> str | None:
         return f"source {wanted['name']} does not exist"
     if source.kind.lower() != str(wanted.get("type", source.kind)).lower():
         return f"{source.name} is a {source.kind}"
-    if wanted.get("isSource", source.changelog is not None) != (source.changelog is not None):
+    if wanted.get("isSource", source.is_read_only) != source.is_read_only:
         return f"{source.name}: isSource is not {wanted['isSource']}"
     schema, own = wanted.get("schema"), sql_formats.schema_text(source.columns)
     if schema is not None and columns_of(schema) != columns_of(own):
