@@ -36,7 +36,7 @@ def _stop(_signal: int, _frame: object) -> None:
 
 def main() -> int:
     options = _parse()
-    began = time.monotonic()
+    began, commit = time.monotonic(), _commit()  # of the code that runs, whatever comes later
     k, n = map(int, options.shard.split("/"))
     cases = list(load(options.cases, options.only, (k, n)))
     outcomes: list[tuple[Case, Outcome]] = []
@@ -62,9 +62,15 @@ def main() -> int:
         print(f"{file}: {_sum(counts)}")
     total = Counter(outcome.kind for _, outcome in outcomes)
     if options.report is not None:
-        _report(options, outcomes, total, per_file, time.monotonic() - began, len(cases))
+        seconds = time.monotonic() - began
+        _report(options, outcomes, total, per_file, seconds, len(cases), commit)
     print(_sum(total))
     return 0 if total["passed"] == len(outcomes) else 1
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _sum(counts: Counter[str]) -> str:
@@ -78,14 +84,12 @@ def _report(
     per_file: dict[str, Counter[str]],
     seconds: float,
     cases: int,
+    commit: str,
 ) -> None:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "system": platform.system()}
     report = {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit.stdout.strip(),
+        "commit": commit,
         "machine": machine,
         "only": options.only,
         "shard": options.shard,
