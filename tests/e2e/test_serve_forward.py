@@ -112,6 +112,23 @@ def test_gathered_from_all_nodes(cluster: Cluster) -> None:
         assert reply.headers["standpipe-served-by"].count("node-") > 1
 
 
+def test_in_the_order_of_keys_from_all_nodes(cluster: Cluster) -> None:
+    """Pages of three, each through another node, show every row once; and they are counted."""
+    for turn in range(len(cluster.nodes)):
+        seen: list[list[object]] = []
+        while True:
+            node = cluster.nodes[(turn + len(seen)) % len(cluster.nodes)]
+            after = f" AFTER '{seen[-1][0]}'" if seen else ""
+            text = f"SELECT * FROM USERS ORDER BY ID{after} LIMIT 3;"
+            page = rows(pull(node.port(), text, "/query-stream"))
+            seen += page
+            if len(page) < 3:
+                break
+        assert seen == [[key, *ROWS[key]] for key in sorted(ROWS)]
+        counted = pull(cluster.nodes[turn].port(), "SELECT COUNT(*) FROM USERS;", "/query-stream")
+        assert rows(counted) == [[len(ROWS)]]
+
+
 def test_killed_active(mortal: Cluster) -> None:
     """Not one read fails, with no retry by the client."""
     key = "k1"

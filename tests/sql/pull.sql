@@ -299,3 +299,88 @@ SELECT * FROM flights;
 ----
 FLIGHTS scan → computed
 `TAIL` STRING, `CARRIER` STRING, `DELAY` DOUBLE, `SEATS` INTEGER, `MILES` BIGINT, `FARE` DECIMAL(6, 2), `DAY` DATE, `AT` TIMESTAMP, `TAGS` ARRAY<STRING>, `INFO` STRUCT<`X` INTEGER, `Y` STRING>
+
+# Beyond ksqlDB: rows in the order of their keys, pages, and counts.
+SELECT * FROM by_tail ORDER BY tail LIMIT 10;
+----
+BY_TAIL scan in order after () → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+limit 10
+
+SELECT n FROM by_tail WHERE tail >= 'a' AND 'c' > tail ORDER BY tail ASC AFTER 'ab' LIMIT 10;
+----
+BY_TAIL scan filtered in order after ('ab',) → (1,)
+`N` BIGINT
+key_low 'a' key_high 'c'
+limit 10
+
+SELECT * FROM by_tail ORDER BY n;
+----
+! 40001 1:23 Rows come in the order of their keys only: ORDER BY TAIL.
+
+SELECT * FROM by_tail ORDER BY tail DESC;
+----
+! 40001 1:23 Keys are read in ascending order only: leave out DESC.
+
+SELECT * FROM by_tail ORDER BY tail AFTER ('a', 'b');
+----
+! 40001 1:44 AFTER takes the key of the last row: (TAIL).
+
+SELECT * FROM by_tail ORDER BY tail AFTER 5;
+----
+! 40001 1:43 AFTER takes constants; this is to be a STRING.
+
+SELECT * FROM by_tail ORDER BY tail AFTER n;
+----
+! 40001 1:43 AFTER takes constants; this is to be a STRING.
+
+SELECT COUNT(*) FROM by_tail WHERE tail BETWEEN 'a' AND 'b';
+----
+BY_TAIL scan filtered counted → ()
+`KSQL_COL_0` BIGINT
+
+SELECT COUNT(*) AS rows FROM by_tail;
+----
+BY_TAIL scan counted → ()
+`ROWS` BIGINT
+
+SELECT COUNT(*) FROM by_tail LIMIT 5;
+----
+! 40001 1:1 COUNT(*) is one row: ORDER BY and LIMIT have no use.
+
+SELECT COUNT(n) FROM by_tail;
+----
+! 40001 1:8 CREATE TABLE AS SELECT statement does not support aggregate function [COUNT(N)] without a GROUP BY clause.
+
+SELECT COUNT(*) FROM by_tail WHERE tail >= 'a' AND tail < 'b' AND n > 3;
+----
+BY_TAIL scan filtered counted → ()
+`KSQL_COL_0` BIGINT
+key_low 'a' key_high 'b'
+
+SELECT * FROM by_day ORDER BY carrier, windowstart AFTER ('UA', 3600000) LIMIT 2;
+----
+BY_DAY scan in order after ('UA', 3600000) → *
+`CARRIER` STRING KEY, `WINDOWSTART` BIGINT KEY, `WINDOWEND` BIGINT KEY, `N` BIGINT
+limit 2
+
+SELECT * FROM by_day ORDER BY windowstart;
+----
+! 40001 1:22 Rows come in the order of their keys only: ORDER BY CARRIER, WINDOWSTART, WINDOWEND.
+
+SELECT * FROM by_tail WHERE tail IN ('b', 'a') ORDER BY tail;
+----
+BY_TAIL [('b',), ('a',)] filtered in order after () → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+
+CREATE TABLE sorted AS SELECT * FROM by_tail ORDER BY tail;
+----
+! 40001 1:24 ORDER BY is for pull queries: a topic has no such order.
+
+SELECT * FROM by_tail ORDER BY tail EMIT CHANGES;
+----
+! 40001 1:37 line 1:37: Syntax Error
+!   Expecting {';', 'AFTER', 'ASC', 'DESC', 'LIMIT', <EOF>}
+!   Statement: SELECT * FROM by_tail ORDER BY tail EMIT CHANGES;
+!   Syntax error at or near 'EMIT' at line 1:37
+!   Expecting {';', 'AFTER', 'ASC', 'DESC', 'LIMIT', <EOF>}

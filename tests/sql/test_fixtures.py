@@ -122,6 +122,11 @@ def _pull(plan: plans.PullPlan) -> str:
     keys = "scan" if plan.is_scan else str(list(plan.keys))
     shown = "computed" if plan.cells is not None else shown
     filtered = "" if plan.where is None else " filtered"
+    if plan.is_merged:
+        filtered += " counted" if plan.is_count else f" in order after {plan.after}"
+        bounds += [
+            f"{name} {key!r}" for name in ("key_low", "key_high") if (key := getattr(plan, name))
+        ]
     lines = [f"{plan.source.name} {keys}{filtered} → {shown}", plan.schema, " ".join(bounds)]
     lines.append("" if plan.limit is None else f"limit {plan.limit}")
     return "\n".join(line for line in lines if line)

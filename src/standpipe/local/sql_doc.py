@@ -106,6 +106,13 @@ STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
     Query: (
         Row("SELECT (pull query) on tables and streams", "yes"),
         Row(
+            "SELECT … FROM table [WHERE] ORDER BY key [AFTER key] [LIMIT]",
+            "differs",
+            "ours: rows of all partitions in the order of their keys, from behind the key of the"
+            " last page's last row",
+        ),
+        Row("SELECT COUNT(*) FROM table [WHERE]", "differs", "ours: how many rows there are"),
+        Row(
             "SELECT … FROM … [WHERE] EMIT CHANGES [LIMIT] (push query)",
             "differs",
             "rows come a batch at a time, once it is committed; a row of a table that may have left"

@@ -19,6 +19,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
@@ -26,7 +27,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing import Bounds, Verdict
 from standpipe.data.order import merged
 from standpipe.data.pull import lookup, partition_of_key, partitions
-from standpipe.errors import NotReady
+from standpipe.errors import NoReplica, NotReady
 from standpipe.model import NodeId, ReplicaStatus, Snapshot, Source
 from standpipe.node.decisions import Decisions, newer_owners
 from standpipe.node.forward import Forwarder, Part, Question, Refused
@@ -43,6 +44,9 @@ from standpipe.node.rest_view import (
 )
 from standpipe.node.stream_pull import read_stream
 from standpipe.sql.plans import PullPlan
+
+#: nodes apply the same command within this
+MOVE_SECONDS: Final = 0.1
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -143,9 +147,18 @@ class Pulls:
 
     async def answer(self, ask: Ask, body: bytes) -> Answer:
         """Raises StandpipeError: the statement's own, NotReady, NoReplica."""
+        asked, view = parse_lookup(body), self.map.view
+        try:
+            return await self._answer(ask, asked, body, view)
+        except NoReplica:
+            if ask.terms is not None or not _may_be_moving(asked, view):
+                raise
+        # nodes hear one after the other that reads move to another generation
+        await asyncio.sleep(MOVE_SECONDS)
+        return await self._answer(ask, asked, body, self.map.view)
+
+    async def _answer(self, ask: Ask, asked: Lookup, body: bytes, view: View) -> Answer:
         started = time.perf_counter()
-        asked = parse_lookup(body)
-        view = self.map.view
         plan = view.plans.plan(asked.text, asked.properties)
         if plan.source.kind == "STREAM":
             return await self._stream(ask, plan, view.snapshot)
@@ -304,6 +317,13 @@ class _Reading:
     view: View
     plan: PullPlan
     bounds: Bounds
+
+
+def _may_be_moving(asked: Lookup, view: View) -> bool:
+    """Whether the table was replaced, or is being replaced now."""
+    source = view.plans.plan(asked.text, asked.properties).source
+    successors = {successor.name for successor in view.snapshot.successors}
+    return source.generation > 1 or source.name in successors
 
 
 def _boot_ms() -> int:
