@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.unit.pipeline.queries_of import commands_of
 from standpipe.control import catalog as catalogs
 from standpipe.control import features
 from standpipe.data import records
+from standpipe.data.committed import Committed
 from standpipe.data.records import commit_header, partition_of, rowtime_header
 from standpipe.local.broker import Broker
 from standpipe.local.ports import any_port
@@ -359,6 +361,36 @@ def test_a_driver_killed_before_and_after_the_commit(world: World) -> None:
     assert sum(foreign.values()) > 0, "the attempt before the kill is in the topic, and not seen"
     epochs = {r.commit.lease_epoch for r in world.progress(world.query("PLANES").query_id)}
     assert len(epochs) > 1, "each start goes on under an epoch of its own"
+
+
+def test_a_stream_is_written_once_where_its_driver_died_behind_the_commit(world: World) -> None:
+    """Spark had not said that the batch is done, so it runs it again; and readers of a stream,
+    which has no keys, would see each row twice."""
+    source, _, _ = sql(world.tag).partition("CREATE TABLE")
+    copied = f"{source} CREATE STREAM COPY{world.tag} AS SELECT TAILNUM, DEST FROM F{world.tag};"
+    _, command = commands_of(copied)
+    assert isinstance(command, catalogs.CreateTableAs)
+    world.make_topics({command.topic.name: PARTITIONS})
+    world.node.log(command)
+    tables = tuple(world.query(name).query_id for name in ("PLANES", "DAYS"))
+    world.node.log(catalogs.SetQueryState(query_ids=tables, state="PAUSED"))
+    world.send_flights(1500, seed=6)
+    driver = world.drive("after-progress@1")
+    assert driver.process.wait(300) == -signal.SIGKILL, driver.log.read_text()
+    world.drive()
+    eventually("all events are copied", lambda: world.is_caught_up("COPY"))
+
+    committed = Committed(command.query.query_id)
+    for record in world.progress(command.query.query_id):
+        committed.take(record)
+    seen = [
+        message
+        for message in world.read(command.source.topic, PARTITIONS)
+        if committed.shows(message.partition(), message.offset(), message.headers() or [])
+    ]
+    assert len(seen) == len(world.events) == 1500
+    dests = Counter((m.key().decode(), json.loads(m.value())["DEST"]) for m in seen)
+    assert dests == Counter((event["tailnum"], event["dest"]) for event in world.events)
 
 
 def write_foreign(world: World, name: str, records: dict[bytes, bytes | None], by: Commit) -> None:
