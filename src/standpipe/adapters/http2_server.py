@@ -12,6 +12,7 @@ What a client can make a connection hold:
 | limit | value | beyond it |
 |---|---|---|
 | head of a request, unpacked | `HEAD_BYTES_MAX` | the connection ends: ENHANCE_YOUR_CALM |
+| headers remembered for it, to pack those of answers | `PACKING_BYTES_MAX` | the oldest go |
 | streams at once | `Limits.streams_max` | the connection ends: PROTOCOL_ERROR |
 | of these: requests still running whose stream was reset | the same | the stream: REFUSED_STREAM |
 | body bytes that no application has taken | 64 KiB a stream, 1 MiB in all | the windows stay shut |
@@ -41,6 +42,7 @@ from h2.events import (
     StreamReset,
 )
 from h2.exceptions import ProtocolError
+from hpack import Encoder
 from uvicorn.server import ServerState
 
 from standpipe.adapters.http2_exchange import Exchange, scope_of
@@ -61,6 +63,9 @@ WAITING_BYTES_MAX = 64 * 1024
 UNREAD_BYTES_MAX = 1024 * 1024
 #: h2 reads whole slices: what a flood costs before it is noticed.
 SLICE_BYTES = 4096
+#: HPACK's default (RFC 9113, 6.5.2). A client may offer up to 4 GiB, and hpack would fill them: it
+#: searches its table line by line, and each new content-length is one more line.
+PACKING_BYTES_MAX = 4096
 #: Frames that ask for no answer: so many at once, so many a second, so many for each of our frames
 #: (a client widens two windows for each). The flood of 2023 was hundreds of thousands a second.
 ALLOWED_AT_ONCE = 1000
@@ -109,6 +114,21 @@ class _States(H2ConnectionStateMachine):
         return super().process_input(input_)
 
 
+class _Packer(Encoder):
+    """hpack takes whatever size of table the client offers; a smaller one always holds."""
+
+    @property
+    def header_table_size(self) -> int:
+        return self.header_table.maxsize
+
+    @header_table_size.setter
+    def header_table_size(self, value: int) -> None:
+        size = min(value, PACKING_BYTES_MAX)
+        self.header_table.maxsize = size
+        if self.header_table.resized:
+            self.table_size_changes.append(size)
+
+
 class _Connection(H2Connection):
     #: h2 remembers 65,536 closed streams of each connection, to tell late frames from wrong ones.
     MAX_CLOSED_STREAMS = 1024
@@ -116,6 +136,7 @@ class _Connection(H2Connection):
     def __init__(self) -> None:
         super().__init__(H2Configuration(client_side=False, header_encoding=None))
         self.state_machine = _States()
+        self.encoder = _Packer()
 
     def clear_outbound_data_buffer(self) -> None:
         """What is left to send when a GOAWAY comes in is sent."""

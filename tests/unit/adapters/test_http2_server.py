@@ -27,6 +27,7 @@ from standpipe.adapters.http2_server import (
     ALLOWED_PER_SECOND,
     CONNECTION_WINDOW_BYTES,
     LAST_STREAM_OF_ALL,
+    PACKING_BYTES_MAX,
     Allowance,
     Limits,
     offer_http2,
@@ -382,6 +383,24 @@ def test_a_head_over_the_limit_ends_the_connection() -> None:
         said = await client.end()
         assert said is not None
         assert said.error_code == ErrorCodes.ENHANCE_YOUR_CALM
+
+    with_world(story)
+
+
+@pytest.mark.parametrize("offered", [2**32 - 1, 0])
+def test_a_client_that_offers_a_table_of_headers_gets_a_small_one_at_most(offered: int) -> None:
+    """Each answer brings a content-length that was not there before."""
+
+    async def story(world: World) -> None:
+        client = await world.client()
+        client.h2.update_settings({SettingCodes.HEADER_TABLE_SIZE: offered})
+        for size in range(200):
+            body = b"x" * size
+            assert await client.reply(client.ask("/echo", body)) == (200, body)
+        # the client unpacks with the table that the server packed with, and is told its size
+        decoder = client.h2.decoder
+        assert decoder.header_table_size == min(offered, PACKING_BYTES_MAX)
+        assert len(decoder.header_table.dynamic_entries) * 32 <= PACKING_BYTES_MAX
 
     with_world(story)
 
