@@ -92,3 +92,11 @@ INSERT INTO "flights" (tail) VALUES ('N1');
 INSERT INTO by_tail (tail, n) VALUES ('N1', 1);
 ----
 ! 40001 1:1 Cannot insert values into table `BY_TAIL`: it is written by query CTAS_BY_TAIL_1.
+
+INSERT INTO flights (delay) VALUES (1e308 * 10);
+----
+! 40001 1:37 Number overflows DOUBLE in field `DELAY`: (1e308 * 10)
+
+INSERT INTO flights (delay) VALUES (CAST('NaN' AS DOUBLE));
+----
+! 40001 1:37 Number overflows DOUBLE in field `DELAY`: CAST('NaN' AS DOUBLE)

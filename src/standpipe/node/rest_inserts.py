@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 import msgspec
@@ -283,7 +283,7 @@ def _error_of(outcome: Outcome) -> StandpipeError | None:
 def _decoded(decoder: msgspec.json.Decoder[Any], line: bytes, text: str = "") -> Any:
     try:
         return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidOperation) as error:
         message = f"{text}: {error}" if text else f"the first line is not what is wanted: {error}"
         raise BadRequest(message) from error
 

@@ -4,7 +4,7 @@
 |---|---|
 | true, false | BOOLEAN |
 | whole number | INTEGER, BIGINT (where it fits), DECIMAL, DOUBLE |
-| other number | DOUBLE, DECIMAL: half up to the column's scale |
+| other number | DOUBLE (where it fits), DECIMAL: half up to the column's scale |
 | string | STRING, DATE, TIME, TIMESTAMP, BYTES (base64), DECIMAL |
 | array | ARRAY |
 | object | MAP, STRUCT |
@@ -84,11 +84,14 @@ class RowReader:
 
 def _fitted(value: object, of: SqlType) -> Value:
     try:
-        return _coerced(value, of)
+        fitted = _coerced(value, of)
+        if not values.is_finite(fitted):
+            raise ValueError(value)
     except ValueError:
         raise BadRequest(
             f"Can't coerce a field of type {_kind(value)} ({value}) into type {of}"
         ) from None
+    return fitted
 
 
 def _coerced(value: object, of: SqlType) -> object:

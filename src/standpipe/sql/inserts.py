@@ -102,12 +102,16 @@ def _value(node: Expression, target: SqlType, name: str) -> object:
     """A constant expression as the column's type. Raises StatementError where it does not fit."""
     source, value = constant(node)
     try:
-        return values.coerce(value, source, target)
+        fitted = values.coerce(value, source, target)
     except ValueError:
         raise refusal(
             f"Expected type {target} for field `{name}` but got {source} ({expression_text(node)})",
             node.at,
         ) from None
+    if not values.is_finite(fitted):
+        text = f"Number overflows DOUBLE in field `{name}`: {expression_text(node)}"
+        raise refusal(text, node.at)
+    return fitted
 
 
 def constant(node: Expression) -> tuple[SqlType, object]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -141,6 +142,17 @@ def _coerce_nested(value: object, source: SqlType, target: SqlType) -> object:
         name: coerce(entries.get(name), source.field(name) or of, of)
         for name, of in zip(target.field_names, target.arguments, strict=True)
     }
+
+
+def is_finite(value: object) -> bool:
+    """False for a DOUBLE, however deep in `value`, that is no number: JSON has no word for it, and
+    a record would hold null in its place."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        entries = cast("dict[object, object]", value).items()
+        return all(is_finite(key) and is_finite(item) for key, item in entries)
+    return not isinstance(value, list) or all(map(is_finite, cast("list[object]", value)))
 
 
 def cast_value(value: object, source: SqlType, target: SqlType) -> object:

@@ -214,6 +214,7 @@ def test_acknowledgements_keep_the_order_of_the_rows(tmp_path: Path) -> None:
         (b"[1]\n", 40000, "Invalid JSON in inserts stream"),
         (b"[" * 1500 + b"\n", 40000, "Invalid JSON in inserts stream"),
         (b'{"ID":"a","N":"x"}\n', 40000, "Can't coerce a field of type STRING (x)"),
+        (b'{"ID":"a","N":1e%d}\n' % 10**20, 40000, "Invalid JSON in inserts stream"),
         (b'{"N":1}\n', 40000, "Key field must be specified: ID"),
         (b'{"ID":"' + b"x" * ROW_MAX, 41300, "a line exceeds 2000 bytes"),
     ],

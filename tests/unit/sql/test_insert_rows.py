@@ -81,6 +81,10 @@ def test_a_value_fits(type_: str, value: object, expected: object, why: str) -> 
         ("INTEGER", True, "BOOLEAN"),
         ("BIGINT", 2**63, "NUMBER"),
         ("DOUBLE", "1", "STRING"),
+        ("DOUBLE", D("1e400"), "DOUBLE"),  # infinite as a float, and null as JSON
+        ("DOUBLE", D("-1e400"), "DOUBLE"),
+        ("ARRAY<DOUBLE>", [1, D("1e400")], "ARRAY"),
+        ("MAP<STRING, DOUBLE>", {"a": D("1e400")}, "OBJECT"),
         ("DECIMAL(3, 1)", 100, "NUMBER"),
         ("DECIMAL(3, 1)", "much", "STRING"),
         ("DECIMAL(3, 1)", True, "BOOLEAN"),

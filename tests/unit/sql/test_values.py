@@ -7,7 +7,14 @@ from decimal import Decimal
 import pytest
 
 from standpipe.sql.types import NULL, parse_type
-from standpipe.sql.values import cast_value, coerce, parse_date, parse_time, parse_timestamp
+from standpipe.sql.values import (
+    cast_value,
+    coerce,
+    is_finite,
+    parse_date,
+    parse_time,
+    parse_timestamp,
+)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +105,13 @@ def test_coerce_refuses(value: object, source: str, target: str) -> None:
 )
 def test_cast(value: object, source: str, target: str, result: object) -> None:
     assert cast_value(value, parse_type(source), parse_type(target)) == result
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_what_is_no_number_is_found_however_deep(number: float) -> None:
+    for value in (number, [1.0, [number]], {"a": {"b": number}}, {number: "a"}):
+        assert not is_finite(value)
+    assert is_finite({"a": [1.7976931348623157e308, "inf", None]})
 
 
 def test_null_casts_to_anything() -> None:
