@@ -135,7 +135,8 @@ class InsertsRoute:
 
 
 class _Rows:
-    """Lines as records of the target, which may be changed or dropped while they come."""
+    """Lines as records of the target, which may be changed or dropped while they come. Made anew
+    over another topic it is another stream: who sends rows has to ask for it again."""
 
     def __init__(self, map_: Map, request: InsertsRequest) -> None:
         check_properties(request.properties or {})
@@ -158,6 +159,9 @@ class _Rows:
     def _current(self) -> RowReader:
         if self._view is not self._map.view:
             source = insert_target(self._target, self._map.view.sources)
+            if self._view is not None and source.topic != self.topic:
+                # nobody has looked whether that topic is there, and to post might create it
+                raise BadRequest(f"{source.name} is over another topic now: {source.topic}")
             if self._view is None or source != self._reader.source:
                 self._reader = RowReader(source)
             self._view = self._map.view

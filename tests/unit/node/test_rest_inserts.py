@@ -64,6 +64,7 @@ class Kafka(RowProducer):
     def post(
         self, topic: str, key: bytes | None, value: bytes | None, at_ms: int
     ) -> asyncio.Future[None]:
+        assert topic == "s", "it was never opened"
         self.posted.append((key, value, at_ms))
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.is_prompt:
@@ -353,5 +354,22 @@ def test_a_stream_that_is_dropped_or_changed_meanwhile(tmp_path: Path) -> None:
         client.say(row(2))
         await client.done
         assert client.answers[2]["error_code"] == 40001
+
+    story(tmp_path, told)
+
+
+def test_a_stream_that_is_made_anew_over_another_topic_ends_the_answer(tmp_path: Path) -> None:
+    async def told(client: Client) -> None:
+        client.say(FIRST + row(0))
+        await client.until(lambda: len(client.kafka.posted) == 1)
+        client.map.view = View({"S": msgspec.structs.replace(STREAM, topic="other")})
+        client.say(row(1))
+        client.say(row(2))
+        await client.done
+        assert [answer["status"] for answer in client.answers] == ["ok", "error"]
+        assert client.answers[1]["error_code"] == 40000
+        assert "S is over another topic now: other" in client.answers[1]["message"]
+        assert len(client.kafka.posted) == 1
+        assert client.heard[-1]["more_body"] is False
 
     story(tmp_path, told)
