@@ -65,7 +65,8 @@ class Exchange:
 
     def __init__(self, wire: Wire, stream_id: int, scope: dict[str, Any]) -> None:
         self.scope = scope
-        #: since when nothing goes on because of the client; None: it is not waited for
+        #: since when nothing goes on because of the client; None: it is not waited for. Until the
+        #: answer begins, `_receive` waits (for the body) and sets this; from then on, the sender
         self.waits_since: float | None = None
         #: all of the answer is on its way
         self.is_answered = False
@@ -88,7 +89,7 @@ class Exchange:
 
     def feed(self, part: bytes, credit: int) -> None:
         """A part of the body; `credit`: what it took of the window."""
-        if self._is_cut or self.is_answered:
+        if self._is_cut or self.is_answered or not part:
             self._wire.credit(self._id, credit)
             return
         self._parts.append(part)
@@ -133,13 +134,19 @@ class Exchange:
         if self._wants_100 and not self._parts and not self._is_whole:
             self._wire.head(self._id, [(b":status", b"100")], is_end=False)
         self._wants_100 = False
-        while not self._is_cut:
-            if (self._parts or self._is_whole) and not self._is_read:
-                return self._take_body()
-            if self._is_read and self.is_answered:
-                break
-            await self._wait(on_client=not self._is_read and not self._is_begun)
-        return {"type": "http.disconnect"}
+        if not self._is_read and not self._is_begun:
+            self.waits_since = self._wire.now()
+        try:
+            while not self._is_cut:
+                if (self._parts or self._is_whole) and not self._is_read:
+                    return self._take_body()
+                if self._is_read and self.is_answered:
+                    break
+                await self._wait()
+            return {"type": "http.disconnect"}
+        finally:
+            if not self._is_begun:
+                self.waits_since = None
 
     def _take_body(self) -> Message:
         body, owed = b"".join(self._parts), self._owed
@@ -170,6 +177,7 @@ class Exchange:
             if (folded := name.lower()) not in _OF_THE_CONNECTION:
                 lines.append((folded, value))
         self._start, self._is_begun, self.is_answered = None, True, is_end
+        self.waits_since = None
         self._is_by_line = _LINES in lines and all(name != b"content-length" for name, _ in lines)
         self._wire.head(self._id, lines, is_end=is_end)
 
@@ -182,11 +190,7 @@ class Exchange:
     async def _send_part(self, part: bytes, *, is_end: bool) -> None:
         """In one frame, if there is room for it."""
         at = 0
-        while at < len(part) and not self._is_cut:
-            room = self._wire.room(self._id)
-            if room <= 0:
-                await self._wait(on_client=True)
-                continue
+        while at < len(part) and (room := await self._room()):
             piece = part[at : at + room]
             at += len(piece)
             self.is_answered = is_end and at == len(part)
@@ -195,13 +199,23 @@ class Exchange:
             self.is_answered = True
             self._wire.data(self._id, b"", is_end=True)
 
-    async def _wait(self, *, on_client: bool) -> None:
-        self._news.clear()
-        self.waits_since = self._wire.now() if on_client else None
+    async def _room(self) -> int:
+        """Wait until so many bytes may be sent; 0: the stream was cut. News that bring no room, a
+        ping for one, leave the wait as long as it was."""
         try:
-            await self._news.wait()
+            while not self._is_cut:
+                if (room := self._wire.room(self._id)) > 0:
+                    return room
+                if self.waits_since is None:
+                    self.waits_since = self._wire.now()
+                await self._wait()
+            return 0
         finally:
             self.waits_since = None
+
+    async def _wait(self) -> None:
+        self._news.clear()
+        await self._news.wait()
 
     def _drop_body(self) -> None:
         self._parts, owed, self._owed = [], self._owed, 0

@@ -328,7 +328,10 @@ class Http2Protocol(asyncio.Protocol):
             self.transport.write(data)
 
     def _wake_all(self) -> None:
-        for exchange in self._exchanges.values():
+        """Who has waited longest comes first: the connection's window may be enough for one only,
+        and a stream that others keep from it would look like one that its client lets stand."""
+        exchanges = self._exchanges.values()
+        for exchange in sorted(exchanges, key=lambda each: each.waits_since or self.now()):
             exchange.wake()
 
     # ------------------------------------------------------------------- the end

@@ -98,6 +98,12 @@ class Paths:
             self.handed += 8192
         await send({"type": "http.response.body", "body": b""})
 
+    async def push(self, scope: Any, receive: Any, send: Any) -> None:
+        """As a push query: who listens is watched while rows are made."""
+        watching = asyncio.create_task(self.watch(scope, receive, send))
+        await self.feed(scope, receive, send)
+        await watching
+
     async def rows(self, scope: Any, receive: Any, send: Any) -> None:
         lines = [(b"content-type", b"application/vnd.ksqlapi.delimited.v1")]
         await send({"type": "http.response.start", "status": 200, "headers": lines})
@@ -643,6 +649,51 @@ def test_a_stream_that_waits_for_its_client_is_cancelled() -> None:
         assert world.paths.seen == ["http.disconnect"]
 
     with_world(story, idle_seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_whole"), [("/feed", True), ("/push", True), ("/watch", False)]
+)
+def test_frames_that_bring_nothing_do_not_keep_a_stream_that_waits(
+    path: str, is_whole: bool
+) -> None:
+    async def story(world: World) -> None:
+        client = await world.client()
+        client.credits = False
+        stream = client.ask(path) if is_whole else client.open(path)
+
+        async def chatter() -> None:
+            while True:
+                client.push(PING if is_whole else PING + EMPTY_DATA)
+                await asyncio.sleep(0.01)
+
+        chatting = asyncio.create_task(chatter())
+        assert (await client.take(StreamReset, stream)).error_code == ErrorCodes.CANCEL
+        chatting.cancel()
+        await world.until(lambda: world.paths.running == 0)
+
+    with_world(story, idle_seconds=0.1)
+
+
+def test_streams_take_turns_where_the_window_of_the_connection_is_small() -> None:
+    async def story(world: World) -> None:
+        client = await world.client(pushed=False)
+        client.credits = False
+        client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 2**31 - 1})
+        first, second = client.ask("/feed"), client.ask("/feed")
+        got = 0
+        while got < 65_535:
+            got += len((await client.take(DataReceived, first)).data)
+        for stream in (first, second, first):
+            client.h2.increment_flow_control_window(1000)
+            client.push()
+            got = 0
+            while got < 1000:
+                part = await client.take(DataReceived)
+                assert part.stream_id == stream
+                got += len(part.data)
+
+    with_world(story)
 
 
 def test_a_client_that_answers_pings_may_wait_for_long() -> None:
