@@ -48,6 +48,10 @@ class Ending(Enum):
     FAILED = "failed"
 
 
+class _Unsent(Exception):
+    """The client did not make room for a chunk: nothing may follow what it may have half of."""
+
+
 class Live(Protocol):
     """One answer. `open` and `close` may take a moment and run in a thread; `step` never waits."""
 
@@ -152,6 +156,8 @@ class LiveAnswers:
         try:
             ending = await _steps(live, ended, send)
             last = live.last(ending)
+        except _Unsent:
+            return ended.result()  # and no token: it would be past what was not sent
         except Exception as error:
             last = live.failed(self.foreseen(error))
         if ending is not Ending.GONE:
@@ -170,8 +176,7 @@ async def _steps(live: Live, ended: asyncio.Future[Ending], send: Send) -> Endin
     chunk: bytes | None = live.head()
     while True:
         if chunk:
-            if not await _sent(send, chunk, ended):
-                return ended.result()
+            await _sent(send, chunk, ended)
         elif chunk is None:
             await asyncio.wait((ended,), timeout=idle_s)
             idle_s = min(1.5 * idle_s, IDLE_S[1])
@@ -186,16 +191,21 @@ async def _steps(live: Live, ended: asyncio.Future[Ending], send: Send) -> Endin
             idle_s = IDLE_S[0]
 
 
-async def _sent(send: Send, body: bytes, ended: asyncio.Future[Ending]) -> bool:
-    """Whether the connection took it; False: the answer ended while the client did not read."""
+async def _sent(send: Send, body: bytes, ended: asyncio.Future[Ending]) -> None:
+    """Until the connection took all of it. Raises _Unsent when the answer ended and it did not.
+
+    What is being sent counts as dealt with in the token of `Live.last`: it has to be out, or the
+    server cuts the answer off.
+    """
     message = {"type": "http.response.body", "body": body, "more_body": True}
     sending = asyncio.ensure_future(send(message))
     try:
         await asyncio.wait((sending, ended), return_when=asyncio.FIRST_COMPLETED)
-        if sending.done():
-            sending.result()
-            return True
-        return False
+        if not sending.done() and ended.result() is not Ending.GONE:
+            await asyncio.wait((sending,), timeout=LAST_WORD_S)
+        if not sending.done():
+            raise _Unsent
+        sending.result()
     finally:
         sending.cancel()
 
