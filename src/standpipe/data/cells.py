@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode, b64encode
-from decimal import Decimal
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, cast
 
 import msgspec
 
 from standpipe.sql.types import SqlType
-from standpipe.sql.values import format_date, format_time, format_timestamp
+from standpipe.sql.values import at_scale, format_date, format_time, format_timestamp, whole_number
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -43,7 +44,7 @@ def _value_of(cell: Any, of: SqlType) -> Any:
         case "DOUBLE":
             return float(cell)
         case "DECIMAL":
-            return Decimal(cell)
+            return _fitting(Decimal(cell), of)
         case "BYTES":
             return b64decode(cell)
         case "BOOLEAN":
@@ -59,7 +60,16 @@ def _value_of(cell: Any, of: SqlType) -> Any:
                 for name, part in zip(of.field_names, of.arguments, strict=True)
             }
         case _:
-            return int(cell)
+            return whole_number(cell) if isinstance(cell, Decimal) else int(cell)
+
+
+def _fitting(number: Decimal, of: SqlType) -> Decimal:
+    """As it came. Raises ValueError for one with more digits than the type has before its point:
+    what computes with it would overflow."""
+    is_too_long = number and number.adjusted() >= of.precision - of.scale
+    if not number.is_finite() or is_too_long:
+        raise ValueError(f"{number} does not fit {of}")
+    return number
 
 
 def cell_json(value: Any, of: SqlType) -> bytes:
@@ -74,11 +84,13 @@ def _plain(value: Any, of: SqlType) -> Any:
     if value is None:
         return None
     if of.base in _SHOWN:
-        return _SHOWN[of.base](value)
+        with suppress(OverflowError):
+            return _SHOWN[of.base](value)
+        return None  # no year that a calendar has
     if of.base == "BYTES":
         return b64encode(value).decode()
     if of.base == "DECIMAL":
-        return Decimal(value).quantize(Decimal(1).scaleb(-of.scale))
+        return _at_scale(Decimal(value), of.scale)
     if of.base == "DOUBLE":
         number = float(value)
         return number if math.isfinite(number) else _not_finite(number)
@@ -90,6 +102,13 @@ def _plain(value: Any, of: SqlType) -> Any:
         parts = zip(of.field_names, of.arguments, strict=True)
         return {name: _plain(value.get(name), part) for name, part in parts}
     return value
+
+
+def _at_scale(value: Decimal, scale: int) -> Decimal | None:
+    """None: it was computed, and has more than the 38 digits that a DECIMAL can have."""
+    with suppress(InvalidOperation):
+        return at_scale(value, scale)
+    return None
 
 
 def _not_finite(number: float) -> str:

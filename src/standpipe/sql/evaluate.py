@@ -16,7 +16,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from decimal import ROUND_DOWN, Decimal, InvalidOperation
+from decimal import ROUND_DOWN, Decimal, localcontext
 from typing import Any, Final, Protocol
 
 from standpipe.sql import ast, values
@@ -100,7 +100,7 @@ class Evaluator:
         def convert(value: Any) -> Any:
             try:
                 return values.cast_value(value, source, target)
-            except (ValueError, InvalidOperation):
+            except (ValueError, ArithmeticError):
                 return None
 
         return _strict(convert, operand)
@@ -260,21 +260,28 @@ _INTEGER_BITS: Final = {"INTEGER": 32, "BIGINT": 64}
 
 def _computed(sign: str, one: Any, two: Any, of: SqlType) -> Any:
     """Arithmetic of Java: integers wrap and divide towards zero; what has no result is NULL."""
+    if of.base == "DECIMAL":
+        return _computed_decimal(sign, Decimal(one), Decimal(two), of.scale)
     if of.base == "DOUBLE":
         one, two = float(one), float(two)
-    elif of.base == "DECIMAL":
-        one, two = Decimal(one), Decimal(two)
     try:
         result = _OPERATIONS[sign](one, two)
-    except (ArithmeticError, InvalidOperation):
+    except ArithmeticError:
         return _by_zero(sign, one) if of.base == "DOUBLE" else None
-    if of.base == "DECIMAL":
-        return result.quantize(Decimal(1).scaleb(-of.scale))
     bits = _INTEGER_BITS.get(of.base)
     if bits is None:
         return result
     half = 1 << (bits - 1)
     return (result + half) % (1 << bits) - half
+
+
+def _computed_decimal(sign: str, one: Decimal, two: Decimal, scale: int) -> Decimal | None:
+    """With 38 digits; NULL where that is not enough."""
+    try:
+        with localcontext(values.DECIMALS):
+            return values.at_scale(_OPERATIONS[sign](one, two), scale)
+    except ArithmeticError:
+        return None
 
 
 def _by_zero(sign: str, one: float) -> float:

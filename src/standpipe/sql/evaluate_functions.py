@@ -14,7 +14,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from standpipe.sql.values import EPOCH
+from standpipe.sql.values import EPOCH, at_scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,10 @@ class Computed:
 def _half_up(value: Any, scale: int | None = None) -> Any:
     if scale is None:
         if isinstance(value, Decimal):
-            return value.quantize(Decimal(1), ROUND_HALF_UP)
+            return at_scale(value, 0, ROUND_HALF_UP)
         return value if isinstance(value, int) else math.floor(value + 0.5)
-    rounded = Decimal(repr(value) if isinstance(value, float) else value).quantize(
-        Decimal(1).scaleb(-scale), ROUND_HALF_UP
-    )
+    number = Decimal(repr(value) if isinstance(value, float) else value)
+    rounded = at_scale(number, scale, ROUND_HALF_UP)
     return float(rounded) if isinstance(value, float) else rounded
 
 

@@ -123,7 +123,7 @@ def _decimal(value: int | str | Decimal, of: SqlType) -> Decimal:
     if isinstance(value, bool):
         raise ValueError(value)
     try:
-        number = Decimal(value).quantize(Decimal(1).scaleb(-of.scale), ROUND_HALF_UP)
+        number = values.at_scale(Decimal(value), of.scale, ROUND_HALF_UP)
     except InvalidOperation as error:
         raise ValueError(value) from error
     return values.as_decimal(number, of)

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -21,6 +21,10 @@ BIGINT_MAX: Final = 2**63 - 1
 INTEGER_MAX: Final = 2**31 - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_MS: Final = 86_400_000
+#: DECIMAL has up to 38 digits, Python's own context 28
+DECIMALS: Final = Context(prec=38)
+#: powers of ten of a BIGINT
+_BIGINT_EXPONENT_MAX: Final = 18
 
 #: ksqlDB takes any prefix from the year on: 2020, 2020-02, 2020-02-23T23:45, …; a zone may follow
 _DATETIME: Final = re.compile(
@@ -85,11 +89,24 @@ def parse_bytes(text: str) -> bytes:
         raise ValueError(f"Failed to parse bytes: {text}") from error
 
 
+def at_scale(number: Decimal, scale: int, rounding: str | None = None) -> Decimal:
+    """Rounded to so many decimal places. Raises InvalidOperation for more than 38 digits."""
+    return number.quantize(Decimal(1).scaleb(-scale), rounding, DECIMALS)
+
+
+def whole_number(number: Decimal | float) -> int:
+    """Without its decimal places. Raises ValueError beyond BIGINT, before `int` writes out the
+    digits of 1e999999999; NaN and infinity raise it, or OverflowError."""
+    if isinstance(number, Decimal) and number.adjusted() > _BIGINT_EXPONENT_MAX:
+        raise ValueError(f"Numeric field overflow: {number} does not fit BIGINT")
+    return int(number)
+
+
 def as_decimal(value: int | Decimal | str, of: SqlType) -> Decimal:
     """At the type's scale; raises ValueError where digits would be lost or do not fit."""
     try:
         number = Decimal(value)
-        whole = number.quantize(Decimal(1).scaleb(-of.scale))
+        whole = at_scale(number, of.scale)
     except InvalidOperation as error:
         raise ValueError(f"Numeric field overflow: {value} does not fit {of}") from error
     digits = len(whole.as_tuple().digits)
@@ -188,9 +205,8 @@ def _cast_scalar(value: object, source: SqlType, target: SqlType) -> object:
     try:
         number = Decimal(str(value).strip() if isinstance(value, (str, float)) else value)
         if target.base == "DECIMAL":
-            rounded = number.quantize(Decimal(1).scaleb(-target.scale), ROUND_HALF_UP)
-            return as_decimal(rounded, target)
-        whole = int(number)
+            return as_decimal(at_scale(number, target.scale, ROUND_HALF_UP), target)
+        whole = whole_number(number)
     except (InvalidOperation, OverflowError) as error:
         raise ValueError(f"Cannot convert {value!r} to {target}") from error
     limit = INTEGER_MAX if target.base == "INTEGER" else BIGINT_MAX

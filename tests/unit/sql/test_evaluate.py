@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -74,6 +75,11 @@ def value(text: str) -> Any:
          "1970-01-01T00:00:12.000 +0000", ""),
         ("ARRAY[n, 1]", [7, 1], ""),
         ("MAP('x' := n)", {"x": 7}, ""),
+        ("1234567890123456789012345678.5 + 1.5", Decimal("1234567890123456789012345680.0"),
+         "a DECIMAL has up to 38 digits"),
+        ("ROUND(12345678901234567890123456789012.55, 1)",
+         Decimal("12345678901234567890123456789012.60"), "also in a function"),
+        ("9999999999999999999999999999.5 * 9999999999999999999999999999.5", None, "too many"),
     ],
 )  # fmt: skip
 def test_values(text: str, result: object, why: str) -> None:

@@ -116,3 +116,16 @@ def test_what_is_no_number_is_found_however_deep(number: float) -> None:
 
 def test_null_casts_to_anything() -> None:
     assert cast_value(None, NULL, parse_type("INT")) is None
+
+
+def test_decimals_of_38_digits() -> None:
+    """More than Python's default context has."""
+    text = "1234567890123456789012345678.5"
+    wide = parse_type("DECIMAL(38, 10)")
+    assert coerce(Decimal(text), parse_type("DECIMAL(29, 1)"), wide) == Decimal(text)
+    assert cast_value(text, parse_type("STRING"), wide) == Decimal(text)
+
+
+def test_no_cast_writes_out_the_digits_of_a_huge_number() -> None:
+    with pytest.raises(ValueError, match="overflow"):
+        cast_value("1e999999999", parse_type("STRING"), parse_type("BIGINT"))
