@@ -114,39 +114,29 @@ class LiveAnswers:
         if self._is_leaving:
             raise NodeLeaving("this node is about to stop: ask another one")
         self.board.begin(query_id)
-        ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Ending] = loop.create_future()
         self._running[query_id] = ended
         watch = asyncio.create_task(_watch(receive, ended))
-        opened = False
+        opening = loop.run_in_executor(self._openers, _opened, live, ended)
         ending = Ending.FAILED
         try:
-            opened = await self._open(live, ended)
+            await asyncio.wait((opening, ended), return_when=asyncio.FIRST_COMPLETED)
+            opened = opening.done() and opening.result()
             ending = await self._pumped(live, ended, send) if opened else ended.result()
             if not opened and ending is not Ending.GONE:
                 raise NodeLeaving("the query was ended before it began")
         finally:
             watch.cancel()
             del self._running[query_id]
-            self.board.end(query_id)
             self.metrics.count("standpipe_push_queries", ending.value)
-            if opened:
-                self._openers.submit(_close, live)
+            # What still opens goes on in its thread and keeps its place on the board till then, or
+            # clients that come and go would have more opened than there are places.
+            opening.add_done_callback(lambda done: self._vacate(query_id, live, done))
 
-    async def _open(self, live: Live, ended: asyncio.Future[Ending]) -> bool:
-        """False: the client went away, or was sent away, before there was anything to say."""
-        opening = asyncio.get_running_loop().run_in_executor(self._openers, live.open)
-        try:
-            await asyncio.wait((opening, ended), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not opening.done():  # it goes on in its thread: what it opens is closed there
-                opening.add_done_callback(lambda done: self._forget(done, live))
-        if not opening.done():
-            return False
-        opening.result()
-        return True
-
-    def _forget(self, opening: asyncio.Future[None], live: Live) -> None:
-        if not opening.cancelled() and opening.exception() is None:
+    def _vacate(self, query_id: str, live: Live, opening: asyncio.Future[bool]) -> None:
+        self.board.end(query_id)
+        if not opening.cancelled() and opening.exception() is None and opening.result():
             self._openers.submit(_close, live)
 
     async def _pumped(self, live: Live, ended: asyncio.Future[Ending], send: Send) -> Ending:
@@ -220,6 +210,14 @@ async def _watch(receive: Receive, ended: asyncio.Future[Ending]) -> None:
 def _set(ended: asyncio.Future[Ending], why: Ending) -> None:
     if not ended.done():
         ended.set_result(why)
+
+
+def _opened(live: Live, ended: asyncio.Future[Ending]) -> bool:
+    """In a thread. False: its turn came after the end, so there is nothing to open or to close."""
+    if ended.done():
+        return False
+    live.open()
+    return True
 
 
 def _close(live: Live) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from standpipe.adapters.metrics import Metrics
-from standpipe.errors import ServerError, StandpipeError
+from standpipe.errors import NodeLeaving, ServerError, StandpipeError, TooManyPushQueries
 from standpipe.node import live
 from standpipe.node.live import Ending, LiveAnswers
 from standpipe.node.push_board import PushBoard
@@ -137,3 +137,55 @@ def test_a_client_that_catches_up_gets_its_token(tmp_path: Path) -> None:
         return await lagging(answers(tmp_path), client, catch_up)
 
     assert asyncio.run(run()) == ([b"head\n", b"row 1\n", b"row 2\n", b"token 2\n"], True)
+
+
+async def begun(all_: LiveAnswers, query_id: str, rows: Rows, client: Client) -> asyncio.Task[None]:
+    """An answer that waits for its opening."""
+    answer = asyncio.create_task(all_.answer(query_id, rows, client.receive, client.send))
+    await asyncio.sleep(0)
+    return answer
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - threads and files tell no event
+        await asyncio.sleep(0.001)
+
+
+def test_clients_that_come_and_go_open_no_more_than_there_are_places(tmp_path: Path) -> None:
+    """The place of one that is gone is free when its opening is done; what is opened is closed."""
+
+    async def run() -> None:
+        gate = threading.Event()
+        all_ = answers(tmp_path, queries_max=live.OPENERS + 1)
+        opening = [Rows(gate) for _ in range(live.OPENERS)]
+        queued, client = Rows(gate), Client(0)
+        tasks = [
+            await begun(all_, f"q{number}", rows, client)
+            for number, rows in enumerate([*opening, queued])
+        ]
+        await until(lambda: all(rows.opened for rows in opening))
+        client.go_away()
+        await asyncio.gather(*tasks)
+        with pytest.raises(TooManyPushQueries):
+            await all_.answer("more", Rows(), client.receive, client.send)
+        gate.set()
+        await until(lambda: not any((tmp_path / "push").glob("*/*")))
+        await until(lambda: all(rows.closed.is_set() for rows in opening))
+        assert queued.opened == 0, "its turn came after its end"
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_is_ended_while_it_opens_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        gate = threading.Event()
+        all_, client = answers(tmp_path), Client(0)
+        rows = Rows(gate)
+        answer = await begun(all_, "q", rows, client)
+        all_.leave()
+        with pytest.raises(NodeLeaving):
+            await answer
+        gate.set()
+        await until(lambda: not any((tmp_path / "push").glob("*/*")))
+
+    asyncio.run(run())
