@@ -114,6 +114,14 @@ def test_what_is_no_number_is_found_however_deep(number: float) -> None:
     assert is_finite({"a": [1.7976931348623157e308, "inf", None]})
 
 
+def test_a_cast_does_not_write_out_an_exponent() -> None:
+    for text in ("1e999999999", "-1e999999999", "1e19"):
+        with pytest.raises(ValueError, match="does not fit BIGINT"):
+            cast_value(text, parse_type("STRING"), parse_type("BIGINT"))
+    for text, number in (("9223372036854775807", 2**63 - 1), ("1e18", 10**18), ("1e-99999", 0)):
+        assert cast_value(text, parse_type("STRING"), parse_type("BIGINT")) == number
+
+
 def test_null_casts_to_anything() -> None:
     assert cast_value(None, NULL, parse_type("INT")) is None
 
