@@ -3,7 +3,7 @@
     run/push/worker-<k>/<query id>
 
 Workers share a port and no memory, so any of them may be asked to close any query. Removing the
-file is how: its worker looks every 50 ms (`ended`). The number of files is what
+file is how: its worker looks every 20 ms (`ended`). The number of files is what
 `ksql.max.push.queries` bounds. A worker that was killed leaves its files; the next one of its
 number removes them, and a node that starts removes all.
 """
