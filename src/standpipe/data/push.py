@@ -28,7 +28,7 @@ import msgspec
 from standpipe.data.cells import cell_json
 from standpipe.data.committed import Committed
 from standpipe.data.progress import parse
-from standpipe.data.record_rows import FullRow, RecordRows, TopicRecord, topic_of
+from standpipe.data.record_rows import FullRow, RecordRows, Share, TopicRecord, topic_of
 from standpipe.errors import BadRequest
 from standpipe.model import Record, Source
 from standpipe.sql.plans import PushPlan
@@ -88,24 +88,25 @@ class PushQuery:
         if record.offset >= known:
             waiting.append(record)
 
-    def take(self, records_max: int) -> list[PushedRow]:
-        """Deals with the next `records_max` records that are ready -> the rows that they show."""
+    def take(self, share: Share) -> list[PushedRow]:
+        """Deals with its share of what is ready -> the rows that this shows."""
         shown: list[PushedRow] = []
         for partition in self._waiting:
-            for record in self._next(partition, records_max):
+            for record in self._next(partition, share):
                 self.positions[partition] = record.offset + 1
-                records_max -= 1
                 row = self._shown(record)
                 if row is not None:
                     shown.append(row)
                     self._left = None if self._left is None else self._left - 1
         return shown
 
-    def _next(self, partition: int, records_max: int) -> Iterator[TopicRecord]:
-        for _ in range(records_max):
-            if self.is_over or not self._is_ready(partition):
+    def _next(self, partition: int, share: Share) -> Iterator[TopicRecord]:
+        drawn = share.draw(self._waiting[partition])
+        while not self.is_over and self._is_ready(partition):
+            record = next(drawn, None)
+            if record is None:
                 return
-            yield self._waiting[partition].popleft()
+            yield record
 
     def _is_ready(self, partition: int) -> bool:
         waiting, committed = self._waiting[partition], self._committed

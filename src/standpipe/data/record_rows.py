@@ -9,7 +9,8 @@ Not here: which records are committed (`data/committed.py`); reading Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,27 @@ class TopicRecord:
     headers: Headers
     partition: int = 0
     offset: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+
+@dataclass(slots=True)
+class Share:
+    """What may be dealt with at once: so many records, or those that make up so many bytes."""
+
+    records: int
+    size: int
+
+    def draw(self, waiting: deque[TopicRecord]) -> Iterator[TopicRecord]:
+        """The next ones; the last may go past `size`, it may be larger all by itself."""
+        while waiting and self.records > 0 and self.size > 0:
+            record = waiting.popleft()
+            self.records -= 1
+            self.size -= record.size
+            yield record
 
 
 @dataclass(frozen=True, slots=True)

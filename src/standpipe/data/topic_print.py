@@ -20,7 +20,6 @@ from standpipe.data.keys import WINDOW_BYTES, java_double
 from standpipe.data.record_rows import TopicRecord
 
 NULL: Final = "<null>"
-UNREADABLE: Final = "<Failed to deserialize>"
 NO_DATA: Final = "¯\\_(ツ)_/¯ - no data processed"
 NO_FORMAT: Final = (
     " does not match any supported format. It may be a STRING with encoding other than UTF8, or"
@@ -65,11 +64,15 @@ def _string(data: bytes) -> str:
     return text
 
 
+#: byte -> as Kafka's Bytes prints it
+_SHOWN_BYTES: Final = tuple(
+    chr(each) if 32 <= each < 127 and each != ord("\\") else f"\\x{each:02X}" for each in range(256)
+)
+
+
 def _bytes(data: bytes) -> str:
-    """As Kafka's Bytes prints itself."""
-    is_plain = [32 <= each < 127 and each != ord("\\") for each in data]
-    pairs = zip(data, is_plain, strict=True)
-    return "".join(chr(each) if plain else f"\\x{each:02X}" for each, plain in pairs)
+    """What fits no format; it has no name."""
+    return "".join(map(_SHOWN_BYTES.__getitem__, data))
 
 
 _PLAIN: Final = (
@@ -79,8 +82,6 @@ _PLAIN: Final = (
     Format("KAFKA_DOUBLE", _double),
     Format("KAFKA_STRING", _string),
 )
-#: what no other format fits; it is never named
-_BYTES: Final = Format("", _bytes)
 
 
 def _session_of(inner: Format) -> Format:
@@ -116,7 +117,7 @@ def _key_formats() -> list[Format]:
     for plain in _PLAIN:
         windows = [_time_window_of(kind, plain) for kind in ("HOPPING", "TUMBLING")]
         found += (_session_of(plain), *windows, plain)
-    return [*found, _BYTES]
+    return found
 
 
 class _Guess:
@@ -133,12 +134,12 @@ class _Guess:
         readings = [(each, _read(each, data)) for each in self._formats]
         fits = [(each, text) for each, text in readings if text is not None]
         self._formats = [each for each, _ in fits]
-        return fits[0][1] if fits else UNREADABLE
+        return fits[0][1] if fits else _bytes(data)
 
     def said(self) -> str:
         if not self._has_seen:
             return NO_DATA
-        return " or ".join(each.name for each in self._formats if each.name) or NO_FORMAT
+        return " or ".join(each.name for each in self._formats) or NO_FORMAT
 
 
 def _read(format_: Format, data: bytes) -> str | None:
@@ -155,7 +156,7 @@ class TopicPrint:
         self._interval = interval
         self._left = limit
         self._count = 0
-        self._keys, self._values = _Guess(_key_formats()), _Guess([*_PLAIN, _BYTES])
+        self._keys, self._values = _Guess(_key_formats()), _Guess(_PLAIN)
         self._said: tuple[str, str] = ("", "")
 
     @property

@@ -28,6 +28,10 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.errors import NodeLeaving, StandpipeError
 from standpipe.node.push_board import PushBoard
 
+#: one step deals with so many records: about 2 ms of a worker, and 5 KiB of answer
+STEP_RECORDS: Final = 50
+#: or with fewer that have so many bytes: each may have a megabyte
+STEP_BYTES: Final = 64 * 1024
 #: pause between two steps that found nothing: the first, and what it grows to
 IDLE_S: Final = (0.005, 0.05)
 #: threads that open and close consumers

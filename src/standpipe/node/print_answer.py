@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import difflib
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
 
 from standpipe.adapters.kafka import Partition
 from standpipe.adapters.topic_reader import log_ends, log_starts
 from standpipe.adapters.topic_tail import TopicTail
+from standpipe.data.record_rows import Share, TopicRecord
 from standpipe.data.topic_print import TopicPrint
 from standpipe.errors import BadRequest, StandpipeError
-from standpipe.node.live import Ending
+from standpipe.node.live import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.rest_bodies import Form
 from standpipe.sql.plans import PrintPlan
-
-STEP_RECORDS: Final = 50
 
 
 @dataclass
@@ -26,6 +25,7 @@ class PrintAnswer:
     bootstrap_servers: str
     _print: TopicPrint = field(init=False)
     _tail: TopicTail = field(init=False)
+    _waiting: deque[TopicRecord] = field(init=False, default_factory=deque[TopicRecord])
 
     def __post_init__(self) -> None:
         self._print = TopicPrint(self.plan.interval, self.plan.limit)
@@ -55,10 +55,12 @@ class PrintAnswer:
 
     def step(self) -> bytes | None:
         """Raises RecordsLost."""
-        heard = self._tail.poll(STEP_RECORDS)
-        if not heard:
+        if not self._waiting:
+            self._waiting.extend(record for _, record in self._tail.poll(STEP_RECORDS))
+        if not self._waiting:
             return None
-        return "".join(f"{line}\n" for line in self._print.lines(r for _, r in heard)).encode()
+        lines = self._print.lines(Share(STEP_RECORDS, STEP_BYTES).draw(self._waiting))
+        return "".join(f"{line}\n" for line in lines).encode()
 
     def last(self, ending: Ending) -> bytes:
         return b""

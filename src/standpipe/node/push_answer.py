@@ -28,10 +28,10 @@ from standpipe.data.push import (
     take_progress,
     token_text,
 )
-from standpipe.data.record_rows import topic_of, writer_of
+from standpipe.data.record_rows import Share, topic_of, writer_of
 from standpipe.errors import BadRequest, ServerError, StandpipeError
 from standpipe.model import Source
-from standpipe.node.live import Ending
+from standpipe.node.live import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.push_form import PushForm
 from standpipe.node.rest_bodies import PUSH_TOKEN
 from standpipe.node.rest_view import Map
@@ -40,8 +40,6 @@ from standpipe.sql.plans import PushPlan
 from standpipe.topics import progress_topic
 
 READ_S_MAX: Final = 30.0  # for the progress topic
-#: one step deals with so many records: about 2 ms of a worker, and 5 KiB of answer
-STEP_RECORDS: Final = 50
 POLL_RECORDS: Final = 200
 NAME_CHARACTERS_MAX: Final = 64
 
@@ -155,7 +153,7 @@ class PushAnswer:
         """Raises RecordsLost; ServerError when the source is not what it was."""
         self._check_source()
         if self._query.is_ready:
-            rows = self._query.take(STEP_RECORDS)
+            rows = self._query.take(Share(STEP_RECORDS, STEP_BYTES))
             self._is_owed |= self._gives_tokens and bool(rows)
             return self.form.rows(rows)
         if self._is_owed:

@@ -19,7 +19,7 @@ from standpipe.data.push import (
     parse_token,
     token_text,
 )
-from standpipe.data.record_rows import TopicRecord
+from standpipe.data.record_rows import Share, TopicRecord
 from standpipe.data.records import HEADER_COMMIT, commit_header
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Commit, Progress, Source
@@ -36,6 +36,7 @@ PLAN = PushPlan(
     source=TABLE, schema="", column_names=("V", "K"), column_types=("BIGINT", "STRING"),
     cells=(itemgetter(1), itemgetter(0)), key_cells=(False, True),
 )  # fmt: skip
+MUCH = 1_000_000  # bytes
 B0, B1 = commit(1, 0), commit(1, 1)
 ZOMBIE = Commit(lease_epoch=B0.lease_epoch, batch=B0.batch, attempt=B0.attempt + 1)
 
@@ -66,7 +67,7 @@ def columns(rows: Sequence[PushedRow]) -> list[bytes]:
 def test_without_a_writer_of_ours_all_is_shown_at_once() -> None:
     query = followed(PLAN, record(0, 1), record(0, 2, partition=1), record(1, None))
     assert query.is_ready
-    assert query.take(9) == [
+    assert query.take(Share(9, MUCH)) == [
         PushedRow(b'[1,"k0"]'),
         PushedRow(b'[null,"k1"]', is_tombstone=True),
         PushedRow(b'[2,"k0"]'),
@@ -74,24 +75,33 @@ def test_without_a_writer_of_ours_all_is_shown_at_once() -> None:
     assert (query.positions, query.is_ready) == ({0: 2, 1: 1}, False)
 
 
+def test_a_share_is_bounded_by_bytes_as_well() -> None:
+    """Records of a megabyte would hold up the worker; one that is too large alone is a share."""
+    query = followed(PLAN, *(record(offset, offset) for offset in range(4)))
+    size = record(0, 0).size
+    assert columns(query.take(Share(9, 2 * size))) == [b'[0,"k0"]', b'[1,"k1"]']
+    assert columns(query.take(Share(9, 1))) == [b'[2,"k2"]']
+    assert (query.positions[0], query.is_ready) == (3, True)
+
+
 def test_what_is_not_committed_waits_and_what_is_foreign_is_never_shown() -> None:
     query = followed(PLAN, record(0, 1, B0), record(1, 9, ZOMBIE), record(2, 2, B0), committed=True)
-    assert (query.is_ready, query.take(9)) == (False, [])
+    assert (query.is_ready, query.take(Share(9, MUCH))) == (False, [])
     query.progress(progress(B0, 0, 3))
-    assert columns(query.take(9)) == [b'[1,"k0"]', b'[2,"k2"]']
+    assert columns(query.take(Share(9, MUCH))) == [b'[1,"k0"]', b'[2,"k2"]']
     query.heard(record(3, 8, ZOMBIE))
     query.heard(record(4, 3, B1))
-    assert query.take(9) == [], "the next batch is not committed"
+    assert query.take(Share(9, MUCH)) == [], "the next batch is not committed"
     query.progress(None)
     query.progress(b"no progress record")
     query.progress(progress(B1, 3, 5))
-    assert columns(query.take(9)) == [b'[3,"k4"]']
+    assert columns(query.take(Share(9, MUCH))) == [b'[3,"k4"]']
     assert query.positions[0] == 5
 
 
 def test_take_deals_with_a_few_at_a_time() -> None:
     query = followed(PLAN, *(record(n, n) for n in range(5)))
-    assert [len(query.take(2)) for _ in range(4)] == [2, 2, 1, 0]
+    assert [len(query.take(Share(2, MUCH))) for _ in range(4)] == [2, 2, 1, 0]
 
 
 def test_a_partition_whose_records_wait_is_held() -> None:
@@ -101,7 +111,7 @@ def test_a_partition_whose_records_wait_is_held() -> None:
     query.heard(waiting[-1])
     assert query.held == {0}
     query.progress(progress(B0, 0, WAITING_MAX))
-    query.take(1)
+    query.take(Share(1, MUCH))
     assert query.held == set()
 
 
@@ -110,7 +120,7 @@ def test_a_record_that_comes_again_is_passed_over() -> None:
     query = PushQuery(PLAN, {0: 2}, None)
     for offset in (1, 2, 3, 2, 3, 4):
         query.heard(record(offset, offset))
-    assert columns(query.take(9)) == [b'[2,"k2"]', b'[3,"k3"]', b'[4,"k4"]']
+    assert columns(query.take(Share(9, MUCH))) == [b'[2,"k2"]', b'[3,"k3"]', b'[4,"k4"]']
 
 
 BIG = msgspec.structs.replace(PLAN, where=lambda row: (row[1] or 0) > 5, is_left=True)
@@ -132,13 +142,15 @@ OWN_KEY = msgspec.structs.replace(PLAN, where=lambda row: row[0] == "k1")
 def test_filters(
     plan: PushPlan, value: int | None, offset: int, shown: PushedRow | None, why: str
 ) -> None:
-    assert followed(plan, record(offset, value)).take(9) == ([] if shown is None else [shown]), why
+    assert followed(plan, record(offset, value)).take(Share(9, MUCH)) == (
+        [] if shown is None else [shown]
+    ), why
 
 
 def test_limit_counts_rows_and_leaves_the_rest() -> None:
     plan = msgspec.structs.replace(BIG, limit=2)
     query = followed(plan, record(0, 9), record(1, None), record(2, 9))
-    assert len(query.take(9)) == 2
+    assert len(query.take(Share(9, MUCH))) == 2
     assert (query.is_over, query.is_ready, query.positions[0]) == (True, False, 2)
     assert followed(msgspec.structs.replace(plan, limit=0)).is_over
 

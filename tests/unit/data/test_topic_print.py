@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from standpipe.data import topic_print
 from standpipe.data.record_rows import TopicRecord
 from standpipe.data.topic_print import NO_FORMAT, TopicPrint
 
@@ -65,6 +66,17 @@ def test_formats_are_said_again_when_fewer_fit() -> None:
     assert len(printed.lines([record(b"a", b"{}")])) == 1, "no news"
     assert printed.lines([record(b"a", b"no JSON")])[0] == "Value format: KAFKA_STRING"
     assert printed.lines([record(b"a", b"{}"), record(b"a", b"\xff")])[0].startswith("Value format")
+
+
+def test_bytes_that_fit_a_format_are_not_shown_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs as much as all other formats together."""
+    asked: list[bytes] = []
+    monkeypatch.setattr(topic_print, "_bytes", lambda data: asked.append(data) or "bytes")
+    printed = TopicPrint()
+    printed.lines([record(b"a", b"{}"), record(b"b", b"text")])
+    assert asked == []
+    assert "value: bytes," in printed.lines([record(b"a", b"\xff")])[-1]
+    assert asked == [b"\xff"]
 
 
 def test_interval_and_limit() -> None:
