@@ -73,10 +73,13 @@ def topic_of(source: Source) -> str:
 def writer_of(topic: str, snapshot: Snapshot) -> str | None:
     """Id of the query that writes a topic, by which its commits are known; None: somebody else.
 
-    By topic: it may be declared under several names.
+    By topic: it may be declared under several names. One that an INSERT INTO writes too is read as
+    it is: no progress names all its rows.
     """
-    writers = (each.query_id for each in snapshot.sources if topic_of(each) == topic)
-    return next((writer for writer in writers if writer is not None), None)
+    on_topic = [each for each in snapshot.sources if topic_of(each) == topic]
+    if any(each.takes_inserts for each in on_topic):
+        return None
+    return next((each.query_id for each in on_topic if each.query_id is not None), None)
 
 
 class RecordRows:

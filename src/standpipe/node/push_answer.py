@@ -4,7 +4,8 @@
          ─► progress topic read to its end, where a query of ours writes the rows
          ─► TopicTail ─► PushQuery ─► PushForm
 
-A stream or table that is dropped or made anew ends the query with an error; so do records that
+A stream or table that is dropped or made anew ends the query with an error, as does a change of the
+query that writes its topic, whose commits would be waited for; so do records that
 Kafka has removed before they came: no row is passed over in silence.
 """
 
@@ -34,7 +35,7 @@ from standpipe.model import Source
 from standpipe.node.live import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.push_form import PushForm
 from standpipe.node.rest_bodies import PUSH_TOKEN
-from standpipe.node.rest_view import Map
+from standpipe.node.rest_view import Map, View
 from standpipe.sql.ids import sanitised
 from standpipe.sql.plans import PushPlan
 from standpipe.topics import progress_topic
@@ -186,10 +187,17 @@ class PushAnswer:
         if self.map.view is self._view:
             return
         self._view = self.map.view
-        name = self.plan.source.name
-        now = self._view.sources.get(name)
-        if now is None or _made(now) != _made(self.plan.source):
-            raise ServerError(f"{name} was dropped or made anew: the query ends")
+        check_source(self.plan.source, self._writer, self._view)
+
+
+def check_source(source: Source, writer: str | None, view: View) -> None:
+    """Whether a query goes on that began when `writer` wrote its topic. Raises ServerError."""
+    now, topic = view.sources.get(source.name), topic_of(source)
+    if now is None or _made(now) != _made(source):
+        raise ServerError(f"{source.name} was dropped or made anew: the query ends")
+    if writer_of(topic, view.snapshot) != writer:
+        # a table that is declared beside was: its query commits nothing any more
+        raise ServerError(f"another query writes {topic} now, or none: the query ends")
 
 
 def _made(source: Source) -> tuple[object, ...]:

@@ -61,14 +61,25 @@ def test_a_named_column_is_the_time() -> None:
     assert row.cells[4] == 123, "not one of the window's bounds"
 
 
+def snapshot_of(*sources: Source) -> Snapshot:
+    return Snapshot(
+        stamp=1, node_id=NodeId("n"), service_id="", cluster_id="", log_index=LogIndex(1),
+        leader=NodeId(""), nodes=(), sources=sources, queries=(), assignment=Assignment(),
+    )  # fmt: skip
+
+
 def test_a_copied_topic_is_written_by_its_copier() -> None:
     """CREATE SOURCE TABLE: the copy is ours, the topic that was given is not."""
     copied = msgspec.structs.replace(TABLE, changelog="copy")
     beside = msgspec.structs.replace(STREAM, name="S")
-    snapshot = Snapshot(
-        stamp=1, node_id=NodeId("n"), service_id="", cluster_id="", log_index=LogIndex(1),
-        leader=NodeId(""), nodes=(), sources=(beside, copied), queries=(),
-        assignment=Assignment(),
-    )  # fmt: skip
+    snapshot = snapshot_of(beside, copied)
     assert (topic_of(copied), topic_of(beside)) == ("copy", "t")
     assert (writer_of("copy", snapshot), writer_of("t", snapshot)) == ("Q", None)
+
+
+def test_a_topic_that_an_insert_into_writes_beside_has_no_one_writer() -> None:
+    """Whichever of its names the statement gave."""
+    beside = msgspec.structs.replace(STREAM, name="S")
+    written = msgspec.structs.replace(beside, takes_inserts=True)
+    assert writer_of("t", snapshot_of(beside, TABLE)) == "Q"
+    assert writer_of("t", snapshot_of(written, TABLE)) is None
