@@ -97,13 +97,15 @@ def whole_although_rows_may_be_missing() -> list[Plant]:
 
 
 def trust_a_hole_from_before_the_tombstones() -> list[Plant]:
-    """Neither the reader nor the sweep asks whether what took a record has left as well."""
+    """Neither the reader, in a range or behind it, nor the sweep asks whether what took a record
+    has left as well."""
 
     def make(begin: Any) -> Any:
         return lambda sweep, clean_through, gone_ms=0: begin(sweep, clean_through, 0)
 
     return [
         (Gaps, "doubt", lambda gaps, clean_through: ""),
+        *trust_the_end_of_the_log(),
         replacing(repair.Sweep, "__init__", make),
     ]
 
