@@ -391,6 +391,12 @@ def test_the_prompt_shows_rows_live_and_ctrl_c_ends_just_the_query(
     stream(node, "TYPED")
     insert(node, "TYPED", 41)
     leader, follower = os.openpty()
+
+    def take_terminal() -> None:
+        """So that ^C is a signal, also where whoever runs the tests ignores it (nohup … &)."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        fcntl.ioctl(0, termios.TIOCSCTTY)
+
     command = [sys.executable, "-m", "standpipe", "sql", "--server", f"127.0.0.1:{node.port()}"]
     prompt = subprocess.Popen(
         command,
@@ -398,7 +404,7 @@ def test_the_prompt_shows_rows_live_and_ctrl_c_ends_just_the_query(
         stdout=follower,
         stderr=follower,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY),  # so that ^C is a signal
+        preexec_fn=take_terminal,
         env={**os.environ, "HOME": str(tmp_path), "TERM": "dumb"},
     )
     os.close(follower)
