@@ -296,7 +296,7 @@ def test_a_client_that_goes_away(node: Node) -> None:
         before, now = consumers(node), before
         return before == now
 
-    time.sleep(0.5)
+    time.sleep(0.5)  # consumers of the tests before may be on their way out
     eventually(settled, "threads of other tests end")
     for number in range(QUERIES_MAX * 3):
         asked = push(node, "SELECT * FROM LEFT_ALONE EMIT CHANGES;")

@@ -151,7 +151,7 @@ class Pulls:
         try:
             return await self._answer(ask, asked, body, view)
         except NoReplica:
-            if ask.terms is not None or not _may_be_moving(asked, view):
+            if ask.terms is not None or not self.map.is_moving:
                 raise
         # nodes hear one after the other that reads move to another generation
         await asyncio.sleep(MOVE_SECONDS)
@@ -317,13 +317,6 @@ class _Reading:
     view: View
     plan: PullPlan
     bounds: Bounds
-
-
-def _may_be_moving(asked: Lookup, view: View) -> bool:
-    """Whether the table was replaced, or is being replaced now."""
-    source = view.plans.plan(asked.text, asked.properties).source
-    successors = {successor.name for successor in view.snapshot.successors}
-    return source.generation > 1 or source.name in successors
 
 
 def _boot_ms() -> int:

@@ -10,9 +10,12 @@ Not here: which replica answers (`control.routing`), the reads themselves (`node
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from standpipe.adapters.lmdb_store import StoreReader
 from standpipe.adapters.snapshot_file import SnapshotReader
@@ -27,6 +30,10 @@ OPEN_STORES_MAX = 512
 
 #: (table id, generation, partition): names a store, its status page and its placement
 ReplicaId = tuple[str, int, int]
+
+
+#: a node that applies a command so much later than another one has other troubles
+MOVING_SECONDS_MAX: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,13 @@ class Replicas:
         return Replica(self.state / name / str(partition), self.status / f"{name}-{partition}")
 
 
+def _has_moved(before: Mapping[str, Source], now: Mapping[str, Source]) -> bool:
+    return any(
+        name in before and before[name].generation != source.generation
+        for name, source in now.items()
+    )
+
+
 class Map:
     """The newest view. `refresh` is called every 20 ms and costs one `stat`."""
 
@@ -126,6 +140,7 @@ class Map:
         self._reader = SnapshotReader(path)
         self._replicas = replicas
         self._view: View | None = None
+        self._moved_s = -MOVING_SECONDS_MAX
         self._take()
 
     @property
@@ -134,6 +149,12 @@ class Map:
         if self._view is None:
             raise NotReady("this node has no map of the cluster yet")
         return self._view
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether nodes may not agree yet on which generation of a table answers."""
+        recently = time.monotonic() - self._moved_s < MOVING_SECONDS_MAX
+        return recently or bool(self.view.snapshot.successors)
 
     def refresh(self) -> bool:
         """Take over a newer snapshot, if there is one."""
@@ -144,7 +165,9 @@ class Map:
             snapshot = self._reader.current()
         except NotReady:
             return False
-        self._view = View.of(snapshot, self._view)
+        before, self._view = self._view, View.of(snapshot, self._view)
+        if before is not None and _has_moved(before.sources, self._view.sources):
+            self._moved_s = time.monotonic()
         kept = (*snapshot.sources, *snapshot.successors)
         tables = {(s.table_id or "", s.generation) for s in kept if s.is_materialized}
         self._replicas.keep(tables)

@@ -18,10 +18,11 @@ from typing import Any
 import msgspec
 
 from standpipe.errors import SqlSyntaxError
-from standpipe.sql import ast, values
+from standpipe.sql import ast
 from standpipe.sql.evaluate import Evaluator
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.pull_columns import PullNames, Shown
+from standpipe.sql.pull_scan import NO_CONSTANT, constant
 from standpipe.sql.refusals import refusal
 from standpipe.sql.types import SqlType
 
@@ -107,12 +108,8 @@ def _value(node: ast.Expression, of: SqlType, evaluator: Evaluator) -> object:
 
 def _constant(node: ast.Expression, of: SqlType, evaluator: Evaluator) -> Any:
     """None: it is none, or NULL, or not of that type."""
-    if any(isinstance(each, ast.ColumnName) for each, _ in ast.walk(node)):
-        return None
-    try:
-        return values.coerce(evaluator.compile(node)(()), evaluator.type(node), of)
-    except ValueError:
-        return None
+    found = constant(node, of, evaluator)
+    return None if found is NO_CONSTANT else found
 
 
 def _key_range(where: ast.Expression | None, names: PullNames) -> tuple[Any, Any]:

@@ -56,15 +56,16 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
         cells=shown.cells,
     )
     predicate = Predicate(names, query.where, query.at)
+    takes_more = is_beyond(query)
     try:
-        if is_beyond(query):
+        if takes_more:
             raise NeedsScan(refusal(NO_SCAN, query.at))
         if source.kind == "STREAM":
             raise NeedsScan(refusal("A stream has no keys to look up.", query.at))
         predicate.read()
     except NeedsScan as needed:
         scanned = filtered_plan(plan, names, query, context, needed)
-        if is_beyond(query):
+        if takes_more:
             scanned = beyond(scanned, query, names)
         return PullTemplate(msgspec.structs.replace(scanned, limit=_count(query)), (), (), ())
     return predicate.template(plan, limit)

@@ -125,21 +125,21 @@ def _bound(
     if name is None:
         return None
     of = next(parse_type(c.type) for c in names.source.key_columns if c.name == name)
-    allowed = [_constant(operand, of, evaluator) for operand in operands]
-    return None if _NONE in allowed else (name, allowed)
+    allowed = [constant(operand, of, evaluator) for operand in operands]
+    return None if NO_CONSTANT in allowed else (name, allowed)
 
 
-_NONE: Final = object()
+NO_CONSTANT: Final = object()
 
 
-def _constant(node: ast.Expression, of: SqlType, evaluator: Evaluator) -> object:
-    """The value of an expression without columns, as the key's type; `_NONE` otherwise."""
+def constant(node: ast.Expression, of: SqlType, evaluator: Evaluator) -> object:
+    """The value of an expression without columns, as the key's type; `NO_CONSTANT` otherwise."""
     if any(isinstance(each, ast.ColumnName) for each, _ in ast.walk(node)):
-        return _NONE
+        return NO_CONSTANT
     try:
         return values.coerce(evaluator.compile(node)(()), evaluator.type(node), of)
     except ValueError:
-        return _NONE
+        return NO_CONSTANT
 
 
 def _key_name(node: ast.Expression, names: PullNames) -> str | None:
