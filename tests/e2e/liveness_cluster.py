@@ -100,9 +100,20 @@ class LivenessCluster:
     def start(self, rows: dict[str, list[object]]) -> None:
         try:
             self._start(rows)
-        except BaseException:
+        except BaseException as error:
+            error.add_note(self._told())
             self.stop()
             raise
+
+    def _told(self) -> str:
+        """How the processes are, and the last that each control said."""
+        lines: list[str] = []
+        for node in self.nodes:
+            ends = [process.poll() for process in node.processes]
+            log = node.config.paths.logs / "control.log"
+            said = log.read_text().splitlines()[-10:] if log.exists() else []
+            lines += [f"{node.node_id} at {node.config.internal}, exit codes {ends}:", *said]
+        return "\n".join(lines)
 
     def _start(self, rows: dict[str, list[object]]) -> None:
         self._make()

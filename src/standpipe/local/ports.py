@@ -21,6 +21,7 @@ NODE_STEP = 10  # ports kept for one node; it uses four of them
 TRIES_MAX = 200
 #: `any_port` chooses from these; None: the upper half below the kernel's range for outgoing ones
 ANY: range | None = None
+_given: set[int] = set()  # by `any_port`; who was given one may bind it much later
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,15 @@ def any_port() -> int:
     """A free port that nobody cares about, from below the kernel's range for outgoing connections.
 
     Port 0 would give one from that range, and an outgoing connection of any process may take it
-    between this question and our bind (seen in the tests: a node that could not listen).
-    Raises PortInUse after TRIES_MAX ports.
+    between this question and our bind (seen in the tests: a node that could not listen). No port
+    is given twice by a process. Raises PortInUse after TRIES_MAX ports.
     """
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = ANY or range(low // 2, low - NODE_STEP)
     for _ in range(TRIES_MAX):
         port = random.choice(ports)  # noqa: S311 -- no secret
-        if is_free(port):
+        if port not in _given and is_free(port):
+            _given.add(port)
             return port
     raise PortInUse("no free port was found", next_step="end processes that listen on this machine")
 

@@ -43,3 +43,13 @@ def test_no_free_port_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "is_free", lambda port: False)
     with pytest.raises(PortInUse, match="no free port for Kafka from 9092 up"):
         ports.broker_port(9092, print)
+
+
+def test_no_port_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes bind their ports long after they were chosen: two of a cluster had the same."""
+    low = ports.any_port()
+    monkeypatch.setattr(ports, "ANY", range(low, low + 2))
+    monkeypatch.setattr(ports, "is_free", lambda port: True)
+    assert ports.any_port() == low + 1
+    with pytest.raises(PortInUse, match="no free port was found"):
+        ports.any_port()
