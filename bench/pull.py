@@ -37,7 +37,8 @@ from standpipe.adapters import snapshot_file
 from standpipe.adapters.lmdb_store import StoreWriter
 from standpipe.adapters.status_page import StatusWriter, page_path
 from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import encode_key, pack_row, partition_of, store_key
+from standpipe.data.records import encode_key, partition_of, store_key
+from standpipe.data.rows import pack_row
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,

@@ -16,6 +16,15 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from standpipe.adapters.kafka import (
+    EndHeard,
+    Heard,
+    OffsetGone,
+    Partition,
+    PartitionReader,
+    RecordsHeard,
+)
+from standpipe.adapters.topic_reader import read_topic
 from standpipe.errors import BrokerDied, DataDirectoryRefused
 from standpipe.local import jvm
 from standpipe.local.broker import Broker
@@ -69,6 +78,32 @@ def test_data_survive_a_stop_and_a_kill(broker: Broker) -> None:
 
     broker.start()
     assert read(broker, "kept") == b"value"
+
+
+def test_the_beginning_is_where_retention_has_left_it(broker: Broker) -> None:
+    """The readers ask for offset 0 by its number: half a second sooner than for "the beginning"."""
+    broker.start()
+    write(broker, "old", b"0")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(1, 5):
+        producer.produce("old", b"%d" % number)
+    assert producer.flush(20) == 0
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    (gone,) = admin.delete_records([TopicPartition("old", 0, 3)]).values()
+    assert gone.result().low_watermark == 3
+
+    deadline = time.monotonic() + 30
+    found = [r.value for r in read_topic(broker.bootstrap_servers, "old", 1, deadline)]
+    assert found == [b"3", b"4"]
+    reader, heard = PartitionReader(broker.bootstrap_servers), list[Heard]()
+    reader.start(of := Partition("old", 0), 0)
+    while EndHeard(of, 5) not in heard:
+        assert time.monotonic() < deadline
+        heard += reader.poll(0.1)
+    reader.close()
+    records = [r for each in heard if isinstance(each, RecordsHeard) for r in each.records]
+    assert [(offset, value) for offset, _, value, _ in records] == [(3, b"3"), (4, b"4")]
+    assert OffsetGone(of) not in heard
 
 
 def test_topics_are_not_made_by_mistake(broker: Broker) -> None:

@@ -46,14 +46,17 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def wait_for_leaders(log: ProgressLog) -> None:
     """Topics that were just made have none yet."""
+    said = ""
 
     def are_there() -> bool:
+        nonlocal said
         try:
             return len(log.end_offsets(TOPIC, 2) | log.end_offsets(log.topic, 1)) == 2
-        except KafkaUnavailable:
+        except KafkaUnavailable as error:
+            said = error.message
             return False
 
-    wait_until(are_there, "leaders of the topics")
+    wait_until(are_there, "leaders of the topics", lambda: said)
 
 
 class Writer:

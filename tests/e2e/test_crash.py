@@ -21,7 +21,7 @@ from tests.e2e.cluster import TestCluster, start, wait_until
 
 from standpipe import config
 from standpipe.adapters.lmdb_store import StoreReader, StoreWriter
-from standpipe.data.records import pack_row
+from standpipe.data.rows import pack_row
 from standpipe.local import demo_check, demo_feed, demo_flights
 from standpipe.local.demo_progress import ProgressFollower
 from standpipe.local.demo_wait import Arrival

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tests.unit.data.rows import key_of
 
 from standpipe.data.digest import rows_digest
-from standpipe.data.records import commit_header, pack_row, parse_rowtime_header, partition_of
+from standpipe.data.records import commit_header, parse_rowtime_header, partition_of
+from standpipe.data.rows import pack_row
 from standpipe.model import NO_BATCH, Progress, ReplicaState
 
 from .data_kafka import SimLog

@@ -98,7 +98,8 @@ class SimTailer:
         self.fetched = int(self.store.meta.position)
         self._is_fetching = False
         self._run += 1
-        self._known_ms = self._end_ms = self.world.now_ms
+        self._known_ms = self.world.now_ms
+        self._end_ms = self.world.now_ms - positions.unread_ms(self.store.meta, self.world.now_ms)
         self._plan(self._run)
 
     def _wipe_what_is_outdated(self) -> None:
@@ -157,7 +158,7 @@ class SimTailer:
     def _restarts(self) -> bool:
         silent_ms = self.world.now_ms - self._known_ms
         lag_ms = self.world.options.retention.compaction_lag_ms
-        if not positions.must_restart(silent_ms, lag_ms):
+        if not self._is_fetching or not positions.must_restart(silent_ms, lag_ms):
             return False
         self.world.counts["tailers restarted after a stall"] += 1
         self.crash()

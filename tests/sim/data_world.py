@@ -14,14 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from standpipe.data import progress as progress_log
-from standpipe.data.records import (
-    HEADER_ROWTIME,
-    parse_store_key,
-    partition_of,
-    rowtime_header,
-    unpack_row,
-)
+from standpipe.data.records import HEADER_ROWTIME, parse_store_key, partition_of, rowtime_header
 from standpipe.data.repair import Repair
+from standpipe.data.rows import unpack_row
 from standpipe.model import NO_BATCH, Commit, LeaseEpoch, Progress
 
 from .data_cuts import DataCuts

@@ -45,11 +45,18 @@ _GONE: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 )
 
-_LEADER_MOVED: Final = frozenset(
+#: an admin client that says so asks on with the leaders it knows, or knows to be missing, until its
+#: metadata are five minutes old; `list_topics` of that topic makes it look
+METADATA_OUTDATED: Final = frozenset(
     {
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._NOENT,
     }
 )
 
@@ -128,16 +135,25 @@ class PartitionReader:
     """Reads partitions, each from its own offset. One thread."""
 
     def __init__(self, bootstrap_servers: str) -> None:
+        #: told to begin at 0 although retention may have left nothing there
+        self._at_zero: set[Partition] = set()
         self._consumer = _kafka.Consumer(
             {**_READER_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": _say_rarely()}
         )
 
     def start(self, of: Partition, offset: int) -> None:
         """Read from `offset`; 0 means the beginning, wherever retention has left it."""
-        first = _kafka.OFFSET_BEGINNING if offset == 0 else offset
-        self._consumer.incremental_assign([_kafka.TopicPartition(of.topic, of.partition, first)])
+        # by its number at first: librdkafka looks up what OFFSET_BEGINNING stands for on a timer,
+        # half a second later
+        self._assign(of, offset)
+        if offset == 0:
+            self._at_zero.add(of)
+
+    def _assign(self, of: Partition, offset: int) -> None:
+        self._consumer.incremental_assign([_kafka.TopicPartition(of.topic, of.partition, offset)])
 
     def stop(self, of: Partition) -> None:
+        self._at_zero.discard(of)
         self._consumer.incremental_unassign([_kafka.TopicPartition(of.topic, of.partition)])
 
     def pause(self, of: Partition) -> None:
@@ -150,7 +166,19 @@ class PartitionReader:
     def poll(self, wait_s: float, count: int = RECORDS_AT_ONCE) -> list[Heard]:
         """What arrived within `wait_s`, at most `count` records, in the order of each partition."""
         messages: list[Any] = self._consumer.consume(count, wait_s)
-        return list(facts(messages))
+        heard = facts(messages)
+        return [*(self._begun(heard) if self._at_zero else heard)]
+
+    def _begun(self, heard: Iterable[Heard]) -> Iterator[Heard]:
+        """That there is no offset 0 is no news: such a partition is read from its beginning."""
+        for each in heard:
+            if each.of in self._at_zero:
+                self._at_zero.discard(each.of)
+                if isinstance(each, OffsetGone):
+                    self.stop(each.of)
+                    self._assign(each.of, _kafka.OFFSET_BEGINNING)
+                    continue
+            yield each
 
     def log_end(self, of: Partition) -> int:
         """End of the partition as the last fetch had it, without asking; -1: not known."""
@@ -280,9 +308,8 @@ class EndProbe:
         return None
 
     def _refresh_after(self, error: BaseException) -> None:
-        """A broker that came back leads under a new epoch, and librdkafka's admin client goes on
-        asking with the old one until its metadata are five minutes old. Tried: this mends it."""
-        if error.args and error.args[0].code() in _LEADER_MOVED:
+        """A broker that came back leads under a new epoch. Tried: this mends it."""
+        if error.args and error.args[0].code() in METADATA_OUTDATED:
             with contextlib.suppress(_kafka.KafkaException):
                 self._admin.list_topics(self._partition.topic, timeout=REFRESH_TIMEOUT_S)
 

@@ -18,6 +18,11 @@ _admin: Any = confluent_kafka.admin
 REQUEST_S_MAX: Final = 10.0
 RECORDS_AT_ONCE: Final = 1000
 
+#: for a consumer that is assigned offset 0: where retention has taken that, the first one there is.
+#: OFFSET_BEGINNING would say the same, half a second later: librdkafka looks such a name up on a
+#: timer, a number it asks for at once
+FROM_THE_BEGINNING: Final = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+
 
 def read_topic(
     bootstrap_servers: str, topic: str, partitions: int, deadline: float
@@ -29,10 +34,9 @@ def read_topic(
     left = {partition for partition, end in ends.items() if end > 0}
     if not left:
         return
-    consumer: Any = _kafka.Consumer({**common, "group.id": "unused", "enable.auto.commit": False})
+    consumer: Any = _kafka.Consumer({**common, **FROM_THE_BEGINNING, "group.id": "unused"})
     try:
-        start = _kafka.OFFSET_BEGINNING
-        consumer.assign([_kafka.TopicPartition(topic, p, start) for p in sorted(left)])
+        consumer.assign([_kafka.TopicPartition(topic, p, 0) for p in sorted(left)])
         while left:
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(f"{topic} could not be read in time")

@@ -8,19 +8,21 @@ cryptographic hash would cost a restore (bench/restore.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Sequence
 from typing import Final
 from zlib import crc32
 
 #: digest of a store without rows
 EMPTY: Final = 0
+_crc_of: Final = struct.Struct(">I").unpack_from
 _BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def rows_digest(rows: Iterable[tuple[bytes, bytes]]) -> int:
     """Digest of (store key, stored row) pairs; keys occur once. 0 <= digest < 2**64.
 
-    A stored row begins with the CRC-32 of all else in it (`records.pack_row`), so hashing the
+    A stored row begins with the CRC-32 of all else in it (`rows.pack_row`), so hashing the
     key on top of that covers both.
     """
     return sum(crc32(key, int.from_bytes(row[:4], "big")) for key, row in rows) & _BITS
@@ -41,8 +43,12 @@ def digest_after(
     digest: int,
     replaced: Iterable[tuple[bytes, bytes]],
     deleted: Iterable[tuple[bytes, bytes]],
-    puts: Iterable[tuple[bytes, bytes]],
+    puts: Sequence[tuple[bytes, bytes]],
 ) -> int:
     """`replaced`, `deleted`: the rows as they were of keys that are put or deleted now."""
     gone = rows_digest(replaced) + rows_digest(deleted)
-    return (digest - gone + rows_digest(puts)) & _BITS
+    try:  # half the time of `rows_digest`, for each row of a restore
+        put = sum(crc32(key, _crc_of(row)[0]) for key, row in puts)
+    except struct.error:  # a row without room for a CRC: nothing that we pack
+        put = rows_digest(puts)
+    return (digest - gone + put) & _BITS

@@ -14,7 +14,8 @@ from itertools import groupby
 from typing import Final, cast
 
 from standpipe.data.keys import WINDOW_BYTES, bounds_of
-from standpipe.data.records import HASH_BYTES, KEY_BYTES_MAX, full_store_key, unpack_row
+from standpipe.data.records import HASH_BYTES, KEY_BYTES_MAX, full_store_key
+from standpipe.data.rows import unpack_row
 from standpipe.sql.plans import PullPlan
 
 #: bytes of a key that no hash has taken the place of, in whatever table

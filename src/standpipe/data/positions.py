@@ -149,10 +149,19 @@ def must_rebuild(
         return "the machine went down while it was open, and writes are not synced"
     if meta.whole_at > meta.position:
         return "it was stopped while it was being made, and what was suspect then is forgotten"
-    since_ms = meta.current_ms or meta.last_applied_ms
-    if since_ms and now_ms - since_ms > tombstones_ms:
+    if unread_ms(meta, now_ms) > tombstones_ms:
         return "it is older than the tombstones of its topic"
     return None
+
+
+def unread_ms(meta: StoreMeta, now_ms: int) -> int:
+    """For how long the topic has not been read to its end into this store; 0: it has no rows yet.
+
+    A restart changes nothing of that: a replica that is opened while its partition has no leader
+    goes on being silent from here.
+    """
+    since_ms = meta.current_ms or meta.last_applied_ms
+    return max(0, now_ms - since_ms) if since_ms else 0
 
 
 def current_since(current_ms: int, now_ms: int, is_caught_up: bool) -> int:

@@ -21,16 +21,15 @@ import msgspec
 from standpipe.data import order
 from standpipe.data.keys import bounds_of
 from standpipe.data.records import (
-    Row,
     encode_key,
     full_store_key,
     ordered_longs,
     partition_of,
     store_key,
     store_prefix,
-    unpack_row,
     window_at_end,
 )
+from standpipe.data.rows import Row, unpack_row
 from standpipe.data.scan import is_in_window, rows_of
 from standpipe.model import Source
 from standpipe.sql.plans import PullPlan, Value

@@ -1,11 +1,10 @@
-"""The bytes of a changelog and of a store: partitions, headers, keys, rows.
+"""The bytes of a changelog and of a store: partitions, headers, keys.
 
 Every format is written down once, in docs/INTERFACES.md ("Bytes"); this file and `data/keys.py`
 (keys as Kafka holds them, used through this module) are its code. `murmur2` and `partition_of`
 are Kafka's: golden values from its own class are in tests/unit/data/golden_murmur2.json.
 
-Not here: values. A row's columns stay JSON text from Spark to the client (`data/apply.py` turns
-an object into an array, `data/pull.py` splices it).
+Not here: rows (`data/rows.py`) and the values in them (`data/values.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from hashlib import blake2b
-from typing import Final, NamedTuple
-from zlib import crc32
+from typing import Final
 
 from standpipe.data.keys import (
     WINDOW_BYTES,
@@ -31,7 +29,6 @@ from standpipe.data.keys import (
     value_of_json,
     windowed_key,
 )
-from standpipe.errors import ServerError
 from standpipe.model import BatchId, Column, Commit, LeaseEpoch
 from standpipe.sql.plans import Value
 
@@ -40,8 +37,6 @@ __all__ = [
     "HEADER_ROWTIME",
     "KEY_BYTES_MAX",
     "PREFIX_BYTES_MAX",
-    "DamagedRow",
-    "Row",
     "UnfitKey",
     "commit_header",
     "decode_key",
@@ -49,8 +44,6 @@ __all__ = [
     "full_store_key",
     "murmur2",
     "ordered_longs",
-    "pack_row",
-    "pack_row_at",
     "parse_commit_header",
     "parse_rowtime_header",
     "parse_store_key",
@@ -60,8 +53,8 @@ __all__ = [
     "split_windowed_key",
     "store_key",
     "store_key_from_raw",
+    "store_keys_from_raw",
     "store_prefix",
-    "unpack_row",
     "window_at_end",
     "windowed_key",
 ]
@@ -79,26 +72,10 @@ HASH_BYTES: Final = 32
 _COMMIT: Final = struct.Struct(">qqQ")
 _LONG: Final = struct.Struct(">q")
 _ULONG: Final = struct.Struct(">Q")
-_ROW: Final = struct.Struct(">IBq")  # crc-32 of all that follows, flags, rowtime in ms
-_COUNT: Final = struct.Struct(">I")
 _DOUBLE: Final = struct.Struct(">d")
-_FLAG_FULL_KEY: Final = 1
-_FULL: Final = bytes((_FLAG_FULL_KEY,))
 _SIGN: Final = 1 << 63
 _MASK: Final = (1 << 64) - 1
 _SIGN_DECIMAL: Final = 1 << 127
-
-
-class DamagedRow(ServerError):
-    """A stored row whose CRC-32 does not fit: the store must be rebuilt."""
-
-
-class Row(NamedTuple):
-    """A stored row. `full_key` is set where the store's key had to be shortened."""
-
-    value_json: bytes  # JSON array of the value columns
-    rowtime_ms: int
-    full_key: bytes
 
 
 # ------------------------------------------------------------------------------ partitions
@@ -220,6 +197,22 @@ def store_key_from_raw(
     return convert_windowed if bounds else convert
 
 
+def store_keys_from_raw(
+    columns: Sequence[Column], key_format: str, *, bounds: int, delimiter: str = ","
+) -> Callable[[Sequence[bytes]], list[bytes] | None]:
+    """`store_key_from_raw` of many; None where a key had to be shortened. Raises UnfitKey."""
+    components_of = _raw_components(columns, key_format, delimiter)
+    if components_of is _raw_string and not bounds:
+        return _plain_string_keys
+    to_store_key = store_key_from_raw(columns, key_format, bounds=bounds, delimiter=delimiter)
+
+    def convert(raws: Sequence[bytes]) -> list[bytes] | None:
+        keys, full_keys = zip(*map(to_store_key, raws), strict=True)
+        return None if any(full_keys) else list(keys)
+
+    return convert
+
+
 def window_at_end(key: bytes, bounds: int) -> tuple[int, ...]:
     """`window_ms` of a key in a store, shortened or not."""
     return tuple(_long_at(key, len(key) - WINDOW_BYTES * n) for n in range(bounds, 0, -1))
@@ -255,6 +248,14 @@ def _string_store_key(raw: bytes) -> tuple[bytes, bytes]:
     if len(components) <= PREFIX_BYTES_MAX:
         return components, b""
     return _shortened(components, 0), components
+
+
+def _plain_string_keys(raws: Sequence[bytes]) -> list[bytes] | None:
+    """`_string_store_key` of many, where each is plain and short; None where one of them is not."""
+    together = b"".join(raws)
+    if not together.isascii() or 0 in together or max(map(len, raws)) > PREFIX_BYTES_MAX - 2:
+        return None
+    return [raw + b"\0\1" for raw in raws]
 
 
 def _raw_bigint(raw: bytes) -> bytes:
@@ -356,38 +357,3 @@ def _component(data: bytes, at: int, type_: str) -> tuple[Value, int]:
 
 def _digits(number: int) -> tuple[int, ...]:
     return tuple(map(int, str(number)))
-
-
-# ---------------------------------------------------------------------------- rows of a store
-
-
-def pack_row(value_json: bytes, rowtime_ms: int, full_key: bytes = b"") -> bytes:
-    """A stored value: crc-32, flags, ROWTIME, the full key if it is not the store's, the columns.
-
-    LMDB's pages carry no checksum, so each row does.
-    """
-    return pack_row_at(value_json, rowtime_header(rowtime_ms), full_key)
-
-
-def pack_row_at(value_json: bytes, rowtime: bytes, full_key: bytes = b"") -> bytes:
-    """`pack_row` with ROWTIME as its header has it. Raises ValueError when that is not 8 bytes."""
-    if len(rowtime) != 8:
-        raise ValueError(f"{HEADER_ROWTIME} has {len(rowtime)} bytes, not {_LONG.size}")
-    if full_key:
-        body = b"%b%b%b%b%b" % (_FULL, rowtime, _COUNT.pack(len(full_key)), full_key, value_json)
-    else:
-        body = b"\0" + rowtime + value_json
-    return crc32(body).to_bytes(4, "big") + body
-
-
-def unpack_row(data: bytes) -> Row:
-    """Raises DamagedRow when the bytes are not those that were packed."""
-    if len(data) < _ROW.size:
-        raise DamagedRow(f"a stored row of {len(data)} bytes")
-    crc, flags, rowtime_ms = _ROW.unpack_from(data)
-    if crc32(data[4:]) != crc:
-        raise DamagedRow("the checksum of a stored row does not fit")
-    if not flags & _FLAG_FULL_KEY:
-        return Row(data[13:], rowtime_ms, b"")
-    (length,) = _COUNT.unpack_from(data, 13)
-    return Row(data[17 + length :], rowtime_ms, data[17 : 17 + length])

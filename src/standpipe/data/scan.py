@@ -14,7 +14,8 @@ from typing import Any, Final
 from standpipe.data.cells import cell_json, row_of
 from standpipe.data.keys import bounds_of
 from standpipe.data.order import marked
-from standpipe.data.records import Row, parse_store_key, unpack_row
+from standpipe.data.records import parse_store_key
+from standpipe.data.rows import Row, unpack_row
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Source
 from standpipe.sql.plans import PullPlan

@@ -41,6 +41,7 @@ from standpipe.data.positions import (
     must_note_current,
     must_rebuild,
     must_reopen,
+    unread_ms,
 )
 from standpipe.data.stage import RowCodec
 from standpipe.errors import NotReady
@@ -75,14 +76,16 @@ class Replica:
         self._log = _log.bind(table=holding.source.name, partition=holding.partition)
         codec = RowCodec.of(holding.source, holding.partition)
         self.store = self._open_store()
+        silent_ms = unread_ms(self.store.meta(), world.clock.wall_ms())
         self._stamp(self.store.meta())
         gone_ms = world.clock.wall_ms() - TOMBSTONES_MS
         self.machine = ApplyMachine(codec, self.store.meta(), gone_ms=gone_ms)
         self._rows = self.store.rows()
-        #: boot ms at which its topic was read to its end last; at first, of now
-        self._end_boot_ms = world.clock.boot_ms()
+        #: boot ms at which its topic was read to its end last, be it in an earlier life
+        self._end_boot_ms = world.clock.boot_ms() - silent_ms
         self._confirmed_boot_ms, self._current_ms = 0, self.store.meta().current_ms
-        self._is_fetching = False
+        #: records are asked for: all progress was known once
+        self.is_fetching = False
         self._meter = Meter()
         self._recent: deque[StoreDigest] = deque(maxlen=RECENT_BATCHES)
         self._remember(self.store.meta())
@@ -121,9 +124,9 @@ class Replica:
             self._carry_out[type(order)](order)
         if isinstance(event, EndReached):
             self._end_boot_ms = self._world.clock.boot_ms()
-        if isinstance(event, ProgressCaughtUp) and not self._is_fetching:
+        if isinstance(event, ProgressCaughtUp) and not self.is_fetching:
             # not before: without all targets a gap in a range would be judged wrongly
-            self._is_fetching = True
+            self.is_fetching = True
             self._world.reader.start(self.topic, self.position)
 
     @property
@@ -179,7 +182,7 @@ class Replica:
 
     def close(self, *, in_order: bool) -> None:
         """`in_order` False: after a failure, without the promise that everything is on disk."""
-        if self._is_fetching:
+        if self.is_fetching:
             self._world.reader.stop(self.topic)
         (self.store.close if in_order else self.store.abandon)()
 

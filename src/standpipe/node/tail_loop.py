@@ -111,6 +111,10 @@ class Tailer:
         """Hand the targets of new progress records to the replicas."""
         for news in self._progress.poll():
             if isinstance(news, ProgressCaughtUp):
+                if not any(replica.is_fetching for replica in self._replicas.values()):
+                    # nobody has taken a record yet, so nothing can be judged wrongly: to read the
+                    # topic that far may have taken as long as it liked
+                    self._known_ms = self._clock.boot_ms()
                 self._hand([*self._replicas.values()], news)
             else:
                 self._hand(self._replicas_of(news.query_id, news.partition), news.target)

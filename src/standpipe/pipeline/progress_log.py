@@ -10,12 +10,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import confluent_kafka
 import confluent_kafka.admin
 
 from standpipe import topics
+from standpipe.adapters.kafka import METADATA_OUTDATED
+from standpipe.adapters.topic_reader import FROM_THE_BEGINNING
 from standpipe.data import progress as records
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import LeaseEpoch, Progress
@@ -27,14 +29,6 @@ REQUEST_S_MAX = 10.0
 _kafka: Any = confluent_kafka
 _admin: Any = confluent_kafka.admin
 
-
-_LEADER_MOVED: Final = frozenset(
-    {
-        confluent_kafka.KafkaError.FENCED_LEADER_EPOCH,
-        confluent_kafka.KafkaError.UNKNOWN_LEADER_EPOCH,
-        confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
-    }
-)
 
 #: (key, value, headers)
 _Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -80,11 +74,9 @@ class ProgressLog:
         try:
             return self._ask_offsets(topic, partitions, which)
         except _kafka.KafkaException as error:
-            if error.args[0].code() not in _LEADER_MOVED:
+            if error.args[0].code() not in METADATA_OUTDATED:
                 raise KafkaUnavailable(f"Kafka: {error}") from error
-        try:
-            # librdkafka's admin client asks on with the old leader's epoch until its metadata are
-            # five minutes old, and every batch would fail until then
+        try:  # else every batch would fail for five minutes
             self._client.list_topics(topic, timeout=REQUEST_S_MAX)
             return self._ask_offsets(topic, partitions, which)
         except _kafka.KafkaException as error:
@@ -136,10 +128,10 @@ class ProgressLog:
     def records_until(self, fence_offset: int) -> Iterator[Progress]:
         """Progress records up to and with the one at `fence_offset`. Raises KafkaUnavailable."""
         consumer: Any = _kafka.Consumer(
-            {**self._common, "group.id": "unused", "enable.auto.commit": False}
+            {**self._common, **FROM_THE_BEGINNING, "group.id": "unused"}
         )
         try:
-            consumer.assign([_kafka.TopicPartition(self.topic, 0, _kafka.OFFSET_BEGINNING)])
+            consumer.assign([_kafka.TopicPartition(self.topic, 0, 0)])
             deadline = time.monotonic() + WRITE_S_MAX
             while True:
                 for message in consumer.consume(num_messages=2000, timeout=0.2):

@@ -133,8 +133,25 @@ def test_partitions_are_read_from_their_offsets(client: Client) -> None:
         ("resume", 0),
         ("incremental_unassign", 1),
     ]
-    assert [offset for *_, offset in client.told[:2]] == [kafka._kafka.OFFSET_BEGINNING, 5]
+    assert [offset for *_, offset in client.told[:2]] == [0, 5]
     assert reader.log_end(T0) == 7
+
+
+def test_the_beginning_is_where_retention_has_left_it(client: Client) -> None:
+    reader = PartitionReader("b")
+    for of in (T0, T1, U0):
+        reader.start(of, 0)
+    reader.stop(U0)
+    client.told.clear()
+    client.script = [[message(0, code=GONE), message(0, part=1)]]
+    assert reader.poll(0) == [records(T1, 0)], "that there is no offset 0 is no news"
+    assert client.told == [
+        ("incremental_unassign", "T", 0, kafka._kafka.OFFSET_INVALID),
+        ("incremental_assign", "T", 0, kafka._kafka.OFFSET_BEGINNING),
+    ]
+    client.script = [[message(7)], [message(8, code=GONE), message(1, part=1, code=GONE)]]
+    assert reader.poll(0) == [records(T0, 7)]
+    assert reader.poll(0) == [OffsetGone(T0), OffsetGone(T1)], "from then on it is"
 
 
 def test_a_probe_asks_one_question_at_a_time_and_never_waits(client: Client) -> None:
@@ -155,10 +172,11 @@ def failure(code: int) -> Exception:
     return kafka._kafka.KafkaException(KafkaError(code))
 
 
-def test_a_probe_learns_of_a_leader_that_came_back(client: Client) -> None:
+@pytest.mark.parametrize("code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.LEADER_NOT_AVAILABLE])
+def test_a_probe_learns_of_a_leader_that_came_back(client: Client, code: int) -> None:
     probe = EndProbe("b", T0)
     probe.tick(1000, 100)
-    client.asked[0].set_exception(failure(KafkaError.FENCED_LEADER_EPOCH))
+    client.asked[0].set_exception(failure(code))
     probe.tick(1100, 100)
     assert client.told == [("list_topics", "T", 0, 0)]
 

@@ -12,7 +12,8 @@ import msgspec
 from standpipe.adapters.lmdb_store import StoreWriter
 from standpipe.data.agreement import StoreDigest
 from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import pack_row, store_key
+from standpipe.data.records import store_key
+from standpipe.data.rows import pack_row
 from standpipe.model import BatchId, Offset
 
 IDENTITY = StoreIdentity(table_id="T", generation=1, partition=3)

@@ -12,8 +12,8 @@ from standpipe.data.records import (
     commit_header,
     rowtime_header,
     store_key,
-    unpack_row,
 )
+from standpipe.data.rows import unpack_row
 from standpipe.data.stage import Fetched, RowCodec
 from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Source, Window
 

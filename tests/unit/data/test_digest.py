@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standpipe.data.digest import EMPTY, digest_after, rows_digest, sound_digest
-from standpipe.data.records import pack_row
+from standpipe.data.rows import pack_row
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"ab"])
 BATCH = st.dictionaries(KEYS, st.one_of(st.none(), st.integers(0, 3)), max_size=4)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standpipe.data import order, pull
-from standpipe.data.records import full_store_key, pack_row, store_key
+from standpipe.data.records import full_store_key, store_key
+from standpipe.data.rows import pack_row
 from standpipe.model import Source
 from standpipe.sql.plans import PullPlan
 

@@ -11,14 +11,8 @@ import msgspec
 import pytest
 
 from standpipe.data import pull
-from standpipe.data.records import (
-    DamagedRow,
-    full_store_key,
-    pack_row,
-    partition_of,
-    store_key,
-    windowed_key,
-)
+from standpipe.data.records import full_store_key, partition_of, store_key, windowed_key
+from standpipe.data.rows import DamagedRow, pack_row
 from standpipe.data.stage import RowCodec
 from standpipe.model import Column, Source
 from standpipe.sql.plans import PullPlan

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from standpipe.data import pull, scan
-from standpipe.data.records import full_store_key, pack_row, store_key
+from standpipe.data.records import full_store_key, store_key
+from standpipe.data.rows import pack_row
 from standpipe.errors import BadRequest
 from standpipe.sql.plans import PullPlan
 

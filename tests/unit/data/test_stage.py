@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from standpipe.data.records import commit_header, partition_of
-from standpipe.data.stage import SAMPLED_ABOVE, RowCodec, Stage, bytes_of, stage_records
+from standpipe.data.stage import SAMPLED_ABOVE, Fetched, RowCodec, Stage, bytes_of, stage_records
 
 from .rows import CODEC, commit, key_of, numbers, record, table, tumbling
 
@@ -64,3 +69,55 @@ def test_the_window_does_not_decide_the_partition() -> None:
 def test_a_waiting_record_has_a_size() -> None:
     assert bytes_of(record(0, "abc", 1, BY)) > 3
     assert bytes_of((0, None, None, None)) > 0
+
+
+def _with(record_: Fetched, *, value: bytes | None = None, headers: object = None) -> Fetched:
+    offset, key, old, old_headers = record_
+    return (offset, key, value or old, headers if headers is not None else old_headers)  # type: ignore[return-value]
+
+
+_ODD: tuple[Callable[[Fetched], Fetched], ...] = (
+    lambda _: record(0, "a", None, BY),
+    lambda _: record(0, None, 1, BY),
+    lambda _: record(0, "a", 1, commit(1, 1)),
+    lambda _: record(0, "a", 1, None),
+    lambda _: record(0, "\0", 1, BY),
+    lambda _: record(0, "x" * 600, 1, BY),
+    lambda it: _with(it, value=b"no object"),
+    lambda it: _with(it, value=b'{"n":5}'),
+    lambda it: _with(it, value=b'{"N":\n5}'),
+    lambda it: (*it[:3], None),
+    lambda it: _with(it, headers=[*(it[3] or ()), ("more", b"")]),
+    lambda it: _with(it, headers=[*reversed(it[3] or ())]),
+    lambda it: _with(it, headers=[(it[3] or ())[0], ("sp-rowtime", None)]),
+    lambda it: _with(it, headers=[(it[3] or ())[0], ("sp-rowtime", bytes(7))]),
+)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(_ODD)), max_size=2),
+)
+def test_at_once_or_one_by_one_is_the_same(
+    plain: list[tuple[str, int]], odd: list[tuple[int, Callable[[Fetched], Fetched]]]
+) -> None:
+    records = [record(n, key, number, BY) for n, (key, number) in enumerate(plain)]
+    for place, spoil in odd:
+        at = place % len(records)
+        records[at] = (at, *spoil(record(at, "a", 1, BY))[1:])
+    slow, fast = Stage(), Stage()
+    one_by_one = replace(CODEC, to_arrays=None)
+    for codec, stage in ((one_by_one, slow), (CODEC, fast)):
+        stage_records(records[:2], stage, codec, WANTED)
+        stage_records(records[2:], stage, codec, WANTED)
+    assert fast == slow
+
+
+def test_what_our_writer_makes_goes_at_once() -> None:
+    def fail(_: bytes) -> tuple[bytes, bytes]:
+        raise AssertionError("one by one")
+
+    stage = Stage()
+    at_once = replace(CODEC, to_store_key=fail)
+    stage_records([record(n, key, n, BY) for n, key in enumerate("aba")], stage, at_once, WANTED)
+    assert numbers(stage.puts) == {key_of("a"): b"[2]", key_of("b"): b"[1]"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standpipe.data.values import UnreadableValue, to_array
+from standpipe.data.values import UnreadableValue, to_array, to_arrays
 from standpipe.model import Column, Source
 
 from .rows import table
@@ -47,6 +47,43 @@ def test_objects(value: bytes, array: bytes, why: str) -> None:
 def test_what_is_no_object_is_unreadable(value: bytes) -> None:
     with pytest.raises(UnreadableValue):
         to_array(AB)(value)
+
+
+#: as our writer makes them, and as it does not
+_VALUES = st.sampled_from(
+    [
+        b'{"A":1,"B":"x"}',
+        b'{"B":"y","A":2.50}',
+        b'{"A":null,"B":null}',
+        b'{"A":1}',
+        b'{"a":1,"b":"x"}',
+        b'{"A":[1,\n2],"B":"x"}',
+        b'{"A":1,"B":"x"}\r',
+        b'{"A":1,"B":"x"}{"A":1,"B":"x"}',
+        b'{"A":1,',
+        b'"B":"x"}',
+        b"",
+        b"null",
+    ]
+)
+
+
+@given(st.lists(st.one_of(st.just(b'{"A":1,"B":"x"}'), _VALUES), min_size=1, max_size=4))
+def test_many_values_become_what_each_becomes(values: list[bytes]) -> None:
+    many = to_arrays(AB)
+    assert many is not None
+    found = many(values)
+    if found is None:
+        plain = {b'{"A":1,"B":"x"}', b'{"B":"y","A":2.50}', b'{"A":null,"B":null}'}
+        assert not plain.issuperset(values), "those go at once"
+    else:
+        assert found == [to_array(AB)(value) for value in values]
+
+
+def test_only_objects_go_at_once() -> None:
+    assert to_arrays(source(("A", "STRING"), wrap_single_value=False)) is None
+    assert to_arrays(source(("A", "STRING"), value_format="DELIMITED")) is None
+    assert to_arrays(source()) is None
 
 
 def test_a_single_column_may_be_bare() -> None:

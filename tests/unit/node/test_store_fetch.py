@@ -15,7 +15,8 @@ from standpipe.adapters.http_client import InternalApp
 from standpipe.adapters.lmdb_store import StoreWriter, open_verified, store_path
 from standpipe.adapters.store_copy import DATA
 from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import pack_row, store_key
+from standpipe.data.records import store_key
+from standpipe.data.rows import pack_row
 from standpipe.local.ports import any_port
 from standpipe.model import BatchId, NodeId, NodeInfo, Offset
 from standpipe.node import store_copies

@@ -24,8 +24,8 @@ from standpipe.data.records import (
     commit_header,
     rowtime_header,
     store_key,
-    unpack_row,
 )
+from standpipe.data.rows import unpack_row
 from standpipe.data.stage import Fetched
 from standpipe.model import (
     Assignment,
@@ -319,6 +319,20 @@ def test_who_did_not_hear_kafka_for_long_begins_anew_once_it_is_back(
     assert node.status().batch == (1 if hears == "a record" and not ends else 0)
 
 
+def test_to_read_progress_for_long_is_no_silence(node: Node) -> None:
+    """Seed 1632: it began anew for ever, and each time at the beginning of the topic."""
+    node.place(PLACE)
+    node.commit(0, 1)
+    node.tailer.follow_map()
+    node.clock.now_ms += HALF_LAG_MS + 1
+    node.progress.confirmed = node.clock.now_ms
+    node.turn(ms=0)
+    assert not node.tailer.is_outdated
+    node.deliver((0, "a", 1))
+    node.turn(ms=HALF_LAG_MS)
+    assert node.rows() == {"a": b"[1]"}
+
+
 def test_a_store_that_no_batch_comes_to_is_no_older_than_it_was_confirmed(node: Node) -> None:
     """Else a quiet week makes every restart a restore, and every copy of it useless."""
     running(node)
@@ -333,16 +347,33 @@ def test_a_store_that_no_batch_comes_to_is_no_older_than_it_was_confirmed(node: 
     assert node.tables.reading == {T0: 2}
 
 
-@pytest.mark.parametrize(("away_ms", "begins"), [(TOMBSTONES_MS, 2), (TOMBSTONES_MS + 1, 0)])
+@pytest.mark.parametrize(
+    ("away_ms", "restarts", "begins"),
+    [
+        (TOMBSTONES_MS, False, 2),
+        (TOMBSTONES_MS + 1, False, 0),
+        (TOMBSTONES_MS - 1000, True, 2),
+        (TOMBSTONES_MS + 1, True, 0),
+    ],
+)
 def test_a_partition_that_was_away_for_longer_than_its_tombstones_is_read_anew(
-    node: Node, away_ms: int, begins: int
+    node: Node, away_ms: int, restarts: bool, begins: int
 ) -> None:
-    """Progress was followed meanwhile. A deletion that came and went would never be seen."""
+    """Progress was followed meanwhile. A deletion that came and went would never be seen; a tailer
+    that was started again meanwhile (seed 1003) has not heard of it either."""
     running(node)
     node.tables.heard.append(EndHeard(T0, 2))
     node.turn(ms=0)
     node.commit(1, 3)  # its records cannot be read
-    node.clock.now_ms += away_ms
+    node.clock.now_ms += away_ms // 2
+    if restarts:
+        topic = node.progress.topic
+        node.stop()
+        node.start()
+        node.progress.topic = topic
+        node.turn(ms=0)
+        assert node.tables.reading == {T0: 2}
+    node.clock.now_ms += away_ms - away_ms // 2
     node.tailer._known_ms = node.progress.confirmed = node.clock.now_ms
     node.turn(ms=0)
     node.tables.heard.append(EndHeard(T0, 2))
