@@ -266,9 +266,11 @@ def broker(
 
 @app.command(epilog="Example: standpipe sql -e \"SELECT * FROM AIRCRAFT WHERE TAILNUM='N14228';\"")
 def sql(
+    *,
     execute: Annotated[str | None, typer.Option("-e", help="Run this and end.")] = None,
     file: Annotated[Path | None, typer.Option("-f", help="Run this file and end.")] = None,
     server: Server = None,
+    ca: Annotated[Path | None, typer.Option(help="PEM file to trust, for https://…")] = None,
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
@@ -277,14 +279,13 @@ def sql(
     from standpipe.local.rest_client import NodesClient
 
     console = Console(width=None if sys.stdout.isatty() else 200)
-    with NodesClient(_addresses(server, directory)) as client:
-        if execute is not None:
-            sql_prompt.run_text(client, console, execute, as_json=as_json)
-        if file is not None:
-            sql_prompt.run_text(client, console, _read(file), as_json=as_json)
-        if execute is None and file is None and not sys.stdin.isatty():
-            sql_prompt.run_text(client, console, sys.stdin.read(), as_json=as_json)
-        elif execute is None and file is None:
+    with NodesClient(_addresses(server, directory), ca=ca) as client:
+        texts = [*([execute] if execute is not None else []), *([_read(file)] if file else [])]
+        if not texts and not sys.stdin.isatty():
+            texts = [sys.stdin.read()]
+        for text in texts:
+            sql_prompt.run_text(client, console, text, as_json=as_json)
+        if not texts:
             history = Path.home() / ".local/state/standpipe/history"
             sql_prompt.prompt(client, console, history, as_json=as_json)
 

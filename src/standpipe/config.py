@@ -6,6 +6,8 @@ this list (`make docs`).
 
 from __future__ import annotations
 
+import re
+
 from standpipe import config_liveness  # registers its keys
 from standpipe.config_registry import (
     IGNORED_PREFIXES,
@@ -251,6 +253,26 @@ HTTP2_STREAMS_MAX = key(
     high=10_000,
     doc="Requests at once on one HTTP/2 connection; 0: the public port speaks HTTP/1.1 alone.",
 )
+TLS_LISTENER = key(
+    "standpipe.tls.listener",
+    str,
+    "",
+    doc="host:port of a second public listener that speaks TLS (HTTP/1.1, and HTTP/2 by ALPN); "
+    "empty: none. The first one stays: bind it to the loopback where clients must not use it.",
+)
+TLS_CERTIFICATE = key(
+    "standpipe.tls.certificate",
+    str,
+    "",
+    doc="PEM file with the certificate of `standpipe.tls.listener`, and the chain behind it. A "
+    "file that changes is taken up within a second.",
+)
+TLS_KEY = key(
+    "standpipe.tls.key",
+    str,
+    "",
+    doc="PEM file with the private key of `standpipe.tls.certificate`, without a password.",
+)
 LMDB_MAP_START = key(
     "standpipe.store.map.bytes.start",
     int,
@@ -324,4 +346,14 @@ ROUTING_POLICIES = ("active-first", "balanced", "nearest")
 relation(
     lambda config: config[ROUTING_POLICY] in ROUTING_POLICIES,
     why="standpipe.query.pull.routing.policy is one of " + ", ".join(ROUTING_POLICIES),
+)
+relation(
+    lambda config: not config[TLS_LISTENER] or bool(re.fullmatch(r".*:\d+", config[TLS_LISTENER])),
+    why="standpipe.tls.listener is host:port",
+)
+relation(
+    lambda config: (
+        bool(config[TLS_LISTENER]) == bool(config[TLS_CERTIFICATE]) == bool(config[TLS_KEY])
+    ),
+    why="standpipe.tls.listener, standpipe.tls.certificate and standpipe.tls.key go together",
 )

@@ -20,6 +20,7 @@ from tests.e2e.test_serve import (
     cut,
     json_bytes,
     select,
+    two_workers,
 )
 
 from standpipe.adapters.http2_server import PREFACE
@@ -31,13 +32,8 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Two workers on one port."""
-    cluster = Cluster.make(tmp_path_factory.mktemp("http2"), 1, replicas=1)
-    cluster.fill(ROWS)
-    cluster.publish()
-    cluster.start()
-    cluster.nodes[0].start(1)
-    yield cluster.nodes[0]
-    cluster.stop()
+    with two_workers(tmp_path_factory.mktemp("http2")) as started:
+        yield started
 
 
 def curl(node: Node, path: str, *options: str, body: bytes = b"") -> tuple[str, bytes]:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +26,8 @@ from standpipe.adapters import snapshot_file
 from standpipe.adapters.lmdb_store import StoreWriter
 from standpipe.adapters.status_page import StatusWriter, page_path
 from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import encode_key, pack_row, partition_of, store_key
+from standpipe.data.records import encode_key, partition_of, store_key
+from standpipe.data.rows import pack_row
 from standpipe.local.ports import any_port
 from standpipe.model import (
     Assignment,
@@ -366,6 +368,22 @@ def cut(body: bytes) -> bytes:
 # ------------------------------------------------------------------------------------- tests
 
 ROWS: dict[str, list[object]] = {f"k{i}": [i, f"näme {i}"] for i in range(40)}
+
+
+@contextmanager
+def two_workers(folder: Path, **keys: object) -> Iterator[Node]:
+    """A node that holds everything, with two workers on each of its ports."""
+    cluster = Cluster.make(folder, 1, replicas=1, **keys)
+    try:
+        cluster.fill(ROWS)
+        cluster.publish()
+        cluster.start()
+        cluster.nodes[0].start(1)
+        yield cluster.nodes[0]
+    finally:
+        cluster.stop()
+
+
 START = 1_356_998_400_000
 
 

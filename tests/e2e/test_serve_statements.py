@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import confluent_kafka.admin
 import msgspec
 import pytest
 from tests.e2e.forked import fork
@@ -116,6 +117,46 @@ def test_all_or_nothing(node: Node) -> None:
     assert reply.json["entities"] == []
     names = [s["name"] for s in json.loads(ksql(node, "SHOW STREAMS;").body)[0]["streams"]]
     assert "S2" not in names
+
+
+GOOD = (
+    "CREATE STREAM X (ID STRING KEY, N BIGINT) "
+    "WITH (KAFKA_TOPIC='x', VALUE_FORMAT='JSON', PARTITIONS=2);"
+)
+#: each is wrong at its end, after all that could have been begun
+WRONG = (
+    "CREATE TABLE Y AS SELECT ID, COUNT(*) FROM X GROUP BY NOBODY;",
+    "CREATE TABLE Y AS SELECT ID, NO_SUCH(N) FROM X GROUP BY ID;",
+    "CREATE TABLE Y AS SELECT ID, SUM(ID) FROM X GROUP BY ID;",
+    "CREATE TABLE Y AS SELECT N, COUNT(*) FROM X GROUP BY ID;",
+    "CREATE STREAM Y WITH (PARTITIONS=0) AS SELECT * FROM X;",
+    "CREATE STREAM Y WITH (VALUE_FORMAT='AVRO') AS SELECT * FROM X;",
+    "CREATE STREAM Y AS SELECT ID, N / 'a' AS Q FROM X;",
+    "CREATE STREAM Y AS SELECT * FROM X JOIN NOWHERE WITHIN 1 HOUR ON X.ID = NOWHERE.ID;",
+    "CREATE STREAM Y AS SELECT reflect('java.lang.System', 'exit', 1) AS Q FROM X;",
+    "INSERT INTO X SELECT N, ID FROM X;",
+    "INSERT INTO X (ID, NOBODY) VALUES ('a', 1);",
+    "DROP STREAM NOBODY;",
+    "CREATE STREAM Y AS SELECT * FROM X; CREATE STREAM Y AS SELECT * FROM X;",
+    "CREATE TABLE Y AS SELECT ID, COUNT(*) AS C FROM X GROUP BY ID; SELECT;",
+)
+
+
+def everything(node: Node, broker: Broker) -> tuple[str, set[str]]:
+    """What is there: sources, queries and topics; the statements' numbers aside."""
+    reply = ksql(node, "SHOW STREAMS; SHOW TABLES; SHOW QUERIES;")
+    shown = [{**entity, "statementText": ""} for entity in json.loads(reply.body)]
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    return json.dumps(shown, sort_keys=True), {*admin.list_topics(timeout=10).topics}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_failed_statement_leaves_nothing(node: Node, broker: Broker, wrong: str) -> None:
+    """Statements of a request are checked whole before the first of them happens."""
+    before = everything(node, broker)
+    reply = ksql(node, GOOD + wrong)
+    assert (reply.status, reply.json["entities"]) == (400, []), reply.body
+    assert everything(node, broker) == before
 
 
 def test_table_over_a_stream_of_the_same_request(node: Node) -> None:

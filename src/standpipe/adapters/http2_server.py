@@ -3,9 +3,10 @@
 Frames, states, header compression and windows are the package h2's, a pure state machine. This file
 moves bytes between it, the socket and the ASGI application, and sets the limits that h2 leaves to
 its user. One port serves both, as with ksqlDB's `listeners`: its clients are told one port, and
-SO_REUSEPORT spreads connections of both kinds over the workers. There is no TLS here, so no ALPN;
-`Upgrade: h2c` is passed over, as RFC 9113 has dropped it. Rejected: hypercorn, which speaks HTTP/2
-well but brings a server, listeners and a drain of its own, so it would have needed a second port.
+SO_REUSEPORT spreads connections of both kinds over the workers. Over TLS it is the same: whoever
+chose h2 by ALPN opens with the preface. `Upgrade: h2c` is passed over, as RFC 9113 has dropped it.
+Rejected: hypercorn, which speaks HTTP/2 well but brings a server, listeners and a drain of its own,
+so it would have needed a second port.
 
 What a client can make a connection hold:
 

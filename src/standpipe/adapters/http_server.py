@@ -31,6 +31,7 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from standpipe.adapters.tls import HANDSHAKE_SECONDS_MAX, Certificate
 from standpipe.errors import BadRequest, BodyTooLarge, PortInUse
 
 Message = MutableMapping[str, Any]
@@ -75,6 +76,7 @@ class Listener:
     quick: Quick
     #: what another protocol on the same port opens with, and who speaks it
     other: tuple[bytes, Callable[[ServerState], asyncio.Protocol]] | None = None
+    certificate: Certificate | None = None
     #: head -> (content length, token of `quick.classify`)
     heads: dict[bytes, tuple[int, object]] = field(default_factory=dict[bytes, tuple[int, object]])
     #: every connection ends in order with its next answer: clients are to go somewhere else
@@ -316,7 +318,16 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_second
         factory, bound = _factory(listener, state), listener.socket
         # asyncio listens once more, with 100 unless it is told: a node that was stopped for a
         # while would come back with a full queue, and new clients wait 1 s for TCP's second SYN.
-        servers.append(await loop.create_server(factory, sock=bound, backlog=BACKLOG))
+        secure = listener.certificate
+        servers.append(
+            await loop.create_server(
+                factory,
+                sock=bound,
+                backlog=BACKLOG,
+                ssl=secure.context if secure else None,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if secure else None,
+            )
+        )
     await stop.wait()
     for server in servers:
         server.close()

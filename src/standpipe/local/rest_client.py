@@ -8,8 +8,10 @@ Not here: rendering (sql_output.py), the open-loop reader of the demo (demo_read
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, cast
 
 import httpx2
@@ -44,12 +46,20 @@ class _Header(msgspec.Struct):
 
 
 class NodesClient:
-    """Talks to the first node that answers. `addresses`: public `host:port`, best first."""
+    """Talks to the first node that answers.
 
-    def __init__(self, addresses: Sequence[str], *, timeout_s: float = 30.0) -> None:
+    `addresses`: public `host:port`, or `https://host:port` of a listener with TLS, best first.
+    `ca`: PEM file with the certificates to trust, instead of those of the system. Raises SetupError
+    when it cannot be read.
+    """
+
+    def __init__(
+        self, addresses: Sequence[str], *, timeout_s: float = 30.0, ca: Path | None = None
+    ) -> None:
         self.addresses = list(addresses)
         timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S_MAX)
-        self._http = httpx2.Client(timeout=timeout, trust_env=False)
+        verify = True if ca is None else _trusting(ca)
+        self._http = httpx2.Client(timeout=timeout, trust_env=False, verify=verify)
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +102,7 @@ class NodesClient:
         headers = {"accept": accept, "content-type": "application/json"}
         content = msgspec.json.encode(body)
         for address in list(self.addresses):
-            url = f"http://{address}/query"
+            url = f"{_origin(address)}/query"
             timeout = httpx2.Timeout(None, connect=CONNECT_S_MAX)
             begun = False
             try:
@@ -131,7 +141,7 @@ class NodesClient:
         for address in list(self.addresses):
             try:
                 response = self._http.request(
-                    method, f"http://{address}{path}", content=content, headers=headers
+                    method, f"{_origin(address)}{path}", content=content, headers=headers
                 )
             except httpx2.TransportError as error:
                 tried.append(f"{address}: {str(error) or type(error).__name__}")
@@ -140,14 +150,30 @@ class NodesClient:
             if response.status_code != 200:
                 raise _error_of_response(response)
             return response
+        is_distrusted = any("CERTIFICATE_VERIFY_FAILED" in why for why in tried)
         raise SetupError(
             f"no node answers ({'; '.join(tried)})",
-            next_step="see `standpipe status`; start a cluster with `standpipe up`",
+            next_step="give --ca the PEM file of whoever signed the node's certificate"
+            if is_distrusted
+            else "see `standpipe status`; start a cluster with `standpipe up`",
         )
 
     def _prefer_others(self, address: str) -> None:
         self.addresses.remove(address)
         self.addresses.append(address)
+
+
+def _origin(address: str) -> str:
+    return address.rstrip("/") if "://" in address else f"http://{address}"
+
+
+def _trusting(ca: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise SetupError(
+            f"{ca} holds no certificates: {error}", next_step="give --ca a PEM file"
+        ) from error
 
 
 def _error_of_response(response: httpx2.Response) -> StandpipeError:

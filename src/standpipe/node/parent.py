@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Final
 
 from standpipe.adapters.process import StopSignal
+from standpipe.config import TLS_LISTENER
 from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.node import node_config, push_board
 from standpipe.node.child import Child, end, wait
@@ -141,7 +142,11 @@ def run_node(node_file: Path) -> int:
     Raises ConfigError or DataDirectoryRefused before anything is started.
     """
     config = node_config.load(node_file)
-    config.settings()
+    settings = config.settings()
+    if settings[TLS_LISTENER]:
+        from standpipe.adapters.tls import certificate_of  # most nodes need no OpenSSL here
+
+        certificate_of(settings)
     config.secret()
     node_config.log_json("parent")
     node_config.claim(config)

@@ -19,8 +19,8 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -37,6 +37,7 @@ from standpipe.adapters.process import (
     write_pid,
 )
 from standpipe.adapters.producer import RowProducer
+from standpipe.adapters.tls import certificate_of
 from standpipe.config import (
     BODY_MAX,
     BREAKER_OPEN,
@@ -46,6 +47,7 @@ from standpipe.config import (
     PUSH_QUERIES_MAX,
     RETRY_LOAD,
     ROUTING_TIMEOUT,
+    TLS_LISTENER,
     Config,
 )
 from standpipe.control.budget import Budget, Pace
@@ -73,6 +75,7 @@ from standpipe.sql import parser
 
 REFRESH_SECONDS = 0.02
 SAVE_METRICS_SECONDS = 1.0
+RENEW_SECONDS = 1.0
 #: The parent kills what has not ended 2 s after SIGTERM.
 GRACE_SECONDS = 1.6
 #: A client that acknowledges nothing, or takes nothing of what waits for it, is cut off.
@@ -127,7 +130,7 @@ class Worker:
         self.pushes = Pushes(self.map, self.live, self.node.bootstrap_servers)
 
     def listeners(self) -> list[Listener]:
-        """The public and the peer listener, bound. Raises PortInUse."""
+        """The peer listener and the public ones, bound. Raises PortInUse and ConfigError."""
         body_max = self.settings[BODY_MAX]
         secret = self.node.secret().encode()
         public = PullRoute(self.pulls, body_max, pushes=self.pushes)
@@ -146,7 +149,15 @@ class Worker:
         for_peers = Listener(
             socket=bind(*_host_port(self.node.peer)), application=PeerLane(peer), quick=peer
         )
-        return [for_clients, for_peers]
+        if not self.settings[TLS_LISTENER]:
+            return [for_peers, for_clients]
+        over_tls = replace(
+            for_clients,
+            socket=_watched(bind(*_host_port(self.settings[TLS_LISTENER]))),
+            certificate=certificate_of(self.settings),
+            heads={},
+        )
+        return [for_peers, for_clients, over_tls]
 
     def _inserts(self, is_leaving: Callable[[], bool]) -> InsertsRoute:
         return InsertsRoute(
@@ -189,10 +200,11 @@ class Worker:
             body_bytes_max=self.settings[BODY_MAX],
         )
 
-    def look_around(self, public: Listener) -> None:
+    def look_around(self, publics: Sequence[Listener]) -> None:
         """Whether clients should leave. Peers hear it from control, and keep their connections."""
-        public.is_leaving = self.leaving.is_set
-        if public.is_leaving:
+        for public in publics:
+            public.is_leaving = self.leaving.is_set
+        if self.leaving.is_set:
             self.live.leave()
         self.live.look_around()
 
@@ -205,8 +217,13 @@ class Worker:
         chores = [
             asyncio.create_task(_every(REFRESH_SECONDS, self.map.refresh)),
             asyncio.create_task(_every(REFRESH_SECONDS, self.board.refresh)),
-            asyncio.create_task(_every(REFRESH_SECONDS, lambda: self.look_around(listeners[0]))),
+            asyncio.create_task(_every(REFRESH_SECONDS, lambda: self.look_around(listeners[1:]))),
             asyncio.create_task(_every(SAVE_METRICS_SECONDS, self.metrics.save)),
+        ]
+        chores += [
+            asyncio.create_task(_every(RENEW_SECONDS, listener.certificate.look_around))
+            for listener in listeners
+            if listener.certificate
         ]
         leave = asyncio.create_task(self._leave())
         _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
