@@ -137,8 +137,9 @@ class Kills:
             self._kill()
             time.sleep(1)  # until the last progress record is read, too
             for root in self.checkpoints.glob("*"):
-                query_id = root.name.rpartition("-")[0]
-                self._lose_commit(root, self.progress.newest[query_id].commit.batch)
+                seen = self.progress.newest.get(root.name.rpartition("-")[0])
+                if seen:  # else it died before its first commit
+                    self._lose_commit(root, seen.commit.batch)
 
     def _lose_commit(self, root: Path, committed: int) -> None:
         """Of a batch that readers have seen, in whichever directory it is."""
