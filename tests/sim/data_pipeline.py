@@ -326,8 +326,9 @@ class SimDriver:
         yield from self._append(commit, newest.sources["s"][0], sinks)
 
     def _prune(self) -> Life:
-        records = self.world.read_progress(self.world.progress.end)
+        topic, _ = self.world.progress.read(0, self.world.progress.end)
         yield self.random.choice([1, 100, 5000])  # whenever it goes on, it does no harm
+        records = progress_log.left_of((record.key, record.value) for record in topic)
         keep_ms = self.world.options.keep_ms
         for record in progress_log.removable(records, QUERY, self.world.now_ms, keep_ms):
             key = progress_log.progress_key(record)

@@ -187,6 +187,8 @@ class SimTailer:
         if self._progress_at == self.world.progress.end:
             self._known_ms = self.world.now_ms
             self._handle(ProgressCaughtUp())
+            if not self._is_fetching and self.store.meta.position == 0:
+                self._end_ms = self.world.now_ms
             self._is_fetching = True
             if self.machine is not None and self.machine.is_caught_up:
                 self._end_ms = self.world.now_ms

@@ -26,6 +26,7 @@ FOUND = {
     125: "an idle table's stores grew old, so no copy of them was taken, and the topic was blind",
     874: "an idle query never said that it is clean by now, and a replica waited for ever",
     1119: "a foreign tombstone took a row along and left the topic, before anybody looked",
+    480: "a new store was judged by tombstones from before it had taken anything",
     1003: "a partition was away for longer than tombstones, and a restart in between hid it",
     1632: "whoever took long to read all progress began anew for ever",
     56: "after the last copies were lost, a row may be missing: nobody may answer without it",

@@ -212,14 +212,29 @@ def _since_ms(before: Progress | None, progress: Progress) -> int:
 KEEP_MS: Final = 3_600_000
 
 
+def left_of(rows: Iterable[tuple[bytes, bytes | None]]) -> list[Progress]:
+    """What is left of a progress topic's (key, value)s once compaction has seen its tombstones.
+
+    A key occurs once (`progress_key`), and one tombstone for it is enough: whoever prunes by what
+    the topic still holds would write them all again each time, until compaction comes.
+    """
+    left: dict[bytes, Progress] = {}
+    for key, value in rows:
+        if value is None:
+            left.pop(key, None)
+        else:
+            left[key] = parse(value)
+    return list(left.values())
+
+
 def removable(
     records: Iterable[Progress], query_id: str, now_ms: int, keep_ms: int = KEEP_MS
 ) -> list[Progress]:
     """Records of one query that may be tombstoned, in the order in which it has to be done.
 
-    `records`: the topic from its beginning, in order. Void ones go; valid ones go when every range
-    up to their ends is clean and the newest one, which says so, stays; fences before the last one
-    go at the end, for they are what makes the void ones void.
+    `records`: the topic from its beginning, in order (`left_of`). Void ones go; valid ones go when
+    every range up to their ends is clean and the newest one, which says so, stays; fences before
+    the last one go at the end, for they are what makes the void ones void.
     """
     book = ProgressBook()
     valid: list[Progress] = []

@@ -127,6 +127,8 @@ class Replica:
         if isinstance(event, ProgressCaughtUp) and not self.is_fetching:
             # not before: without all targets a gap in a range would be judged wrongly
             self.is_fetching = True
+            if self.position == 0:  # to read all progress may have taken as long as it liked
+                self._end_boot_ms = self._world.clock.boot_ms()
             self._world.reader.start(self.topic, self.position)
 
     @property

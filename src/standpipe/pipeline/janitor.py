@@ -290,8 +290,7 @@ class Janitor:
     def _prune(self) -> None:
         """Decided from the topic alone, so that even a zombie may do it."""
         now_ms = time.time_ns() // 1_000_000
-        records = list(self.beat.log.records())
-        gone = removable(records, self.beat.query_id, now_ms)
+        gone = removable(self.beat.log.records(), self.beat.query_id, now_ms)
         self.beat.log.tombstone(gone)
         if gone:
             _logger.info("progress pruned", query_id=self.beat.query_id, count=len(gone))

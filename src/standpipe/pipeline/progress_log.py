@@ -115,10 +115,10 @@ class ProgressLog:
         for record in gone:
             self._write(self.topic, [(records.progress_key(record), None, [])])
 
-    def records(self) -> Iterator[Progress]:
-        """All progress records that are there now. Raises KafkaUnavailable."""
+    def records(self) -> list[Progress]:
+        """All progress records that no tombstone took. Raises KafkaUnavailable."""
         end = self.end_offsets(self.topic, 1)[0]
-        return self.records_until(end - 1) if end else iter(())
+        return records.left_of(self._rows_until(end - 1)) if end else []
 
     def report(self, samples: Sequence[bytes]) -> None:
         """Append JSON records to the processing log. Raises KafkaUnavailable."""
@@ -127,6 +127,11 @@ class ProgressLog:
 
     def records_until(self, fence_offset: int) -> Iterator[Progress]:
         """Progress records up to and with the one at `fence_offset`. Raises KafkaUnavailable."""
+        rows = self._rows_until(fence_offset)
+        return (records.parse(value) for _, value in rows if value is not None)
+
+    def _rows_until(self, last_offset: int) -> Iterator[tuple[bytes, bytes | None]]:
+        """(key, value) up to and with the one at `last_offset`."""
         consumer: Any = _kafka.Consumer(
             {**self._common, **FROM_THE_BEGINNING, "group.id": "unused"}
         )
@@ -137,9 +142,8 @@ class ProgressLog:
                 for message in consumer.consume(num_messages=2000, timeout=0.2):
                     if message.error() is not None:
                         raise KafkaUnavailable(f"Kafka: {message.error()}")
-                    if message.value() is not None:
-                        yield records.parse(message.value())
-                    if message.offset() >= fence_offset:
+                    yield message.key(), message.value()
+                    if message.offset() >= last_offset:
                         return
                     deadline = time.monotonic() + WRITE_S_MAX
                 if time.monotonic() > deadline:

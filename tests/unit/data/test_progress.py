@@ -9,6 +9,7 @@ from standpipe.data.progress import (
     ProgressBook,
     fence,
     is_fence,
+    left_of,
     parse,
     progress_key,
     removable,
@@ -212,6 +213,16 @@ ONE, TWO, THREE = progress(1, 0, {0: 5}), progress(1, 1, {0: 9}), progress(2, 2,
 )  # fmt: skip
 def test_removable(records: list[Progress], gone: list[Progress], why: str) -> None:
     assert removable(records, "Q", now_ms=100, keep_ms=50) == gone, why
+
+
+def test_what_was_pruned_is_not_pruned_again() -> None:
+    """Found beside seed 480: each look wrote all tombstones again, until compaction came."""
+    records = [progress(1, batch, {0: batch + 1}) for batch in range(3)]
+    topic = [serialise(record) for record in records]
+    tombstones = [(progress_key(record), None) for record in records[:2]]
+    assert left_of(topic) == records
+    assert left_of([*topic, *tombstones]) == records[2:]
+    assert left_of([*topic[1:], *tombstones]) == records[2:], "compaction has taken one"
 
 
 def test_a_second_fence_must_not_take_the_place_of_the_first() -> None:

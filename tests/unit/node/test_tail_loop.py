@@ -333,6 +333,21 @@ def test_to_read_progress_for_long_is_no_silence(node: Node) -> None:
     assert node.rows() == {"a": b"[1]"}
 
 
+def test_to_read_progress_for_long_makes_no_new_store_old(node: Node) -> None:
+    """Seed 480: it had taken nothing yet, and was judged by tombstones from before it was there."""
+    node.place(PLACE)
+    node.commit(0, 2)
+    node.tailer.follow_map()
+    node.clock.now_ms += TOMBSTONES_MS + 1
+    node.progress.confirmed = node.clock.now_ms
+    node.turn(ms=0)
+    (first,) = node.tailer._replicas.values()
+    node.tailer._known_ms = node.clock.now_ms
+    node.deliver((0, "a", 1))
+    node.turn(4, ms=tail_loop.REOPEN_MS)
+    assert [*node.tailer._replicas.values()] == [first], "it goes on reading"
+
+
 def test_a_store_that_no_batch_comes_to_is_no_older_than_it_was_confirmed(node: Node) -> None:
     """Else a quiet week makes every restart a restore, and every copy of it useless."""
     running(node)
