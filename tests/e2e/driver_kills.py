@@ -43,7 +43,7 @@ from standpipe.pipeline import failpoint
 PORTION = 1_500
 LITTLE = 200
 CHECK_EVERY = 10
-DEATH_S_MAX = 180.0
+DEATH_S_MAX = 600.0  # generous: a busy machine is no failure
 RESULTS = report.RESULTS / "driver_kills.json"
 
 
