@@ -95,7 +95,7 @@ SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py)
 
 #: nodes without Spark, which stand each other: no JVM beside them takes a whole core for seconds
-NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness.py tests/e2e/test_quorum*.py \
+NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quorum*.py \
 	tests/e2e/test_control*.py tests/e2e/test_serve*.py tests/e2e/test_features.py \
 	tests/e2e/test_push.py tests/e2e/test_http2.py tests/e2e/test_tls.py tests/e2e/test_article.py \
 	tests/e2e/test_demo_data.py)

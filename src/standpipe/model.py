@@ -378,6 +378,7 @@ class KnownLags(Record, frozen=True, kw_only=True):
 
     published_boot_ms: int
     known: tuple[KnownLag, ...] = ()
+    age_ms_max: int = 0  # for so long each is believed; 0: by the settings
 
 
 class PeerLiveness(Record, frozen=True, kw_only=True):
@@ -386,8 +387,7 @@ class PeerLiveness(Record, frozen=True, kw_only=True):
     node_id: NodeId
     health: Health
     beat_boot_ms: int = 0  # its last beat; 0: never heard
-    #: the peer's own word on its HTTP workers: none hangs and at least one lives
-    workers_ok: bool = True
+    workers_ok: bool = True  # its own word: none hangs and at least one lives
     tailer_ok: bool = True
     #: it is drained or about to stop
     is_leaving: bool = False

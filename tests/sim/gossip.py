@@ -2,14 +2,13 @@
 
     python -m tests.sim.gossip [--nodes 3,10,20,100,1000] [--seconds 6] [--seed 1] [--output FILE]
 
-Deterministic: one seed, one result, no clock. Every node runs `control.membership` for the peers it
-hears and `control.gossip` above the switch; beats go out each 100 ms at an instant of the node's
-own, take 1 to 5 ms, and one in a hundred is lost. Bytes are those of the encoded body (rumours,
-digest, and the changes of lags of 10,000 table partitions at one change a second each, which only
-co-holders hear above the switch; 1 KB of them at the most), and 120 for its head. After two calm
-seconds one node stops; `known_ms` is when the last of the others counts it as down.
-
-Above the switch this is a simulation of `control.gossip`: nodes do not speak it yet.
+Deterministic: one seed, one result, no clock. Every node runs `control.verdicts`, as real ones do;
+beats go out each 100 ms at an instant of the node's own, take 1 to 5 ms, and one in a hundred is
+lost. Bytes are those of the encoded body and 120 for its head. Lags of 10,000 table partitions with
+a standby each change once a second: up to the switch beats carry the changes (1 KB of them at the
+most), above it reports alone carry them, to those who hold copies of the same partitions and to
+the leader; reports are added by calculation. After three calm seconds one node stops; `known_ms`
+is when the last of the others counts it as down.
 """
 
 from __future__ import annotations
@@ -21,22 +20,30 @@ import random
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from standpipe.control.gossip import Gossip, Rumour
-from standpipe.control.membership import BeatHeard, CheckDue, Mark, Membership, MembersKnown, Rules
+from standpipe.control.gossip import SPREAD, Rumour
+from standpipe.control.membership import Mark, Order, Rules
+from standpipe.control.verdicts import SWITCH_NODES, Verdicts
 from standpipe.model import Health, NodeId
+from standpipe.node.liveness_wire import Beat, BeatExtra
 
 PARTITIONS, COPIES = 10_000, 2
 CHANGES_PER_S = 1.0  # of each replica's lag
 LAG_BYTES, HEAD_BYTES = 45, 120
 BEAT_LAGS_MAX = 1024  # a beat carries no more; the rest goes with the next ones
-CALM_MS = 2000.0
+REPORT_S = 5.0
+#: the first two seconds all peers are unknown yet
+CALM_MS = 3000.0
 LOSS = 0.01
 RULES = Rules()
+
+
+#: sender, whether it is a beat, digest, rumours
+Message = tuple[NodeId, bool, int | None, list[Rumour]]
 
 
 @dataclass
@@ -44,32 +51,11 @@ class Node:
     """One node, driven by the world's events."""
 
     name: NodeId
-    gossip: Gossip
-    membership: Membership = field(default_factory=lambda: Membership(RULES))
-    watched: frozenset[NodeId] = frozenset()
+    verdicts: Verdicts
     sent: int = 0
     sent_bytes: int = 0
-    #: of rumours, as this node sees it, when it was told first
+    #: when the last of those that were lost was down for it, in ms after the loss
     known_ms: float | None = None
-
-    def watch(self, now_ms: float) -> None:
-        watched = frozenset(self.gossip.watched)
-        if watched != self.watched:
-            for gone in self.watched - watched:
-                self.gossip.judged(gone, Health.ALIVE)
-            self.watched = watched
-            self.membership.handle(MembersKnown(watched, now_ms))
-
-    def check(self, now_ms: float) -> None:
-        for order in self.membership.handle(CheckDue(now_ms)):
-            if isinstance(order, Mark) and not self.gossip.is_small:
-                self.gossip.judged(order.node, order.health)
-
-    def counts_down(self, peer: NodeId) -> bool:
-        heard = self.membership.health.get(peer)
-        if heard is Health.DOWN:
-            return True
-        return self.gossip.is_down(peer)
 
 
 class World:
@@ -78,9 +64,9 @@ class World:
         names = [NodeId(f"node-{number}") for number in range(count)]
         self.nodes: dict[NodeId, Node] = {}
         for name in names:
-            gossip = Gossip(name)
-            gossip.members(names)
-            self.nodes[name] = Node(name, gossip)
+            verdicts = Verdicts(name, RULES)
+            verdicts.members(frozenset(names) - {name}, 0.0, may_gossip=True)
+            self.nodes[name] = Node(name, verdicts)
         self.now_ms = 0.0
         self.events: list[tuple[float, int, str, NodeId, object]] = []
         self._number = 0
@@ -90,7 +76,6 @@ class World:
         self.unaware: dict[NodeId, set[NodeId]] = {}
         self.false_alarms = 0
         for node in self.nodes.values():
-            node.watch(0.0)
             self.at(self.chance.uniform(0, RULES.send_ms), "send", node.name)
             self.at(self.chance.uniform(0, RULES.check_ms), "check", node.name)
 
@@ -112,56 +97,75 @@ class World:
         self.now_ms = end_ms
 
     def _send(self, node: Node, _: object) -> None:
-        node.watch(self.now_ms)
-        rumours = node.gossip.round()
-        beats = node.gossip.beats_to
-        more = node.gossip.targets([self.chance.getrandbits(32) for _ in range(3)])
-        size = HEAD_BYTES + len(msgspec.msgpack.encode((node.name, rumours, node.gossip.digest)))
-        lag_bytes = min(BEAT_LAGS_MAX, int(LAG_BYTES * self._lag_changes(len(beats))))
+        verdicts = node.verdicts
+        beats = verdicts.receivers(self.now_ms)
+        draws = [self.chance.getrandbits(32) for _ in range(SPREAD)]
+        confidants = set(verdicts.confidants(draws)).difference(beats)
+        digest, rumours = verdicts.digest, verdicts.round()
+        size = self._bytes_of(node, digest, rumours)
+        lag_bytes = min(BEAT_LAGS_MAX, int(LAG_BYTES * self._changes())) if verdicts.is_mesh else 0
         for target in beats:
-            self._post(node, target, rumours, size + lag_bytes, is_beat=True)
-        for target in more:
-            self._post(node, target, rumours, size, is_beat=False)
+            self._post(node, target, (node.name, True, digest, rumours), size + lag_bytes)
+        for target in sorted(confidants):
+            self._post(node, target, (node.name, False, digest, rumours), size)
         self.at(RULES.send_ms, "send", node.name)
 
-    def _lag_changes(self, receivers: int) -> float:
-        """Changes of this node's replicas in one interval that one message carries. To everybody
-        up to the switch; above it, each change goes to its co-holders alone."""
-        mine = PARTITIONS * COPIES / len(self.nodes) * CHANGES_PER_S * RULES.send_ms / 1000
-        is_small = len(self.nodes) <= 20
-        return mine if is_small else mine * (COPIES - 1) / receivers
+    def _bytes_of(self, node: Node, digest: int | None, rumours: list[Rumour]) -> int:
+        extra = BeatExtra(
+            node_id=node.name, incarnation=8 * "i", digest=digest, rumours=tuple(rumours)
+        )
+        beat = Beat(hostInfo="10.0.0.1:8088", timestamp=10**12, standpipe=extra)
+        return HEAD_BYTES + len(msgspec.json.encode(beat))
 
-    def _post(
-        self, node: Node, target: NodeId, rumours: list[Rumour], size: int, *, is_beat: bool
-    ) -> None:
+    def _changes(self) -> float:
+        """Changes of one node's replicas in one interval."""
+        mine = PARTITIONS * COPIES / len(self.nodes)
+        return mine * CHANGES_PER_S * RULES.send_ms / 1000
+
+    def _post(self, node: Node, target: NodeId, message: Message, size: int) -> None:
         node.sent += 1
         node.sent_bytes += size
         if self.chance.random() >= LOSS:
-            delay_ms = self.chance.uniform(1, 5)
-            self.at(delay_ms, "hear", target, (node.name if is_beat else None, rumours))
+            self.at(self.chance.uniform(1, 5), "hear", target, message)
 
-    def _hear(self, node: Node, extra: tuple[NodeId | None, list[Rumour]]) -> None:
-        sender, rumours = extra
-        if sender is not None and sender in node.watched:
-            node.membership.handle(BeatHeard(sender, self.now_ms))
-        if rumours:
-            node.gossip.hear(rumours)
-            self._note(node)
+    def _hear(self, node: Node, message: Message) -> None:
+        sender, is_beat, digest, rumours = message
+        node.verdicts.heard(sender, self.now_ms, is_beat=is_beat)
+        self._note(node, node.verdicts.hear(rumours, self.now_ms))
+        if lacking := node.verdicts.lacking(digest):
+            # the answer, and what the sender then returns, in the same instant
+            first = self.nodes[sender]
+            self._note(first, first.verdicts.hear(lacking, self.now_ms))
+            back = first.verdicts.lacking(node.verdicts.digest, is_asked=True)
+            self._note(node, node.verdicts.hear(back, self.now_ms))
+            node.sent_bytes += self._bytes_of(node, 0, lacking)
+            first.sent_bytes += self._bytes_of(first, 0, back)
+            first.sent += bool(back)
 
     def _check(self, node: Node, _: object) -> None:
-        node.check(self.now_ms)
-        self._note(node)
-        down = [p for p, health in node.membership.health.items() if health is Health.DOWN]
-        self.false_alarms += sum(peer not in self.lost for peer in down)
+        self._note(node, node.verdicts.check(self.now_ms))
         self.at(RULES.check_ms, "check", node.name)
 
-    def _note(self, node: Node) -> None:
-        left = self.unaware.get(node.name)
-        if left:
-            left.difference_update([peer for peer in left if node.counts_down(peer)])
-            if not left:
-                node.known_ms = self.now_ms - self.lost_ms
-                del self.unaware[node.name]
+    def _note(self, node: Node, orders: list[Order]) -> None:
+        for order in orders:
+            if isinstance(order, Mark) and order.health is Health.DOWN:
+                left = self.unaware.get(node.name, set())
+                self.false_alarms += order.node not in self.lost
+                left.discard(order.node)
+                if not left and node.name in self.unaware:
+                    node.known_ms = self.now_ms - self.lost_ms
+                    del self.unaware[node.name]
+
+
+def reports(count: int) -> tuple[float, float]:
+    """Lag reports of one node: (messages, bytes) per second."""
+    replicas = PARTITIONS * COPIES / count
+    shared = replicas * (COPIES - 1)  # copies elsewhere of what it holds
+    others = count - 1
+    audience = others * (1 - (1 - 1 / others) ** shared) + 1  # and the leader
+    receivers = others if count <= SWITCH_NODES else min(others, audience)
+    each = HEAD_BYTES + LAG_BYTES * replicas
+    return receivers / REPORT_S, receivers * each / REPORT_S
 
 
 def simulate(count: int, seconds: float, seed: int, losses: int = 1) -> dict[str, object]:
@@ -178,8 +182,8 @@ def simulate(count: int, seconds: float, seed: int, losses: int = 1) -> dict[str
     return {
         "nodes": count,
         "lost": losses,
-        "messages_per_node_and_s": round(sent / per_node_s, 1),
-        "bytes_per_node_and_s": round(sent_bytes / per_node_s),
+        "messages_per_node_and_s": round(sent / per_node_s + reports(count)[0], 1),
+        "bytes_per_node_and_s": round(sent_bytes / per_node_s + reports(count)[1]),
         "first_known_ms": round(known[0]) if known else None,
         "known_to_half_ms": round(known[len(known) // 2]) if known else None,
         "known_ms": round(known[-1]) if known and not world.unaware else None,

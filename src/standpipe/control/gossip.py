@@ -1,6 +1,6 @@
 """Liveness for many nodes: few beats from each, and verdicts that spread by themselves. Pure.
 
-Up to SWITCH_NODES every node beats to every other (KLIP-12), which costs each one O(N). Above it:
+Where every node beats to every other (KLIP-12), each one pays O(N). Here instead:
 
     beats     to FANOUT watchers, the next live nodes on a ring of hashed ids: they alone judge it,
               by `control.membership`
@@ -10,31 +10,46 @@ Up to SWITCH_NODES every node beats to every other (KLIP-12), which costs each o
               nobody. Who is DOWN watches nobody: the next on the ring takes its place, and finds
               out by a whole window of silence (where all watchers are lost too, once per row)
 
+    note      what a node says of itself (`Note`) is a rumour too, with itself as its watcher
+
 So a node sends a fixed number of messages, a change is everywhere after O(log N) rounds, and the
 bytes of a message grow with what changed, not with N. A rumour carries its watcher's version; of
-two the higher one holds. A message also carries a digest of all rumours: where it differs for
-longer than rumours need, two nodes tell each other everything.
+two the higher one holds. A message also carries a digest of all rumours: where it differs although
+nothing is on its way any more (`may_compare`), two nodes tell each other everything.
 
-Source: KLIP-12 leaves large clusters "down the line"; SWIM (2002) for the shape. Not here: who is a
-member (the metadata log), chance (the draws come from the driver), the sending.
+Source: KLIP-12 leaves large clusters "down the line"; SWIM (2002) for the shape. Not here: when a
+cluster is large and what comes of all this (`control.verdicts`), who is a member (the metadata
+log), chance (the draws come from the driver), the sending.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import IntFlag
 from hashlib import blake2b
 from typing import Final
 
 from standpipe.model import Health, NodeId, Record
 
-#: With so many nodes or fewer everybody beats to everybody.
-SWITCH_NODES: Final = 20
 FANOUT: Final = 4
 SPREAD: Final = 3
 VOICES: Final = 2
 #: A rumour is told on for so many rounds more than log2(N).
 EXTRA_ROUNDS: Final = 4
+#: Where rumours never rest, digests are compared nevertheless, after so many rounds.
+RESTLESS_ROUNDS: Final = 100
+
+
+class Note(IntFlag):
+    """What a node says of itself; 0: all is well."""
+
+    WORKERS_SICK = 1
+    TAILER_SICK = 2
+    LEAVING = 4
+
+
+WELL: Final = Note(0)
 
 
 class Rumour(Record, frozen=True, kw_only=True, array_like=True):
@@ -44,6 +59,8 @@ class Rumour(Record, frozen=True, kw_only=True, array_like=True):
     subject: NodeId
     health: Health
     version: int
+    #: where watcher and subject are the same
+    note: Note = WELL
 
 
 def ring(members: Iterable[NodeId]) -> list[NodeId]:
@@ -80,7 +97,10 @@ class Gossip:
     _hot: dict[_Key, _Hot] = field(default_factory=dict[_Key, _Hot])
     #: subject -> those that say DOWN
     _against: dict[NodeId, set[NodeId]] = field(default_factory=dict[NodeId, set[NodeId]])
+    _note: Note = WELL
     _digest: int = 0
+    #: rounds since digests were compared last
+    _restless_rounds: int = 0
 
     # -------------------------------------------------------------- who tells whom
 
@@ -88,25 +108,19 @@ class Gossip:
         """The log's members, this node among them. What was said by or of others is forgotten."""
         self._order = ring(members)
         self._places = {node: place for place, node in enumerate(self._order)}
+        if self.me not in self._places:
+            self._note = WELL  # to be said again
         for key in [key for key in self._known if not self._are_members(*key)]:
             self._forget(key)
 
     @property
-    def is_small(self) -> bool:
-        return len(self._order) <= SWITCH_NODES
-
-    @property
     def beats_to(self) -> list[NodeId]:
         """Who hears the beats of this node."""
-        if self.is_small:
-            return [node for node in self._order if node != self.me]
         return self._next_live(self.me, 1)
 
     @property
     def watched(self) -> list[NodeId]:
         """Whose beats should come here: those of whom this node is one of the next live ones."""
-        if self.is_small:
-            return self.beats_to
         found: list[NodeId] = []
         live = 0  # between the peer and this node
         for step in range(1, len(self._order)):
@@ -119,7 +133,7 @@ class Gossip:
 
     def targets(self, draws: Sequence[int]) -> list[NodeId]:
         """Peers to tell beside the watchers. `draws`: random numbers, the first SPREAD are used."""
-        if self.is_small:
+        if len(self._order) < 2:
             return []
         steps = (1 + draw % (len(self._order) - 1) for draw in draws[:SPREAD])
         return [self._at(self._places[self.me] + step) for step in steps]
@@ -147,6 +161,18 @@ class Gossip:
         if known is None or known.health is not health:
             self._say(subject, health, known.version if known else 0)
 
+    def noted(self, note: Note) -> None:
+        """What this node says of itself."""
+        if note != self._note:
+            self._note = note
+            known = self._known.get((self.me, self.me))
+            self._say(self.me, Health.ALIVE, known.version if known else 0)
+
+    def note_of(self, node: NodeId) -> Note:
+        """What a node said of itself, as far as that has come."""
+        said = self._known.get((node, node))
+        return said.note if said else WELL
+
     def hear(self, rumours: Iterable[Rumour]) -> None:
         """What another node told."""
         for rumour in rumours:
@@ -164,10 +190,17 @@ class Gossip:
             hot.rounds_left -= 1
             if hot.rounds_left <= 0:
                 del self._hot[key]
+        self._restless_rounds += 1
         return told
+
+    @property
+    def may_compare(self) -> bool:
+        """Whether a digest that differs means something: nothing is on its way any more."""
+        return not self._hot or self._restless_rounds > RESTLESS_ROUNDS
 
     def everything(self) -> list[Rumour]:
         """For a peer whose digest differs."""
+        self._restless_rounds = 0
         return list(self._known.values())
 
     @property
@@ -185,8 +218,10 @@ class Gossip:
         return all(node in self._places for node in nodes)
 
     def _say(self, subject: NodeId, health: Health, version: int) -> None:
-        said = Rumour(watcher=self.me, subject=subject, health=health, version=version + 1)
-        self._take(said)
+        note = self._note if subject == self.me else WELL
+        self._take(
+            Rumour(watcher=self.me, subject=subject, health=health, version=version + 1, note=note)
+        )
 
     def _answer(self, rumour: Rumour) -> None:
         """A word of this node from a life before this one: the newest must be what it thinks."""

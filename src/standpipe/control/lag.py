@@ -28,7 +28,15 @@ from zlib import crc32
 
 import msgspec
 
-from standpipe.model import KnownLag, LagDelta, NodeId, Offset, ReplicaLag, ReplicaState
+from standpipe.model import (
+    KnownLag,
+    LagDelta,
+    NodeId,
+    Offset,
+    Placement,
+    ReplicaLag,
+    ReplicaState,
+)
 
 #: (table id, generation, partition)
 ReplicaId = tuple[str, int, int]
@@ -47,6 +55,12 @@ def offset_lag(ends: Iterable[Offset], position: Offset) -> int | None:
     """
     end = max((end for end in ends if end >= 0), default=None)
     return None if end is None else max(0, end - position)
+
+
+def audience(placements: Iterable[Placement], me: NodeId) -> frozenset[NodeId]:
+    """Nodes that hold copies of partitions that `me` holds, `me` left out."""
+    shared = (one.holders for one in placements if me in one.holders)
+    return frozenset(node for holders in shared for node in holders) - {me}
 
 
 def replica_id(lag: ReplicaLag) -> ReplicaId:

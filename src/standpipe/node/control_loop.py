@@ -253,7 +253,9 @@ async def live(
     base, wire = await open_replica(config, doors, client)
     node_config.check_tags(config)
     incarnation = base.copy.identity.incarnation
-    liveness = LivenessLoop(config, incarnation, lambda: base.copy.catalog)
+    liveness = LivenessLoop(
+        config, incarnation, lambda: base.copy.catalog, leader=lambda: base.copy.leader
+    )
     placing = Placing(liveness, limits_of(config.settings()), time.monotonic)
     rules = node_config.placement_rules(config.settings())
     addresses = addresses_by(base.copy)

@@ -102,10 +102,12 @@ class Board:
             return False
         self._is_old = is_old
         believed = () if verdicts is None or is_old else verdicts.peers
+        lags = self._lags.record
+        age_ms_max = (lags and lags.age_ms_max) or self._lags_age_ms_max
         self.told = Told(
             liveness={peer.node_id: peer for peer in believed},
-            lags=_by_replica(self._lags.record) if is_new_lags else self.told.lags,
-            lags_since_ms=now_ms - self._lags_age_ms_max,
+            lags=_by_replica(lags) if is_new_lags else self.told.lags,
+            lags_since_ms=now_ms - age_ms_max,
         )
         return True
 

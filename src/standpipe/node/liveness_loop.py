@@ -3,55 +3,49 @@
     status pages ─► Reporter ─┬─► beat to every member, each SEND ─► its /heartbeat ─┐
     pid files ────────────────┘   all lags, each LAG SEND ─────────► its /lag ───────┤
                                                                                      ▼
-    run/liveness ◄── Membership ◄── check, each CHECK ◄── beats heard ◄── this node's routes
+    run/liveness ◄── Verdicts ◄──── check, each CHECK ◄── beats heard ◄── this node's routes
     run/lags     ◄── Ledger ◄──────────────────────────── lags heard ◄──┘
 
-Part of the control process; everything that is decided is in `control.membership` and
+Part of the control process; everything that is decided is in `control.verdicts` and
 `control.lag`. Beats and lag reports are independent: each can be off (KLIP-12, tradeoff 1), and
 then its routes are not there (404, as in ksqlDB). Beats carry the lags that changed.
 
-Not here: what readers make of it (`node.heard`), who is a member (the metadata log).
+In a large cluster beats go to a few and carry rumours, and lags go by reports alone: to the nodes
+that hold copies of the same partitions, whose ends one's own lag counts against, and to the leader,
+who assigns. What another entry node does not know the target of a forward judges by itself.
+
+Not here: what readers make of it (`node.heard`, by `node.liveness_pages`), who is a member (the
+metadata log).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from standpipe import config_liveness as settings
-from standpipe.adapters import record_file
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http_client import Call, Handler, Reply, json_reply
 from standpipe.adapters.peer_client import SECRET_HEADER, PathFailed, PeerClient
 from standpipe.config import Config
 from standpipe.control.catalog import Catalog
-from standpipe.control.lag import Ledger, Reporter, replica_id
-from standpipe.control.membership import (
-    BeatHeard,
-    CheckDue,
-    CheckVoid,
-    Event,
-    Membership,
-    MembersKnown,
-    Order,
-    Rules,
-)
+from standpipe.control.features import GOSSIP
+from standpipe.control.gossip import SPREAD, Rumour
+from standpipe.control.lag import Ledger, Reporter, audience, replica_id
+from standpipe.control.membership import CheckVoid, Order, Rules
 from standpipe.control.placement import Heard
+from standpipe.control.verdicts import Verdicts
 from standpipe.control.workload import TablePartition
-from standpipe.model import (
-    Health,
-    KnownLags,
-    LagDelta,
-    Liveness,
-    NodeId,
-    NodeInfo,
-    PeerLiveness,
-)
+from standpipe.model import Health, LagDelta, NodeId, NodeInfo
+from standpipe.node.heard import REPORTS_LOST_MAX
 from standpipe.node.leaving import Leaving
+from standpipe.node.liveness_pages import LivenessPages
 from standpipe.node.liveness_wire import (
     Beat,
     BeatAnswer,
@@ -69,10 +63,7 @@ from standpipe.node.own_replicas import Own
 #: A beat that is not answered by then is lost; the next ones are on their way.
 BEAT_WAIT_S: Final = 1.0
 REPORT_WAIT_S: Final = 2.0
-#: `run/liveness` and `run/lags` are written anew so often, even if nothing changed: their readers
-#: tell an old verdict from one that still holds.
-PUBLISH_MS: Final = 500
-#: at the most so often, however fast lags change
+#: `run/lags`, at the most so often, however fast lags change
 LAGS_PUBLISH_MS: Final = 100
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -88,17 +79,18 @@ class LivenessLoop:
         incarnation: str,
         catalog: Callable[[], Catalog],
         clock: Clock | None = None,
+        leader: Callable[[], NodeId] = lambda: NodeId(""),
     ) -> None:
         self._config = config
         self._values: Config = config.settings()
         self._incarnation = incarnation
-        self._catalog = catalog
+        self._catalog, self._leader = catalog, leader
         self._clock = clock or Clock()
         self._host = config.public_advertised or config.public
         self._own = Own(config.node_id, config.paths)
         self._leaving = Leaving(config.paths.leaving)
         self._client = PeerClient({SECRET_HEADER: config.secret()})
-        self._membership = Membership(_rules(self._values))
+        self._verdicts = Verdicts(config.node_id, _rules(self._values))
         self._ledger = Ledger()
         self._reporter = Reporter(session=self._clock.wall_ms())
         #: node -> version of this node's lags that it acknowledged
@@ -107,9 +99,14 @@ class LivenessLoop:
         self._said: dict[NodeId, BeatExtra] = {}
         self._peers: dict[NodeId, NodeInfo] = {}
         self._seen: Catalog | None = None
+        #: nodes that hold copies of what this one holds
+        self._audience: frozenset[NodeId] = frozenset()
+        #: leader and replicas as they were reported last in a large cluster
+        self._reported: object = None
         self._sends: set[asyncio.Task[None]] = set()
-        self._published_ms = self._lags_published_ms = 0
-        self._published_changes = -1
+        self._pages = LivenessPages(
+            config.paths, self._clock, self._verdicts, self._ledger, self._said
+        )
 
     @property
     def beats(self) -> bool:
@@ -165,8 +162,8 @@ class LivenessLoop:
             return {}
         now_ms = self._clock.boot_ms()
         return {
-            node: max(0, now_ms - int(self._membership.silent_since_ms(node)))
-            for node, health in self._membership.health.items()
+            node: max(0, now_ms - int(self._verdicts.silent_since_ms(node)))
+            for node, health in self._verdicts.health.items()
             if health is Health.DOWN
         }
 
@@ -190,12 +187,20 @@ class LivenessLoop:
         peer = self._peers.get(NodeId(sender))
         if peer is None or peer.incarnation != incarnation:
             return json_reply(BeatAnswer())  # a stranger, or a directory of the past
-        self._do(BeatHeard(peer.node_id, self._clock.boot_ms()))
-        version = None
-        if extra is not None:
-            self._take_note(extra)
-            version = self._take(peer, extra.lags)
-        return json_reply(BeatAnswer(lag_version=version))
+        now_ms = self._clock.boot_ms()
+        self._verdicts.heard(peer.node_id, now_ms, is_beat=extra is None or extra.is_beat)
+        if extra is None:
+            return json_reply(BeatAnswer())
+        self._take_note(extra)
+        self._do(self._verdicts.hear(extra.rumours, now_ms))
+        lacking = tuple(self._verdicts.lacking(extra.digest))
+        return json_reply(
+            BeatAnswer(
+                lag_version=self._take(peer, extra.lags),
+                digest=self._verdicts.digest if lacking else None,
+                rumours=lacking,
+            )
+        )
 
     async def lag(self, call: Call) -> Reply:
         """`POST /lag` and KLIP-12's `/reportlag`."""
@@ -220,37 +225,60 @@ class LivenessLoop:
     def _take_note(self, said: BeatExtra) -> None:
         before = self._said.get(said.node_id)
         self._said[said.node_id] = said
-        if before is None or _note(before) != _note(said):
-            self._publish_liveness()
+        if before is None or before.note != said.note:
+            self._pages.publish_verdicts(beats=self.beats)
 
     # ----------------------------------------------------------------------- sent
 
     def send_beats(self) -> None:
-        """One beat to every member, each on its own: a peer that hangs delays no other."""
+        """To all, or to watchers and a few by chance; each alone: who hangs delays no other."""
         self._look_at_members()
         if self.reports:
             self._observe()
-        workers_ok, tailer_ok = self._own.workers_ok, self._own.tailer_ok
-        is_leaving = self._leaving.is_set
-        for peer in self._peers.values():
-            delta = None
-            if self.reports:
-                delta = self._reporter.delta(self._acknowledged.get(peer.node_id, 0))
-            extra = BeatExtra(
-                node_id=self._config.node_id,
-                incarnation=self._incarnation,
-                workers_ok=workers_ok,
-                tailer_ok=tailer_ok,
-                is_leaving=is_leaving,
-                lags=delta,
-            )
-            beat = Beat(hostInfo=self._host, timestamp=self._clock.wall_ms(), standpipe=extra)
-            self._send(peer, "/heartbeat", beat, BEAT_WAIT_S)
+        mine = self._beat()
+        self._verdicts.noted(mine.note)
+        receivers = self._verdicts.receivers(self._clock.boot_ms())
+        others = self._verdicts.confidants([random.getrandbits(32) for _ in range(SPREAD)])
+        mine = replace(mine, digest=self._verdicts.digest, rumours=tuple(self._verdicts.round()))
+        for node in receivers:
+            lags = None
+            if self.reports and self._verdicts.is_mesh:
+                lags = self._reporter.delta(self._acknowledged.get(node, 0))
+            self._send_beat(self._peers[node], replace(mine, lags=lags))
+        for node in set(others).difference(receivers):
+            self._send_beat(self._peers[node], replace(mine, is_beat=False))
+        if self.reports and not self._verdicts.is_mesh:
+            self._report_what_is_new()
+
+    def _beat(self, rumours: Iterable[Rumour] = ()) -> BeatExtra:
+        return BeatExtra(
+            node_id=self._config.node_id,
+            incarnation=self._incarnation,
+            workers_ok=self._own.workers_ok,
+            tailer_ok=self._own.tailer_ok,
+            is_leaving=self._leaving.is_set,
+            digest=self._verdicts.digest,
+            rumours=tuple(rumours),
+        )
+
+    def _send_beat(self, peer: NodeInfo, extra: BeatExtra) -> None:
+        beat = Beat(hostInfo=self._host, timestamp=self._clock.wall_ms(), standpipe=extra)
+        self._send(peer, "/heartbeat", beat, BEAT_WAIT_S)
+
+    def _report_what_is_new(self) -> None:
+        """Another leader, and replicas that came, went or changed state, wait for no interval."""
+        states = frozenset((replica_id(lag), lag.state) for lag in self._reporter.lags)
+        if self._reported != (news := (self._leader(), states)):
+            self._reported = news
+            self.send_reports()
 
     def send_reports(self) -> None:
-        """All lags of this node to every member."""
+        """All lags of this node to every member, in a large cluster to those who need them."""
         self._look_at_members()
         self._observe()
+        hearers = self._peers.keys()
+        if not self._verdicts.is_mesh:
+            hearers &= self._audience | {self._leader()}
         tables = {(s.table_id or "", s.generation): s for s in self._catalog().generations}
         delta = self._reporter.full()
         report = LagReport(
@@ -263,8 +291,8 @@ class LivenessLoop:
                 node_id=self._config.node_id, incarnation=self._incarnation, lags=delta
             ),
         )
-        for peer in self._peers.values():
-            self._send(peer, "/lag", report, REPORT_WAIT_S)
+        for node in hearers:
+            self._send(self._peers[node], "/lag", report, REPORT_WAIT_S)
 
     def _observe(self) -> None:
         self._reporter.observe(self._own.lags(self._catalog(), self._clock.boot_ms()))
@@ -283,15 +311,21 @@ class LivenessLoop:
             answer = _answer_decoder.decode(response.body) if response.status == 200 else None
         except (PathFailed, msgspec.MsgspecError):
             return
-        if answer is not None and answer.lag_version is not None:
+        if answer is None or peer.node_id not in self._peers:
+            return
+        if answer.lag_version is not None:
             self._acknowledged[peer.node_id] = answer.lag_version
+        if answer.rumours:
+            self._do(self._verdicts.hear(answer.rumours, self._clock.boot_ms()))
+            if lacking := self._verdicts.lacking(answer.digest, is_asked=True):
+                self._send_beat(peer, replace(self._beat(lacking), is_beat=False))
 
     # --------------------------------------------------------------------- judged
 
     def check(self) -> None:
         """KLIP-12's `decide-status`."""
         self._look_at_members()
-        self._do(CheckDue(self._clock.boot_ms()))
+        self._do(self._verdicts.check(self._clock.boot_ms()))
 
     def _look_at_members(self) -> None:
         catalog = self._catalog()
@@ -300,7 +334,11 @@ class LivenessLoop:
         self._follow_drain(catalog)
         self._seen = catalog
         self._peers = {n: info for n, info in catalog.nodes.items() if n != self._config.node_id}
-        self._do(MembersKnown(frozenset(self._peers), self._clock.boot_ms()))
+        may_gossip = self.beats and catalog.feature_level >= GOSSIP
+        peers = frozenset(self._peers)
+        self._do(self._verdicts.members(peers, self._clock.boot_ms(), may_gossip=may_gossip))
+        if not self._verdicts.is_mesh:
+            self._audience = audience(catalog.assignment.placements, self._config.node_id)
         self._ledger.members({n: peer.incarnation for n, peer in self._peers.items()})
         for gone in self._said.keys() - self._peers.keys():
             del self._said[gone]
@@ -316,47 +354,17 @@ class LivenessLoop:
         elif was and not drains:
             self._leaving.end()
 
-    def _do(self, event: Event) -> None:
-        orders: list[Order] = self._membership.handle(event)
+    def _do(self, orders: list[Order]) -> None:
         for order in orders:
             _tell(order)
         if orders:
-            self._publish_liveness()
-
-    # ------------------------------------------------------------------ published
+            self._pages.publish_verdicts(beats=self.beats)
 
     def publish(self) -> None:
-        """Write what changed, and what would look old."""
-        now_ms = self._clock.boot_ms()
-        if now_ms - self._published_ms >= PUBLISH_MS:
-            self._publish_liveness()
-        is_changed = self._ledger.changes != self._published_changes
-        if is_changed or now_ms - self._lags_published_ms >= PUBLISH_MS:
-            self._published_changes, self._lags_published_ms = self._ledger.changes, now_ms
-            known = KnownLags(published_boot_ms=now_ms, known=tuple(self._ledger.known()))
-            record_file.write(self._config.paths.lags, known)
-
-    def _publish_liveness(self) -> None:
-        self._published_ms = self._clock.boot_ms()
-        peers = self._membership.health.items() if self.beats else ()
-        record_file.write(
-            self._config.paths.liveness,
-            Liveness(
-                published_boot_ms=self._published_ms,
-                peers=tuple(self._verdict(node, health) for node, health in peers),
-            ),
-        )
-
-    def _verdict(self, node: NodeId, health: Health) -> PeerLiveness:
-        said, beat_ms = self._said.get(node), self._membership.newest_beat_ms(node)
-        return PeerLiveness(
-            node_id=node,
-            health=health,
-            beat_boot_ms=int(beat_ms or 0),
-            workers_ok=said.workers_ok if said else True,
-            tailer_ok=said.tailer_ok if said else True,
-            is_leaving=said.is_leaving if said else False,
-        )
+        """Tell the workers what changed."""
+        reports = 0 if self._verdicts.is_mesh else REPORTS_LOST_MAX  # that may be lost
+        age_ms_max = reports * self._values[settings.LAG_SEND]
+        self._pages.publish(beats=self.beats, age_ms_max=age_ms_max)
 
 
 def _rules(values: Config) -> Rules:
@@ -367,11 +375,6 @@ def _rules(values: Config) -> Rules:
         missed_count=values[settings.BEATS_MISSED],
         received_count=values[settings.BEATS_RECEIVED],
     )
-
-
-def _note(said: BeatExtra) -> tuple[bool, bool, bool]:
-    """What a peer says of itself and others should know at once."""
-    return said.workers_ok, said.tailer_ok, said.is_leaving
 
 
 def _tell(order: Order) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from standpipe.control.gossip import WELL, Note, Rumour
 from standpipe.control.lag import digest_of, offset_lag
 from standpipe.model import (
     NO_BATCH,
@@ -32,6 +33,18 @@ class BeatExtra(Record, frozen=True, kw_only=True):
     tailer_ok: bool = True
     is_leaving: bool = False
     lags: LagDelta | None = None
+    #: in a large cluster (`control.gossip`); None: the sender beats to everybody
+    digest: int | None = None
+    rumours: tuple[Rumour, ...] = ()
+    #: False: it only carries rumours
+    is_beat: bool = True
+
+    @property
+    def note(self) -> Note:
+        """What it says of its sender."""
+        sick = Note.WORKERS_SICK if not self.workers_ok else WELL
+        sick |= Note.TAILER_SICK if not self.tailer_ok else WELL
+        return sick | (Note.LEAVING if self.is_leaving else WELL)
 
 
 class Beat(Record, frozen=True, kw_only=True):
@@ -47,6 +60,9 @@ class BeatAnswer(Record, frozen=True, kw_only=True):
 
     ok: bool = True
     lag_version: int | None = None
+    #: everything the receiver knows, where the sender's digest is another one
+    digest: int | None = None
+    rumours: tuple[Rumour, ...] = ()
 
 
 class LagInfo(Record, frozen=True, kw_only=True):

@@ -26,12 +26,24 @@ class Own:
     node_id: NodeId
     paths: NodePaths
     _pages: dict[ReplicaId, StatusReader] = field(default_factory=dict[ReplicaId, StatusReader])
+    _seen: Catalog | None = None
     _sizes: dict[ReplicaId, tuple[int, int]] = field(
         default_factory=dict[ReplicaId, tuple[int, int]]
     )
 
     def lags(self, catalog: Catalog, now_boot_ms: int) -> list[ReplicaLag]:
         """Of every replica that is assigned here and of which the tailer says something."""
+        if catalog is not self._seen:
+            self._seen = catalog
+            self._follow(catalog)
+        read = ((replica, page.read()) for replica, page in self._pages.items())
+        return [
+            lag_of(replica, status, now_boot_ms, self._size(replica, now_boot_ms))
+            for replica, status in read
+            if status
+        ]
+
+    def _follow(self, catalog: Catalog) -> None:
         mine = {
             (placement.table_id, placement.generation, placement.partition)
             for placement in catalog.assignment.placements
@@ -42,12 +54,6 @@ class Own:
             self._sizes.pop(gone, None)
         for new in mine - self._pages.keys():
             self._pages[new] = StatusReader(page_path(self.paths.run, *new))
-        read = ((replica, page.read()) for replica, page in self._pages.items())
-        return [
-            lag_of(replica, status, now_boot_ms, self._size(replica, now_boot_ms))
-            for replica, status in read
-            if status
-        ]
 
     def _size(self, replica: ReplicaId, now_boot_ms: int) -> int:
         """Bytes of a store on disk, as they were within SIZES_MS."""

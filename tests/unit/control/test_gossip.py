@@ -8,9 +8,11 @@ import pytest
 
 from standpipe.control.gossip import (
     FANOUT,
-    SWITCH_NODES,
+    RESTLESS_ROUNDS,
     VOICES,
+    WELL,
     Gossip,
+    Note,
     Rumour,
     ring,
     rounds_told,
@@ -37,8 +39,7 @@ def said(watcher: str, subject: str, health: Health, version: int = 1) -> Rumour
     ("count", "beats", "why"),
     [
         (2, 1, "the other one"),
-        (SWITCH_NODES, SWITCH_NODES - 1, "everybody, up to the switch"),
-        (SWITCH_NODES + 1, FANOUT, "a fixed number, above it"),
+        (21, FANOUT, "a fixed number"),
         (300, FANOUT, "however many there are"),
     ],
 )
@@ -102,6 +103,38 @@ def test_a_node_that_forgot_takes_back_what_it_had_said() -> None:
     gossip = cluster(30)[NodeId("n001")]
     gossip.hear([said("n001", "n000", Health.DOWN, 7)])
     assert gossip.round() == [said("n001", "n000", Health.ALIVE, 8)]
+
+
+def test_what_a_node_says_of_itself_goes_round_and_survives_its_restart() -> None:
+    nodes = cluster(30)
+    first, other = nodes[NodeId("n001")], nodes[NodeId("n002")]
+    assert other.note_of(first.me) == WELL, "until it says otherwise"
+    first.noted(Note.LEAVING)
+    other.hear(first.round())
+    assert other.note_of(first.me) == Note.LEAVING
+    again = Gossip(first.me)  # restarted: it has forgotten what it said
+    again.members(names(30))
+    again.noted(WELL)
+    again.hear(other.everything())
+    other.hear(again.round())
+    assert other.note_of(first.me) == WELL
+    assert other.digest == again.digest
+
+
+def test_digests_are_compared_when_nothing_is_on_its_way() -> None:
+    gossip = cluster(30)[NodeId("n001")]
+    assert gossip.may_compare
+    gossip.hear([said("n002", "n000", Health.DOWN)])
+    assert not gossip.may_compare, "others may be hearing it just now"
+    for _ in range(rounds_told(30)):
+        gossip.round()
+    assert gossip.may_compare
+    for version in range(RESTLESS_ROUNDS):
+        gossip.hear([said("n002", "n000", Health.DOWN, 2 + version)])
+        gossip.round()
+    assert gossip.may_compare, "a peer that flaps for ever must not hide what was lost"
+    gossip.everything()
+    assert not gossip.may_compare
 
 
 def test_members_that_left_are_forgotten() -> None:
