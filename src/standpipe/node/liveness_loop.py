@@ -33,6 +33,7 @@ from standpipe import config_liveness as settings
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http_client import Call, Handler, Reply, json_reply
 from standpipe.adapters.peer_client import SECRET_HEADER, PathFailed, PeerClient
+from standpipe.adapters.start_number import next_number
 from standpipe.config import Config
 from standpipe.control.catalog import Catalog
 from standpipe.control.features import GOSSIP
@@ -92,7 +93,8 @@ class LivenessLoop:
         self._client = PeerClient({SECRET_HEADER: config.secret()})
         self._verdicts = Verdicts(config.node_id, _rules(self._values))
         self._ledger = Ledger()
-        self._reporter = Reporter(session=self._clock.wall_ms())
+        session = next_number(config.paths.session, self._clock.wall_ms())
+        self._reporter = Reporter(session)
         #: node -> version of this node's lags that it acknowledged
         self._acknowledged: dict[NodeId, int] = {}
         #: node -> what it said last of its own processes

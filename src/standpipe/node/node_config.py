@@ -128,6 +128,11 @@ class NodePaths:
         return self.run / "lags"
 
     @property
+    def session(self) -> Path:
+        """Number of control's newest start, which its reports of lags carry."""
+        return self.run / "session"
+
+    @property
     def push(self) -> Path:
         """Push queries that are served now (`node/push_board.py`)."""
         return self.run / "push"
