@@ -197,8 +197,8 @@ def resume_a_store_older_than_tombstones() -> list[Plant]:
     """However long it slept."""
 
     def make(must_rebuild: Any) -> Any:
-        def lax(meta: Any, **known: Any) -> Any:
-            return must_rebuild(meta, **{**known, "tombstones_ms": 10**12})
+        def lax(meta: Any, now: Any, **known: Any) -> Any:
+            return must_rebuild(meta, now, **{**known, "tombstones_ms": 10**12})
 
         return lax
 
@@ -209,8 +209,8 @@ def go_on_with_a_torn_store() -> list[Plant]:
     """A store that was stopped while it was being made is taken for one that only lags."""
 
     def make(must_rebuild: Any) -> Any:
-        def lax(meta: Any, **known: Any) -> Any:
-            return must_rebuild(msgspec.structs.replace(meta, whole_at=Offset(0)), **known)
+        def lax(meta: Any, now: Any, **known: Any) -> Any:
+            return must_rebuild(msgspec.structs.replace(meta, whole_at=Offset(0)), now, **known)
 
         return lax
 

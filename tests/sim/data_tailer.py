@@ -46,10 +46,12 @@ class SimStore:
         for key in order.deletes:
             self.rows.pop(key, None)
         self.rows |= dict(order.puts)
-        since_ms = positions.current_since(self.meta.current_ms, now_ms, is_caught_up)
-        self.meta = msgspec.structs.replace(
-            order.meta, digest=sum_, boot_id="boot", last_applied_ms=now_ms, current_ms=since_ms
-        )
+        meta = positions.applied_at(order.meta, self.meta, _at(now_ms), is_caught_up=is_caught_up)
+        self.meta = msgspec.structs.replace(meta, digest=sum_)
+
+
+def _at(now_ms: int) -> positions.Now:
+    return positions.Now(wall_ms=now_ms, boot_ms=now_ms, boot_id="boot")
 
 
 class SimTailer:
@@ -99,15 +101,15 @@ class SimTailer:
         self._is_fetching = False
         self._run += 1
         self._known_ms = self.world.now_ms
-        self._end_ms = self.world.now_ms - positions.unread_ms(self.store.meta, self.world.now_ms)
+        now = _at(self.world.now_ms)
+        self._end_ms = now.boot_ms - positions.unread_ms(self.store.meta, now)
         self._plan(self._run)
 
     def _wipe_what_is_outdated(self) -> None:
         why = positions.must_rebuild(
             self.store.meta,
-            boot_id="boot",
+            _at(self.world.now_ms),
             closed_cleanly=False,
-            now_ms=self.world.now_ms,
             tombstones_ms=self.world.options.retention.tombstones_ms,
         )
         if why is not None:

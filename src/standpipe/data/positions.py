@@ -14,6 +14,8 @@ from enum import Enum, auto
 from typing import Final
 from zlib import crc32
 
+import msgspec
+
 from standpipe.model import (
     NO_BATCH,
     BatchId,
@@ -64,6 +66,9 @@ class StoreMeta(Record, frozen=True, kw_only=True):
     #: from here on; 0: of a store made before it
     current_ms: int = 0
     boot_id: str = ""  # boot of the machine during which it was written
+    #: the instant of `current_ms` on the boot clock of `boot_id`, < 0: before that boot; None: of
+    #: a store made before it, or without rows
+    current_boot_ms: int | None = None
     foreign_records: int = 0
     mismatched_records: int = 0  # committed, but in the partition of another key
     unreadable_records: int = 0  # committed, but key or value cannot be read
@@ -137,42 +142,75 @@ def opened(meta: StoreMeta) -> ReplicaEvent:
     return _E.OPENED_EMPTY if meta.batch == NO_BATCH else _E.OPENED_WHOLE
 
 
+class Now(Record, frozen=True, kw_only=True):
+    """One instant on the clocks that a store can be dated by."""
+
+    wall_ms: int  # Unix ms
+    boot_ms: int
+    boot_id: str
+
+
 def must_rebuild(
-    meta: StoreMeta, *, boot_id: str, closed_cleanly: bool, now_ms: int, tombstones_ms: int
+    meta: StoreMeta, now: Now, *, closed_cleanly: bool, tombstones_ms: int
 ) -> str | None:
     """Why a store cannot be resumed, or None.
 
     `tombstones_ms`: for how long the topic keeps tombstones; a store that slept longer may have
     missed one and would show a deleted row for ever.
     """
-    if meta.boot_id not in ("", boot_id) and not closed_cleanly:
+    if meta.boot_id not in ("", now.boot_id) and not closed_cleanly:
         return "the machine went down while it was open, and writes are not synced"
     if meta.whole_at > meta.position:
         return "it was stopped while it was being made, and what was suspect then is forgotten"
-    if unread_ms(meta, now_ms) > tombstones_ms:
+    if unread_ms(meta, now) > tombstones_ms:
         return "it is older than the tombstones of its topic"
     return None
 
 
-def unread_ms(meta: StoreMeta, now_ms: int) -> int:
+def unread_ms(meta: StoreMeta, now: Now) -> int:
     """For how long the topic has not been read to its end into this store; 0: it has no rows yet.
+
+    The longer of what two clocks say. A wall clock that was set back since then hides time; the
+    boot clock, where it is still the same boot, hides that in which a hypervisor held the machine.
 
     A restart changes nothing of that: a replica that is opened while its partition has no leader
     goes on being silent from here.
     """
     since_ms = meta.current_ms or meta.last_applied_ms
-    return max(0, now_ms - since_ms) if since_ms else 0
+    by_wall_ms = max(0, now.wall_ms - since_ms) if since_ms else 0
+    if meta.current_boot_ms is None or meta.boot_id != now.boot_id:
+        return by_wall_ms
+    return max(by_wall_ms, now.boot_ms - meta.current_boot_ms)
 
 
-def current_since(current_ms: int, now_ms: int, is_caught_up: bool) -> int:
-    """`StoreMeta.current_ms` of a transaction at `now_ms`."""
-    return now_ms if is_caught_up or not current_ms else current_ms
+def opened_at(meta: StoreMeta, now: Now) -> StoreMeta:
+    """From here on the store belongs to this boot."""
+    is_dated = meta.current_ms or meta.last_applied_ms
+    current_boot_ms = now.boot_ms - unread_ms(meta, now) if is_dated else None
+    return msgspec.structs.replace(meta, boot_id=now.boot_id, current_boot_ms=current_boot_ms)
+
+
+def applied_at(meta: StoreMeta, before: StoreMeta, now: Now, *, is_caught_up: bool) -> StoreMeta:
+    """`meta` as a transaction at `now` leaves it. `before`: as the one before it left the store,
+    in this boot; `is_caught_up`: it leaves it at the committed end."""
+    is_current = is_caught_up or not before.current_ms
+    return msgspec.structs.replace(
+        meta,
+        boot_id=now.boot_id,
+        last_applied_ms=now.wall_ms,
+        current_ms=now.wall_ms if is_current else before.current_ms,
+        current_boot_ms=now.boot_ms if is_current else before.current_boot_ms,
+    )
 
 
 def must_note_current(current_ms: int, now_ms: int, tombstones_ms: int) -> bool:
     """Whether a store that is at the committed end should say so though no batch comes: after a
-    quiet week it would be taken for one that slept, and refused where it is opened or copied."""
-    return now_ms - current_ms > tombstones_ms // 20
+    quiet week it would be taken for one that slept, and refused where it is opened or copied.
+
+    And where it was current at a time that is yet to come, for the clock was set back: it would be
+    taken for current until then, however long it slept.
+    """
+    return abs(now_ms - current_ms) > tombstones_ms // 20
 
 
 def must_restart(silent_ms: int, compaction_lag_ms: int) -> bool:

@@ -36,11 +36,13 @@ from standpipe.data.apply import (
 from standpipe.data.copying import Meter, RestoreView
 from standpipe.data.holdings import Holding
 from standpipe.data.positions import (
+    Now,
     StoreMeta,
-    current_since,
+    applied_at,
     must_note_current,
     must_rebuild,
     must_reopen,
+    opened_at,
     unread_ms,
 )
 from standpipe.data.stage import RowCodec
@@ -76,14 +78,16 @@ class Replica:
         self._log = _log.bind(table=holding.source.name, partition=holding.partition)
         codec = RowCodec.of(holding.source, holding.partition)
         self.store = self._open_store()
-        silent_ms = unread_ms(self.store.meta(), world.clock.wall_ms())
-        self._stamp(self.store.meta())
+        silent_ms = unread_ms(self.store.meta(), self._now())
+        #: what the newest transaction wrote; the first makes the store readable for workers
+        self._written = opened_at(self.store.meta(), self._now())
+        self.store.apply([], [], self._written)
         gone_ms = world.clock.wall_ms() - TOMBSTONES_MS
         self.machine = ApplyMachine(codec, self.store.meta(), gone_ms=gone_ms)
         self._rows = self.store.rows()
         #: boot ms at which its topic was read to its end last, be it in an earlier life
         self._end_boot_ms = world.clock.boot_ms() - silent_ms
-        self._confirmed_boot_ms, self._current_ms = 0, self.store.meta().current_ms
+        self._confirmed_boot_ms = 0
         #: records are asked for: all progress was known once
         self.is_fetching = False
         self._meter = Meter()
@@ -100,19 +104,18 @@ class Replica:
 
     def _open_store(self) -> StoreWriter:
         path = lmdb_store.store_path(self._world.paths.state, self.holding.identity)
-        now_ms, map_bytes = self._world.clock.wall_ms(), self._world.map_bytes
-        store = lmdb_store.open_verified(path, self.holding.identity, map_bytes, now_ms)
+        now, map_bytes = self._now(), self._world.map_bytes
+        store = lmdb_store.open_verified(path, self.holding.identity, map_bytes, now.wall_ms)
         why = must_rebuild(
             store.meta(),
-            boot_id=self._world.clock.boot_id(),
+            now,
             closed_cleanly=store.was_closed_cleanly,
-            now_ms=now_ms,
             tombstones_ms=TOMBSTONES_MS,
         )
         if why is None:
             return store
         store.abandon()
-        store_folders.retire(path, now_ms)
+        store_folders.retire(path, now.wall_ms)
         raise NotReady(f"{path} is made anew: {why}")
 
     @property
@@ -141,7 +144,8 @@ class Replica:
         """Kafka was heard at `boot_ms`, and had no newer progress. May raise StoreFailure."""
         if self.machine.is_caught_up:
             self._confirmed_boot_ms = max(self._confirmed_boot_ms, boot_ms)
-            if must_note_current(self._current_ms, self._world.clock.wall_ms(), TOMBSTONES_MS):
+            now_ms = self._world.clock.wall_ms()
+            if must_note_current(self._written.current_ms, now_ms, TOMBSTONES_MS):
                 self.store.apply([], [], self._stamped(self.store.meta()))
 
     def write_page(self) -> None:
@@ -200,17 +204,14 @@ class Replica:
             of = StoreDigest(position=meta.position, batch=meta.batch, digest=digest)
             self._recent.append(of)
 
-    def _stamp(self, meta: StoreMeta) -> None:
-        """From here on the store belongs to this boot; also makes it readable for workers."""
-        boot_id = self._world.clock.boot_id()
-        self.store.apply([], [], msgspec.structs.replace(meta, boot_id=boot_id))
-
     def _stamped(self, meta: StoreMeta) -> StoreMeta:
-        now_ms, boot_id = self._world.clock.wall_ms(), self._world.clock.boot_id()
-        self._current_ms = current_since(self._current_ms, now_ms, self.machine.is_caught_up)
-        return msgspec.structs.replace(
-            meta, boot_id=boot_id, last_applied_ms=now_ms, current_ms=self._current_ms
-        )
+        is_caught_up = self.machine.is_caught_up
+        self._written = applied_at(meta, self._written, self._now(), is_caught_up=is_caught_up)
+        return self._written
+
+    def _now(self) -> Now:
+        clock = self._world.clock
+        return Now(wall_ms=clock.wall_ms(), boot_ms=clock.boot_ms(), boot_id=clock.boot_id())
 
     def _report(self, order: Report) -> None:
         self._log.warning("records left out", **dataclasses.asdict(order))

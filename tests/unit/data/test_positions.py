@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -86,34 +88,87 @@ def test_opened(meta: dict[str, int], event: str, why: str) -> None:
 def test_must_rebuild(boot_id: str, clean: bool, age_ms: int, rebuild: bool, why: str) -> None:
     meta = msgspec.structs.replace(EMPTY, boot_id=boot_id, last_applied_ms=10_000)
     found = positions.must_rebuild(
-        meta, boot_id="now", closed_cleanly=clean, now_ms=10_000 + age_ms, tombstones_ms=1000
+        meta, at(10_000 + age_ms), closed_cleanly=clean, tombstones_ms=1000
     )
     assert (found is not None) == rebuild, why
+
+
+def at(wall_ms: int, boot_ms: int = 0, boot_id: str = "now") -> positions.Now:
+    return positions.Now(wall_ms=wall_ms, boot_ms=boot_ms, boot_id=boot_id)
 
 
 def test_a_store_that_was_behind_is_as_old_as_it_was_current() -> None:
     """What it applied last may have been old already, and so may the tombstones behind it."""
     meta = msgspec.structs.replace(EMPTY, last_applied_ms=10_000, current_ms=9_000)
-    known = {"boot_id": "", "closed_cleanly": True, "tombstones_ms": 1000}
-    assert positions.must_rebuild(meta, now_ms=10_000, **known) is None
-    assert positions.must_rebuild(meta, now_ms=10_001, **known) is not None
+    rules: dict[str, Any] = {"closed_cleanly": True, "tombstones_ms": 1000}
+    assert positions.must_rebuild(meta, at(10_000), **rules) is None
+    assert positions.must_rebuild(meta, at(10_001), **rules) is not None
 
 
 @pytest.mark.parametrize(
-    ("current_ms", "is_caught_up", "since_ms", "why"),
+    ("now", "unread_ms", "why"),
     [
-        (0, False, 50, "its first transaction"),
-        (7, False, 7, "behind: as old as before"),
-        (7, True, 50, "at the committed end"),
+        (at(10_030, 530), 30, "both clocks went on"),
+        (at(4_000, 5_500), 5_000, "the wall clock was set back: the other one knows"),
+        (at(9_000, 600, "next"), 0, "... but not beyond its boot"),
+        (at(10_030, 5_500, "next"), 30, "the number of another boot says nothing"),
+        (at(90_000, 530), 80_000, "set ahead, or the machine was held: who knows"),
+        (at(9_000, 400), 0, "never less than nothing"),
     ],
 )
-def test_current_since(current_ms: int, is_caught_up: bool, since_ms: int, why: str) -> None:
-    assert positions.current_since(current_ms, 50, is_caught_up) == since_ms, why
+def test_a_store_is_as_old_as_the_clock_says_that_saw_more(
+    now: positions.Now, unread_ms: int, why: str
+) -> None:
+    meta = msgspec.structs.replace(EMPTY, current_ms=10_000, current_boot_ms=500, boot_id="now")
+    assert positions.unread_ms(meta, now) == unread_ms, why
 
 
-@pytest.mark.parametrize(("now_ms", "is_due"), [(1050, False), (1051, True)])
-def test_a_store_that_is_current_says_so_though_no_batch_comes(now_ms: int, is_due: bool) -> None:
-    assert positions.must_note_current(1000, now_ms, tombstones_ms=1000) is is_due
+def test_a_store_keeps_its_age_when_it_is_opened_in_another_boot() -> None:
+    """From then on the clock of that boot knows it, should the wall clock be set back."""
+    meta = msgspec.structs.replace(EMPTY, current_ms=10_000, current_boot_ms=500, boot_id="before")
+    opened = positions.opened_at(meta, at(10_070, 20))
+    assert (opened.boot_id, opened.current_boot_ms) == ("now", -50), "50 ms before this boot"
+    assert positions.unread_ms(opened, at(4_000, 120)) == 170
+
+
+def test_an_empty_store_has_no_age() -> None:
+    opened = positions.opened_at(EMPTY, at(10_000, 500))
+    assert positions.unread_ms(opened, at(90_000, 80_500)) == 0
+
+
+def test_a_store_that_was_opened_by_an_older_version_is_dated_by_its_rows() -> None:
+    meta = msgspec.structs.replace(EMPTY, last_applied_ms=10_000)
+    assert positions.opened_at(meta, at(10_040, 500)).current_boot_ms == 460
+
+
+@pytest.mark.parametrize(
+    ("current_ms", "is_caught_up", "since", "why"),
+    [
+        (0, False, (50, 5), "its first transaction"),
+        (7, False, (7, 1), "behind: as old as before"),
+        (7, True, (50, 5), "at the committed end"),
+    ],
+)
+def test_applied_at(current_ms: int, is_caught_up: bool, since: tuple[int, int], why: str) -> None:
+    before = msgspec.structs.replace(EMPTY, current_ms=current_ms, current_boot_ms=1)
+    meta = positions.applied_at(EMPTY, before, at(50, 5), is_caught_up=is_caught_up)
+    assert (meta.current_ms, meta.current_boot_ms) == since, why
+    assert (meta.last_applied_ms, meta.boot_id) == (50, "now")
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "is_due", "why"),
+    [
+        (1050, False, "the boundary"),
+        (1051, True, "it has been quiet for long"),
+        (950, False, "the boundary"),
+        (949, True, "the clock was set back: what is written is yet to come"),
+    ],
+)
+def test_a_store_that_is_current_says_so_though_no_batch_comes(
+    now_ms: int, is_due: bool, why: str
+) -> None:
+    assert positions.must_note_current(1000, now_ms, tombstones_ms=1000) is is_due, why
 
 
 @pytest.mark.parametrize(("silent_ms", "is_due"), [(1800, False), (1801, True)])

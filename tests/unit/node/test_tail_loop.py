@@ -65,20 +65,25 @@ TABLE = Source(
 )
 PLACE = Placement(table_id="t", generation=1, partition=0, replicas=(NODE,))
 T0 = Partition("T", 0)
+HOUR_MS = 3_600_000
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
 
 
 class FakeClock:
-    """Stands still until it is told; every clock shows the same."""
+    """Stands still until it is told; every clock shows the same until the wall clock is set."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
+        self.set_ms = 0
         self.boot = "boot-1"
 
     def wall_ms(self) -> int:
+        return self.now_ms + self.set_ms
+
+    def boot_ms(self) -> int:
         return self.now_ms
 
-    boot_ms = monotonic_ms = wall_ms
+    monotonic_ms = boot_ms
 
     def boot_id(self) -> str:
         return self.boot
@@ -360,6 +365,41 @@ def test_a_store_that_no_batch_comes_to_is_no_older_than_it_was_confirmed(node: 
     node.progress.topic = topic
     node.turn(2, ms=tail_loop.REOPEN_MS)
     assert node.tables.reading == {T0: 2}
+
+
+@pytest.mark.parametrize(
+    ("set_ms", "asleep_ms", "begins", "why"),
+    [
+        (24 * HOUR_MS, 0, 2, "a day ahead: tombstones stay longer"),
+        (-24 * HOUR_MS, 0, 2, "a day back"),
+        (-9 * TOMBSTONES_MS, 0, 2, "far back"),
+        (-9 * TOMBSTONES_MS, TOMBSTONES_MS + 1, 0, "it slept too long, whatever the clock says"),
+    ],
+)
+def test_a_clock_that_is_set_makes_no_store_older_or_younger(
+    node: Node, set_ms: int, asleep_ms: int, begins: int, why: str
+) -> None:
+    node.clock.set_ms = 10 * TOMBSTONES_MS  # so that "back" is not before 1970
+    running(node)
+    topic = node.progress.topic
+    node.stop()
+    node.clock.set_ms += set_ms
+    node.clock.now_ms += asleep_ms
+    node.start()
+    node.progress.topic = topic
+    node.turn(2, ms=tail_loop.REOPEN_MS)
+    assert node.tables.reading == {T0: begins}, why
+
+
+def test_a_quiet_store_does_not_go_on_saying_that_it_is_of_a_time_to_come(node: Node) -> None:
+    """After the next start of the machine only the wall clock can say how old it is."""
+    node.clock.set_ms = TOMBSTONES_MS
+    running(node)
+    node.clock.set_ms = 0
+    node.progress.confirmed = node.clock.now_ms
+    node.turn(2)
+    (replica,) = node.tailer._replicas.values()
+    assert replica.store.meta().current_ms <= node.clock.wall_ms()
 
 
 @pytest.mark.parametrize(
