@@ -13,13 +13,18 @@ _RETIRED: Final = ".retired-"
 
 
 def retire(path: Path, now_ms: int) -> None:
-    """Move a store aside. Open readers keep what they see; new ones find nothing."""
+    """Move a store aside. Open readers keep what they see; new ones find nothing. `now_ms` (Unix
+    time) only tells its name from others."""
     if path.exists():
         path.rename(path.with_name(f"{path.name}{_RETIRED}{now_ms}"))
 
 
 class Strays:
-    """Directories that no placement asks for: moved aside after a while, deleted after another."""
+    """Directories that no placement asks for: moved aside after a while, deleted after another.
+
+    Both count from when they were seen first, by this process: what a wall clock wrote into a name
+    says nothing once the clock was set.
+    """
 
     def __init__(self, state: Path, *, delay_ms: int) -> None:
         self._state = state
@@ -27,14 +32,14 @@ class Strays:
         self._since_ms: dict[Path, int] = {}
 
     def clear(self, wanted: set[Path], now_ms: int) -> None:
-        """Does nothing while `wanted` is empty: an empty map may just be a young one."""
+        """`now_ms`: of a clock that is never set. Moves nothing aside while `wanted` is empty: an
+        empty map may just be a young one."""
         found = {path for path in self._state.glob("*/*") if path.is_dir()}
         retired = {path for path in found if _RETIRED in path.name}
-        for path in retired:
-            if now_ms - int(path.name.rpartition("-")[2]) >= self._delay_ms:
-                shutil.rmtree(path)
         strays = found - retired - wanted if wanted else set[Path]()
-        self._since_ms = {path: self._since_ms.get(path, now_ms) for path in strays}
-        for path, since in self._since_ms.items():
-            if now_ms - since > self._delay_ms:
+        self._since_ms = {path: self._since_ms.get(path, now_ms) for path in retired | strays}
+        for path, since_ms in self._since_ms.items():
+            if path in retired and now_ms - since_ms >= self._delay_ms:
+                shutil.rmtree(path)
+            elif path in strays and now_ms - since_ms > self._delay_ms:
                 retire(path, now_ms)

@@ -248,7 +248,7 @@ class Tailer:
         self._copy_what_is_in_doubt()
         self._make_the_odd_anew()
         wanted = {lmdb_store.store_path(self._paths.state, each) for each in self._holdings}
-        self._strays.clear(wanted, self._clock.wall_ms())
+        self._strays.clear(wanted, self._clock.boot_ms())
 
     def _copy_what_is_in_doubt(self) -> None:
         """A replica that its topic cannot make whole takes the store of a peer, if one has it."""
