@@ -25,6 +25,7 @@ from typing import Any, Self
 import httpx2
 from confluent_kafka import Producer
 from tests.hosts.network import HUB, Host, Network
+from tests.hosts.wall_clock import WallClock, build
 
 from standpipe.adapters.kafka_admin import KafkaAdmin
 from standpipe.adapters.snapshot_file import read
@@ -88,6 +89,8 @@ class Plan:
     #: tag `rack` of the nodes, in turn; empty: no tags
     racks: Sequence[str] = ()
     config: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: each node has a wall clock of its own (`tests.hosts.wall_clock`)
+    clocks: bool = False
 
 
 @dataclass
@@ -97,6 +100,7 @@ class HostNode:
     host: Host
     config: NodeConfig
     child: Child
+    clock: WallClock | None = None
 
     @property
     def node_id(self) -> str:
@@ -181,6 +185,8 @@ class HostCluster:
 
     def _start(self) -> None:
         (self.folder / "secret").write_text("a secret of test hosts")
+        if self.plan.clocks:
+            self.clock_library = build(self.folder)
         self.broker.start()
         hosts = self.network.at_least(self.plan.nodes)
         self.nodes = [self._node(host, hosts) for host in hosts]
@@ -217,8 +223,13 @@ class HostCluster:
                 config=self.plan.config,
             )
         )
-        command = host.command([sys.executable, "-m", "standpipe.node", "--node-file", str(file)])
-        return HostNode(host, load(file), Child(name, command, self.folder / f"{name}.log"))
+        command = [sys.executable, "-m", "standpipe.node", "--node-file", str(file)]
+        clock = None
+        if self.plan.clocks:
+            clock = WallClock(self.folder / f"{name}.clock", self.clock_library)
+            command = clock.command(command)
+        child = Child(name, host.command(command), self.folder / f"{name}.log")
+        return HostNode(host, load(file), child, clock)
 
     def _executed(self, text: str) -> bool:
         """False: the quorum is still electing, or starved. Statements say IF NOT EXISTS."""
