@@ -1,9 +1,9 @@
 """The tailer of a node: Kafka -> stores, `python -m standpipe.node.tail_loop --node-file FILE`.
 
-One process, one thread, one loop (`run`, at the end). The map of the cluster says which replicas
-this node holds, the progress topic says what of their topics is committed, `data.apply` decides
-what becomes visible, and a `Replica` carries that out. Crash-only: after SIGKILL it goes on from
-what the stores say.
+One process, one loop (`run`, at the end). The map of the cluster says which replicas this node
+holds, the progress topic says what of their topics is committed, `data.apply` decides what becomes
+visible, and a `Replica` carries that out. Crash-only: after SIGKILL it goes on from what the stores
+say.
 
 While Kafka is away the loop goes on: pages keep the last confirmed instant, and time that is not
 confirmed counts as stale. Not here: reads (`node/serve`), lags of other nodes (`control`).
@@ -45,7 +45,7 @@ from standpipe.data.positions import (
 )
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
 from standpipe.model import Offset, ReplicaState
-from standpipe.node import node_config
+from standpipe.node import clock_watch, node_config
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.replica import Replica, World
 from standpipe.node.store_fetch import Restores
@@ -329,7 +329,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         process.raise_file_limit()
         process.write_pid(node.paths.run / "tailer.pid")
         stop = process.StopSignal()
-        tailer = Tailer(node, Clock())
+        clock = Clock()
+        tailer = Tailer(node, clock)
+        clock_watch.end_when_set_back(clock)
     except SetupError as error:
         sys.stderr.write(f"{error}\n")
         return 1
