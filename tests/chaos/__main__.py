@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from tests.chaos.faults import ALL, Fault, small_disks
+from tests.chaos.all_faults import ALL
+from tests.chaos.faults import Fault, small_disks
 from tests.chaos.feed import Feed
 from tests.chaos.judge import Judge, Sample
 from tests.chaos.load import Load
@@ -29,6 +30,7 @@ from tests.chaos.report import Outcome, Phase, outcome, table
 from tests.chaos.truth import Truth
 from tests.hosts.cluster import HostCluster, HostNode, Plan, until
 from tests.hosts.network import Network, enter
+from tests.hosts.wall_clock import why_not
 
 KEYS = {f"k{number}": 1 for number in range(60)}
 EVENTS_PER_S = 40.0
@@ -69,6 +71,7 @@ class World:
         phase.healed_s = time.monotonic()
         fault.heal()
         phase.has_settled = self.settle()
+        phase.harm = fault.harm()
         self.load.entries = [node.public for node in self.cluster.nodes]
         phase.ended_s = time.monotonic()
         time.sleep(CALM_S)  # its last reads are over before the next fault begins
@@ -141,6 +144,12 @@ def main() -> int:
         kinds = [kind for kind in ALL if kind.quick or not given.quick]
     if not kinds:
         options.error(f"no fault is named so; there are: {'; '.join(one.name for one in ALL)}")
+    clocked = [kind for kind in kinds if kind.needs_clocks]
+    if clocked and (why := why_not()):
+        print(f"left out: {why}: {'; '.join(kind.name for kind in clocked)}", flush=True)
+        kinds = [kind for kind in kinds if kind not in clocked]
+        if not kinds:
+            return 0
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     started = time.monotonic()
     print(f"chaos: {len(kinds)} faults, {given.rate:g} reads/s, in {folder}", flush=True)
@@ -148,7 +157,8 @@ def main() -> int:
     disks = [folder / f"node-{number}" for number in range(1, NODES + 1)]
     small_disks(disks)
     try:
-        with HostCluster(folder, Network(), Plan(nodes=NODES)) as cluster:
+        plan = Plan(nodes=NODES, clocks=any(kind.needs_clocks for kind in kinds))
+        with HostCluster(folder, Network(), plan) as cluster:
             is_good = run(cluster, kinds, given)
     finally:
         for disk in disks:  # they vanish with our namespaces

@@ -36,6 +36,8 @@ class Fault:
     hold_s: ClassVar[tuple[float, float]] = (10.0, 6.0)
     quick: ClassVar[bool] = True
     readers_hurt: ClassVar[bool] = True
+    #: the nodes need wall clocks of their own (`Plan.clocks`)
+    needs_clocks: ClassVar[bool] = False
 
     def __init__(self, cluster: HostCluster, victim: HostNode) -> None:
         self.cluster = cluster
@@ -52,6 +54,10 @@ class Fault:
 
     def outcasts(self) -> Sequence[HostNode]:
         return [self.victim]
+
+    def harm(self) -> list[str]:
+        """What it led to, beside what readers saw, that it must not; asked when all is calm."""
+        return []
 
     @property
     def others(self) -> list[HostNode]:
@@ -362,23 +368,3 @@ class SparkDown(Fault):
 
     def outcasts(self) -> Sequence[HostNode]:
         return []
-
-
-ALL: tuple[type[Fault], ...] = (
-    Killed,
-    Stopped,
-    Partitioned,
-    WorkersHung,
-    OneWay,
-    ControlStopped,
-    TailerStopped,
-    Partial,
-    Flapping,
-    Slow,
-    Lossy,
-    DiskFull,
-    StoreDamaged,
-    Starved,
-    KafkaDown,
-    SparkDown,
-)

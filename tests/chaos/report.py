@@ -24,6 +24,8 @@ class Phase:
     ended_s: float = 0.0
     was_there: bool = False
     has_settled: bool = False
+    #: what it led to beside what readers saw (`Fault.harm`)
+    harm: list[str] = field(default_factory=list[str])
     #: partitions whose active was the victim
     partitions: frozenset[int] = frozenset()
 
@@ -56,7 +58,7 @@ class Outcome:
             (share <= LOST_SHARE_MAX, f"{self.lost} reads were lost"),
             (self.good_later > 0, "no good read in the second half of the fault"),
         ]
-        return [why for is_met, why in checks if not is_met]
+        return [*(why for is_met, why in checks if not is_met), *self.phase.harm]
 
 
 def outcome(phase: Phase, samples: Sequence[Sample], judge: Judge) -> Outcome:

@@ -92,3 +92,12 @@ def test_closing_line(samples: list[Sample], was_there: bool, closing: str, why:
     phase = Phase("f", began_s=40, healed_s=48, ended_s=50, was_there=was_there, has_settled=True)
     found = outcome(phase, samples, Judge(facts()))
     assert table([found], rate=1.0).splitlines()[-1] == closing, why
+
+
+def test_harm_beside_what_readers_saw_fails_a_phase() -> None:
+    phase = Phase("f", began_s=40, healed_s=48, ended_s=50, was_there=True, has_settled=True)
+    phase.harm = ["node-2: a store is made anew"]
+    samples = [read((3, 3), sent_s=t) for t in range(40, 50)]
+    lines = table([outcome(phase, samples, Judge(facts()))], rate=1.0).splitlines()
+    assert "    NOT PASSED: node-2: a store is made anew" in lines
+    assert lines[-1] == "0 passed, 1 failed"

@@ -68,7 +68,10 @@ class WallClock:
 
     def is_of(self, pid: int) -> bool:
         """Whether a process goes by it: it maps the library, and this clock's shift."""
-        mapped = Path(f"/proc/{pid}/maps").read_text()
+        try:
+            mapped = Path(f"/proc/{pid}/maps").read_text()
+        except OSError:  # it ended in between
+            return False
         return all(str(path) in mapped for path in (self.file, self.library))
 
 
