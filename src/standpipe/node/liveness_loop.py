@@ -93,8 +93,7 @@ class LivenessLoop:
         self._client = PeerClient({SECRET_HEADER: config.secret()})
         self._verdicts = Verdicts(config.node_id, _rules(self._values))
         self._ledger = Ledger()
-        session = next_number(config.paths.session, self._clock.wall_ms())
-        self._reporter = Reporter(session)
+        self._reporter = Reporter(next_number(config.paths.session, self._clock.wall_ms()))
         #: node -> version of this node's lags that it acknowledged
         self._acknowledged: dict[NodeId, int] = {}
         #: node -> what it said last of its own processes
