@@ -115,21 +115,17 @@ class Gossip:
 
     @property
     def beats_to(self) -> list[NodeId]:
-        """Who hears the beats of this node."""
-        return self._next_live(self.me, 1)
+        """Who hears the beats of this node: the next on the ring, to the FANOUT-th live one.
+
+        Also those between that are down: after a network was cut in two everybody is down for
+        everybody, and somebody has to be heard first.
+        """
+        return self._neighbours(1)
 
     @property
     def watched(self) -> list[NodeId]:
-        """Whose beats should come here: those of whom this node is one of the next live ones."""
-        found: list[NodeId] = []
-        live = 0  # between the peer and this node
-        for step in range(1, len(self._order)):
-            node = self._at(self._places[self.me] - step)
-            found.append(node)
-            live += not self.is_down(node)
-            if live >= FANOUT:
-                break
-        return found
+        """Whose beats should come here: the mirror of `beats_to`."""
+        return self._neighbours(-1)
 
     def targets(self, draws: Sequence[int]) -> list[NodeId]:
         """Peers to tell beside the watchers. `draws`: random numbers, the first SPREAD are used."""
@@ -138,13 +134,14 @@ class Gossip:
         steps = (1 + draw % (len(self._order) - 1) for draw in draws[:SPREAD])
         return [self._at(self._places[self.me] + step) for step in steps]
 
-    def _next_live(self, node: NodeId, direction: int) -> list[NodeId]:
+    def _neighbours(self, direction: int) -> list[NodeId]:
         found: list[NodeId] = []
+        live = 0
         for step in range(1, len(self._order)):
-            other = self._at(self._places[node] + direction * step)
-            if not self.is_down(other):
-                found.append(other)
-            if len(found) == FANOUT:
+            node = self._at(self._places[self.me] + direction * step)
+            found.append(node)
+            live += not self.is_down(node)
+            if live >= FANOUT:
                 break
         return found
 
@@ -226,7 +223,7 @@ class Gossip:
     def _answer(self, rumour: Rumour) -> None:
         """A word of this node from a life before this one: the newest must be what it thinks."""
         known = self._known.get((self.me, rumour.subject))
-        if known is None or rumour.version > known.version:
+        if known is None or (rumour.version >= known.version and rumour != known):
             self._say(rumour.subject, known.health if known else Health.ALIVE, rumour.version)
 
     def _take(self, rumour: Rumour) -> None:
@@ -247,4 +244,5 @@ class Gossip:
 
 
 def _digest_of(rumour: Rumour) -> int:
-    return _hash(f"{rumour.watcher}/{rumour.subject}/{rumour.version}")
+    said = (rumour.watcher, rumour.subject, rumour.version, rumour.health, rumour.note)
+    return _hash("/".join(map(str, said)))

@@ -74,7 +74,8 @@ class Verdicts:
         self._gossip.members(() if self.is_mesh else (*peers, self._gossip.me))
         if was_mesh and not self.is_mesh:
             self._listening_ms = at_ms
-        return self._watch(at_ms)
+        orders = self._watch(at_ms)
+        return orders if self.is_mesh else [*orders, *self._changes(self._known_ms, at_ms)]
 
     def heard(self, node: NodeId, at_ms: float, *, is_beat: bool) -> None:
         """A message from a member itself. Only beats come steadily enough to be missed: two others

@@ -178,16 +178,24 @@ def unread_ms(meta: StoreMeta, now: Now) -> int:
     """
     since_ms = meta.current_ms or meta.last_applied_ms
     by_wall_ms = max(0, now.wall_ms - since_ms) if since_ms else 0
-    if meta.current_boot_ms is None or meta.boot_id != now.boot_id:
+    # machines that cannot tell their boot ("") are not for that the same one
+    is_same_boot = bool(now.boot_id) and meta.boot_id == now.boot_id
+    if meta.current_boot_ms is None or not is_same_boot:
         return by_wall_ms
     return max(by_wall_ms, now.boot_ms - meta.current_boot_ms)
 
 
 def opened_at(meta: StoreMeta, now: Now) -> StoreMeta:
-    """From here on the store belongs to this boot."""
-    is_dated = meta.current_ms or meta.last_applied_ms
-    current_boot_ms = now.boot_ms - unread_ms(meta, now) if is_dated else None
-    return msgspec.structs.replace(meta, boot_id=now.boot_id, current_boot_ms=current_boot_ms)
+    """From here on the store belongs to this boot; what either clock knows of its age goes on."""
+    if not (meta.current_ms or meta.last_applied_ms):
+        return msgspec.structs.replace(meta, boot_id=now.boot_id, current_boot_ms=None)
+    old_ms = unread_ms(meta, now)
+    return msgspec.structs.replace(
+        meta,
+        boot_id=now.boot_id,
+        current_ms=now.wall_ms - old_ms,
+        current_boot_ms=now.boot_ms - old_ms,
+    )
 
 
 def applied_at(meta: StoreMeta, before: StoreMeta, now: Now, *, is_caught_up: bool) -> StoreMeta:

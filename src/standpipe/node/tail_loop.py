@@ -330,8 +330,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         process.write_pid(node.paths.run / "tailer.pid")
         stop = process.StopSignal()
         clock = Clock()
+        clock_watch.end_when_set_back(clock)  # before there are threads of librdkafka
         tailer = Tailer(node, clock)
-        clock_watch.end_when_set_back(clock)
     except SetupError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from standpipe.control.gossip import (
@@ -59,8 +60,8 @@ def test_who_is_down_watches_nobody() -> None:
         for voice in ring(names(50))[:VOICES]:
             gossip.hear([said(voice, first[0], Health.DOWN)])
     after = nodes[subject].beats_to
-    assert first[0] not in after
-    assert len(after) == FANOUT, "the next on the ring takes its place"
+    assert first[0] in after, "or it would not hear that we are there when it comes back"
+    assert len(after) == FANOUT + 1, "the next on the ring takes its place"
     assert subject in nodes[after[-1]].watched
 
 
@@ -97,6 +98,20 @@ def test_voices(rumours: list[Rumour], is_down: bool, why: str) -> None:
     gossip = cluster(30)[NodeId("n029")]
     gossip.hear(rumours)
     assert gossip.is_down(NodeId("n000")) is is_down, why
+
+
+def test_lives_that_said_as_much_do_not_pass_for_each_other() -> None:
+    """The second life reached the number of the first with other words: nobody compared."""
+    nodes = cluster(30)
+    again, other = nodes[NodeId("n001")], nodes[NodeId("n002")]
+    left = msgspec.structs.replace(said("n001", "n001", Health.ALIVE, 2), note=Note.LEAVING)
+    other.hear([left])
+    again.noted(Note.TAILER_SICK)
+    again.noted(WELL)
+    assert again.digest != other.digest
+    again.hear(other.everything())
+    other.hear(again.round())
+    assert other.note_of(again.me) == WELL
 
 
 def test_a_node_that_forgot_takes_back_what_it_had_said() -> None:

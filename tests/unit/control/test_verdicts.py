@@ -25,6 +25,7 @@ class Cluster:
         self.orders: dict[NodeId, list[Order]] = {}
         self.nodes: dict[NodeId, Verdicts] = {}
         self.silent: set[NodeId] = set()
+        self.island: set[NodeId] = set()  # cut off from the rest
         self.log: dict[NodeId, list[NodeId]] = {}  # members as each node knows them
         for name in names(count):
             self.join(name, names(count))
@@ -58,6 +59,8 @@ class Cluster:
         for receiver, is_beat in receivers.items():
             other = self.nodes.get(receiver)
             if other is None or name not in self.log[receiver] or receiver in self.silent:
+                continue
+            if (name in self.island) != (receiver in self.island):
                 continue
             other.heard(name, self.now_ms, is_beat=is_beat)
             self.orders[receiver] += other.hear(told, self.now_ms)
@@ -117,6 +120,34 @@ def test_who_is_silent_is_down_for_everybody_and_comes_back(count: int) -> None:
     cluster.silent.clear()
     cluster.run(1500)
     assert all(node.health[lost] is Health.ALIVE for node in others)
+
+
+@pytest.mark.parametrize("island", [3, 6, 12])
+def test_a_cluster_that_was_cut_in_two_finds_together(island: int) -> None:
+    """All were down for all, and nobody beat to the dead."""
+    cluster = Cluster(24)
+    cluster.run(3000)
+    cluster.island = {*names(24)[:island]}
+    cluster.run(20_000)
+    assert cluster.found_down(), "the cut was there"
+    cluster.island.clear()
+    cluster.run(5000)
+    for node in cluster.nodes.values():
+        assert set(node.health.values()) == {Health.ALIVE}
+
+
+def test_who_joins_a_large_cluster_is_judged_by_all() -> None:
+    cluster = Cluster(30)
+    cluster.run(3000)
+    cluster.join(names(31)[-1], names(31))
+    for name in names(30):
+        cluster.hears_log(name, names(31))
+        assert cluster.nodes[name].health[names(31)[-1]] is Health.UNKNOWN
+    cluster.run(3000)
+    assert {node.health.get(names(31)[-1]) for node in cluster.nodes.values()} <= {
+        Health.ALIVE,
+        None,  # its own
+    }
 
 
 def test_one_watcher_that_is_sick_condemns_nobody_for_others() -> None:

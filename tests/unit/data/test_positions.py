@@ -131,6 +131,32 @@ def test_a_store_keeps_its_age_when_it_is_opened_in_another_boot() -> None:
     assert positions.unread_ms(opened, at(4_000, 120)) == 170
 
 
+def test_age_that_the_boot_clock_alone_knows_survives_the_next_boot() -> None:
+    """The wall clock was set back by five days, and the machine started twice."""
+    day_ms = 86_400_000
+    meta = msgspec.structs.replace(
+        EMPTY, current_ms=10 * day_ms, current_boot_ms=0, last_applied_ms=10 * day_ms, boot_id="a"
+    )
+    first = positions.opened_at(
+        meta, positions.Now(wall_ms=11 * day_ms, boot_ms=6 * day_ms, boot_id="a")
+    )
+    later = positions.Now(wall_ms=12 * day_ms, boot_ms=1000, boot_id="b")
+    assert positions.unread_ms(first, later) == 7 * day_ms
+
+
+def test_a_store_without_that_date_is_no_younger_for_a_batch_that_leaves_it_behind() -> None:
+    old = msgspec.structs.replace(EMPTY, boot_id="a", last_applied_ms=1000)
+    opened = positions.opened_at(old, at(61_000, 500))
+    applied = positions.applied_at(opened, opened, at(61_000, 500), is_caught_up=False)
+    assert positions.unread_ms(applied, at(61_000, 500)) == 60_000
+
+
+def test_machines_that_cannot_tell_their_boot_are_not_the_same() -> None:
+    meta = msgspec.structs.replace(EMPTY, boot_id="", current_ms=1000, current_boot_ms=5)
+    now = positions.Now(wall_ms=1060, boot_ms=10**9, boot_id="")
+    assert positions.unread_ms(meta, now) == 60
+
+
 def test_an_empty_store_has_no_age() -> None:
     opened = positions.opened_at(EMPTY, at(10_000, 500))
     assert positions.unread_ms(opened, at(90_000, 80_500)) == 0
