@@ -5,7 +5,8 @@ Not here: what they do (`control.membership`, `control.lag`), all other keys (`s
 
 from __future__ import annotations
 
-from standpipe.config_registry import key, relation
+from standpipe.config_registry import Config, key, relation
+from standpipe.control.membership import Rules
 
 HEARTBEAT = key(
     "ksql.heartbeat.enable",
@@ -87,3 +88,14 @@ relation(
     why="ksql.heartbeat.window.ms must exceed send interval x received threshold: else no node "
     "ever counts as alive",
 )
+
+
+def rules_of(config: Config) -> Rules:
+    """The keys as membership wants them."""
+    return Rules(
+        send_ms=config[BEAT_SEND],
+        check_ms=config[BEAT_CHECK],
+        window_ms=config[BEAT_WINDOW],
+        missed_count=config[BEATS_MISSED],
+        received_count=config[BEATS_RECEIVED],
+    )

@@ -9,8 +9,8 @@
     4       CREATE OR REPLACE … AS (replace_stream_as, replace_table_as, switch_table), catalog
             version 4
     5       to come (`GOSSIP`): in a cluster of more than 20 nodes beats go to a few, and verdicts
-            come by hearsay (`control.verdicts`). No program knows it yet: a dead watcher's voice
-            counts for too long, and a dead node's age is lost where the ring moves
+            come by hearsay (`control.verdicts`). No program knows it yet: positions and ends that
+            come 5 s apart would be taken for a lag
 
 A program knows a range of levels, a cluster is at one of them, which its log says; a log that never
 said is at 1. What a leader logs has the form of that level, so beside older nodes a newer one

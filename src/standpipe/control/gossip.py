@@ -6,10 +6,11 @@ Where every node beats to every other (KLIP-12), each one pays O(N). Here instea
               by `control.membership`
     rumours   what a watcher says of a peer it watches; they ride on every beat and on SPREAD
               messages to peers chosen by chance, each told on for O(log N) rounds
-    verdict   a peer is DOWN when VOICES nodes say so: one watcher that is sick itself condemns
-              nobody. Who is DOWN watches nobody: the next on the ring takes its place, and finds
-              out by a whole window of silence (where all watchers are lost too, once per row)
-
+    verdict   a peer becomes DOWN when VOICES nodes say so: one watcher that is sick itself condemns
+              nobody. It stays so until somebody hears it and fewer say DOWN: that its watchers are
+              lost, or watch others now, brings nobody back. Who is DOWN has no voice and watches
+              nobody: the next on the ring takes its place, and finds out by a whole window of
+              silence (where all watchers are lost too, once per row)
     note      what a node says of itself (`Note`) is a rumour too, with itself as its watcher
 
 So a node sends a fixed number of messages, a change is everywhere after O(log N) rounds, and the
@@ -59,8 +60,12 @@ class Rumour(Record, frozen=True, kw_only=True, array_like=True):
     subject: NodeId
     health: Health
     version: int
-    #: where watcher and subject are the same
     note: Note = WELL
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it is what a node says of itself."""
+        return self.watcher == self.subject
 
 
 def ring(members: Iterable[NodeId]) -> list[NodeId]:
@@ -95,8 +100,13 @@ class Gossip:
     _places: dict[NodeId, int] = field(default_factory=dict[NodeId, int])
     _known: dict[_Key, Rumour] = field(default_factory=dict[_Key, Rumour])
     _hot: dict[_Key, _Hot] = field(default_factory=dict[_Key, _Hot])
-    #: subject -> those that say DOWN
-    _against: dict[NodeId, set[NodeId]] = field(default_factory=dict[NodeId, set[NodeId]])
+    #: subject -> watcher -> what it says
+    _voices: dict[NodeId, dict[NodeId, Health]] = field(
+        default_factory=dict[NodeId, dict[NodeId, Health]]
+    )
+    _down: set[NodeId] = field(default_factory=set[NodeId])
+    #: of which the verdict changed since `moved` was asked
+    _moved: set[NodeId] = field(default_factory=set[NodeId])
     _note: Note = WELL
     _digest: int = 0
     #: rounds since digests were compared last
@@ -112,6 +122,8 @@ class Gossip:
             self._note = WELL  # to be said again
         for key in [key for key in self._known if not self._are_members(*key)]:
             self._forget(key)
+        self._down &= self._places.keys()
+        self._weigh([*self._voices])
 
     @property
     def beats_to(self) -> list[NodeId]:
@@ -151,12 +163,14 @@ class Gossip:
     # -------------------------------------------------------------- what is told
 
     def judged(self, subject: NodeId, health: Health) -> None:
-        """The mind of this node on a peer it watches, or (ALIVE) watches no more."""
+        """The mind of this node on a peer it watches; UNKNOWN: it has none, or watches no more."""
         known = self._known.get((self.me, subject))
-        if known is None and health is not Health.DOWN:
-            return  # nobody doubts it
-        if known is None or known.health is not health:
-            self._say(subject, health, known.version if known else 0)
+        before = known.health if known else Health.UNKNOWN
+        against = self._voices.get(subject, {}).values()
+        is_doubted = subject in self._down or Health.DOWN in against
+        if health is before or (health is Health.ALIVE and not is_doubted and known is None):
+            return
+        self._say(subject, health, known.version if known else 0)
 
     def noted(self, note: Note) -> None:
         """What this node says of itself."""
@@ -206,8 +220,13 @@ class Gossip:
         return self._digest
 
     def is_down(self, subject: NodeId) -> bool:
-        """By VOICES of those who watched it."""
-        return len(self._against.get(subject, ())) >= VOICES
+        """By what all watchers say of it and of each other."""
+        return subject in self._down
+
+    def moved(self) -> set[NodeId]:
+        """Of whom `is_down` says something else than when this was asked last."""
+        moved, self._moved = self._moved, set()
+        return moved
 
     # -------------------------------------------------------------- inside
 
@@ -224,7 +243,8 @@ class Gossip:
         """A word of this node from a life before this one: the newest must be what it thinks."""
         known = self._known.get((self.me, rumour.subject))
         if known is None or (rumour.version >= known.version and rumour != known):
-            self._say(rumour.subject, known.health if known else Health.ALIVE, rumour.version)
+            mind = Health.ALIVE if rumour.subject == self.me else Health.UNKNOWN
+            self._say(rumour.subject, known.health if known else mind, rumour.version)
 
     def _take(self, rumour: Rumour) -> None:
         key = (rumour.watcher, rumour.subject)
@@ -234,13 +254,34 @@ class Gossip:
         self._digest ^= _digest_of(rumour) ^ (_digest_of(known) if known else 0)
         self._known[key] = rumour
         self._hot[key] = _Hot(rumour, rounds_told(len(self._order)))
-        voices = self._against.setdefault(rumour.subject, set())
-        (voices.add if rumour.health is Health.DOWN else voices.discard)(rumour.watcher)
+        if not rumour.is_note:
+            self._voices.setdefault(rumour.subject, {})[rumour.watcher] = rumour.health
+            self._weigh([rumour.subject])
+
+    def _weigh(self, subjects: list[NodeId]) -> None:
+        """Who is down now; whoever goes down or comes back gives others a voice less or more."""
+        steps_left = len(subjects) + len(self._order) * (FANOUT + 1)  # two may silence each other
+        while subjects and steps_left:
+            steps_left -= 1
+            subject = subjects.pop()
+            heard = [h for w, h in self._voices.get(subject, {}).items() if w not in self._down]
+            against, is_heard = heard.count(Health.DOWN), Health.ALIVE in heard
+            was_down = subject in self._down
+            if was_down and not (is_heard and against < VOICES):
+                continue
+            if not was_down and against < VOICES:
+                continue
+            self._down ^= {subject}
+            self._moved ^= {subject}
+            subjects += [about for about, by in self._voices.items() if subject in by]
 
     def _forget(self, key: _Key) -> None:
         self._digest ^= _digest_of(self._known.pop(key))
         self._hot.pop(key, None)
-        self._against.get(key[1], set[NodeId]()).discard(key[0])
+        voices = self._voices.get(key[1], {})
+        voices.pop(key[0], None)
+        if not voices:
+            self._voices.pop(key[1], None)
 
 
 def _digest_of(rumour: Rumour) -> int:

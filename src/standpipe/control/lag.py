@@ -224,12 +224,15 @@ class Ledger:
             if lag.state is not ReplicaState.ABSENT
         ]
 
-    def whole(self) -> dict[NodeId, dict[ReplicaId, ReplicaLag]]:
-        """Reports of those who have told everything: a replica that is not in one is not there."""
+    def whole(self, since_ms: int = 0) -> dict[NodeId, dict[ReplicaId, ReplicaLag]]:
+        """Reports of those who have told everything: a replica that is not in one is not there.
+
+        `since_ms`: what was complete before this instant is left out.
+        """
         return {
             node: {replica: lag for replica, (_, lag) in sender.lags.items()}
             for node, sender in self._senders.items()
-            if sender.complete_ms is not None
+            if sender.complete_ms is not None and sender.complete_ms >= since_ms
         }
 
     def _apply(self, sender: _Sender, delta: LagDelta, at_ms: int) -> None:

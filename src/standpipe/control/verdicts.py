@@ -17,6 +17,7 @@ Simulated (tests/sim/gossip.py): at 20 nodes a beat to everybody is 190 messages
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -52,9 +53,12 @@ class Verdicts:
         self._listening_ms = 0.0
         #: what this node's orders said last
         self._shown: dict[NodeId, Health] = {}
-        #: of those, the unknown ones: time alone makes them alive
+        #: of those, whoever is not alive: time alone may make it so
         self._waiting: set[NodeId] = set()
+        #: who is down -> since when
         self._down_ms: dict[NodeId, float] = {}
+        #: when this node stopped watching a peer
+        self._unwatched_ms: dict[NodeId, float] = {}
         #: last word from each itself
         self._heard_ms: dict[NodeId, float] = {}
         #: receiver -> when beats were due to it last
@@ -65,9 +69,10 @@ class Verdicts:
     def members(self, peers: frozenset[NodeId], at_ms: float, *, may_gossip: bool) -> list[Order]:
         """The log's members without this node, and whether all of them know how to gossip."""
         self._known_ms = {node: self._known_ms.get(node, at_ms) for node in peers}
-        for mine in (self._shown, self._down_ms, self._heard_ms, self._due_ms):
-            for gone in mine.keys() - peers:
-                del mine[gone]
+        instants = (self._down_ms, self._unwatched_ms, self._heard_ms, self._due_ms)
+        for by_node in (self._shown, *instants):
+            for gone in by_node.keys() - peers:
+                del by_node[gone]
         self._waiting &= peers
         was_mesh = self.is_mesh
         self.is_mesh = not may_gossip or len(peers) < SWITCH_NODES
@@ -92,19 +97,20 @@ class Verdicts:
         if void:
             self._listening_ms = at_ms
         if self.is_mesh:
-            return self._show(orders)
+            return self._show(orders, at_ms)
+        own = self._membership.health
         for node in self._watched:
-            self._gossip.judged(node, self._membership.health[node])
+            self._gossip.judged(node, own[node])
         moved = self._watch(at_ms)
-        return [*void, *moved, *self._changes(self._watched | self._waiting, at_ms)]
+        nodes = self._watched | self._waiting | self._gossip.moved()
+        return [*void, *moved, *self._changes(nodes, at_ms)]
 
     def hear(self, rumours: Iterable[Rumour], at_ms: float) -> list[Order]:
         """What a peer told."""
         if self.is_mesh:
             return []
-        heard = list(rumours)
-        self._gossip.hear(heard)
-        return self._changes({rumour.subject for rumour in heard}, at_ms)
+        self._gossip.hear(rumours)
+        return self._changes(self._gossip.moved(), at_ms)
 
     def noted(self, note: Note) -> None:
         """What this node says of itself, in rumours."""
@@ -116,17 +122,17 @@ class Verdicts:
     @property
     def health(self) -> Mapping[NodeId, Health]:
         """Verdict on every peer that is known."""
-        return self._membership.health if self.is_mesh else self._shown
+        return self._shown
 
     def newest_word_ms(self, node: NodeId) -> float | None:
         """Instant at which a peer itself was heard last; None: never."""
         return self._heard_ms.get(node)
 
     def silent_since_ms(self, node: NodeId) -> float:
-        """Of a peer that is down: the instant of its last beat, or of the verdict."""
-        if node in self._watched:
-            return self._membership.silent_since_ms(node)
-        return self._down_ms.get(node, self._known_ms[node])
+        """Of a peer that is down: the instant of its last word, or of the verdict where that is
+        later. It stands while others come to watch the peer and the cluster grows or shrinks."""
+        since_ms = self._down_ms.get(node, self._known_ms[node])
+        return max(since_ms, self._heard_ms.get(node, since_ms))
 
     def note_of(self, node: NodeId) -> Note | None:
         """What a peer said of itself, by hearsay; None: only its beats tell."""
@@ -170,10 +176,30 @@ class Verdicts:
         if watched == self._watched and not watched ^ self._membership.health.keys():
             return []
         for gone in self._watched - watched:
-            self._gossip.judged(gone, Health.ALIVE)
+            self._gossip.judged(gone, Health.UNKNOWN)
+            self._unwatched_ms[gone] = at_ms
         self._watched = watched
         orders = self._membership.handle(MembersKnown(watched, at_ms))
-        return self._show(orders) if self.is_mesh else self._changes(self._known_ms, at_ms)
+        return self._show(orders, at_ms) if self.is_mesh else self._changes(self._known_ms, at_ms)
+
+    def _show(self, orders: list[Order], now_ms: float) -> list[Order]:
+        """Those that say something new: what was found out holds while it is counted anew."""
+        return [
+            order for order in orders if not isinstance(order, Mark) or self._is_new(order, now_ms)
+        ]
+
+    def _is_new(self, mark: Mark, now_ms: float) -> bool:
+        node, before = mark.node, self._shown.get(mark.node)
+        if before is mark.health or (before is not None and mark.health is Health.UNKNOWN):
+            return False
+        self._shown[node] = mark.health
+        (self._waiting.discard if mark.health is Health.ALIVE else self._waiting.add)(node)
+        if mark.health is Health.DOWN:
+            is_own = self._membership.health.get(node) is Health.DOWN
+            self._down_ms[node] = self._membership.silent_since_ms(node) if is_own else now_ms
+        else:
+            self._down_ms.pop(node, None)
+        return True
 
     def _changes(self, nodes: Iterable[NodeId], now_ms: float) -> list[Order]:
         """`nodes`: of which the verdict may be another one now; strangers do not count."""
@@ -183,31 +209,26 @@ class Verdicts:
                 for node in sorted(nodes)
                 if node in self._known_ms
                 and (health := self._verdict(node, now_ms)) is not self._shown.get(node)
-            ]
+            ],
+            now_ms,
         )
 
     def _silent_ms(self, node: NodeId, now_ms: float) -> float | None:
         heard_ms = self._heard_ms.get(node)
         return None if heard_ms is None else now_ms - heard_ms
 
-    def _show(self, orders: list[Order]) -> list[Order]:
-        for order in orders:
-            if isinstance(order, Mark):
-                self._shown[order.node] = order.health
-                is_waiting = order.health is Health.UNKNOWN
-                (self._waiting.add if is_waiting else self._waiting.discard)(order.node)
-        return orders
-
     def _verdict(self, node: NodeId, now_ms: float) -> Health:
         own = self._membership.health.get(node, Health.UNKNOWN)
         if own is not Health.UNKNOWN:
             return own
         if self._gossip.is_down(node):
-            self._down_ms.setdefault(node, now_ms)
             return Health.DOWN
-        self._down_ms.pop(node, None)
-        if self._shown.get(node) is Health.ALIVE:  # nobody doubts it: the ring moved
-            return Health.ALIVE
-        since_ms = max(self._known_ms[node], self._listening_ms)
-        may_tell = node not in self._watched and now_ms - since_ms > self._rules.window_ms
-        return Health.ALIVE if may_tell else Health.UNKNOWN
+        before = self._shown.get(node, Health.UNKNOWN)
+        if before is Health.ALIVE or node in self._watched:
+            return before  # nobody doubts it; or this node will know soon
+        # who was down for this node alone needs longer: others may only begin to watch it
+        windows = 2 if before is Health.DOWN else 1
+        since_ms = max(
+            self._known_ms[node], self._listening_ms, self._unwatched_ms.get(node, -math.inf)
+        )
+        return Health.ALIVE if now_ms - since_ms > windows * self._rules.window_ms else before

@@ -39,7 +39,7 @@ from standpipe.control.catalog import Catalog
 from standpipe.control.features import GOSSIP
 from standpipe.control.gossip import SPREAD, Rumour
 from standpipe.control.lag import Ledger, Reporter, audience, replica_id
-from standpipe.control.membership import CheckVoid, Order, Rules
+from standpipe.control.membership import CheckVoid, Order
 from standpipe.control.placement import Heard
 from standpipe.control.verdicts import Verdicts
 from standpipe.control.workload import TablePartition
@@ -91,7 +91,7 @@ class LivenessLoop:
         self._own = Own(config.node_id, config.paths)
         self._leaving = Leaving(config.paths.leaving)
         self._client = PeerClient({SECRET_HEADER: config.secret()})
-        self._verdicts = Verdicts(config.node_id, _rules(self._values))
+        self._verdicts = Verdicts(config.node_id, settings.rules_of(self._values))
         self._ledger = Ledger()
         self._reporter = Reporter(next_number(config.paths.session, self._clock.wall_ms()))
         #: node -> version of this node's lags that it acknowledged
@@ -147,7 +147,7 @@ class LivenessLoop:
         """Who is away and how far copies are, this node's own included (`control.placement`)."""
         self._look_at_members()
         self._observe()
-        reports = self._ledger.whole()
+        reports = self._ledger.whole(self._believed_since_ms())
         reports[self._config.node_id] = {replica_id(lag): lag for lag in self._reporter.lags}
         return Heard(
             away_ms=self.away_ms(),
@@ -156,6 +156,13 @@ class LivenessLoop:
                 for node, lags in reports.items()
             },
         )
+
+    def _believed_since_ms(self) -> int:
+        """Beats confirm reports, or say that a node is down; in a large cluster only who leads is
+        told, and what was told an hour ago, when this node led before, is history."""
+        if self._verdicts.is_mesh:
+            return 0
+        return self._clock.boot_ms() - REPORTS_LOST_MAX * self._values[settings.LAG_SEND]
 
     def away_ms(self) -> dict[NodeId, int]:
         """Nodes that are found down -> ms since their last beat."""
@@ -194,6 +201,8 @@ class LivenessLoop:
             return json_reply(BeatAnswer())
         self._take_note(extra)
         self._do(self._verdicts.hear(extra.rumours, now_ms))
+        if any(rumour.is_note for rumour in extra.rumours):
+            self._pages.publish_verdicts(beats=self.beats)
         lacking = tuple(self._verdicts.lacking(extra.digest))
         return json_reply(
             BeatAnswer(
@@ -267,9 +276,9 @@ class LivenessLoop:
         self._send(peer, "/heartbeat", beat, BEAT_WAIT_S)
 
     def _report_what_is_new(self) -> None:
-        """Another leader, and replicas that came, went or changed state, wait for no interval."""
+        """Another leader or co-holder, and replicas that changed state, wait for no interval."""
         states = frozenset((replica_id(lag), lag.state) for lag in self._reporter.lags)
-        if self._reported != (news := (self._leader(), states)):
+        if self._reported != (news := (self._leader(), self._audience, states)):
             self._reported = news
             self.send_reports()
 
@@ -366,16 +375,6 @@ class LivenessLoop:
         reports = 0 if self._verdicts.is_mesh else REPORTS_LOST_MAX  # that may be lost
         age_ms_max = reports * self._values[settings.LAG_SEND]
         self._pages.publish(beats=self.beats, age_ms_max=age_ms_max)
-
-
-def _rules(values: Config) -> Rules:
-    return Rules(
-        send_ms=values[settings.BEAT_SEND],
-        check_ms=values[settings.BEAT_CHECK],
-        window_ms=values[settings.BEAT_WINDOW],
-        missed_count=values[settings.BEATS_MISSED],
-        received_count=values[settings.BEATS_RECEIVED],
-    )
 
 
 def _tell(order: Order) -> None:

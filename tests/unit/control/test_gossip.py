@@ -117,7 +117,7 @@ def test_lives_that_said_as_much_do_not_pass_for_each_other() -> None:
 def test_a_node_that_forgot_takes_back_what_it_had_said() -> None:
     gossip = cluster(30)[NodeId("n001")]
     gossip.hear([said("n001", "n000", Health.DOWN, 7)])
-    assert gossip.round() == [said("n001", "n000", Health.ALIVE, 8)]
+    assert gossip.round() == [said("n001", "n000", Health.UNKNOWN, 8)], "it has no mind yet"
 
 
 def test_what_a_node_says_of_itself_goes_round_and_survives_its_restart() -> None:
@@ -156,7 +156,10 @@ def test_members_that_left_are_forgotten() -> None:
     gossip = cluster(30)[NodeId("n029")]
     gossip.hear([said(w, "n000", Health.DOWN) for w in ("n001", "n002")])
     gossip.members([node for node in names(30) if node != "n001"])
-    assert not gossip.is_down(NodeId("n000")), "the word of one who left"
+    assert gossip.is_down(NodeId("n000")), "that a watcher left brings nobody back"
+    gossip.hear([said("n003", "n000", Health.ALIVE)])
+    assert not gossip.is_down(NodeId("n000")), "somebody hears it, and one voice is not enough"
+    gossip.members([node for node in names(30) if node not in ("n001", "n003")])
     fresh = Gossip(NodeId("n029"))
     fresh.members(names(30))
     fresh.hear([said("n002", "n000", Health.DOWN)])

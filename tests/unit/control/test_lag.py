@@ -203,3 +203,12 @@ def test_heals_after_lost_doubled_and_overtaken_beats(
             late.clear()
     living = [one for one in sender.lags if one.state is not ABSENT]
     assert digest_of(one.lag for one in receiver.known()) == digest_of(living)
+
+
+def test_a_report_of_another_time_is_left_out() -> None:
+    """Who leads again would take what it was told when it led before for the state of now."""
+    sender, receiver = Reporter(session=1), ledger(a="x")
+    sender.observe([lag()])
+    receiver.take(A, "x", sender.full(), 1000)
+    assert receiver.whole(1000).keys() == {A}
+    assert receiver.whole(1001) == {}

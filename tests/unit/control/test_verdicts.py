@@ -136,6 +136,61 @@ def test_a_cluster_that_was_cut_in_two_finds_together(island: int) -> None:
         assert set(node.health.values()) == {Health.ALIVE}
 
 
+def test_voices_of_dead_watchers_hold_nobody_down() -> None:
+    cluster = Cluster(30)
+    cluster.run(3000)
+    subject = names(30)[0]
+    watchers = cluster.nodes[subject].receivers(cluster.now_ms)
+    cluster.silent.add(subject)
+    cluster.run(2000)
+    cluster.silent |= {*watchers[:3]}
+    cluster.run(6000)
+    cluster.silent.discard(subject)
+    cluster.run(3000)
+    for name in cluster.nodes.keys() - cluster.silent - {subject}:
+        assert cluster.nodes[name].health[subject] is Health.ALIVE
+        assert all(cluster.nodes[name].health[dead] is Health.DOWN for dead in watchers[:3])
+
+
+def test_a_dead_node_stays_dead_while_its_watchers_die_and_return() -> None:
+    cluster = Cluster(30)
+    cluster.run(3000)
+    subject = names(30)[0]
+    watchers = cluster.nodes[subject].receivers(cluster.now_ms)
+    cluster.silent |= {subject, *watchers}
+    cluster.run(8000)
+    live = [cluster.nodes[name] for name in cluster.nodes.keys() - cluster.silent]
+    since_ms = [node.silent_since_ms(subject) for node in live]
+    for name in watchers:  # as new processes
+        cluster.silent.discard(name)
+        cluster.join(name, names(30))
+    for _ in range(60):
+        cluster.run(100)
+        assert {node.health[subject] for node in live} == {Health.DOWN}
+    assert [node.silent_since_ms(subject) for node in live] == since_ms
+
+
+def test_a_dead_node_stays_dead_and_old_while_the_cluster_becomes_large_and_small() -> None:
+    cluster = Cluster(SWITCH_NODES)
+    cluster.run(3000)
+    lost, more = names(SWITCH_NODES)[3], names(SWITCH_NODES + 1)
+    cluster.silent.add(lost)
+    cluster.run(5000)
+    live = {name: cluster.nodes[name] for name in names(SWITCH_NODES) if name != lost}
+    since_ms = {name: node.silent_since_ms(lost) for name, node in live.items()}
+    cluster.join(more[-1], more)
+    for members in (more, names(SWITCH_NODES)):
+        for name in live:
+            cluster.hears_log(name, members)
+        for _ in range(60):
+            cluster.run(100)
+            assert {node.health[lost] for node in live.values()} == {Health.DOWN}
+        assert {name: node.silent_since_ms(lost) for name, node in live.items()} == since_ms
+        for node in live.values():
+            alive = {h for name, h in node.health.items() if name not in (lost, more[-1])}
+            assert alive == {Health.ALIVE}
+
+
 def test_who_joins_a_large_cluster_is_judged_by_all() -> None:
     cluster = Cluster(30)
     cluster.run(3000)
