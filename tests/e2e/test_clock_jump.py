@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.hosts.wall_clock import WallClock, build, why_not
@@ -27,7 +28,8 @@ HOUR_MS = 3_600_000
 WAIT_S_MAX = 60.0  # generous: a busy machine is no failure
 NOWHERE = "127.0.0.1:1"
 
-#: Says what its clocks say, and for how long it waited in three ways, each time it is asked.
+#: Says what its clocks say, how it waits now, and in the end for how long it waited in each way,
+#: each time it is asked.
 LOOKER = f"""
 import json, sys, threading, time
 from confluent_kafka import Consumer, TopicPartition
@@ -36,7 +38,8 @@ silent = Consumer({{"bootstrap.servers": "{NOWHERE}", "group.id": "g", "log_leve
 silent.assign([TopicPartition("t", 0, 0)])
 waits = {{"sleep": time.sleep, "condition": threading.Event().wait,
          "kafka": lambda s: silent.consume(1, s)}}
-def lasted(wait, wait_s):
+def lasted(name, wait, wait_s):
+    print(json.dumps(name), flush=True)
     began_s = time.monotonic()
     wait(wait_s)
     return time.monotonic() - began_s
@@ -44,7 +47,8 @@ for line in sys.stdin:
     clocks = (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)
     print(json.dumps([time.clock_gettime(clock) for clock in clocks]), flush=True)
     wait_s = float(line)
-    print(json.dumps({{name: lasted(wait, wait_s) for name, wait in waits.items()}}), flush=True)
+    waited = {{name: lasted(name, wait, wait_s) for name, wait in waits.items()}}
+    print(json.dumps(waited), flush=True)
 """
 
 
@@ -68,10 +72,16 @@ class Looker:
         clocks = (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)
         return [1000 * (at - time.clock_gettime(c)) for at, c in zip(told, clocks, strict=True)]
 
-    def waited(self) -> dict[str, float]:
-        return self._line()
+    def until_it_waits(self, name: str) -> None:
+        while self._line() != name:
+            pass
 
-    def _line(self) -> object:
+    def waited(self) -> dict[str, float]:
+        while not isinstance(told := self._line(), dict):
+            pass
+        return told
+
+    def _line(self) -> Any:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
@@ -94,7 +104,8 @@ def test_only_the_wall_clock_jumps(clock: WallClock, looker: Looker, ms: int) ->
     looker.waited()
     clock.shift(ms)
     assert looker.ask(0.1) == pytest.approx([ms, 0, 0], abs=2000)
-    assert looker.waited() == pytest.approx({"sleep": 0.1, "condition": 0.1, "kafka": 0.1}, abs=2)
+    # an hour would show; a busy machine does not
+    assert looker.waited() == pytest.approx({"sleep": 0.1, "condition": 0.1, "kafka": 0.1}, abs=60)
 
 
 def test_who_waits_by_the_wall_clock_waits_on_when_it_is_set_back(
@@ -102,12 +113,9 @@ def test_who_waits_by_the_wall_clock_waits_on_when_it_is_set_back(
 ) -> None:
     """As under a real clock (librdkafka's issue 2145): else the next test would prove nothing."""
     looker.ask(1.5)
-    time.sleep(3.5)  # in the middle of the third wait
+    looker.until_it_waits("kafka")
     clock.shift(-10_000)
-    waited = looker.waited()
-    assert waited["sleep"] == pytest.approx(1.5, abs=1)
-    assert waited["condition"] == pytest.approx(1.5, abs=1)
-    assert waited["kafka"] > 3, "it did not wait on; what its broker is not makes it end early"
+    assert looker.waited()["kafka"] > 3, "or it ends early, for its broker is not there"
 
 
 @pytest.fixture
@@ -149,5 +157,5 @@ def test_a_tailer_that_hears_nothing_goes_on_after_a_jump(
 ) -> None:
     assert until(lambda: node() < 2)
     clock.shift(ms)
-    time.sleep(5)
+    time.sleep(5)  # what it wrote before the jump is no longer new
     assert until(lambda: node() < 2), f"it stands still: it wrote {node():.0f} s ago"

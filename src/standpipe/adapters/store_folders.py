@@ -13,8 +13,8 @@ _RETIRED: Final = ".retired-"
 
 
 def retire(path: Path, now_ms: int) -> None:
-    """Move a store aside. Open readers keep what they see; new ones find nothing. `now_ms` (Unix
-    time) only tells its name from others."""
+    """Move a store aside. Open readers keep what they see; new ones find nothing. `now_ms`, of
+    whatever clock, only tells its name from others."""
     if path.exists():
         path.rename(path.with_name(f"{path.name}{_RETIRED}{now_ms}"))
 

@@ -15,8 +15,8 @@ by table id *and* generation.
 
 Definitions: DESIGN §3. Lag = largest committed end that anybody reported - position, >= 0. Unknown
 is None, never 0. Source: KLIP-12 "Lag reporting", KIP-535 LagInfo; ksql#4833 (a lag has an age),
-ksql#4472 (the first one comes at once). Not here: clocks, and
-which replica is read (`control.routing`).
+ksql#4472 (the first one comes at once). Not here: clocks, and which replica is read
+(`control.routing`).
 """
 
 from __future__ import annotations

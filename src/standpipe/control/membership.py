@@ -157,11 +157,6 @@ class Membership:
         """Verdict on every peer that is known."""
         return {node: peer.health for node, peer in self._peers.items()}
 
-    def newest_beat_ms(self, node: NodeId) -> float | None:
-        """Instant of a peer's last beat; None: never heard."""
-        peer = self._peers.get(node)
-        return peer.newest_ms if peer else None
-
     def silent_since_ms(self, node: NodeId) -> float:
         """Instant of a known peer's last beat, or at which it became known."""
         peer = self._peers[node]

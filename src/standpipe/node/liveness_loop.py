@@ -106,7 +106,7 @@ class LivenessLoop:
         self._reported: object = None
         self._sends: set[asyncio.Task[None]] = set()
         self._pages = LivenessPages(
-            config.paths, self._clock, self._verdicts, self._ledger, self._said
+            config.paths, self._clock, self._verdicts, self._ledger, self._said, beats=self.beats
         )
 
     @property
@@ -202,7 +202,7 @@ class LivenessLoop:
         self._take_note(extra)
         self._do(self._verdicts.hear(extra.rumours, now_ms))
         if any(rumour.is_note for rumour in extra.rumours):
-            self._pages.publish_verdicts(beats=self.beats)
+            self._pages.publish_verdicts()
         lacking = tuple(self._verdicts.lacking(extra.digest))
         return json_reply(
             BeatAnswer(
@@ -236,7 +236,7 @@ class LivenessLoop:
         before = self._said.get(said.node_id)
         self._said[said.node_id] = said
         if before is None or before.note != said.note:
-            self._pages.publish_verdicts(beats=self.beats)
+            self._pages.publish_verdicts()
 
     # ----------------------------------------------------------------------- sent
 
@@ -368,13 +368,13 @@ class LivenessLoop:
         for order in orders:
             _tell(order)
         if orders:
-            self._pages.publish_verdicts(beats=self.beats)
+            self._pages.publish_verdicts()
 
     def publish(self) -> None:
         """Tell the workers what changed."""
         reports = 0 if self._verdicts.is_mesh else REPORTS_LOST_MAX  # that may be lost
         age_ms_max = reports * self._values[settings.LAG_SEND]
-        self._pages.publish(beats=self.beats, age_ms_max=age_ms_max)
+        self._pages.publish(age_ms_max=age_ms_max)
 
 
 def _tell(order: Order) -> None:

@@ -22,7 +22,7 @@ PUBLISH_MS: Final = 500
 
 
 class LivenessPages:
-    """Writer of both. `said`: what each peer's newest beat said of the peer itself."""
+    """Writer of both. `said`: the newest beat of each peer; `beats`: whether there are any."""
 
     def __init__(
         self,
@@ -31,17 +31,19 @@ class LivenessPages:
         verdicts: Verdicts,
         ledger: Ledger,
         said: Mapping[NodeId, BeatExtra],
+        *,
+        beats: bool,
     ) -> None:
-        self._paths, self._clock = paths, clock
+        self._paths, self._clock, self._beats = paths, clock, beats
         self._verdicts, self._ledger, self._said = verdicts, ledger, said
         self._published_ms = self._lags_published_ms = 0
         self._published_changes = -1
 
-    def publish(self, *, beats: bool, age_ms_max: int) -> None:
+    def publish(self, *, age_ms_max: int) -> None:
         """Write what changed, and what would look old. `age_ms_max`: see `KnownLags`."""
         now_ms = self._clock.boot_ms()
         if now_ms - self._published_ms >= PUBLISH_MS:
-            self.publish_verdicts(beats=beats)
+            self.publish_verdicts()
         is_changed = self._ledger.changes != self._published_changes
         if is_changed or now_ms - self._lags_published_ms >= PUBLISH_MS:
             self._published_changes, self._lags_published_ms = self._ledger.changes, now_ms
@@ -49,9 +51,9 @@ class LivenessPages:
             record = KnownLags(published_boot_ms=now_ms, known=known, age_ms_max=age_ms_max)
             record_file.write(self._paths.lags, record)
 
-    def publish_verdicts(self, *, beats: bool) -> None:
+    def publish_verdicts(self) -> None:
         self._published_ms = self._clock.boot_ms()
-        peers = self._verdicts.health.items() if beats else ()
+        peers = self._verdicts.health.items() if self._beats else ()
         record_file.write(
             self._paths.liveness,
             Liveness(
