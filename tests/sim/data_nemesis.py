@@ -120,13 +120,19 @@ class DataNemesis:
         return True
 
     def touch_an_idle_world(self) -> int:
-        """All batches are committed: then a deletion of nothing by a stranger, and a replica that
-        is made from a compacted topic. Milliseconds until all that was done."""
+        """All batches are committed: nothing more for some time, or as long as tombstones stay;
+        then, perhaps, a deletion of nothing by a stranger, and a replica that is made from a topic
+        that was compacted right after it, or once the tombstone may leave. Milliseconds until all
+        that was done."""
+        gone_ms = self.world.options.retention.tombstones_ms + 1000
         missing = self.world.options.keys
-        self.world.after(20_000, lambda: self.delete_as_a_stranger(missing))
-        self.world.after(21_000, self.world.compact)
-        self.world.after(21_100, self.wipe)
-        return 25_000
+        deleted_ms = self.random.choice([20_000, gone_ms])
+        compacted_ms = deleted_ms + self.random.choice([1000, gone_ms])
+        if self.random.random() < 0.7:  # else nothing makes the pipeline write once more
+            self.world.after(deleted_ms, lambda: self.delete_as_a_stranger(missing))
+        self.world.after(compacted_ms, self.world.compact)
+        self.world.after(compacted_ms + 100, self.wipe)
+        return compacted_ms + 4000
 
     def delete_as_a_stranger(self, key: int) -> None:
         self.world.write([(f"k{key}".encode(), None)], None)

@@ -66,6 +66,7 @@ class SimTailer:
         self.table_away_until_ms = 0.0  # its partition has no leader; the progress topic has
         self.progress_away_until_ms = 0.0  # as the last: its leader may be another broker
         self.fetch_max = FETCH_MAX
+        self.may_copy = True
         self._run = 0
 
     @property
@@ -121,7 +122,9 @@ class SimTailer:
         """Instead of making a store, at times: a peer may not be heard in time. One that is there
         is not replaced, even if its partition is empty: its label would fall."""
         donors = [t for t in self.world.tailers if t.partition == self.partition and t.is_whole]
-        if donors and not self.store.is_there and self.random.random() < 0.5:
+        if not self.may_copy or self.store.is_there:
+            return
+        if donors and self.random.random() < 0.5:
             donor = self.random.choice(donors).store
             self.store.rows, self.store.meta = dict(donor.rows), donor.meta
             self.world.counts["stores copied from a peer"] += 1

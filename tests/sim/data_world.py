@@ -145,7 +145,7 @@ class DataWorld:
         self.cuts.begin()
         self.scheduler.run(self.options.safety_ms * 1000)
         self.heal()
-        end_us = self.scheduler.now_us + CONVERGE_MS * 1000
+        end_us = self._probe_at_us + CONVERGE_MS * 1000
         self.scheduler.run(end_us, stop=self._has_converged)
         if (why := self._why_not()) and self._is_beyond_repair():
             self.counts["worlds with a row that nobody has any more"] += 1
@@ -187,6 +187,8 @@ class DataWorld:
         for p, sweep in enumerate(driver.sweeps):
             if sweep.fetched < self.tables[p].end:
                 return f"partition {p} is not swept"
+        if driver.has_news():
+            return "what is clean was not told"
         read = self.reader.offsets[self.reader.commits - 1] if self.reader.commits else {}
         if any(read.get(p, 0) < end for p, end in enumerate(self.oracle.ends)):
             return f"the derived query has read {read} of {self.oracle.ends}"

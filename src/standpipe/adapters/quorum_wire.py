@@ -209,6 +209,11 @@ class Accepted(_Frames):
 
     _hello: Greeting | None = None
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self.wire.is_closed:  # nobody would end it any more
+            self.abort()
+
     def _greeted(self, frame: bytes) -> None:
         if self._hello is None:
             self._hello = hello = msgspec.msgpack.decode(frame, type=Greeting)
@@ -319,7 +324,7 @@ class QuorumWire:
         #: newest proved connection of each peer that dialled us
         self._accepted: dict[NodeId, Accepted] = {}
         self._incoming: set[Accepted] = set()
-        self._is_closed = False
+        self.is_closed = False
 
     def accept(self) -> Accepted:
         """A protocol for a connection that began with MAGIC."""
@@ -341,7 +346,7 @@ class QuorumWire:
 
     def close(self) -> None:
         """End every connection; nothing is reported from now on."""
-        self._is_closed = True
+        self.is_closed = True
         for peer in self._peers.values():
             if peer.dialling is not None:
                 peer.dialling.cancel()
@@ -390,7 +395,7 @@ class QuorumWire:
 
     def _dial(self, to: NodeId, peer: _Peer, message: Message) -> None:
         """Begin a connection with its first request; others fail at once while it is made."""
-        if peer.dialling is None and not self._is_closed:
+        if peer.dialling is None and not self.is_closed:
             peer.dialling = asyncio.create_task(self._connect(to, peer, message))
         else:
             asyncio.get_running_loop().call_later(DIAL_PAUSE_S, self._fail, to, message.request)
@@ -425,7 +430,7 @@ class QuorumWire:
         return link
 
     def _fail(self, to: NodeId, request: int) -> None:
-        if not self._is_closed:
+        if not self.is_closed:
             self.owner.failed(to, request)
 
 

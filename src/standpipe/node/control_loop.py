@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, cast
 
 import msgspec
 import structlog
@@ -109,6 +109,13 @@ def verification_of(base: Base) -> Part:
 PARTS: Final[Sequence[Callable[[Base], Part]]] = (copies_of, verification_of)
 
 
+class _HangsUp(asyncio.Protocol):
+    """Ends a connection as soon as it is made: nobody would ever close one that waits."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
+
+
 class Doors:
     """The internal listener's routes and its second protocol; they grow while a node starts."""
 
@@ -117,8 +124,8 @@ class Doors:
         self.wire: QuorumWire | None = None  # from then on, all routes are there
 
     def accept(self) -> asyncio.Protocol:
-        """For a peer's connection: before the replica runs, it is kept waiting and gives up."""
-        return self.wire.accept() if self.wire else asyncio.Protocol()
+        """For a peer's connection: before the replica runs, the peer is to dial again."""
+        return self.wire.accept() if self.wire else _HangsUp()
 
     async def otherwise(self, call: Call) -> Reply:
         """For whoever is faster than this node's start: any route may be there in a moment."""

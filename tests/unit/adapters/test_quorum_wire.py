@@ -338,3 +338,21 @@ def test_strangers_get_nothing(data: bytes) -> None:
             assert b.heard_of == []
 
     run(story)
+
+
+def test_a_connection_that_comes_after_the_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quorum_wire, "GREETING_S_MAX", 600)
+
+    async def story() -> None:
+        node = Node("a")
+        async with serving(node):
+            node.wire.close()
+            host, _, port = node.address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(MAGIC)
+            with contextlib.suppress(ConnectionResetError):
+                async with asyncio.timeout(20):
+                    assert await reader.read() == b""
+            writer.close()
+
+    run(story)
