@@ -371,6 +371,7 @@ class KnownLag(Record, frozen=True, kw_only=True, array_like=True):
     node_id: NodeId
     lag: ReplicaLag
     at_boot_ms: int
+    end_then: Offset = Offset(-1)  # furthest that was told by then; -1: beats confirm; that of now
 
 
 class KnownLags(Record, frozen=True, kw_only=True):
@@ -389,8 +390,7 @@ class PeerLiveness(Record, frozen=True, kw_only=True):
     beat_boot_ms: int = 0  # its last beat; 0: never heard
     workers_ok: bool = True  # its own word: none hangs and at least one lives
     tailer_ok: bool = True
-    #: it is drained or about to stop
-    is_leaving: bool = False
+    is_leaving: bool = False  # it is drained or about to stop
 
 
 class Liveness(Record, frozen=True, kw_only=True):

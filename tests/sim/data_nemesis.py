@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from standpipe.model import BatchId, Commit, LeaseEpoch
 
 if TYPE_CHECKING:
+    from .data_pipeline import SimDriver
     from .data_tailer import SimTailer
     from .data_world import DataWorld
 
@@ -105,10 +106,23 @@ class DataNemesis:
         return True
 
     def longer_outage(self) -> bool:
-        """Long enough for a foreign tombstone to take a row along and to leave itself."""
-        driver, retention = self.world.drivers[-1], self.world.options.retention
+        """Long enough for a foreign tombstone to take a row along and to leave itself; perhaps
+        after a while without events, so that all there was had been called clean."""
+        driver = self.world.drivers[-1]
         if not driver.is_alive or not self.may_replace:
             return False
+        if self.random.random() < 0.5:
+            self._vanish(driver)
+        else:
+            quiet_ms = self.world.options.repair_after_ms + 3000
+            self.world.quiet_until_ms = self.world.now_ms + quiet_ms + 1000
+            self.world.after(quiet_ms, lambda: self._vanish(driver))
+        return True
+
+    def _vanish(self, driver: SimDriver) -> None:
+        retention = self.world.options.retention
+        if not self.is_active or not driver.is_alive or not self.may_replace:
+            return
         driver.crash()
         self.delete_as_a_stranger(self.random.randrange(self.world.options.keys))
         gone_ms = retention.compaction_lag_ms + 100 + retention.tombstones_ms
@@ -117,7 +131,6 @@ class DataNemesis:
         for late_ms in (200, 700, 1200):  # some of them restore, others copy a peer
             self.world.after(gone_ms + late_ms, self.wipe_one)
         self.replace_after(gone_ms + 1000 + self.random.random() * 3000)
-        return True
 
     def touch_an_idle_world(self) -> int:
         """All batches are committed: nothing more for some time, or as long as tombstones stay;
@@ -150,10 +163,13 @@ class DataNemesis:
     def pause_tailer(self) -> bool:
         """Perhaps with targets that it knows and has not reached: the table was away before."""
         tailer = self.random.choice(self.world.tailers)
-        pause_ms = self.random.choice([500, 5000, 40_000, 130_000])
+        pause_ms = self.random.choice([500, 12_000, 40_000, 130_000])
         behind_ms = self.random.choice([0, 3000])
         tailer.table_away_until_ms = self.world.now_ms + behind_ms
         self.world.after(behind_ms, lambda: self._pause(tailer, pause_ms))
+        if self.random.random() < 0.5:  # repaired, and its targets pruned, when it goes on
+            for late_ms in (500, 1000, 2000):
+                self.world.after(behind_ms + late_ms, self._late_stranger)
         if self.random.random() < 0.3:
             self.world.after(behind_ms + pause_ms * 0.6, self.world.compact)
             self.world.after(behind_ms + pause_ms * 0.9, self.world.compact)
@@ -172,8 +188,10 @@ class DataNemesis:
             self.world.after(away_ms * 0.1, self._late_stranger)
             self.world.after(away_ms * 0.6, self.world.compact)
             self.world.after(away_ms * 0.9, self.world.compact)
-        if self.random.random() < 0.3:  # repaired by the time it comes back, or almost
-            self.world.after(away_ms - 3000, self._late_stranger)
+        early_ms = self.random.choice([0, 3000, 20_000])
+        if 0 < early_ms < away_ms:  # repaired, or almost, perhaps its targets are pruned by then
+            for later_ms in (0, 500, 1000):
+                self.world.after(away_ms - early_ms + later_ms, self._late_stranger)
             self.world.after(away_ms - 1, self.world.compact)
         self.world.after(away_ms, tailer.start)
         return True

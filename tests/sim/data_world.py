@@ -119,6 +119,7 @@ class DataWorld:
         self.nemesis = DataNemesis(self)
         self.cuts = DataCuts(self)
         self.is_healed = False
+        self.quiet_until_ms = 0
 
     @property
     def now_ms(self) -> int:
@@ -238,6 +239,9 @@ class DataWorld:
 
     def _event(self) -> None:
         if self.is_healed:
+            return
+        if self.now_ms < self.quiet_until_ms:
+            self.after(self.quiet_until_ms - self.now_ms, self._event)
             return
         key = f"k{self.random.randrange(self.options.keys)}"
         if self.random.random() < 0.02:  # some keys are written rarely: what is deleted stays so
