@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from standpipe.model import BatchId, Commit, LeaseEpoch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .data_pipeline import SimDriver
     from .data_tailer import SimTailer
     from .data_world import DataWorld
@@ -120,23 +122,38 @@ class DataNemesis:
         return True
 
     def _vanish(self, driver: SimDriver) -> None:
+        if self.is_active and driver.is_alive and self.may_replace:
+            away_ms = self._away_for_long(driver, self.wipe_one)
+            self.replace_after(away_ms + self.random.random() * 3000)
+
+    def _away_for_long(self, driver: SimDriver, wipe_one: Callable[[], object]) -> int:
+        """Milliseconds until all that was done."""
         retention = self.world.options.retention
-        if not self.is_active or not driver.is_alive or not self.may_replace:
-            return
         driver.crash()
         self.delete_as_a_stranger(self.random.randrange(self.world.options.keys))
         gone_ms = retention.compaction_lag_ms + 100 + retention.tombstones_ms
         for late_ms in (retention.compaction_lag_ms + 100, gone_ms + 100):
             self.world.after(late_ms, self.world.compact)
         for late_ms in (200, 700, 1200):  # some of them restore, others copy a peer
-            self.world.after(gone_ms + late_ms, self.wipe_one)
-        self.replace_after(gone_ms + 1000 + self.random.random() * 3000)
+            self.world.after(gone_ms + late_ms, wipe_one)
+        return gone_ms + 1300
+
+    def end_an_idle_world(self) -> int:
+        """All batches are committed, and called clean. Milliseconds until all that was done."""
+        if self.random.random() < 0.5:
+            return self.touch_an_idle_world()
+        calm_ms, retention = 20_000, self.world.options.retention
+        self.world.after(calm_ms, self._end_with_an_outage)
+        return calm_ms + retention.compaction_lag_ms + retention.tombstones_ms + 6000
+
+    def _end_with_an_outage(self) -> None:
+        away_ms = self._away_for_long(self.world.drivers[-1], self.wipe)
+        self.world.after(away_ms, self.world.new_driver)
 
     def touch_an_idle_world(self) -> int:
-        """All batches are committed: nothing more for some time, or as long as tombstones stay;
-        then, perhaps, a deletion of nothing by a stranger, and a replica that is made from a topic
-        that was compacted right after it, or once the tombstone may leave. Milliseconds until all
-        that was done."""
+        """Nothing more for some time, or as long as tombstones stay; then, perhaps, a deletion of
+        nothing by a stranger, and a replica that is made from a topic that was compacted right
+        after it, or once the tombstone may leave."""
         gone_ms = self.world.options.retention.tombstones_ms + 1000
         missing = self.world.options.keys
         deleted_ms = self.random.choice([20_000, gone_ms])

@@ -169,7 +169,7 @@ class DataWorld:
         for tailer in self.tailers:
             tailer.paused_until_ms = 0
             tailer.start()
-        calm_ms = self.nemesis.touch_an_idle_world() if self.options.is_left_alone else 0
+        calm_ms = self.nemesis.end_an_idle_world() if self.options.is_left_alone else 0
         self._probe_at_us = self.scheduler.now_us + calm_ms * 1000
 
     def _has_converged(self) -> bool:
