@@ -371,7 +371,6 @@ class KnownLag(Record, frozen=True, kw_only=True, array_like=True):
     node_id: NodeId
     lag: ReplicaLag
     at_boot_ms: int
-    end_then: Offset = Offset(-1)  # furthest that was told by then; -1: beats confirm; that of now
 
 
 class KnownLags(Record, frozen=True, kw_only=True):
@@ -390,7 +389,8 @@ class PeerLiveness(Record, frozen=True, kw_only=True):
     beat_boot_ms: int = 0  # its last beat; 0: never heard
     workers_ok: bool = True  # its own word: none hangs and at least one lives
     tailer_ok: bool = True
-    is_leaving: bool = False  # it is drained or about to stop
+    #: it is drained or about to stop
+    is_leaving: bool = False
 
 
 class Liveness(Record, frozen=True, kw_only=True):

@@ -23,11 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 import msgspec
-from msgspec.structs import replace
 
 from standpipe.model import (
     KnownLag,
@@ -111,7 +110,7 @@ class Reporter:
             seen.add(replica_id(lag))
             self._put(lag)
         for gone in [known for known in self._lags if known not in seen]:
-            self._put(replace(self._lags[gone][1], state=ReplicaState.ABSENT))
+            self._put(msgspec.structs.replace(self._lags[gone][1], state=ReplicaState.ABSENT))
         return self.version > before
 
     def delta(self, base: int, bytes_max: int = DELTA_BYTES_MAX) -> LagDelta:
@@ -157,14 +156,6 @@ class Reporter:
         return later[::-1]
 
 
-class _Told(NamedTuple):
-    """One lag, when it was reported, and the furthest end that anybody had told by then."""
-
-    at_ms: int
-    lag: ReplicaLag
-    end: Offset
-
-
 @dataclass
 class _Sender:
     """What one peer reported."""
@@ -175,17 +166,19 @@ class _Sender:
     digest: int = 0
     #: instant at which all that is kept was true
     complete_ms: int | None = None
-    lags: dict[ReplicaId, _Told] = field(default_factory=dict[ReplicaId, "_Told"])
+    #: with the instant at which it was reported
+    lags: dict[ReplicaId, tuple[int, ReplicaLag]] = field(
+        default_factory=dict[ReplicaId, tuple[int, ReplicaLag]]
+    )
 
     def restart(self, session: int) -> None:
         self.session, self.version, self.digest, self.complete_ms = session, 0, 0, None
         self.lags.clear()
 
-    def put(self, told: _Told) -> None:
-        replica = replica_id(told.lag)
-        known = self.lags.get(replica)
-        self.digest ^= _crc(told.lag) ^ (_crc(known.lag) if known else 0)
-        self.lags[replica] = told
+    def put(self, lag: ReplicaLag, at_ms: int) -> None:
+        _, known = self.lags.get(replica_id(lag), (0, None))
+        self.digest ^= _crc(lag) ^ (_crc(known) if known is not None else 0)
+        self.lags[replica_id(lag)] = (at_ms, lag)
 
 
 class Ledger:
@@ -222,35 +215,22 @@ class Ledger:
         self._apply(sender, delta, at_ms)
         return sender.version
 
-    def known(self, *, by_reports: bool = False) -> list[KnownLag]:
-        """Every lag that was reported, with the last instant at which it was true.
-
-        `by_reports`: reports alone confirm lags, each node's at another instant. Measured against
-        the furthest end of now, all of them would lag by what was written in between.
-        """
+    def known(self) -> list[KnownLag]:
+        """Every lag that was reported, with the last instant at which it was true."""
         return [
-            KnownLag(
-                node_id=node,
-                lag=told.lag,
-                at_boot_ms=max(told.at_ms, sender.complete_ms or 0),
-                end_then=told.end if by_reports else Offset(-1),
-            )
+            KnownLag(node_id=node, lag=lag, at_boot_ms=max(at_ms, sender.complete_ms or 0))
             for node, sender in self._senders.items()
-            for told in sender.lags.values()
-            if told.lag.state is not ReplicaState.ABSENT
+            for at_ms, lag in sender.lags.values()
+            if lag.state is not ReplicaState.ABSENT
         ]
 
     def whole(self, since_ms: int = 0) -> dict[NodeId, dict[ReplicaId, ReplicaLag]]:
         """Reports of those who have told everything: a replica that is not in one is not there.
 
-        `since_ms`: what was complete before this instant is left out. Each committed end is the
-        furthest that anybody had told by then.
+        `since_ms`: what was complete before this instant is left out.
         """
         return {
-            node: {
-                replica: replace(told.lag, committed_end=told.end)
-                for replica, told in sender.lags.items()
-            }
+            node: {replica: lag for replica, (_, lag) in sender.lags.items()}
             for node, sender in self._senders.items()
             if sender.complete_ms is not None and sender.complete_ms >= since_ms
         }
@@ -259,8 +239,7 @@ class Ledger:
         if delta.base == 0:
             sender.restart(delta.session)  # from the start: what it does not name is gone
         for lag in delta.changes:
-            end = max(lag.committed_end, self._end_of(replica_id(lag)))
-            sender.put(_Told(at_ms, lag, end))
+            sender.put(lag, at_ms)
         sender.version = delta.through
         self.changes += bool(delta.changes)
         if delta.digest is None:
@@ -270,7 +249,3 @@ class Ledger:
         else:
             sender.restart(delta.session)
             self.changes += 1
-
-    def _end_of(self, replica: ReplicaId) -> Offset:
-        told = (sender.lags.get(replica) for sender in self._senders.values())
-        return max((each.lag.committed_end for each in told if each), default=Offset(-1))

@@ -54,8 +54,6 @@ class Heard(msgspec.Struct, frozen=True):
     away_ms: Mapping[NodeId, int] = {}
     #: node -> what it says of its copies; only nodes that have told everything
     reports: Mapping[NodeId, Mapping[TablePartition, ReplicaLag]] = {}
-    #: they come seldom, each at another instant: a position is no lag against a later end
-    is_seldom: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -166,7 +164,7 @@ def _lag(
         return Report.NOTHING
     ends = [
         Offset(told.committed_end)
-        for holder in ([node] if heard.is_seldom else held.nodes)
+        for holder in held.nodes
         if (told := heard.reports.get(holder, {}).get(partition)) is not None
     ]
     lag = offset_lag(ends, report.position)

@@ -316,10 +316,7 @@ def _there(
     node_id: NodeId, role: Role, info: NodeInfo | None, heard: Heard, *, is_suspect: bool
 ) -> Candidate:
     peer, known = heard.liveness.get(node_id), heard.lags.get(node_id)
-    lag = None
-    if known:
-        end = known.end_then if known.end_then != NO_END else heard.committed_end
-        lag = offset_lag((end,), known.lag.position)
+    lag = offset_lag((heard.committed_end,), known.lag.position) if known else None
     unheard = Health.UNKNOWN if heard.liveness else Health.ALIVE
     return Candidate(
         node_id=node_id,

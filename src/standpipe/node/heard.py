@@ -31,6 +31,7 @@ from standpipe.model import (
     NodeId,
     Offset,
     PeerLiveness,
+    ReplicaLag,
 )
 
 #: Control renews its verdicts twice a second.
@@ -66,13 +67,10 @@ class Told:
         listed = (one for known in self.lags.values() for one in known if one.node_id == node)
         return [one for one in listed if self._is_believed(one)]
 
-    def end_of(self, known: KnownLag) -> Offset:
-        """The committed end against which a lag counts, the largest that anybody reported of its
-        partition (`KnownLag.end_then`); NO_END: none."""
-        if known.end_then != NO_END:
-            return known.end_then
-        others = self.lags.get(replica_id(known.lag), ())
-        return max((one.lag.committed_end for one in others), default=NO_END)
+    def end_of(self, lag: ReplicaLag) -> Offset:
+        """The largest committed end that anybody reported of its partition; NO_END: none."""
+        known = self.lags.get(replica_id(lag), ())
+        return max((one.lag.committed_end for one in known), default=NO_END)
 
     def _is_believed(self, known: KnownLag) -> bool:
         peer = self.liveness.get(known.node_id)

@@ -104,7 +104,6 @@ class LivenessLoop:
         self._audience: frozenset[NodeId] = frozenset()
         #: leader and replicas as they were reported last in a large cluster
         self._reported: object = None
-        self._reports_age_ms_max = REPORTS_LOST_MAX * self._values[settings.LAG_SEND]
         self._sends: set[asyncio.Task[None]] = set()
         self._pages = LivenessPages(
             config.paths, self._clock, self._verdicts, self._ledger, self._said, beats=self.beats
@@ -148,12 +147,9 @@ class LivenessLoop:
         """Who is away and how far copies are, this node's own included (`control.placement`)."""
         self._look_at_members()
         self._observe()
-        # else beats confirm them; what was told an hour ago, when this node led before, is history
-        since_ms = self._clock.boot_ms() - self._reports_age_ms_max if self._by_reports else 0
-        reports = self._ledger.whole(since_ms)
+        reports = self._ledger.whole(self._believed_since_ms())
         reports[self._config.node_id] = {replica_id(lag): lag for lag in self._reporter.lags}
         return Heard(
-            is_seldom=self._by_reports,
             away_ms=self.away_ms(),
             reports={
                 node: {TablePartition(*replica): lag for replica, lag in lags.items()}
@@ -161,9 +157,12 @@ class LivenessLoop:
             },
         )
 
-    @property
-    def _by_reports(self) -> bool:  # alone, seconds apart
-        return not (self.beats and self._verdicts.is_mesh)
+    def _believed_since_ms(self) -> int:
+        """Beats confirm reports, or say that a node is down; in a large cluster only who leads is
+        told, and what was told an hour ago, when this node led before, is history."""
+        if self._verdicts.is_mesh:
+            return 0
+        return self._clock.boot_ms() - REPORTS_LOST_MAX * self._values[settings.LAG_SEND]
 
     def away_ms(self) -> dict[NodeId, int]:
         """Nodes that are found down -> ms since their last beat."""
@@ -373,9 +372,9 @@ class LivenessLoop:
 
     def publish(self) -> None:
         """Tell the workers what changed."""
-        by_reports = self._by_reports
-        age_ms_max = self._reports_age_ms_max if by_reports else 0
-        self._pages.publish(age_ms_max=age_ms_max, by_reports=by_reports)
+        reports = 0 if self._verdicts.is_mesh else REPORTS_LOST_MAX  # that may be lost
+        age_ms_max = reports * self._values[settings.LAG_SEND]
+        self._pages.publish(age_ms_max=age_ms_max)
 
 
 def _tell(order: Order) -> None:

@@ -39,16 +39,15 @@ class LivenessPages:
         self._published_ms = self._lags_published_ms = 0
         self._published_changes = -1
 
-    def publish(self, *, age_ms_max: int, by_reports: bool) -> None:
-        """Write what changed, and what would look old. `age_ms_max`: see `KnownLags`;
-        `by_reports`: see `Ledger.known`."""
+    def publish(self, *, age_ms_max: int) -> None:
+        """Write what changed, and what would look old. `age_ms_max`: see `KnownLags`."""
         now_ms = self._clock.boot_ms()
         if now_ms - self._published_ms >= PUBLISH_MS:
             self.publish_verdicts()
         is_changed = self._ledger.changes != self._published_changes
         if is_changed or now_ms - self._lags_published_ms >= PUBLISH_MS:
             self._published_changes, self._lags_published_ms = self._ledger.changes, now_ms
-            known = tuple(self._ledger.known(by_reports=by_reports))
+            known = tuple(self._ledger.known())
             record = KnownLags(published_boot_ms=now_ms, known=known, age_ms_max=age_ms_max)
             record_file.write(self._paths.lags, record)
 

@@ -78,37 +78,6 @@ def test_a_lag_is_as_old_as_the_last_beat_that_covered_it() -> None:
     assert receiver.known() == [KnownLag(node_id=A, lag=lag(), at_boot_ms=900)]
 
 
-def test_a_seldom_report_counts_against_what_was_told_by_then() -> None:
-    """Seconds apart, a position and a later end would be taken for a lag; a replica that stands
-    still is found out by its next report."""
-    sender, receiver = Reporter(session=1), ledger(a="x", b="y")
-
-    def told(node: NodeId, position: int, at_ms: int) -> None:
-        sender.observe([lag(position=position, end=position)])
-        incarnation = {A: "x", B: "y"}[node]
-        assert receiver.take(node, incarnation, sender.full(), at_ms=at_ms) is not None
-
-    def lags() -> dict[NodeId, int | None]:
-        known = receiver.known(by_reports=True)
-        behind = {one.node_id: offset_lag((one.end_then,), one.lag.position) for one in known}
-        whole = receiver.whole()
-        assert behind == {
-            node: offset_lag((one.committed_end,), one.position)
-            for node, lags in whole.items()
-            for one in lags.values()
-        }
-        return behind
-
-    told(A, 1000, at_ms=0)
-    told(B, 4000, at_ms=3000)
-    assert lags() == {A: 0, B: 0}
-    assert {one.end_then for one in receiver.known()} == {-1}, "beats: against the end of now"
-    told(A, 1000, at_ms=5000)
-    assert lags() == {A: 3000, B: 0}, "its tailer stands still"
-    told(A, 6000, at_ms=10_000)
-    assert lags() == {A: 0, B: 0}
-
-
 def test_what_does_not_fit_goes_with_later_beats() -> None:
     sender, receiver = Reporter(session=1), ledger(a="x")
     everything = [lag(partition) for partition in range(200)]

@@ -215,18 +215,6 @@ def test_a_copy_without_a_whole_batch_is_not_caught_up() -> None:
     assert committed(warming, Heard(reports=reports)) is warming
 
 
-@pytest.mark.parametrize(("is_seldom", "owner"), [(True, "a"), (False, "b")])
-def test_seldom_reports_move_no_owner(is_seldom: bool, owner: str) -> None:
-    """The standby's report came 3 s later, and a busy table grows by more than is acceptable."""
-    catalog = placed(cluster("ab"), p0="ab", p1="ba")
-    reports = {
-        NodeId(node): {at(p): lag(p, position, end=position) for p in (0, 1)}
-        for node, position in {"a": 100_000, "b": 200_000}.items()
-    }
-    after = committed(catalog, Heard(reports=reports, is_seldom=is_seldom))
-    assert replicas(after)[0][0] == owner
-
-
 def test_a_young_table_keeps_its_owner() -> None:
     """Both copies have no batch yet; the standby is a moment ahead."""
     catalog = placed(cluster("ab"), p0="ab", p1="ba")
