@@ -21,6 +21,7 @@ from standpipe.control.placement import Heard
 from standpipe.model import (
     NO_BATCH,
     BatchId,
+    LeaseEpoch,
     Offset,
     QueryStatus,
     ReplicaLag,
@@ -29,18 +30,35 @@ from standpipe.model import (
 )
 
 
-def due(catalog: Catalog, statuses: Mapping[str, QueryStatus], heard: Heard) -> SwitchTable | None:
-    """The first table whose next generation can take over; None: there is none."""
-    for successor in catalog.successors.values():
-        query_id = successor.query_id or ""
-        status, lease = statuses.get(query_id), catalog.leases.get(query_id)
-        if status is None or lease is None or status.lease_epoch != lease.lease_epoch:
-            continue  # who said it does not write the query any more
-        if status.state != "RUNNING" or status.backlog_records != 0 or status.batch == NO_BATCH:
-            continue
-        if _is_shown(successor, status.batch, catalog, heard):
-            return SwitchTable(name=successor.name, generation=successor.generation)
-    return None
+class Watch:
+    """Looks again and again, and keeps of each query the first of the batches that took all there
+    was, one after the other: the newest one is no replica's yet, if reports come seldom."""
+
+    def __init__(self) -> None:
+        self._caught_up: dict[tuple[str, LeaseEpoch], BatchId] = {}
+
+    def due(
+        self, catalog: Catalog, statuses: Mapping[str, QueryStatus], heard: Heard
+    ) -> SwitchTable | None:
+        """The first table whose next generation can take over; None: there is none."""
+        before, self._caught_up = self._caught_up, {}
+        found: SwitchTable | None = None
+        for successor in catalog.successors.values():
+            status = statuses.get(successor.query_id or "")
+            if status is None or not _took_everything(status, catalog):
+                continue
+            query = (status.query_id, status.lease_epoch)
+            batch = self._caught_up[query] = before.get(query, status.batch)
+            if found is None and _is_shown(successor, batch, catalog, heard):
+                found = SwitchTable(name=successor.name, generation=successor.generation)
+        return found
+
+
+def _took_everything(status: QueryStatus, catalog: Catalog) -> bool:
+    lease = catalog.leases.get(status.query_id)
+    if lease is None or status.lease_epoch != lease.lease_epoch:
+        return False  # who said it does not write the query any more
+    return (status.state, status.backlog_records) == ("RUNNING", 0) and status.batch != NO_BATCH
 
 
 def _is_shown(successor: Source, batch: BatchId, catalog: Catalog, heard: Heard) -> bool:

@@ -149,11 +149,12 @@ class Leading:
 
     async def _keep_successions(self) -> None:
         """Reads move to a table that was built beside another one, once it has caught up."""
+        watch = succession.Watch()
         while self._quorum.leading is not None:
             if self._copy.catalog.successors:
                 async with self._turn:
                     catalog, heard = self._copy.catalog, self._placing.ears.told()
-                    if command := succession.due(catalog, self._copy.statuses, heard):
+                    if command := watch.due(catalog, self._copy.statuses, heard):
                         _log.info("reads move", table=command.name, to=command.generation)
                         await self._append(command, self._epoch())
             await _first([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])

@@ -92,7 +92,8 @@ SWITCH = SwitchTable(name="U", generation=2)
     ],
 )
 def test_reads_move_when_every_replica_shows_the_batch(changes: Any, why: str) -> None:
-    assert succession.due(CATALOG, {"CTAS_U_24": STATUS}, heard(**changes)) == SWITCH, why
+    watch = succession.Watch()
+    assert watch.due(CATALOG, {"CTAS_U_24": STATUS}, heard(**changes)) == SWITCH, why
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,8 @@ def test_reads_move_when_every_replica_shows_the_batch(changes: Any, why: str) -
     ],
 )
 def test_reads_stay_while_one_replica_trails(changes: Any, why: str) -> None:
-    assert succession.due(CATALOG, {"CTAS_U_24": STATUS}, heard(**changes)) is None, why
+    watch = succession.Watch()
+    assert watch.due(CATALOG, {"CTAS_U_24": STATUS}, heard(**changes)) is None, why
 
 
 @pytest.mark.parametrize(
@@ -131,22 +133,41 @@ def test_reads_stay_while_one_replica_trails(changes: Any, why: str) -> None:
 )
 def test_reads_stay_while_the_query_has_not_caught_up(changes: Any, why: str) -> None:
     status = msgspec.structs.replace(STATUS, **changes)
-    assert succession.due(CATALOG, {status.query_id: status}, heard()) is None, why
+    assert succession.Watch().due(CATALOG, {status.query_id: status}, heard()) is None, why
 
 
 def test_a_dead_node_does_not_hold_reads_back_but_a_silent_one_does() -> None:
     statuses = {"CTAS_U_24": STATUS}
-    assert succession.due(CATALOG, statuses, heard(away=(B,), silent=(B,))) == SWITCH
-    assert succession.due(CATALOG, statuses, heard(silent=(B,))) is None
-    assert succession.due(CATALOG, statuses, heard(away=(A, B))) is None, "nobody would answer"
+    assert succession.Watch().due(CATALOG, statuses, heard(away=(B,), silent=(B,))) == SWITCH
+    assert succession.Watch().due(CATALOG, statuses, heard(silent=(B,))) is None
+    everybody = heard(away=(A, B))
+    assert succession.Watch().due(CATALOG, statuses, everybody) is None, "nobody would answer"
 
 
 def test_a_partition_that_nobody_keeps_holds_reads_back() -> None:
     left = Assignment(epoch=AssignmentEpoch(2), placements=PLACED[:-1])
     catalog = after(CommitAssignment(assignment=left), start=CATALOG)
-    assert succession.due(catalog, {"CTAS_U_24": STATUS}, heard()) is None
+    assert succession.Watch().due(catalog, {"CTAS_U_24": STATUS}, heard()) is None
 
 
 def test_nothing_is_due_without_successors() -> None:
     switched = after(SWITCH, start=CATALOG)
-    assert succession.due(switched, {"CTAS_U_24": STATUS}, heard()) is None
+    assert succession.Watch().due(switched, {"CTAS_U_24": STATUS}, heard()) is None
+
+
+def test_reports_that_come_seldom_do_not_hold_reads_back() -> None:
+    """Every report is older than the newest batch; the first one that took all is shown by all."""
+    watch = succession.Watch()
+
+    def due(batch: int, shown: int, **changes: Any) -> object:
+        status = msgspec.structs.replace(STATUS, batch=BatchId(batch), **changes)
+        lags = {"batch": BatchId(shown), "position": Offset(40)}
+        return watch.due(CATALOG, {"CTAS_U_24": status}, heard(**lags))
+
+    assert due(batch=2, shown=0) is None
+    assert due(batch=3, shown=1) is None
+    assert due(batch=4, shown=2, backlog_records=5) is None, "it fell behind: it begins again"
+    assert due(batch=5, shown=4) is None
+    assert due(batch=5, shown=5, lease_epoch=LeaseEpoch(1)) is None, "another pipeline writes it"
+    assert due(batch=6, shown=5) is None
+    assert due(batch=9, shown=6) == SWITCH
