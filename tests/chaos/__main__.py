@@ -1,6 +1,7 @@
 """`make chaos`: one real cluster, one fault after another, reads and writes all the time.
 
     python -m tests.chaos [--quick] [--rate 200] [--rounds 1] [--faults WORD,…] [--seed 1]
+                          [--result bench/results/chaos.json]
 
 Three nodes, each on a host of its own, with real Kafka and real Spark. Events come in all the
 time; reads come at a steady pace, each answer is kept, and judged in the end against what the test
@@ -10,6 +11,7 @@ itself read from Kafka (`tests.chaos.truth`). Exit status 0: everything passed.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import shutil
 import subprocess
@@ -21,12 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from tests import report
 from tests.chaos.all_faults import ALL
 from tests.chaos.faults import Fault, small_disks
 from tests.chaos.feed import Feed
-from tests.chaos.judge import Judge, Sample
+from tests.chaos.judge import Judge
 from tests.chaos.load import Load
-from tests.chaos.report import Outcome, Phase, outcome, table
+from tests.chaos.report import Phase, figures, on_record, outcome, table
 from tests.chaos.truth import Truth
 from tests.hosts.cluster import HostCluster, HostNode, Plan, until
 from tests.hosts.network import Network, enter
@@ -101,6 +104,7 @@ def _runs(node: HostNode) -> bool:
 
 
 def run(cluster: HostCluster, kinds: Sequence[type[Fault]], given: argparse.Namespace) -> bool:
+    circumstances = report.circumstances()
     cluster.fill(KEYS)
     cluster.until_everywhere(KEYS)
     truth = Truth(cluster.broker.bootstrap_servers, len(cluster.placements()))
@@ -116,13 +120,14 @@ def run(cluster: HostCluster, kinds: Sequence[type[Fault]], given: argparse.Name
     numbers = feed.stop(SETTLE_S_MAX)
     samples = load.stop()
     cluster.until_everywhere(numbers)  # nothing was lost, nothing was repeated, on any replica
-    return conclude(phases, samples, Judge(truth.stop()), given.rate)
-
-
-def conclude(phases: Sequence[Phase], samples: Sequence[Sample], judge: Judge, rate: float) -> bool:
-    outcomes: list[Outcome] = [outcome(phase, samples, judge) for phase in phases]
-    text = table(outcomes, rate)
-    print(f"\n{len(samples)} answers judged\n{text}", flush=True)
+    judge = Judge(truth.stop())
+    outcomes = [outcome(phase, samples, judge) for phase in phases]
+    text = table(outcomes, given.rate)
+    print(f"\n{text}", flush=True)
+    if given.result:
+        known = json.loads(given.result.read_text())["runs"] if given.result.exists() else []
+        ran = {**circumstances, "seed": given.seed, **figures(outcomes, given.rate)}
+        report.write(given.result, on_record([*known, ran]))
     return text.endswith(" 0 failed")
 
 
@@ -133,6 +138,7 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=1)
     options.add_argument("--faults", default="", help="words of their names, with commas")
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--result", type=Path, help="add the run to those on record there")
     options.add_argument("--keep", action="store_true", help="leave logs and data where they are")
     given = options.parse_args()
     enter()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.chaos.judge import Judge, Sample, Verdict
 
@@ -12,6 +13,7 @@ DONE_SHARE_MIN = 0.5
 #: Reads that failed twice, the second time through another node. On a quiet machine there are none;
 #: where routing went to the victim all the time, it would be a third of them.
 LOST_SHARE_MAX = 0.05
+SUMS = ("reads", "failed", "lost", "wrong", "stale")
 
 
 @dataclass
@@ -87,6 +89,37 @@ def outcome(phase: Phase, samples: Sequence[Sample], judge: Judge) -> Outcome:
             first_ms = 1000 * (sample.ended_s - phase.began_s)
             found.first_good_ms = min(found.first_good_ms or first_ms, first_ms)
     return found
+
+
+def figures(outcomes: Sequence[Outcome], rate: float) -> dict[str, Any]:
+    """One run, for the record."""
+    faults = [
+        {
+            "fault": found.phase.name,
+            "reads": found.reads,
+            "failed": found.failed,
+            "lost": found.lost,
+            "wrong": found.wrong,
+            "stale": found.stale,
+            "first_good_ms": round(found.first_good_ms) if found.first_good_ms else None,
+            "worst_ms": round(found.worst_ms),
+            "not_passed": found.faults_found(rate),
+        }
+        for found in outcomes
+    ]
+    return {"rate": rate, "faults": faults}
+
+
+def on_record(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """All runs, and what they come to: of reads, only those that were answered are checked."""
+    faults = [fault for run in runs for fault in run["faults"]]
+    sums = {name: sum(fault[name] for fault in faults) for name in SUMS}
+    return {
+        "question": "Is any answer wrong, empty or beyond its bound, whatever fails?",
+        "checked_reads": sums["reads"] - sums["failed"],
+        **sums,
+        "runs": list(runs),
+    }
 
 
 def _note(found: Outcome, why: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.chaos.judge import KNOWN_S, Judge, Sample, Verdict
-from tests.chaos.report import Phase, outcome, table
+from tests.chaos.report import Phase, figures, on_record, outcome, table
 from tests.chaos.truth import Facts, commit_of
 
 from standpipe.data.records import commit_header
@@ -101,3 +101,15 @@ def test_harm_beside_what_readers_saw_fails_a_phase() -> None:
     lines = table([outcome(phase, samples, Judge(facts()))], rate=1.0).splitlines()
     assert "    NOT PASSED: node-2: a store is made anew" in lines
     assert lines[-1] == "0 passed, 1 failed"
+
+
+def test_runs_on_record_are_added_up() -> None:
+    phase = Phase("f", began_s=40, healed_s=48, ended_s=50, was_there=True, has_settled=True)
+    good = [read((3, 3), sent_s=t) for t in range(40, 49)]
+    first = figures([outcome(phase, [*good, lost(49)], Judge(facts()))], rate=1.0)
+    second = figures([outcome(phase, [*good, read((3, 2), sent_s=49)], Judge(facts()))], rate=1.0)
+    report = on_record([first, second])
+    assert (report["reads"], report["checked_reads"]) == (20, 19)
+    assert (report["failed"], report["lost"], report["wrong"], report["stale"]) == (1, 1, 1, 0)
+    assert second["faults"][0]["not_passed"] == ["1 wrong answers"]
+    assert report["runs"] == [first, second]
