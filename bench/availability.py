@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import shutil
 import sys
@@ -198,7 +199,7 @@ def main() -> None:
         for_s, goal = given.for_s, HOUR_SHARE
         kills = [n * given.every_s + 5 for n in range(int(for_s / given.every_s))]
     story = run(kills, for_s, given.rate)
-    count = max(1, round(for_s / length_s))
+    count = math.ceil(for_s / length_s)  # the last one may be short
     windows = [story.figures(n * length_s, (n + 1) * length_s) for n in range(count)]
     whole = story.figures(0.0, for_s)
     switches = [kill for window in windows for kill in window["kills"]]

@@ -141,7 +141,7 @@ class DataNemesis:
     def end_an_idle_world(self) -> int:
         """All batches are committed, and called clean. Milliseconds until all that was done."""
         if self.random.random() < 0.5:
-            return self.touch_an_idle_world()
+            return self._end_with_a_touch()
         calm_ms, retention = 20_000, self.world.options.retention
         self.world.after(calm_ms, self._end_with_an_outage)
         return calm_ms + retention.compaction_lag_ms + retention.tombstones_ms + 6000
@@ -150,7 +150,7 @@ class DataNemesis:
         away_ms = self._away_for_long(self.world.drivers[-1], self.wipe)
         self.world.after(away_ms, self.world.new_driver)
 
-    def touch_an_idle_world(self) -> int:
+    def _end_with_a_touch(self) -> int:
         """Nothing more for some time, or as long as tombstones stay; then, perhaps, a deletion of
         nothing by a stranger, and a replica that is made from a topic that was compacted right
         after it, or once the tombstone may leave."""

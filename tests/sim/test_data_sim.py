@@ -17,7 +17,7 @@ def test_seed(seed: int) -> None:
     assert failure is None, failure
 
 
-#: seed -> what it found, as worlds were drawn then; each has a unit test of its own as well
+#: seed -> what it found, as worlds were drawn then
 FOUND = {
     126: "a reader slower than pruning met a hole in the topic of progress, and missed a deletion",
     314: "half of the batch that ends a shadow made the one before it whole",

@@ -324,6 +324,7 @@ class QuorumWire:
         #: newest proved connection of each peer that dialled us
         self._accepted: dict[NodeId, Accepted] = {}
         self._incoming: set[Accepted] = set()
+        #: `close` was called; only it sets this
         self.is_closed = False
 
     def accept(self) -> Accepted:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Self
 
 import pytest
+from tests.unit.adapters.raw_peer import is_hung_up_on
 
 from standpipe.adapters import http_client, quorum_wire
 from standpipe.adapters.http_client import HttpClient, InternalApp, json_reply
@@ -347,12 +348,6 @@ def test_a_connection_that_comes_after_the_end_is_ended(monkeypatch: pytest.Monk
         node = Node("a")
         async with serving(node):
             node.wire.close()
-            host, _, port = node.address.rpartition(":")
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(MAGIC)
-            with contextlib.suppress(ConnectionResetError):
-                async with asyncio.timeout(20):
-                    assert await reader.read() == b""
-            writer.close()
+            assert await is_hung_up_on(node.address)
 
     run(story)
