@@ -112,10 +112,16 @@ def test_who_waits_by_the_wall_clock_waits_on_when_it_is_set_back(
     clock: WallClock, looker: Looker
 ) -> None:
     """As under a real clock (librdkafka's issue 2145): else the next test would prove nothing."""
-    looker.ask(1.5)
-    looker.until_it_waits("kafka")
-    clock.shift(-10_000)
-    assert looker.waited()["kafka"] > 3, "or it ends early, for its broker is not there"
+    waited_s: list[float] = []
+    for shift_ms in (-10_000, -20_000, -30_000):
+        looker.ask(3)
+        looker.until_it_waits("kafka")
+        time.sleep(1)  # it says so just before it reckons until when it waits
+        clock.shift(shift_ms)
+        waited_s.append(looker.waited()["kafka"])
+        if waited_s[-1] > 6:  # if not, it was set back before or after the wait: a busy machine
+            return
+    pytest.fail(f"never longer than it was told to: {waited_s}")
 
 
 @pytest.fixture
