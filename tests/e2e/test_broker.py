@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,29 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     made = Broker(tmp_path, any_port())
     yield made
     made.stop()
+
+
+def test_two_that_start_at_once_are_two(tmp_path: Path) -> None:
+    """Both find the default port free, and one binds it: the other's clients must not get it."""
+    brokers = [Broker(tmp_path / name) for name in ("one", "other")]
+    ready = threading.Barrier(2)
+
+    def start(broker: Broker) -> None:
+        ready.wait()
+        broker.start()
+
+    try:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(start, brokers))
+        first, second = brokers
+        assert first.bootstrap_servers != second.bootstrap_servers
+        write(first, "only_here", b"value")
+        for broker, has_it in ((first, True), (second, False)):
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            assert ("only_here" in admin.list_topics(timeout=10).topics) is has_it
+    finally:
+        for broker in brokers:
+            broker.stop()
 
 
 def test_data_survive_a_stop_and_a_kill(broker: Broker) -> None:

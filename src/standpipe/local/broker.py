@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import ctypes
 import fcntl
-import os
 import signal
 import socket
 import subprocess
@@ -29,6 +27,7 @@ from confluent_kafka.admin import AdminClient
 
 from standpipe.errors import BrokerDied, DataDirectoryRefused, PortInUse, SetupError
 from standpipe.local import jvm, ports
+from standpipe.local.dependent_child import DependentChild
 
 HOST = "127.0.0.1"
 PORT_DEFAULT = 9092
@@ -39,9 +38,6 @@ LOG_CONFIG = Path(__file__).with_name("log4j2-broker.xml")
 
 #: Small heap for a laptop; a fixed cost of the demo, not a tuning for load.
 _JVM_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 _PROPERTIES = """\
 # Written by Standpipe at each start (local/broker.py); changes here are lost.
@@ -100,7 +96,7 @@ class Broker:
         self._port_asked = port
         self._say = say
         self._port = 0
-        self._child: _Child | None = None
+        self._child: DependentChild | None = None
         self._lock_file: IO[str] | None = None
 
     def __enter__(self) -> Self:
@@ -145,27 +141,38 @@ class Broker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._take_lock()
         try:
-            self._port = self._choose_port()
-            properties = self._write_properties()
-            if not (self.data_dir / "log" / "meta.properties").exists():
-                self._format(java, class_path, properties)
-            self._spawn(java, class_path, properties)
-            self._wait_until_ready()
+            while not self._try_port(java, class_path):
+                self._say(f"Port {self._port} was taken meanwhile.")
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
         """End the child: SIGTERM, and SIGKILL after 10 s. Does nothing if it is not running."""
-        if self._child is not None:
-            self._child.end(STOP_S_MAX)
-            self._child = None
-            (self.data_dir / "broker.pid").unlink(missing_ok=True)
+        self._end_child()
         if self._lock_file is not None:
             self._lock_file.close()
             self._lock_file = None
 
+    def _end_child(self) -> None:
+        if self._child is not None:
+            self._child.end(STOP_S_MAX)
+            self._child = None
+            (self.data_dir / "broker.pid").unlink(missing_ok=True)
+
     # ---------------------------------------------------------------------- steps of `start`
+
+    def _try_port(self, java: Path, class_path: str) -> bool:
+        """False: somebody else took the port between our look and our broker's bind."""
+        self._port = self._choose_port()
+        properties = self._write_properties()
+        if not self._meta.exists():
+            self._format(java, class_path, properties)
+        self._spawn(java, class_path, properties)
+        if self._is_ready():
+            return True
+        self._end_child()
+        return False
 
     def _take_lock(self) -> None:
         """One supervisor for one data directory; a JVM left by a dead one is waited for."""
@@ -239,7 +246,7 @@ class Broker:
             )
 
     def _spawn(self, java: Path, class_path: str, properties: Path) -> None:
-        self._child = _Child(
+        self._child = DependentChild(
             [
                 str(java),
                 *_JVM_OPTIONS,
@@ -251,19 +258,32 @@ class Broker:
         )
         (self.data_dir / "broker.pid").write_text(str(self._child.pid))
 
-    def _wait_until_ready(self) -> None:
-        """Until the broker answers a metadata request: its port opens before it can."""
+    def _is_ready(self) -> bool:
+        """Waits until the broker answers a metadata request: its port opens before it can.
+
+        False: another cluster's broker answers there. Two that start at once both find 9092 free;
+        the one that loses must not take the other for itself.
+        """
         deadline = time.monotonic() + self._start_s_max
         while time.monotonic() < deadline:
-            self.raise_if_dead()
             if _accepts(self.host, self._port):
                 with contextlib.suppress(KafkaException):
-                    AdminClient({"bootstrap.servers": self.bootstrap_servers}).list_topics(
-                        timeout=5
-                    )
-                    return
+                    admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+                    answering = str(admin.list_topics(timeout=5).cluster_id)
+                    return answering == self._cluster_id()
+            if not self.is_alive() and not _is_free(self.host, self._port):
+                return False  # who took it does not answer yet, or speaks no Kafka
+            self.raise_if_dead()
             time.sleep(0.05)
         raise self._died(f"did not answer within {self._start_s_max:.0f} s")
+
+    @property
+    def _meta(self) -> Path:
+        return self.data_dir / "log" / "meta.properties"
+
+    def _cluster_id(self) -> str:
+        lines = self._meta.read_text().splitlines()
+        return next(line.partition("=")[2] for line in lines if line.startswith("cluster.id="))
 
     def _died(self, how: str | None = None) -> BrokerDied:
         code = self._child.exit_status if self._child else None
@@ -273,60 +293,6 @@ class Broker:
             f"{self.tail_of_log()}",
             next_step=f"read {self.data_dir / 'broker.log'}",
         )
-
-
-class _Child:
-    """A process that dies with this one.
-
-    The kernel sends PDEATHSIG when the *thread* that forked ends, so a thread of its own forks
-    the child and then waits for it; whoever called `start` may end.
-    """
-
-    def __init__(self, command: list[str], *, output: Path) -> None:
-        self._command = command
-        self._output = output
-        self._started = threading.Event()
-        self._ended = threading.Event()
-        self._error: OSError | None = None
-        self.pid = 0
-        self.exit_status: int | None = None
-        threading.Thread(target=self._fork_and_wait, name="broker", daemon=True).start()
-        self._started.wait()
-        if self._error is not None:
-            raise self._error
-
-    def _fork_and_wait(self) -> None:
-        try:
-            with self._output.open("wb") as output:
-                process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C is for the parent, which stops us in order
-                    preexec_fn=_die_with_parent,  # noqa: PLW1509 -- one system call, no lock
-                )
-        except OSError as error:
-            self._error = error
-            self._started.set()
-            return
-        self.pid = process.pid
-        self._started.set()
-        self.exit_status = process.wait()
-        self._ended.set()
-
-    def is_alive(self) -> bool:
-        return not self._ended.is_set()
-
-    def end(self, patience_s: float) -> None:
-        for signal_number in (signal.SIGTERM, signal.SIGKILL):
-            if self.is_alive():
-                os.kill(self.pid, signal_number)
-                self._ended.wait(patience_s)
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _class_path(say: jvm.Say) -> str:

@@ -1,8 +1,5 @@
-import signal
 import socket
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +7,7 @@ import pytest
 from standpipe.errors import BrokerDied, DataDirectoryRefused, PortInUse
 from standpipe.local import broker as brokers
 from standpipe.local.broker import Broker
+from standpipe.local.dependent_child import DependentChild
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> None:
@@ -68,55 +66,12 @@ def test_tail_of_log_has_what_the_jvm_said_first(tmp_path: Path) -> None:
     assert Broker(tmp_path / "absent").tail_of_log() == ""
 
 
-def child(code: str, output: Path) -> brokers._Child:
-    return brokers._Child([sys.executable, "-c", code], output=output)
-
-
 def test_a_child_that_ends_is_noticed(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
-    broker._child = child("import sys; print('no memory'); sys.exit(3)", tmp_path / "broker.out")
+    code = "import sys; print('no memory'); sys.exit(3)"
+    command = [sys.executable, "-c", code]
+    broker._child = DependentChild(command, output=tmp_path / "broker.out")
     assert broker._child._ended.wait(20)
     assert not broker.is_alive()
     with pytest.raises(BrokerDied, match=r"exit status 3(?s:.)*no memory"):
         broker.raise_if_dead()
-
-
-def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    ignore = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True)"
-    deaf = child(f"{ignore}; time.sleep(60)", tmp_path / "out")
-    while b"up" not in (tmp_path / "out").read_bytes():
-        assert deaf.is_alive()
-    deaf.end(0.2)
-    assert deaf.exit_status == -signal.SIGKILL
-
-
-def test_the_thread_that_started_a_child_may_end(tmp_path: Path) -> None:
-    made: list[brokers._Child] = []
-    starter = threading.Thread(
-        target=lambda: made.append(child("import time; time.sleep(60)", tmp_path / "out"))
-    )
-    starter.start()
-    starter.join()
-    (one,) = made
-    assert not one._ended.wait(0.3)
-    one.end(5)
-    assert one.exit_status == -signal.SIGTERM
-
-
-def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
-    code = (
-        "import os, sys; from pathlib import Path; from standpipe.local.broker import _Child\n"
-        "sleep = [sys.executable, '-c', 'import time; time.sleep(60)']\n"
-        f"c = _Child(sleep, output=Path({str(tmp_path / 'out')!r}))\n"
-        "print(c.pid, flush=True); os.kill(os.getpid(), 9)"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    pid = int(ran.stdout)
-    for _ in range(10_000):
-        try:
-            if "State:\tZ" in Path(f"/proc/{pid}/status").read_text():
-                break
-        except FileNotFoundError:
-            break
-    else:
-        pytest.fail("the child lives on")
