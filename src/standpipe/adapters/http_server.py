@@ -49,6 +49,9 @@ REMEMBERED_HEADS_MAX = 1024
 #: A refused body is read on and thrown away up to here, so that the client sees the refusal.
 DISCARDED_BYTES_MAX = 64 * 1024 * 1024
 BACKLOG = 2048
+#: of the loop, from a connection that asyncio has accepted to one that its protocol knows of: a
+#: server that is closed before drops it half made, and nobody would ever end it
+TURNS_TO_ACCEPT = 3
 
 #: A head with one of these is never remembered: its meaning reaches beyond one message.
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
@@ -277,16 +280,18 @@ async def read_body(headers: Headers, receive: Receive, bytes_max: int) -> bytes
             raise BadRequest("the body ended before its declared length")
         part: bytes = message.get("body", b"")
         size += len(part)
+        is_read = not message.get("more_body", False)
         if size > bytes_max:
-            raise _too_large(bytes_max)
+            raise _too_large(bytes_max, is_read=is_read)
         parts.append(part)
-        if not message.get("more_body", False):
+        if is_read:
             return b"".join(parts)
 
 
-def _too_large(bytes_max: int) -> BodyTooLarge:
+def _too_large(bytes_max: int, *, is_read: bool = False) -> BodyTooLarge:
     return BodyTooLarge(
-        f"the request body exceeds {bytes_max} bytes (standpipe.request.body.bytes.max)"
+        f"the request body exceeds {bytes_max} bytes (standpipe.request.body.bytes.max)",
+        is_read=is_read,
     )
 
 
@@ -329,6 +334,10 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_second
             )
         )
     await stop.wait()
+    for listener in listeners:
+        loop.remove_reader(listener.socket)
+    for _ in range(TURNS_TO_ACCEPT):
+        await asyncio.sleep(0)
     for server in servers:
         server.close()
     for connection in list(state.connections):

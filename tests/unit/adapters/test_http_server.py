@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import re
 import socket
@@ -248,6 +249,26 @@ def test_many_clients_may_connect_while_the_process_is_stopped() -> None:
             client.close()
 
     with_server(story)
+
+
+def test_who_comes_in_the_moment_of_the_stop_is_hung_up_on() -> None:
+    """asyncio had accepted it and the server was closed before it was made: a transport that
+    nobody ended (a unit test of nodes failed by it on a busy machine)."""
+
+    async def run() -> None:
+        echo, stop = Echo(), asyncio.Event()
+        listener = Listener(socket=bind("127.0.0.1", 0), application=echo.application, quick=echo)
+        address = listener.socket.getsockname()
+        server = asyncio.create_task(serve([listener], stop, 1.0))
+        await asyncio.sleep(0.01)
+        with socket.create_connection(address, timeout=5) as client:
+            await asyncio.sleep(0)  # the loop's next turn accepts it, after it has set us free
+            stop.set()
+            await server
+            assert await asyncio.to_thread(client.recv, 1) == b"", "hung up on, in order"
+
+    asyncio.run(run())
+    gc.collect()  # a transport that is left behind says so
 
 
 def test_port_in_use() -> None:
