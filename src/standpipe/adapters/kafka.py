@@ -60,7 +60,14 @@ METADATA_OUTDATED: Final = frozenset(
     }
 )
 
+#: After a partition a connection of before it stands in TCP's back-off, as long again as the
+#: partition took; dialled anew it is there within two seconds. The client's defaults: 60 s and 30.
+REDIAL_OPTIONS: Final[dict[str, object]] = {
+    "socket.timeout.ms": 5000,
+    "socket.connection.setup.timeout.ms": 5000,
+}
 _CLIENT_OPTIONS: Final[dict[str, object]] = {
+    **REDIAL_OPTIONS,
     "log_level": 0,  # what matters comes through error_cb, once and as JSON
     "reconnect.backoff.ms": 100,
     "reconnect.backoff.max.ms": 1000,

@@ -14,7 +14,7 @@ import confluent_kafka
 import structlog
 from confluent_kafka import KafkaError
 
-from standpipe.adapters.kafka import Partition
+from standpipe.adapters.kafka import REDIAL_OPTIONS, Partition
 from standpipe.data.record_rows import TopicRecord
 from standpipe.errors import ServerError
 
@@ -22,6 +22,7 @@ _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this mo
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 _OPTIONS: Final[dict[str, object]] = {
+    **REDIAL_OPTIONS,
     "log_level": 0,
     "group.id": "standpipe-push",  # the client wants one; nothing is ever committed to it
     "enable.auto.commit": False,
