@@ -214,11 +214,12 @@ class ApplyMachine:
         return [*self._apply(), *self._flow()]
 
     def status(self, *, confirmed_boot_ms: int, rows: int) -> ReplicaStatus:
-        """The status page of this replica."""
+        """The status page of this replica. Its committed end is unknown until all progress was
+        read: before, it is one of long ago, below which a lag would be zero."""
         return ReplicaStatus(
             state=self.state,
             position=self.meta.position,
-            committed_end=self.committed_end,
+            committed_end=self.committed_end if self._knows_all_progress else Offset(-1),
             log_end=self.log_end,
             batch=self.meta.batch,
             lease_epoch=self.meta.lease_epoch,

@@ -23,6 +23,7 @@ import fcntl
 import gc
 import importlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -36,7 +37,7 @@ from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.node import node_config, push_board
 from standpipe.node.child import Child, end, wait
 from standpipe.node.leaving import Leaving
-from standpipe.node.node_config import NodeConfig
+from standpipe.node.node_config import NodeConfig, NodePaths
 
 #: From SIGTERM to SIGKILL: workers, tailer, control. Together they stay below 5 s.
 GRACES_S: Final = (1.8, 1.4, 1.2)
@@ -158,8 +159,17 @@ def run_node(node_file: Path) -> int:
         leaving = Leaving(config.paths.leaving)
         leaving.end()  # a start ends a drain
         push_board.clear(config.paths.push)
+        forget_life_before(config.paths)
         family.live(config.paths.snapshot, lambda: stop.is_set, _preparing(config), leaving.begin)
     return 0
+
+
+def forget_life_before(paths: NodePaths) -> None:
+    """Drop what processes of this node told each other before it ended. A page that says RUNNING,
+    no lag, says it of then: workers would keep a bound by it until the tailer is there."""
+    shutil.rmtree(paths.run / "status", ignore_errors=True)
+    for page in (paths.liveness, paths.lags):
+        page.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -136,6 +136,18 @@ def test_a_batch_without_rows_here_moves_the_label_only() -> None:
     assert applied(one.handle(target(B1, 1))) == [({}, [], 1, 1)]
 
 
+def test_an_end_of_long_ago_is_no_end() -> None:
+    """A replica that was opened again reads all progress from its beginning: until it has, the end
+    that it heard of lies below its own position, and its lag would be zero."""
+    one = machine()
+    for by, end in ((B0, 1), (B1, 2)):
+        assert one.status(confirmed_boot_ms=0, rows=0).committed_end == -1
+        one.handle(target(by, end))
+    assert one.status(confirmed_boot_ms=0, rows=0).offset_lag is None
+    one.handle(ProgressCaughtUp())
+    assert one.status(confirmed_boot_ms=0, rows=0).offset_lag == 2
+
+
 def test_an_empty_partition_of_a_committed_batch_is_whole() -> None:
     one = machine()
     one.handle(ProgressCaughtUp())
