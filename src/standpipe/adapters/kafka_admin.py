@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -229,33 +229,6 @@ class TopicKeeper:
         if self.admin is None:
             return Outcome(failure="no Kafka is configured")
         return self.admin.reconcile(catalog, self._service_id, stands)
-
-
-class TopicPartitions(Mapping[str, int]):
-    """Partition counts by topic, looked up in Kafka when a statement first asks for one.
-
-    Raises KafkaUnavailable from every access. One per statement: the answer is kept.
-    """
-
-    def __init__(self, admin: KafkaAdmin | None) -> None:
-        self._admin = admin
-        self._counts: dict[str, int] | None = None
-
-    def __getitem__(self, name: str) -> int:
-        return self._known()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known())
-
-    def __len__(self) -> int:
-        return len(self._known())
-
-    def _known(self) -> dict[str, int]:
-        if self._admin is None:
-            raise KafkaUnavailable("no Kafka is configured: node.json names no bootstrap servers")
-        if self._counts is None:
-            self._counts = self._admin.partition_counts()
-        return self._counts
 
 
 def _timeouts() -> dict[str, float]:

@@ -25,16 +25,26 @@ from standpipe.local.demo_questions import Probe
 PARTITIONS = 4
 PROBE_EVERY_S = 0.25
 TICK_S = 0.01
+SHOWN_S_MAX = 10.0
 FLUSH_S_MAX = 30.0
 #: the events are of 2013: keep them for ever, and do not begin a new segment for each week of 2013
 TOPIC_CONFIG = {"retention.ms": "-1", "segment.ms": str(20 * 365 * 86_400_000)}
 
 
 def create_topics(bootstrap_servers: str, names: Iterable[str]) -> None:
-    """Make the source topics; one that exists already is kept. Raises KafkaUnavailable."""
+    """Make the source topics; one that exists already is kept. Raises KafkaUnavailable.
+
+    Returns when the broker shows them: it hears of what the controller made a moment later.
+    """
     admin = KafkaAdmin(bootstrap_servers)
-    for name in names:
+    missing = set(names)
+    for name in missing:
         admin.carry_out(CreateTopic(name, PARTITIONS, TOPIC_CONFIG))
+    deadline = time.monotonic() + SHOWN_S_MAX
+    while missing := missing - admin.partition_counts().keys():
+        if time.monotonic() > deadline:
+            raise KafkaUnavailable(f"Kafka does not show the topics it made: {sorted(missing)}")
+        time.sleep(TICK_S)
 
 
 @dataclass(frozen=True)

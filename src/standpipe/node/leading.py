@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from standpipe.adapters.http_client import Call, Reply, json_reply
-from standpipe.adapters.kafka_admin import TopicKeeper, TopicPartitions
+from standpipe.adapters.kafka_admin import TopicKeeper
 from standpipe.control import catalog as catalogs
 from standpipe.control import ddl, features, receipts, reconcile, succession
 from standpipe.control.catalog import AppliedRequest, Catalog, Command
@@ -35,6 +35,7 @@ from standpipe.node.leasing import LOOK_MS, Leasing, PipelineId, grants_due, is_
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.placing import REVIEW_S, Placing
 from standpipe.node.quorum_loop import Quorum, Refused
+from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
 from standpipe.node.voter_changes import VoterChanges, VoterName
 
 RETRY_S: Final = 0.05
@@ -200,7 +201,8 @@ class Leading:
         async with self._turn:
             epoch = self._epoch()
             if request.request_id not in self._copy.catalog.applied_requests:
-                topics = TopicPartitions(self._keeper.admin)
+                admin = self._keeper.admin
+                topics = TopicPartitions(KafkaTopics(admin.partition_counts if admin else None))
                 verdict = await asyncio.to_thread(ddl.judge, request, self._copy.catalog, topics)
                 if isinstance(verdict, receipts.Answer):
                     return {"log_index": self._copy.catalog.index, "entities": verdict.entities}

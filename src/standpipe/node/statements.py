@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -47,6 +47,7 @@ from standpipe.node.rest_bodies import offset_lag_max, parse_statements, propert
 from standpipe.node.rest_route import Routes
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.node.shared import Shared
+from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
 from standpipe.sql import ast, variables
 from standpipe.sql.plans import (
     AlterSourcePlan,
@@ -121,12 +122,12 @@ class _Session:
     """One request. SET and DEFINE change it for the statements after them."""
 
     properties: dict[str, str]
-    topics: Mapping[str, int]
+    topics: KafkaTopics
     variables: dict[str, str]
 
     def analyzed(self, statement: ast.Statement, catalog: Catalog) -> Plan:
         known = {source.topic: source.partitions for source in catalog.sources.values()}
-        return analyzed(statement, catalog, self.properties, _Topics(known, self.topics))
+        return analyzed(statement, catalog, self.properties, TopicPartitions(self.topics, known))
 
     def set(self, plan: SetPropertyPlan) -> None:
         if plan.value is None:
@@ -143,23 +144,6 @@ class _Session:
             return [] if is_known else list(warning(text, message).entities)
         self.variables[name] = plan.value
         return []
-
-
-class _Topics(Mapping[str, int]):
-    """Partitions of topics: those of known sources, then Kafka's, asked only where it must be."""
-
-    def __init__(self, known: Mapping[str, int], kafka: Mapping[str, int]) -> None:
-        self._known = known
-        self._kafka = kafka
-
-    def __getitem__(self, name: str) -> int:
-        return self._known[name] if name in self._known else self._kafka[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self._kafka, **self._known})
-
-    def __len__(self) -> int:
-        return len({**self._kafka, **self._known})
 
 
 @dataclass
@@ -228,12 +212,12 @@ class Statements:
                 record_of(plan)
         return statements
 
-    def _kafka_topics(self) -> Mapping[str, int]:
-        from standpipe.adapters.kafka_admin import KafkaAdmin, TopicPartitions  # a slow import
+    def _kafka_topics(self) -> KafkaTopics:
+        from standpipe.adapters.kafka_admin import KafkaAdmin  # a slow import
 
         if self._admin is None and self.bootstrap_servers:
             self._admin = KafkaAdmin(self.bootstrap_servers)
-        return TopicPartitions(self._admin)
+        return KafkaTopics(self._admin.partition_counts if self._admin else None)
 
     # ---------------------------------------------------------- carrying out
 

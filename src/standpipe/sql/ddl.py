@@ -211,18 +211,19 @@ def _partitions(
     topic: str, properties: Properties, context: Context, at: Position
 ) -> tuple[int, bool]:
     """How many partitions the topic has, and whether it is to be made."""
-    asked, present = properties.partitions, context.topics.get(topic)
-    if asked is None:
-        if present is None:
-            raise refusal(
-                f"Topic '{topic}' does not exist. If you want to create a new topic for the"
-                " stream/table please re-run the statement providing the required 'PARTITIONS'"
-                " configuration in the WITH clause (and optionally 'REPLICAS'). For example: ..."
-                f" WITH (KAFKA_TOPIC='{topic}', PARTITIONS=4, ...)",
-                properties.at("KAFKA_TOPIC"),
-            )
-        return present, False
-    return asked, not check_topic(topic, asked, context, properties, at)
+    asked = properties.partitions
+    if asked is not None:
+        return asked, not check_topic(topic, asked, context, properties, at)
+    try:
+        return context.topics[topic], False
+    except KeyError:
+        raise refusal(
+            f"Topic '{topic}' does not exist. If you want to create a new topic for the"
+            " stream/table please re-run the statement providing the required 'PARTITIONS'"
+            " configuration in the WITH clause (and optionally 'REPLICAS'). For example: ..."
+            f" WITH (KAFKA_TOPIC='{topic}', PARTITIONS=4, ...)",
+            properties.at("KAFKA_TOPIC"),
+        ) from None
 
 
 def _formats(

@@ -1,0 +1,69 @@
+"""How many partitions topics have: of known sources, then of Kafka, asked only where it must be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from standpipe.errors import KafkaUnavailable
+
+#: until a topic counts as absent: its maker hears that it is there before each broker knows it
+ABSENT_S: Final = 1.0
+LOOK_PAUSE_S: Final = 0.05
+
+
+class KafkaTopics:
+    """Kafka's answer about all topics, kept for a request.
+
+    `ask` blocks; it raises KafkaUnavailable, as does every look where there is none to ask.
+    """
+
+    def __init__(self, ask: Callable[[], Mapping[str, int]] | None) -> None:
+        self._ask = ask
+        self._counts: Mapping[str, int] | None = None
+
+    def look(self) -> Mapping[str, int]:
+        """Partition counts by topic, as they were when they were first looked up."""
+        return self._counts if self._counts is not None else self.look_again()
+
+    def look_again(self) -> Mapping[str, int]:
+        if self._ask is None:
+            raise KafkaUnavailable("no Kafka is configured: node.json names no bootstrap servers")
+        self._counts = self._ask()
+        return self._counts
+
+
+class TopicPartitions(Mapping[str, int]):
+    """Partition counts by topic. Raises KafkaUnavailable from every access that asks Kafka.
+
+    Subscripting is for who counts on a topic: one that Kafka does not know is looked for again
+    for ABSENT_S, so not on an event loop. `get` and `in` only ask whether it is there; they look
+    once.
+    """
+
+    def __init__(self, kafka: KafkaTopics, known: Mapping[str, int] | None = None) -> None:
+        self._kafka = kafka
+        self._known = known or {}
+
+    def __getitem__(self, name: str) -> int:
+        if name in self._known:
+            return self._known[name]
+        counts = self._kafka.look()
+        deadline = time.monotonic() + ABSENT_S
+        while name not in counts and time.monotonic() < deadline:
+            time.sleep(LOOK_PAUSE_S)
+            counts = self._kafka.look_again()
+        return counts[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._known[name] if name in self._known else self._kafka.look().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known or name in self._kafka.look()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._kafka.look(), **self._known})
+
+    def __len__(self) -> int:
+        return len({**self._kafka.look(), **self._known})
