@@ -75,7 +75,9 @@ LAG_SEND = key(
     unit="ms",
     low=100,
     source="ksqlDB",
-    doc="How often a node reports all of its lags; changes go with its beats, if it beats.",
+    doc="How often a node reports all of its lags. In clusters of up to 20 nodes changes go with "
+    "its beats, if it beats; elsewhere a report is believed for three intervals, so all nodes "
+    "should have the same.",
 )
 
 relation(
@@ -88,6 +90,25 @@ relation(
     why="ksql.heartbeat.window.ms must exceed send interval x received threshold: else no node "
     "ever counts as alive",
 )
+
+
+#: Where reports alone confirm lags, so many may be lost.
+REPORTS_LOST_MAX = 3
+#: However fast reports come: a node that is slow for a moment is not unheard of.
+REPORTS_AGE_MS_MIN = 3000
+#: The same, of a leader that has just been elected.
+REPORTS_SETTLE_MS_MIN = 5000
+
+
+def reports_age_ms_max(config: Config) -> int:
+    """For how long a lag is believed that reports alone confirm."""
+    low = max(config[BEAT_WINDOW], REPORTS_AGE_MS_MIN)
+    return max(low, REPORTS_LOST_MAX * config[LAG_SEND])
+
+
+def reports_settle_ms(config: Config) -> int:
+    """Within which all nodes have reported again, be one report lost on its way."""
+    return max(REPORTS_SETTLE_MS_MIN, 3 * config[LAG_SEND] // 2)
 
 
 def rules_of(config: Config) -> Rules:

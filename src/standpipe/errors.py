@@ -164,6 +164,11 @@ class BodyTooLarge(StandpipeError):
     status = 413
     code = 41300
 
+    def __init__(self, message: str, *, is_read: bool = False) -> None:
+        super().__init__(message)
+        #: to its end: there is nothing to read away before the answer may end
+        self.is_read = is_read
+
 
 class AssertionRefused(StandpipeError):
     """An ASSERT found something else than it names, until its timeout was over."""

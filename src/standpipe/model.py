@@ -378,7 +378,7 @@ class KnownLags(Record, frozen=True, kw_only=True):
 
     published_boot_ms: int
     known: tuple[KnownLag, ...] = ()
-    age_ms_max: int = 0  # for so long each is believed; 0: by the settings
+    age_ms_max: int = 0  # for so long each is believed; 0: beats confirm them all the time
 
 
 class PeerLiveness(Record, frozen=True, kw_only=True):

@@ -280,6 +280,30 @@ def test_target_checks_what_it_is_asked_for(
         assert "NOT_OWNER" in str(reply.json["message"])
 
 
+@pytest.mark.parametrize(
+    ("end", "lag_max", "status", "why"),
+    [
+        (10**6, 10, 503, "the sender knows more than this node was told"),
+        (10**6, None, 200, "no bound was asked for"),
+        (0, 10, 200, "the sender knows less"),
+    ],
+)
+def test_a_lag_counts_against_what_the_sender_knows(
+    cluster: Cluster, end: int, lag_max: int | None, status: int, why: str
+) -> None:
+    """A target whose tailer cannot reach Kafka seems to have everything, to itself."""
+    key = "k1"
+    headers = {"standpipe-secret": SECRET, "standpipe-forwarded": "1"}
+    headers["standpipe-committed-end"] = str(end)
+    properties = {} if lag_max is None else {"ksql.query.pull.max.allowed.offset.lag": lag_max}
+    target = cluster.holders(partition(key))[0]
+    body = json_bytes({"ksql": select(key), "streamsProperties": properties})
+    reply = ask(target.port("peer"), "/query", body, **headers)
+    assert reply.status == status, why
+    if status == 503:
+        assert f"exceeds maximum allowed lag {lag_max}" in str(reply.json["message"])
+
+
 def test_clients_cannot_ask_for_local_answers(cluster: Cluster) -> None:
     """On the public lane the forward's headers mean nothing."""
     reply = pull(outsider(cluster, "k1").port(), select("k1"), standpipe_forwarded="1")

@@ -8,9 +8,8 @@
     3       leases per query (start_pipeline 2, end_pipelines, grant_leases), catalog version 3
     4       CREATE OR REPLACE … AS (replace_stream_as, replace_table_as, switch_table), catalog
             version 4
-    5       to come (`GOSSIP`): in a cluster of more than 20 nodes beats go to a few, and verdicts
-            come by hearsay (`control.verdicts`). No program knows it yet: what is
-            5 s old is no lag to route, to place or to switch by (docs/ARCHITECTURE.md)
+    5       logs nothing new: in a cluster of more than 20 nodes beats go to a few, and verdicts
+            come by hearsay (`control.verdicts`)
 
 A program knows a range of levels, a cluster is at one of them, which its log says; a log that never
 said is at 1. What a leader logs has the form of that level, so beside older nodes a newer one
@@ -42,7 +41,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 4
+NEWEST: Final = 5
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects a beat from every other

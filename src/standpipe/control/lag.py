@@ -14,7 +14,10 @@ the log knows of its sender; within it an older session or version is not heard;
 by table id *and* generation.
 
 Definitions: DESIGN §3. Lag = largest committed end that anybody reported - position, >= 0. Unknown
-is None, never 0. Source: KLIP-12 "Lag reporting", KIP-535 LagInfo; ksql#4833 (a lag has an age),
+is None, never 0. Where reports come seldom that is no more than an upper bound: nothing is refused
+by it (`control.routing`), and nothing moved (`control.placement`).
+
+Source: KLIP-12 "Lag reporting", KIP-535 LagInfo; ksql#4833 (a lag has an age),
 ksql#4472 (the first one comes at once). Not here: clocks, and which replica is read
 (`control.routing`).
 """
@@ -41,8 +44,13 @@ from standpipe.model import (
 #: (table id, generation, partition)
 ReplicaId = tuple[str, int, int]
 
+NO_END: Final = Offset(-1)
 #: Lags on one beat, encoded: a beat stays within one packet.
 DELTA_BYTES_MAX: Final = 900
+#: A lag that was true so long ago is one of then: what was written since is in every end of now.
+FRESH_MS: Final = 1000
+#: Who did not look for so long was not listening.
+DEAF_MS: Final = 1000
 
 _encoder = msgspec.json.Encoder()
 
@@ -181,6 +189,30 @@ class _Sender:
         self.lags[replica_id(lag)] = (at_ms, lag)
 
 
+class Belief:
+    """Since when reports are believed by who assigns. Instants are of its own clock, in ms.
+
+    Where they come seldom a report is history after `age_ms_max`: only who leads is told. Beats
+    confirm them or tell that a node is down, so there what was believed once stays. And who did
+    not listen for a while has missed what is younger: nothing grows old until the others have had
+    `settle_ms` to report again.
+    """
+
+    def __init__(self, age_ms_max: int, settle_ms: int) -> None:
+        self._age_ms_max, self._settle_ms = age_ms_max, settle_ms
+        self._looked_ms: int | None = None
+        self._settled_ms = 0
+        self.since_ms = 0
+
+    def look(self, now_ms: int, *, by_reports: bool) -> None:
+        """Called all the time while this node listens."""
+        if self._looked_ms is not None and now_ms - self._looked_ms > DEAF_MS:
+            self._settled_ms = now_ms + self._settle_ms
+        self._looked_ms = now_ms
+        if by_reports and now_ms >= self._settled_ms:
+            self.since_ms = now_ms - self._age_ms_max
+
+
 class Ledger:
     """What a node keeps of the reports of its peers. Instants are of its own clock."""
 
@@ -234,6 +266,34 @@ class Ledger:
             for node, sender in self._senders.items()
             if sender.complete_ms is not None and sender.complete_ms >= since_ms
         }
+
+    def current(self, since_ms: int) -> dict[NodeId, frozenset[ReplicaId]]:
+        """Copies that were at their end after `since_ms`.
+
+        By their own word: a copy that stands still has not been at its end since (`replica_lag_ms`
+        grows), whoever else reported what, and when.
+        """
+        return {
+            node: frozenset(
+                replica
+                for replica, (at_ms, lag) in sender.lags.items()
+                if lag.replica_lag_ms is not None and at_ms - lag.replica_lag_ms >= since_ms
+            )
+            for node, sender in self._senders.items()
+        }
+
+    def ends(self) -> dict[ReplicaId, Offset]:
+        """The furthest committed end in any report, however old: it only grows."""
+        found: dict[ReplicaId, Offset] = {}
+        for sender in self._senders.values():
+            for replica, (_, lag) in sender.lags.items():
+                found[replica] = max(lag.committed_end, found.get(replica, NO_END))
+        return found
+
+    def session_of(self, node: NodeId) -> int:
+        """Number of the start of a peer that reported last; 0: nothing was reported."""
+        sender = self._senders.get(node)
+        return sender.session if sender else 0
 
     def _apply(self, sender: _Sender, delta: LagDelta, at_ms: int) -> None:
         if delta.base == 0:

@@ -13,13 +13,14 @@ Not here: clocks, reports, who commits (`node.leading`); where copies should be 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import msgspec
 
 from standpipe.control.assignment import TablePartition
 from standpipe.control.catalog import Catalog, CommitAssignment
-from standpipe.control.lag import offset_lag
+from standpipe.control.lag import NO_END, offset_lag
 from standpipe.control.moves import DEFAULT_THROTTLE, Cluster, Step, Throttle, rebalance
 from standpipe.control.readiness import Lag, Lags, Report
 from standpipe.control.workload import DEFAULT_RULES, Held, Holdings, Node, Rules
@@ -54,6 +55,10 @@ class Heard(msgspec.Struct, frozen=True):
     away_ms: Mapping[NodeId, int] = {}
     #: node -> what it says of its copies; only nodes that have told everything
     reports: Mapping[NodeId, Mapping[TablePartition, ReplicaLag]] = {}
+    #: node -> copies that were at their end of late, by their own word (`Ledger.current`)
+    current: Mapping[NodeId, AbstractSet[TablePartition]] = {}
+    #: the furthest committed ends, by reports of any age
+    ends: Mapping[TablePartition, Offset] = {}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -162,17 +167,20 @@ def _lag(
     report = reports.get(partition)
     if report is None or report.state is ReplicaState.ABSENT:
         return Report.NOTHING
-    ends = [
-        Offset(told.committed_end)
-        for holder in held.nodes
-        if (told := heard.reports.get(holder, {}).get(partition)) is not None
-    ]
-    lag = offset_lag(ends, report.position)
+    lag = offset_lag(_ends(partition, node, held, heard), report.position)
     if report.state is ReplicaState.BOOTSTRAP:
         # No whole batch: it cannot answer, however little it still has to read. A number all the
         # same, so that a young table keeps the owner that it was given.
         return max(lag or 0, 0 if limit is None else limit + 1)
     return lag if lag is not None and report.state.answers else Report.UNKNOWN
+
+
+def _ends(partition: TablePartition, node: NodeId, held: Held, heard: Heard) -> list[Offset]:
+    """Against which a copy's position counts."""
+    if partition in heard.current.get(node, ()):
+        return [heard.reports[node][partition].committed_end]  # the others' may be newer
+    told = (heard.reports.get(holder, {}).get(partition) for holder in held.nodes)
+    return [heard.ends.get(partition, NO_END), *(lag.committed_end for lag in told if lag)]
 
 
 def _sizes(heard: Heard) -> dict[TablePartition, int]:

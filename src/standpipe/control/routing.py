@@ -7,7 +7,8 @@ than none: not heard of yet, no answering state when last heard, workers that ha
 that failed. Only who neither beats nor answers on its path is refused as dead.
 
 The bounds are enforced here with what this node knows, that is for its own replica and where a peer
-reported a lag; the target of a forward enforces them again with its own numbers.
+reported a lag just now; the target of a forward enforces them again with its own numbers. A lag of
+a while ago is an upper bound: who exceeds by it is tried last, not refused.
 
 Not here: how beats become verdicts (`control.membership`) and reports lags (`control.lag`), hedging
 and the forward itself (`node.forward`).
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, Literal
 
-from standpipe.control.lag import offset_lag
+from standpipe.control.lag import NO_END, offset_lag
 from standpipe.errors import NoReplica
 from standpipe.model import (
     Assignment,
@@ -38,7 +39,6 @@ from standpipe.model import (
 
 Role = Literal["ACTIVE", "STANDBY"]
 
-NO_END: Final = Offset(-1)
 #: ksqlDB's default of `ksql.query.pull.max.allowed.offset.lag`: no bound at all
 LAG_UNBOUNDED: Final = 2**63 - 1
 
@@ -79,6 +79,8 @@ class Heard:
     lags: Mapping[NodeId, KnownLag] = field(default_factory=dict[NodeId, KnownLag])
     #: the largest committed end in any report, however old: it only grows; -1: none
     committed_end: Offset = NO_END
+    #: what was true before this instant is an upper bound of the lag (`control.lag.FRESH_MS`)
+    fresh_since_ms: int = 0
 
 
 NOTHING_HEARD: Final = Heard()
@@ -100,6 +102,11 @@ class Candidate:
     is_suspect: bool = False  # its path failed lately
     beat_boot_ms: int = 0
     lag_boot_ms: int = 0
+    is_lag_fresh: bool = True
+
+    def is_beyond(self, bounds: Bounds) -> bool:
+        """Whether its lag, as it is known here, exceeds the bound."""
+        return self.lag_records is not None and self.lag_records > bounds.lag_records_max
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,19 +186,21 @@ def is_answering(candidate: Candidate, bounds: Bounds) -> str | None:
 def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
     """Lag equal to the bound is allowed (KLIP-12's sketch says less; DESIGN section 10).
 
-    An unknown lag passes for a peer, which enforces the bound itself, and for the local replica
-    only where nothing was asked. Source: KLIP-12; texts of ksqlDB's MaximumLagFilter.
+    An unknown lag, and one of a while ago, pass for a peer, which enforces the bound itself; for
+    the local replica an unknown one passes only where nothing was asked. Source: KLIP-12; texts of
+    ksqlDB's MaximumLagFilter.
     """
     if not bounds.is_bounded:
         return None
     if candidate.lag_records is None:
         return "Lag information is not present for host." if candidate.is_local else None
-    if candidate.lag_records <= bounds.lag_records_max:
-        return None
-    return (
-        f"Host excluded because lag {candidate.lag_records} exceeds "
-        f"maximum allowed lag {bounds.lag_records_max}."
-    )
+    is_refused = candidate.is_beyond(bounds) and candidate.is_lag_fresh
+    return excluded(candidate.lag_records, bounds) if is_refused else None
+
+
+def excluded(lag_records: int, bounds: Bounds) -> str:
+    maximum = bounds.lag_records_max
+    return f"Host excluded because lag {lag_records} exceeds maximum allowed lag {maximum}."
 
 
 #: The first refusal is the one that is reported.
@@ -221,7 +230,7 @@ DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
 
 
 #: sorts candidates; False and less go first
-_Rank = tuple[bool, int, bool, tuple[int, ...], bool, int, int]
+_Rank = tuple[bool, int, int, tuple[int, ...], bool, int, int]
 Policy = Callable[[Candidate, Placement, NodeInfo | None], tuple[int, ...]]
 
 
@@ -283,15 +292,29 @@ def route(
         rank = (
             refusal is not None,
             doubt,
-            bounds.is_bounded and lag is None,  # after those known to be within the bound
+            _lag_doubt(candidate, bounds),
             POLICIES[policy](candidate, placement, nodes.get(local)),
             lag is None,
             lag or 0,
             place,
         )
-        why = refusal or (DOUBTS[doubt - 1][1] if doubt else "In reach.")
+        why = refusal or (DOUBTS[doubt - 1][1] if doubt else _why_usable(candidate, bounds))
         ranked.append((rank, _verdict(candidate, bounds, ok=refusal is None, why=why)))
     return [verdict for _, verdict in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _lag_doubt(candidate: Candidate, bounds: Bounds) -> int:
+    """After those known to be within the bound: the unknown, then those beyond it a while ago."""
+    if not bounds.is_bounded:
+        return 0
+    return 2 if candidate.is_beyond(bounds) else int(candidate.lag_records is None)
+
+
+def _why_usable(candidate: Candidate, bounds: Bounds) -> str:
+    if not candidate.is_beyond(bounds):
+        return "In reach."
+    lag, maximum = candidate.lag_records, bounds.lag_records_max
+    return f"Lag {lag}, at the most, exceeded {maximum} when last heard; tried late."
 
 
 def _here(
@@ -331,6 +354,7 @@ def _there(
         is_suspect=is_suspect,
         beat_boot_ms=peer.beat_boot_ms if peer else 0,
         lag_boot_ms=known.at_boot_ms if known else 0,
+        is_lag_fresh=known is not None and known.at_boot_ms >= heard.fresh_since_ms,
     )
 
 

@@ -80,11 +80,25 @@ def may_wait(
     placement: Placement,
     own: NodeId,
     liveness: Mapping[NodeId, PeerLiveness],
+    known: Iterable[KnownLag],
     waited_ms: int,
 ) -> bool:
-    """Whether somebody may still offer: a peer that nothing was heard of yet."""
-    peers = [node_id for node_id in placement.replicas if node_id != own]
-    unheard = [n for n in peers if n not in liveness or liveness[n].health is Health.UNKNOWN]
+    """Whether somebody may still offer: a peer that nothing was heard of yet.
+
+    Holders have copies where this node only warms up, and may not have reported them to it yet.
+    """
+    told = {one.node_id for one in known}
+    warms_up = own in placement.warmups
+    unheard = [
+        node_id
+        for node_id in placement.replicas
+        if node_id != own
+        and (
+            node_id not in liveness
+            or liveness[node_id].health is Health.UNKNOWN
+            or (warms_up and liveness[node_id].health is Health.ALIVE and node_id not in told)
+        )
+    ]
     return bool(unheard) and waited_ms < HEAR_MS_MAX
 
 

@@ -245,9 +245,16 @@ def must_reopen(silent_ms: int, tombstones_ms: int) -> bool:
 # --------------------------------------------------------------------------------------- lags
 
 
+#: A page may be read an instant after the clock was.
+_AHEAD_MS_MAX: Final = 1000
+
+
 def replica_lag_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
-    """now - confirmed, >= 0; None: never confirmed on this boot. Source: DESIGN section 3."""
-    if status.confirmed_boot_ms == 0:
+    """now - confirmed, >= 0; None: never confirmed on this boot. Source: DESIGN section 3.
+
+    An instant to come is of the boot before: a page outlives the machine's restart.
+    """
+    if status.confirmed_boot_ms == 0 or status.confirmed_boot_ms > now_boot_ms + _AHEAD_MS_MAX:
         return None
     return max(0, now_boot_ms - status.confirmed_boot_ms)
 

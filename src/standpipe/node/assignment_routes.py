@@ -1,22 +1,30 @@
 """Who holds what, why, and what would move: the assignment's routes on the internal listener.
 
-GET  /assignment[?what_if=remove node-3]    as this node has heard of the copies
+GET  /assignment[?what_if=remove node-3]    as the leader has heard of the copies, who moves them;
+                                            as this node has, where none answers
 POST /assignment/rules, /nodes/drain, /nodes/remove      through the leader (`leading`)
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from standpipe.adapters.http_client import Call, Handler, Reply, json_reply
 from standpipe.control import assignment_view
-from standpipe.errors import BadRequest
+from standpipe.errors import BadRequest, LogUnavailable
+from standpipe.node.leader_reads import LeaderReads
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.placing import SMALL_MAX, Placing, solve
+from standpipe.node.quorum_loop import Quorum
 from standpipe.node.writer import Writer
+
+#: of a large cluster it takes the leader seconds; as long is left for this node to do it itself
+VIEW_MS: Final = 8_000
 
 
 class ViewParameters(msgspec.Struct):
@@ -25,10 +33,15 @@ class ViewParameters(msgspec.Struct):
     what_if: str = ""
 
 
-def routes_of(copy: LogCopy, placing: Placing, writer: Writer) -> Mapping[tuple[str, str], Handler]:
+def routes_of(
+    copy: LogCopy, quorum: Quorum, placing: Placing, writer: Writer, leader: LeaderReads
+) -> Mapping[tuple[str, str], Handler]:
     """The routes of this module, for the internal listener."""
 
     async def view(call: Call) -> Reply:
+        if quorum.leading is None:
+            with contextlib.suppress(LogUnavailable):
+                return await leader.ask(call, VIEW_MS)
         what_if = call.query(ViewParameters).what_if
         problem = placing.problem(copy.catalog)
         try:
@@ -39,7 +52,8 @@ def routes_of(copy: LogCopy, placing: Placing, writer: Writer) -> Mapping[tuple[
         goal = None  # of a large cluster it is worked out by nobody who only looks
         if supposed.size <= SMALL_MAX:
             goal = await asyncio.to_thread(assignment_view.destination, supposed)
-        return json_reply(assignment_view.view(copy.catalog, supposed, step, goal))
+        seen = assignment_view.view(copy.catalog, supposed, step, goal)
+        return json_reply({"seenBy": quorum.me.node, **seen})
 
     return {
         ("GET", "/assignment"): view,

@@ -45,12 +45,14 @@ from standpipe.adapters.kafka_admin import TopicKeeper
 from standpipe.adapters.process import die_with_parent
 from standpipe.adapters.quorum_disk import QuorumDisk
 from standpipe.adapters.quorum_wire import QuorumWire
+from standpipe.config_liveness import reports_settle_ms
 from standpipe.control.quorum import Incarnation, ReplicaKey
 from standpipe.control.raft_events import RaftSettings
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import NodeId, QueryStatus
 from standpipe.node import assignment_routes, founding, node_config, quorum_routes
 from standpipe.node.features import Asker
+from standpipe.node.leader_reads import LeaderReads
 from standpipe.node.leading import Leading
 from standpipe.node.leasing import Leasing
 from standpipe.node.liveness_loop import LivenessLoop
@@ -263,8 +265,10 @@ async def live(
     liveness = LivenessLoop(
         config, incarnation, lambda: base.copy.catalog, leader=lambda: base.copy.leader
     )
-    placing = Placing(liveness, limits_of(config.settings()), time.monotonic)
-    rules = node_config.placement_rules(config.settings())
+    values = config.settings()
+    settle_s = reports_settle_ms(values) / 1000
+    placing = Placing(liveness, limits_of(values), time.monotonic, settle_s)
+    rules = node_config.placement_rules(values)
     addresses = addresses_by(base.copy)
     asker = Asker(base.copy, client, addresses)
     leading = Leading(
@@ -274,16 +278,17 @@ async def live(
         placing,
         rules,
         asker=asker,
-        leasing=Leasing(config.settings()[settings.LEASE_TIMEOUT]),
+        leasing=Leasing(values[settings.LEASE_TIMEOUT]),
     )
     writer = Writer(base.copy, base.quorum, leading, client, addresses)
+    leader_reads = LeaderReads(base.quorum, client, addresses)
     made: list[Part] = [liveness, *(part(base) for part in parts)]
     try:
         base.quorum.start()
         for routes in (
             routes_of(base.copy, writer),
-            quorum_routes.routes_of(base.copy, base.quorum, writer, client, asker),
-            assignment_routes.routes_of(base.copy, placing, writer),
+            quorum_routes.routes_of(base.copy, base.quorum, writer, leader_reads, asker),
+            assignment_routes.routes_of(base.copy, base.quorum, placing, writer, leader_reads),
             *(part.routes() for part in made),
         ):
             doors.routes.update(routes)

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from standpipe import config
+from standpipe.control.lag import NO_END
 from standpipe.control.routing import LAG_UNBOUNDED, Bounds, Verdict, lag_bound, route
-from standpipe.model import NodeId, ReplicaStatus, Source
+from standpipe.model import NodeId, Offset, ReplicaStatus, Source
 from standpipe.node.forward import Forwarder
 from standpipe.node.heard import Board, Told
 from standpipe.node.rest_view import OPEN_STORES_MAX, ReplicaId, View
@@ -97,6 +98,12 @@ class Decisions:
         decided = Decided(view, status, bounds, suspects, told, verdicts)
         self._known[replica_id] = decided
         return decided
+
+    def known_end(self, replica_id: ReplicaId, status: ReplicaStatus | None) -> Offset | None:
+        """The furthest committed end that this node knows of a partition; None: none."""
+        own = status.committed_end if status is not None else NO_END
+        end = max(own, self.board.told.end_of(replica_id))
+        return end if end >= 0 else None
 
     def _routed(
         self,

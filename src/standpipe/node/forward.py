@@ -24,7 +24,7 @@ import structlog
 
 from standpipe.adapters.peer_client import PathFailed, PeerClient, Response
 from standpipe.errors import NotReady
-from standpipe.model import NodeId, NodeInfo, Record
+from standpipe.model import NodeId, NodeInfo, Offset, Record
 from standpipe.node.rest_bodies import Form, split_lines
 from standpipe.node.rest_fresh import Freshness, parse_headers
 
@@ -33,6 +33,8 @@ DEADLINE_HEADER: Final = "standpipe-deadline-ms"
 PARTITION_HEADER: Final = "standpipe-partition"
 #: of the map that the sender goes by
 EPOCH_HEADER: Final = "standpipe-assignment-epoch"
+#: the furthest committed end that the sender knows, where a lag is bounded
+END_HEADER: Final = "standpipe-committed-end"
 #: `<table id>-<generation>`: a dead incarnation of a table must not be answered from
 TABLE_HEADER: Final = "standpipe-table"
 
@@ -121,6 +123,8 @@ class Question:
     table: str  # `<table id>-<generation>`
     timeout_ms: int
     assignment_epoch: int = 0
+    #: the target's lag counts against it too; None: nothing is bounded, or no end is known
+    committed_end: Offset | None = None
 
 
 @dataclass
@@ -159,6 +163,8 @@ class Forwarder:
             TABLE_HEADER: question.table,
             EPOCH_HEADER: str(question.assignment_epoch),
         }
+        if question.committed_end is not None:
+            headers[END_HEADER] = str(question.committed_end)
         started_ms = _now_ms()
         try:
             response = await self.client.request(

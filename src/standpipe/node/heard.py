@@ -20,8 +20,8 @@ from typing import Final
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.record_file import RecordReader
 from standpipe.config import Config
-from standpipe.config_liveness import BEAT_WINDOW, HEARTBEAT, LAG_SEND
-from standpipe.control.lag import ReplicaId, replica_id
+from standpipe.config_liveness import BEAT_WINDOW
+from standpipe.control.lag import FRESH_MS, ReplicaId, replica_id
 from standpipe.control.routing import NO_END, NOTHING_HEARD, Heard
 from standpipe.model import (
     Health,
@@ -31,13 +31,10 @@ from standpipe.model import (
     NodeId,
     Offset,
     PeerLiveness,
-    ReplicaLag,
 )
 
 #: Control renews its verdicts twice a second.
 VERDICTS_AGE_MS_MAX: Final = 3000
-#: Lags that are confirmed by reports alone: so many may be lost.
-REPORTS_LOST_MAX: Final = 3
 
 
 @dataclass(frozen=True)
@@ -50,6 +47,7 @@ class Told:
     )
     #: lags confirmed before this instant are unknown
     lags_since_ms: int = 0
+    fresh_since_ms: int = 0  # those confirmed before it are upper bounds
 
     def of(self, replica: ReplicaId) -> Heard:
         """What routing is to know about one partition."""
@@ -59,7 +57,8 @@ class Told:
         return Heard(
             liveness=self.liveness,
             lags={one.node_id: one for one in known if self._is_believed(one)},
-            committed_end=Offset(max(NO_END, *(one.lag.committed_end for one in known))),
+            committed_end=self.end_of(replica),
+            fresh_since_ms=self.fresh_since_ms,
         )
 
     def lags_of(self, node: NodeId) -> list[KnownLag]:
@@ -67,9 +66,9 @@ class Told:
         listed = (one for known in self.lags.values() for one in known if one.node_id == node)
         return [one for one in listed if self._is_believed(one)]
 
-    def end_of(self, lag: ReplicaLag) -> Offset:
+    def end_of(self, replica: ReplicaId) -> Offset:
         """The largest committed end that anybody reported of its partition; NO_END: none."""
-        known = self.lags.get(replica_id(lag), ())
+        known = self.lags.get(replica, ())
         return max((one.lag.committed_end for one in known), default=NO_END)
 
     def _is_believed(self, known: KnownLag) -> bool:
@@ -103,20 +102,21 @@ class Board:
         self._is_old = is_old
         believed = () if verdicts is None or is_old else verdicts.peers
         lags = self._lags.record
-        age_ms_max = (lags and lags.age_ms_max) or self._lags_age_ms_max
+        by_reports_ms_max = lags.age_ms_max if lags else 0
+        age_ms_max = by_reports_ms_max or self._lags_age_ms_max
         self.told = Told(
             liveness={peer.node_id: peer for peer in believed},
             lags=_by_replica(lags) if is_new_lags else self.told.lags,
             lags_since_ms=now_ms - age_ms_max,
+            # what reports alone tell is of another instant at each node from the first moment on
+            fresh_since_ms=now_ms + 1 if by_reports_ms_max else now_ms - FRESH_MS,
         )
         return True
 
 
 def lags_age_ms_max(settings: Config) -> int:
-    """For how long a lag is believed. Beats confirm it all the time, reports seldom."""
-    if settings[HEARTBEAT]:
-        return max(settings[BEAT_WINDOW], VERDICTS_AGE_MS_MAX)
-    return REPORTS_LOST_MAX * settings[LAG_SEND]
+    """For how long a lag is believed that beats confirm all the time."""
+    return max(settings[BEAT_WINDOW], VERDICTS_AGE_MS_MAX)
 
 
 def _by_replica(lags: KnownLags | None) -> dict[ReplicaId, list[KnownLag]]:

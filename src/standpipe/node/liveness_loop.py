@@ -10,9 +10,8 @@ Part of the control process; everything that is decided is in `control.verdicts`
 `control.lag`. Beats and lag reports are independent: each can be off (KLIP-12, tradeoff 1), and
 then its routes are not there (404, as in ksqlDB). Beats carry the lags that changed.
 
-In a large cluster beats go to a few and carry rumours, and lags go by reports alone: to the nodes
-that hold copies of the same partitions, whose ends one's own lag counts against, and to the leader,
-who assigns. What another entry node does not know the target of a forward judges by itself.
+In a large cluster beats go to a few and carry rumours, and lags go by reports alone, to those who
+need them (`node.lag_reports`).
 
 Not here: what readers make of it (`node.heard`, by `node.liveness_pages`), who is a member (the
 metadata log).
@@ -38,25 +37,22 @@ from standpipe.config import Config
 from standpipe.control.catalog import Catalog
 from standpipe.control.features import GOSSIP
 from standpipe.control.gossip import SPREAD, Rumour
-from standpipe.control.lag import Ledger, Reporter, audience, replica_id
+from standpipe.control.lag import Belief, Ledger, replica_id
 from standpipe.control.membership import CheckVoid, Order
 from standpipe.control.placement import Heard
 from standpipe.control.verdicts import Verdicts
 from standpipe.control.workload import TablePartition
 from standpipe.model import Health, LagDelta, NodeId, NodeInfo
-from standpipe.node.heard import REPORTS_LOST_MAX
+from standpipe.node.lag_reports import LagReports
 from standpipe.node.leaving import Leaving
 from standpipe.node.liveness_pages import LivenessPages
 from standpipe.node.liveness_wire import (
     Beat,
     BeatAnswer,
     BeatExtra,
-    HostStoreLags,
-    LagExtra,
     LagReport,
     delta_of,
     node_named,
-    store_lags,
 )
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.own_replicas import Own
@@ -64,6 +60,8 @@ from standpipe.node.own_replicas import Own
 #: A beat that is not answered by then is lost; the next ones are on their way.
 BEAT_WAIT_S: Final = 1.0
 REPORT_WAIT_S: Final = 2.0
+#: News are looked for so often.
+NEWS_LOOK_MS: Final = 100
 #: `run/lags`, at the most so often, however fast lags change
 LAGS_PUBLISH_MS: Final = 100
 
@@ -93,17 +91,17 @@ class LivenessLoop:
         self._client = PeerClient({SECRET_HEADER: config.secret()})
         self._verdicts = Verdicts(config.node_id, settings.rules_of(self._values))
         self._ledger = Ledger()
-        self._reporter = Reporter(next_number(config.paths.session, self._clock.wall_ms()))
+        settle_ms = settings.reports_settle_ms(self._values)
+        self._belief = Belief(self._reports_age_ms_max, settle_ms)
+        session = next_number(config.paths.session, self._clock.wall_ms())
+        self._lag_reports = LagReports(config.node_id, incarnation, self._host, session)
+        self._reporter = self._lag_reports.reporter
         #: node -> version of this node's lags that it acknowledged
         self._acknowledged: dict[NodeId, int] = {}
         #: node -> what it said last of its own processes
         self._said: dict[NodeId, BeatExtra] = {}
         self._peers: dict[NodeId, NodeInfo] = {}
         self._seen: Catalog | None = None
-        #: nodes that hold copies of what this one holds
-        self._audience: frozenset[NodeId] = frozenset()
-        #: leader and replicas as they were reported last in a large cluster
-        self._reported: object = None
         self._sends: set[asyncio.Task[None]] = set()
         self._pages = LivenessPages(
             config.paths, self._clock, self._verdicts, self._ledger, self._said, beats=self.beats
@@ -116,6 +114,15 @@ class LivenessLoop:
     @property
     def reports(self) -> bool:
         return self._values[settings.LAG_REPORTS]
+
+    @property
+    def _by_reports(self) -> bool:
+        """Whether reports alone carry lags, seconds apart."""
+        return not (self.beats and self._verdicts.is_mesh)
+
+    @property
+    def _reports_age_ms_max(self) -> int:
+        return settings.reports_age_ms_max(self._values)
 
     def routes(self) -> dict[tuple[str, str], Handler]:
         """Of what is on; anything else is 404."""
@@ -135,6 +142,7 @@ class LivenessLoop:
             works.append((interval[settings.BEAT_CHECK], self.check))
         if self.reports:
             works.append((interval[settings.LAG_SEND], self.send_reports))
+            works.append((NEWS_LOOK_MS, self.send_news))
         try:
             async with asyncio.TaskGroup() as group:
                 for every_ms, work in works:
@@ -147,22 +155,22 @@ class LivenessLoop:
         """Who is away and how far copies are, this node's own included (`control.placement`)."""
         self._look_at_members()
         self._observe()
-        reports = self._ledger.whole(self._believed_since_ms())
+        self._belief.look(self._clock.boot_ms(), by_reports=self._by_reports)
+        reports = self._ledger.whole(self._belief.since_ms)
         reports[self._config.node_id] = {replica_id(lag): lag for lag in self._reporter.lags}
+        current = self._ledger.current(self._belief.since_ms) if self._by_reports else {}
         return Heard(
             away_ms=self.away_ms(),
             reports={
                 node: {TablePartition(*replica): lag for replica, lag in lags.items()}
                 for node, lags in reports.items()
             },
+            current={
+                node: {TablePartition(*replica) for replica in replicas}
+                for node, replicas in current.items()
+            },
+            ends={TablePartition(*replica): end for replica, end in self._ledger.ends().items()},
         )
-
-    def _believed_since_ms(self) -> int:
-        """Beats confirm reports, or say that a node is down; in a large cluster only who leads is
-        told, and what was told an hour ago, when this node led before, is history."""
-        if self._verdicts.is_mesh:
-            return 0
-        return self._clock.boot_ms() - REPORTS_LOST_MAX * self._values[settings.LAG_SEND]
 
     def away_ms(self) -> dict[NodeId, int]:
         """Nodes that are found down -> ms since their last beat."""
@@ -230,7 +238,11 @@ class LivenessLoop:
     def _take(self, peer: NodeInfo, delta: LagDelta | None) -> int | None:
         if delta is None or not self.reports:
             return None
-        return self._ledger.take(peer.node_id, peer.incarnation, delta, self._clock.boot_ms())
+        before = self._ledger.session_of(peer.node_id)
+        version = self._ledger.take(peer.node_id, peer.incarnation, delta, self._clock.boot_ms())
+        if self._ledger.session_of(peer.node_id) != before:
+            self._lag_reports.forget_news()  # it restarted, and knows nothing
+        return version
 
     def _take_note(self, said: BeatExtra) -> None:
         before = self._said.get(said.node_id)
@@ -257,8 +269,6 @@ class LivenessLoop:
             self._send_beat(self._peers[node], replace(mine, lags=lags))
         for node in set(others).difference(receivers):
             self._send_beat(self._peers[node], replace(mine, is_beat=False))
-        if self.reports and not self._verdicts.is_mesh:
-            self._report_what_is_new()
 
     def _beat(self, rumours: Iterable[Rumour] = ()) -> BeatExtra:
         return BeatExtra(
@@ -275,11 +285,15 @@ class LivenessLoop:
         beat = Beat(hostInfo=self._host, timestamp=self._clock.wall_ms(), standpipe=extra)
         self._send(peer, "/heartbeat", beat, BEAT_WAIT_S)
 
-    def _report_what_is_new(self) -> None:
-        """Another leader or co-holder, and replicas that changed state, wait for no interval."""
-        states = frozenset((replica_id(lag), lag.state) for lag in self._reporter.lags)
-        if self._reported != (news := (self._leader(), self._audience, states)):
-            self._reported = news
+    def send_news(self) -> None:
+        """Where beats carry no lags: at once what must not wait."""
+        self._look_at_members()
+        self._belief.look(self._clock.boot_ms(), by_reports=self._by_reports)
+        if not self._by_reports:
+            self._lag_reports.forget_news()  # beats are to cease first
+            return
+        self._observe()
+        if self._lag_reports.take_news(self._leader(), self._clock.boot_ms()):
             self.send_reports()
 
     def send_reports(self) -> None:
@@ -288,19 +302,8 @@ class LivenessLoop:
         self._observe()
         hearers = self._peers.keys()
         if not self._verdicts.is_mesh:
-            hearers &= self._audience | {self._leader()}
-        tables = {(s.table_id or "", s.generation): s for s in self._catalog().generations}
-        delta = self._reporter.full()
-        report = LagReport(
-            ksqlHost=self._host,
-            hostStoreLags=HostStoreLags(
-                stateStoreLags=store_lags(self._reporter.lags, tables),
-                updateTimeMs=self._clock.wall_ms(),
-            ),
-            standpipe=LagExtra(
-                node_id=self._config.node_id, incarnation=self._incarnation, lags=delta
-            ),
-        )
+            hearers &= self._lag_reports.hearers(self._leader())
+        report = self._lag_reports.full(self._catalog(), self._clock.wall_ms())
         for node in hearers:
             self._send(self._peers[node], "/lag", report, REPORT_WAIT_S)
 
@@ -347,8 +350,8 @@ class LivenessLoop:
         may_gossip = self.beats and catalog.feature_level >= GOSSIP
         peers = frozenset(self._peers)
         self._do(self._verdicts.members(peers, self._clock.boot_ms(), may_gossip=may_gossip))
-        if not self._verdicts.is_mesh:
-            self._audience = audience(catalog.assignment.placements, self._config.node_id)
+        if self._by_reports:
+            self._lag_reports.follow(catalog)
         self._ledger.members({n: peer.incarnation for n, peer in self._peers.items()})
         for gone in self._said.keys() - self._peers.keys():
             del self._said[gone]
@@ -372,9 +375,7 @@ class LivenessLoop:
 
     def publish(self) -> None:
         """Tell the workers what changed."""
-        reports = 0 if self._verdicts.is_mesh else REPORTS_LOST_MAX  # that may be lost
-        age_ms_max = reports * self._values[settings.LAG_SEND]
-        self._pages.publish(age_ms_max=age_ms_max)
+        self._pages.publish(age_ms_max=self._reports_age_ms_max if self._by_reports else 0)
 
 
 def _tell(order: Order) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from standpipe.control.gossip import WELL, Note, Rumour
 from standpipe.control.lag import digest_of, offset_lag
+from standpipe.data.positions import replica_lag_ms
 from standpipe.model import (
     NO_BATCH,
     LagDelta,
@@ -108,7 +109,6 @@ def lag_of(
 ) -> ReplicaLag:
     """A status page as it is reported: what this replica knows itself, nothing from hearsay."""
     table_id, generation, partition = replica
-    confirmed = status.confirmed_boot_ms
     return ReplicaLag(
         table_id=table_id,
         generation=generation,
@@ -117,7 +117,7 @@ def lag_of(
         committed_end=status.committed_end,
         state=status.state,
         batch=status.batch,
-        replica_lag_ms=max(0, now_boot_ms - confirmed) if confirmed else None,
+        replica_lag_ms=replica_lag_ms(status, now_boot_ms),
         store_bytes=store_bytes,
     )
 

@@ -27,8 +27,6 @@ from standpipe.model import NodeId
 
 #: nodes × partitions that are placed in a thread: some 20 ms of work
 SMALL_MAX: Final = 20_000
-#: how long a new leader waits for what the others report before it goes on without
-SETTLE_S: Final = 5.0
 POLL_S: Final = 0.2
 #: without news: an owner may have come to trail its standby
 REVIEW_S: Final = 10.0
@@ -67,6 +65,8 @@ class Placing:
     ears: Ears
     limits: Limits
     clock_s: Callable[[], float]
+    #: how long a new leader waits for what the others report before it goes on without
+    settle_s: float
     #: instant at which this node came to lead, or began
     _since_s: float = 0.0
     _waits_for_moves: bool = False
@@ -85,7 +85,7 @@ class Placing:
         """What is known now, as the assignor wants it."""
         heard = self.ears.told()
         missing = catalog.nodes.keys() - heard.reports.keys() - heard.away_ms.keys()
-        if missing and self.clock_s() - self._since_s < SETTLE_S:
+        if missing and self.clock_s() - self._since_s < self.settle_s:
             heard = Heard(away_ms=heard.away_ms)  # nobody's word counts before all have spoken
             self._waits_for_moves = True
         return placement.problem(catalog, heard, self.limits)

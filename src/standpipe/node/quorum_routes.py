@@ -21,9 +21,6 @@ from standpipe.adapters.http_client import (
     MSGPACK,
     Call,
     Handler,
-    HttpClient,
-    PeerSilent,
-    PeerUnreachable,
     Reply,
     json_reply,
 )
@@ -32,11 +29,11 @@ from standpipe.control.raft_progress import ReplicaDescription
 from standpipe.errors import LogUnavailable
 from standpipe.model import NodeId, Record
 from standpipe.node.features import Asker
-from standpipe.node.founding import addresses_of
+from standpipe.node.leader_reads import LeaderReads
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.quorum_loop import Quorum, Refused
 from standpipe.node.shared import Shared
-from standpipe.node.writer import FORWARDED, Writer
+from standpipe.node.writer import Writer
 
 DESCRIBE_MS: Final = 2_000
 
@@ -99,7 +96,7 @@ def _age(at_ms: int | None, now_ms: int) -> int | None:
 
 
 def routes_of(
-    copy: LogCopy, quorum: Quorum, writer: Writer, client: HttpClient, asker: Asker
+    copy: LogCopy, quorum: Quorum, writer: Writer, leader: LeaderReads, asker: Asker
 ) -> Mapping[tuple[str, str], Handler]:
     """The routes of this module, for the internal listener."""
     reads = Shared(quorum.read)
@@ -108,29 +105,10 @@ def routes_of(
         description, now_ms = quorum.describe()
         if description is not None:
             return json_reply(view_of(description, copy.catalog.cluster_id, now_ms))
-        leader = quorum.leader
-        if leader is None or leader == quorum.me.node or FORWARDED in call.params:
-            raise LogUnavailable(
-                f"{quorum.me.node} knows no leader of the quorum: no majority of "
-                f"{quorum.voters} can be reached, or an election is under way"
-            )
-        return await _ask_leader(leader)
+        return await leader.ask(call, DESCRIBE_MS)
 
     async def feature_levels(_: Call) -> Reply:
         return json_reply(await asker.view())
-
-    async def _ask_leader(leader: NodeId) -> Reply:
-        node = copy.catalog.nodes.get(leader)
-        by_log = {leader: node.internal} if node else {}
-        why = "no address of it is known"
-        for address in addresses_of(leader, by_log=by_log, by_file=copy.config.nodes):
-            try:
-                return await client.get(
-                    address, "/quorum", timeout_ms=DESCRIBE_MS, **{FORWARDED: 1}
-                )
-            except (PeerUnreachable, PeerSilent) as error:
-                why = str(error)
-        raise LogUnavailable(f"the leader {leader} does not answer: {why}")
 
     async def catalog(call: Call) -> Reply:
         if call.query(ReadParameters).consistency == "linearizable":

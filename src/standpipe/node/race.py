@@ -4,9 +4,10 @@
       first ──────────── answer ─────────────────────────────► done
         │ refused ─────► next, at once (after a failed path: if the retry budget has one left)
         │ slow (p95) ──► next, beside it (a hedge, within its budget; the own replica: free)
+              │ slow (4 × p95) ──► the one after it: two replicas may be lost at once
 
 A loser is not called off: its end, be it a time-out, is what the breaker of its path learns from.
-Nothing is hedged twice: two replicas that are slow are a sick cluster.
+Nothing is hedged three times: three replicas that are slow are a sick cluster.
 
 Not here: the order (`control.routing`), budgets (`control.budget`), the forward (`node.forward`).
 """
@@ -21,11 +22,13 @@ from typing import Any, Final
 
 from standpipe.control.budget import Budget, Pace
 from standpipe.control.routing import Verdict
-from standpipe.model import NodeInfo
+from standpipe.model import NodeId, NodeInfo
 from standpipe.node.forward import Part, Refused
 
 #: A try with less time than this ends without an answer and only costs its target work.
 _TRY_S_MIN: Final = 0.005
+#: How often the p95 of forwards is waited for before the first hedge, and then before the second.
+_PATIENCES: Final = (1, 4)
 #: One try at one replica, `timeout_ms` at the most. Raises Refused.
 Attempt = Callable[[Verdict, int], Coroutine[Any, Any, Part]]
 #: Candidates that a refusal names and that were not known before (NOT_OWNER with its map).
@@ -84,7 +87,9 @@ class _Race:
     running: dict[asyncio.Task[Part], Verdict] = field(
         default_factory=dict[asyncio.Task[Part], Verdict]
     )
-    is_hedged: bool = False
+    hedge_count: int = 0
+    #: who was slow in this race, and was said to be
+    slow: set[NodeId] = field(default_factory=set[NodeId])
 
     async def run(self, deadline: float) -> Part:
         loop = asyncio.get_running_loop()
@@ -102,11 +107,9 @@ class _Race:
                 if part is not None:
                     return part
                 continue
-            patience_s = min(left_s, self.shared.pace.slow_ms / 1000)
+            patience_s = min(left_s, self._patience_s()) if self._may_hedge() else left_s
             done, _ = await asyncio.wait(
-                self.running,
-                timeout=patience_s if self._may_hedge() else left_s,
-                return_when=asyncio.FIRST_COMPLETED,
+                self.running, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 part = self._outcome(task, loop.time())
@@ -121,13 +124,18 @@ class _Race:
         raise AllRefused(self.refusals)
 
     def _may_hedge(self) -> bool:
-        return not self.is_hedged and bool(self.queue) and self.queue[0].ok
+        may = self.hedge_count < len(_PATIENCES)
+        return may and bool(self.queue) and self.queue[0].ok
+
+    def _patience_s(self) -> float:
+        return _PATIENCES[self.hedge_count] * self.shared.pace.slow_ms / 1000
 
     async def _hedge(self, left_s: float, now_s: float) -> Part | None:
         """Ask the next one too; the own replica costs no other node anything."""
-        self.is_hedged = True
+        self.hedge_count += 1
         for slow in self.running.values():
-            if slow.info is not None:
+            if slow.info is not None and slow.node_id not in self.slow:
+                self.slow.add(slow.node_id)
                 self.shared.silent(slow.info)
         if self.queue[0].is_local or self.shared.hedges.take(now_s):
             return await self._begin(self.queue.popleft(), left_s)

@@ -38,8 +38,10 @@ from standpipe.errors import (
     StandpipeError,
     Unauthorized,
 )
+from standpipe.model import Offset
 from standpipe.node.forward import (
     DEADLINE_HEADER,
+    END_HEADER,
     EPOCH_HEADER,
     FORWARDED_HEADER,
     PARTITION_HEADER,
@@ -186,12 +188,13 @@ def _terms(headers: Headers) -> Terms:
     try:
         partition = header(headers, PARTITION_HEADER)
         deadline = header(headers, DEADLINE_HEADER)
-        epoch = header(headers, EPOCH_HEADER)
+        epoch, end = header(headers, EPOCH_HEADER), header(headers, END_HEADER)
         return Terms(
             partition=int(partition) if partition else None,
             table=header(headers, TABLE_HEADER),
             timeout_ms=int(deadline) if deadline else None,
             assignment_epoch=int(epoch) if epoch else None,
+            committed_end=Offset(int(end)) if end else None,
         )
     except ValueError as error:
         raise BadRequest(f"a header of the forward is malformed: {error}") from error

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from standpipe.adapters.clock import Clock
-from standpipe.control.lag import offset_lag
-from standpipe.model import NO_BATCH, Health, KnownLag, NodeId, NodeInfo, Offset, Source
+from standpipe.control.lag import offset_lag, replica_id
+from standpipe.model import NO_BATCH, Health, KnownLag, NodeId, NodeInfo, Source
 from standpipe.node.forward import Forwarder
 from standpipe.node.heard import Board, Told
 from standpipe.node.liveness_wire import lag_of, store_lags, store_name
@@ -153,7 +153,7 @@ def _heard(told: Told, known: KnownLag, boot_ms: int) -> dict[str, object]:
         "state": lag.state.name,
         "position": lag.position,
         "committedEnd": None if lag.committed_end < 0 else lag.committed_end,
-        "offsetLag": offset_lag((told.end_of(lag),), lag.position),
+        "offsetLag": offset_lag((told.end_of(replica_id(lag)),), lag.position),
         "replicaLagMs": None if replica_lag_ms is None else replica_lag_ms + age_ms,
         "batch": None if lag.batch == NO_BATCH else lag.batch,
         "ageMs": age_ms,
@@ -165,7 +165,8 @@ def _store_lags(view: View, told: Told, lags: Iterable[KnownLag]) -> object:
     tables = _tables(view)
     against_all = (
         msgspec.structs.replace(
-            known.lag, committed_end=Offset(max(known.lag.committed_end, told.end_of(known.lag)))
+            known.lag,
+            committed_end=max(known.lag.committed_end, told.end_of(replica_id(known.lag))),
         )
         for known in lags
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from standpipe.data.positions import replica_lag_ms
 from standpipe.model import NO_BATCH, Record, ReplicaStatus
 
 
@@ -27,13 +28,13 @@ def freshness_of(
     status: ReplicaStatus, *, served_by: str, role: str, boot_ms: int, unix_ms: int
 ) -> Freshness:
     """Freshness of a replica's answer at an instant, given on both clocks."""
-    confirmed, source_instant = status.confirmed_boot_ms, status.source_instant_ms
+    source_instant = status.source_instant_ms
     return Freshness(
         served_by=served_by,
         role=role,
         state=status.state.name,
         offset_lag=status.offset_lag,
-        replica_lag_ms=max(0, boot_ms - confirmed) if confirmed else None,
+        replica_lag_ms=replica_lag_ms(status, boot_ms),
         source_lag_ms=max(0, unix_ms - source_instant) if source_instant else None,
         batch=None if status.batch == NO_BATCH else status.batch,
     )
@@ -114,14 +115,14 @@ def describe(status: ReplicaStatus | None, *, boot_ms: int, unix_ms: int) -> dic
     """A status page as JSON, at an instant on both clocks; what is unknown is null."""
     if status is None:
         return {"state": "ABSENT"}
-    confirmed, source_instant = status.confirmed_boot_ms, status.source_instant_ms
+    source_instant = status.source_instant_ms
     return {
         "state": status.state.name,
         "position": status.position,
         "committedEnd": None if status.committed_end < 0 else status.committed_end,
         "logEnd": None if status.log_end < 0 else status.log_end,
         "offsetLag": status.offset_lag,
-        "replicaLagMs": max(0, boot_ms - confirmed) if confirmed else None,
+        "replicaLagMs": replica_lag_ms(status, boot_ms),
         "sourceLagMs": max(0, unix_ms - source_instant) if source_instant else None,
         "batch": None if status.batch == NO_BATCH else status.batch,
         "rows": status.rows,

@@ -306,8 +306,8 @@ async def _lines(receive: Receive, bytes_max: int) -> AsyncIterator[bytes]:
         while (end := begun.find(b"\n", known)) >= 0:
             line, known = bytes(begun[:end]), 0
             del begun[: end + 1]
-            yield _checked(line, bytes_max)
-        _checked(begun, bytes_max)
+            yield _checked(line, bytes_max, is_read=not more)
+        _checked(begun, bytes_max, is_read=not more)
     if begun.strip():
         yield bytes(begun)
 
@@ -315,7 +315,8 @@ async def _lines(receive: Receive, bytes_max: int) -> AsyncIterator[bytes]:
 _Line = TypeVar("_Line", bytes, bytearray)
 
 
-def _checked(line: _Line, bytes_max: int) -> _Line:
+def _checked(line: _Line, bytes_max: int, *, is_read: bool) -> _Line:
     if len(line) > bytes_max:
-        raise BodyTooLarge(f"a line exceeds {bytes_max} bytes (standpipe.request.body.bytes.max)")
+        why = f"a line exceeds {bytes_max} bytes (standpipe.request.body.bytes.max)"
+        raise BodyTooLarge(why, is_read=is_read)
     return line

@@ -24,11 +24,12 @@ from typing import Final
 import structlog
 
 from standpipe.adapters.metrics import Metrics
-from standpipe.control.routing import Bounds, Verdict
+from standpipe.control.lag import offset_lag
+from standpipe.control.routing import Bounds, Verdict, excluded
 from standpipe.data.order import merged
 from standpipe.data.pull import lookup, partition_of_key, partitions
 from standpipe.errors import NoReplica, NotReady
-from standpipe.model import NodeId, ReplicaStatus, Snapshot, Source
+from standpipe.model import NodeId, Offset, ReplicaStatus, Snapshot, Source
 from standpipe.node.decisions import Decisions, newer_owners
 from standpipe.node.forward import Forwarder, Part, Question, Refused
 from standpipe.node.race import AllRefused, Racing
@@ -59,6 +60,7 @@ class Terms:
     table: str = ""  # `<table id>-<generation>`; empty: not said
     timeout_ms: int | None = None  # what is left of the client's patience
     assignment_epoch: int | None = None  # of the map that the sender goes by
+    committed_end: Offset | None = None  # furthest that the sender knows, where a lag is bounded
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ class Pulls:
             decided = self.decisions.of(view, replica_id, status, bounds)
             here = _first_here(decided.verdicts, only_here=ask.terms is not None)
             if here is None or status is None:
+                return None
+            if _lag_beyond(ask.terms, status, bounds) is not None:
                 return None
             rows = lookup(plan, replica.store, partition)
         except Exception:
@@ -233,6 +237,7 @@ class Pulls:
             table=_table(reading.plan.source),
             timeout_ms=min(self.forward_timeout_ms, left_ms),
             assignment_epoch=reading.view.snapshot.assignment.epoch,
+            committed_end=self._known_end(reading, partition),
         )
         try:
             part = await self.forwarder.ask(verdict.info, question)
@@ -269,7 +274,7 @@ class Pulls:
         try:
             _check_terms(terms, reading.plan.source, held)
             asked_for = held if terms.partition is None else (terms.partition,)
-            parts = [self._here_only(reading, partition) for partition in asked_for]
+            parts = [self._here_only(reading, partition, terms) for partition in asked_for]
         except Refused as refusal:
             self.metrics.count("standpipe_pull_forwarded_in", "refused")
             raise refusal_to_peer(refusal) from refusal
@@ -277,7 +282,7 @@ class Pulls:
         rows = [row for part in parts for row in part.rows]
         return Part(rows=rows, fresh=oldest(part.fresh for part in parts))
 
-    def _here_only(self, reading: _Reading, partition: int) -> Part:
+    def _here_only(self, reading: _Reading, partition: int, terms: Terms) -> Part:
         verdicts = self._verdicts(reading, partition)
         here = next((verdict for verdict in verdicts if verdict.is_local), None)
         if here is None:
@@ -286,6 +291,11 @@ class Pulls:
                 owners=tuple(verdict.node_id for verdict in verdicts),
                 assignment_epoch=reading.view.snapshot.assignment.epoch,
             )
+        status = self._replica(reading.plan.source, partition).status()
+        if here.ok and status is not None:
+            lag = _lag_beyond(terms, status, reading.bounds)
+            if lag is not None:
+                raise Refused(excluded(lag, reading.bounds), lag_records=lag)
         return self._here(reading, partition, here)
 
     # ------------------------------------------------------------------ shared
@@ -294,6 +304,12 @@ class Pulls:
         replica_id = _replica_id(reading.plan.source, partition)
         status = self.replicas.get(replica_id).status()
         return self.decisions.of(reading.view, replica_id, status, reading.bounds).verdicts
+
+    def _known_end(self, reading: _Reading, partition: int) -> Offset | None:
+        if not reading.bounds.is_bounded:
+            return None
+        replica_id = _replica_id(reading.plan.source, partition)
+        return self.decisions.known_end(replica_id, self.replicas.get(replica_id).status())
 
     def _replica(self, source: Source, partition: int) -> Replica:
         return self.replicas.get(_replica_id(source, partition))
@@ -342,6 +358,14 @@ def _check_terms(terms: Terms, source: Source, held: Sequence[int]) -> None:
         raise Refused(f"NOT_OWNER: no key of the query is in partition {terms.partition}.")
     if terms.table and terms.table != _table(source):
         raise Refused(f"NOT_OWNER: {source.name} is {_table(source)} here, not {terms.table}.")
+
+
+def _lag_beyond(terms: Terms | None, status: ReplicaStatus, bounds: Bounds) -> int | None:
+    """A lag that exceeds the bound by what the sender of a forward knows; None: it does not."""
+    if terms is None or terms.committed_end is None:
+        return None
+    lag = offset_lag((terms.committed_end,), status.position)
+    return lag if lag is not None and lag > bounds.lag_records_max else None
 
 
 def _first_here(verdicts: Sequence[Verdict], *, only_here: bool) -> Verdict | None:

@@ -47,13 +47,14 @@ def foreseen(error: Exception) -> StandpipeError:
 
 
 async def send_refusal(error: StandpipeError, receive: Receive, send: Send) -> None:
-    """Send an error before the request's body was read; then read the body away."""
+    """Send an error before the request's body was read; then read away what is left of it."""
     response = error_response(error)
     await send(
         {"type": "http.response.start", "status": error.status, "headers": response.raw_headers}
     )
     await send({"type": "http.response.body", "body": response.body, "more_body": True})
-    await discard_body(receive)
+    if not (isinstance(error, BodyTooLarge) and error.is_read):
+        await discard_body(receive)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

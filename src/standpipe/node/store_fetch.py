@@ -266,10 +266,11 @@ class Restores:
         if placement is None or set(placement.replicas) <= {snapshot.node_id}:
             return False
         now_ms = self._clock.boot_ms()
-        liveness, found = self._donors(identity, placement, snapshot, now_ms)
+        liveness, known = self._heard(identity, now_ms)
+        found = _donors(placement, snapshot, known, liveness)
         waited_ms = now_ms - self._asked_ms.setdefault(identity, now_ms)
         if not found:
-            return may_wait(placement, snapshot.node_id, liveness, waited_ms)
+            return may_wait(placement, snapshot.node_id, liveness, known, waited_ms)
         fetch = Fetch(
             identity=identity,
             target=store_path(self._paths.state, identity),
@@ -287,25 +288,30 @@ class Restores:
         placement = _placement(holding.identity, snapshot)
         if placement is None:
             return False
-        now_ms = self._clock.boot_ms()
-        return bool(self._donors(holding.identity, placement, snapshot, now_ms)[1])
+        liveness, known = self._heard(holding.identity, self._clock.boot_ms())
+        return bool(_donors(placement, snapshot, known, liveness))
 
-    def _donors(
-        self, identity: StoreIdentity, placement: Placement, snapshot: Snapshot, now_ms: int
-    ) -> tuple[dict[NodeId, PeerLiveness], list[NodeInfo]]:
-        liveness, known = self._heard(now_ms)
-        mine = [one for one in known if _is_of(one.lag, identity)]
-        nodes = {node.node_id: node for node in snapshot.nodes}
-        return liveness, donors(placement, snapshot.node_id, nodes, mine, liveness)
-
-    def _heard(self, now_ms: int) -> tuple[dict[NodeId, PeerLiveness], Sequence[KnownLag]]:
+    def _heard(
+        self, identity: StoreIdentity, now_ms: int
+    ) -> tuple[dict[NodeId, PeerLiveness], list[KnownLag]]:
         """What control tells; nothing, if it is what it told in the node's life before."""
         self._lags.refresh()
         self._liveness.refresh()
         liveness, lags = self._liveness.record, self._lags.record
         peers = liveness.peers if _is_new(liveness, now_ms) and liveness else ()
         known = lags.known if _is_new(lags, now_ms) and lags else ()
-        return {peer.node_id: peer for peer in peers}, known
+        mine = [one for one in known if _is_of(one.lag, identity)]
+        return {peer.node_id: peer for peer in peers}, mine
+
+
+def _donors(
+    placement: Placement,
+    snapshot: Snapshot,
+    known: Sequence[KnownLag],
+    liveness: Mapping[NodeId, PeerLiveness],
+) -> list[NodeInfo]:
+    nodes = {node.node_id: node for node in snapshot.nodes}
+    return donors(placement, snapshot.node_id, nodes, known, liveness)
 
 
 def _is_new(record: Liveness | KnownLags | None, now_ms: int) -> bool:

@@ -18,6 +18,7 @@ from standpipe.adapters.http_client import Call, HttpClient, PeerSilent, PeerUnr
 from standpipe.control.raft_messages import Error
 from standpipe.errors import BadRequest, BodyTooLarge, LogUnavailable, NotFound
 from standpipe.model import NodeId
+from standpipe.node.leader_reads import FORWARDED
 from standpipe.node.leading import RETRY_S, Leading, PipelineStart
 from standpipe.node.log_copy import LogCopy
 from standpipe.node.quorum_loop import Quorum, Refused
@@ -25,7 +26,6 @@ from standpipe.node.quorum_loop import Quorum, Refused
 WRITE_S_MAX: Final = 10.0  # for finding a leader that takes it
 FORWARD_MS: Final = 20_000  # a statement at the leader: its topics, and then some
 SEEN_S_MAX: Final = 2.0  # how long a forwarded statement waits for this node's copy
-FORWARDED: Final = "forwarded"
 
 
 class Writer:

@@ -98,7 +98,7 @@ def test_every_other_form_is_of_a_level() -> None:
     }
     assert forms - set(features.SINCE) == {(name, 1) for name in COMMANDS_OF_LEVEL_1}
     assert set(features.SINCE) <= forms
-    assert max(features.SINCE.values()) == features.NEWEST
+    assert max(*features.SINCE.values(), features.GOSSIP) == features.NEWEST
 
 
 @pytest.mark.parametrize("command", [FoundCluster(cluster_id="c", feature_level=2)])
@@ -167,6 +167,6 @@ def test_only_news_is_logged_of_a_node() -> None:
     assert features.told_by([node()], {NodeId("a"): None}) == []
 
 
-@pytest.mark.parametrize(("limit", "known"), [(0, (1, 4)), (1, (1, 1)), (2, (1, 2)), (9, (1, 4))])
+@pytest.mark.parametrize(("limit", "known"), [(0, (1, 5)), (1, (1, 1)), (2, (1, 2)), (9, (1, 5))])
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert features.known_to_program(limit) == known

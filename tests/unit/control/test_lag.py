@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from standpipe.control.lag import (
     DELTA_BYTES_MAX,
+    Belief,
     Ledger,
     Reporter,
     digest_of,
@@ -212,3 +213,50 @@ def test_a_report_of_another_time_is_left_out() -> None:
     receiver.take(A, "x", sender.full(), 1000)
     assert receiver.whole(1000).keys() == {A}
     assert receiver.whole(1001) == {}
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "told_ms_ago", "is_current", "why"),
+    [
+        (200, 3000, True, "at its end then"),
+        (200, 0, True, "just told"),
+        (12_000, 3000, True, "the limit: 15 s"),
+        (12_001, 3000, False, "too long ago"),
+        (60_000, 0, False, "it stands still, as it says itself"),
+        (None, 0, False, "it never was at its end"),
+    ],
+)
+def test_a_copys_own_word(lag_ms: int | None, told_ms_ago: int, is_current: bool, why: str) -> None:
+    sender, receiver = Reporter(session=1), ledger(a="x")
+    sender.observe([lag(replica_lag_ms=lag_ms)])
+    receiver.take(A, "x", sender.full(), at_ms=100_000 - told_ms_ago)
+    assert (("T1", 1, 0) in receiver.current(85_000)[A]) is is_current, why
+
+
+def test_the_furthest_end_is_never_too_old() -> None:
+    receiver = ledger(a="x", b="y")
+    for node, incarnation, end, at_ms in ((A, "x", 30, 1), (B, "y", 20, 9_000_000)):
+        sender = Reporter(session=1)
+        sender.observe([lag(end=end)])
+        receiver.take(node, incarnation, sender.full(), at_ms=at_ms)
+    assert receiver.ends() == {("T1", 1, 0): 30}
+
+
+def test_reports_are_history_after_a_while() -> None:
+    belief = Belief(age_ms_max=15_000, settle_ms=7500)
+    belief.look(99_500, by_reports=False)
+    assert belief.since_ms == 0, "beats tell who is down"
+    belief.look(100_000, by_reports=True)
+    assert belief.since_ms == 85_000
+    belief.look(100_500, by_reports=False)
+    assert belief.since_ms == 85_000, "what was history then is not news now"
+
+
+def test_who_did_not_listen_waits_for_the_others_word() -> None:
+    belief = Belief(age_ms_max=15_000, settle_ms=7500)
+    belief.look(100_000, by_reports=True)
+    for at_ms in range(120_000, 127_500, 500):
+        belief.look(at_ms, by_reports=True)
+        assert belief.since_ms == 85_000, "it stood still: nobody was unheard of"
+    belief.look(127_500, by_reports=True)
+    assert belief.since_ms == 112_500

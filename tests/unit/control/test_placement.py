@@ -302,3 +302,26 @@ def test_a_view_tells_the_spread_of_each_partition() -> None:
     view = seen(catalog)
     spread = [line["spread"] for line in view["partitions"]]  # type: ignore[attr-defined]
     assert spread == [{"zone": ["x", "y"]}, {"zone": ["y", "x"]}]
+
+
+def test_a_lag_that_was_told_a_while_ago_counts_by_the_copys_own_word() -> None:
+    """What was written since would seem to be missing, and a busy copy never be caught up."""
+    catalog = committed(cluster("ab", partitions=1))
+    active, standby = (NodeId(name) for name in replicas(catalog)[0])
+    said = Heard(
+        reports={
+            active: {at(0): lag(0, 200_000, end=200_000)},
+            standby: {at(0): lag(0, 99_000, end=100_000)},
+        }
+    )
+    assert problem(catalog, said, LIMITS).cluster.lags[at(0)][standby] == 101_000
+    said = msgspec.structs.replace(said, current={standby: {at(0)}})
+    assert problem(catalog, said, LIMITS).cluster.lags[at(0)][standby] == 1_000
+
+
+def test_an_end_of_those_who_fell_silent_still_counts() -> None:
+    """All that is left is a copy that stands still: it is no more caught up for that."""
+    catalog = committed(cluster("ab", partitions=1))
+    active = NodeId(replicas(catalog)[0][0])
+    said = Heard(reports={active: {at(0): lag(0, 100, end=100)}}, ends={at(0): Offset(90_000)})
+    assert problem(catalog, said, LIMITS).cluster.lags[at(0)][active] == 89_900

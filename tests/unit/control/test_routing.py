@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from standpipe.control.routing import (
@@ -198,6 +200,27 @@ def test_order_within_a_bound(told: Heard, lag_max: int, order: str, why: str) -
     bounds = Bounds(lag_records_max=lag_max)
     verdicts = route(PLACEMENT, NODES, local=C, local_status=status(), heard=told, bounds=bounds)
     assert order_of(verdicts) == order, why
+
+
+@pytest.mark.parametrize(
+    ("lags", "lag_max", "order", "why"),
+    [
+        ({A: 11, B: 5}, 10, "cba", "at the most 11 when it was told: it judges itself, later"),
+        ({B: 11}, 10, "cab", "the unknown one before the one that exceeded"),
+        ({A: 11, B: 12}, 10, "cab", "both exceeded then: the active first again"),
+        ({A: 5, B: 5}, 10, "acb", "within then is within"),
+    ],
+)
+def test_a_lag_of_a_while_ago_refuses_nobody(
+    lags: dict[NodeId, int], lag_max: int, order: str, why: str
+) -> None:
+    told = replace(heard(lags), fresh_since_ms=701)
+    bounds = Bounds(lag_records_max=lag_max)
+    verdicts = route(PLACEMENT, NODES, local=C, local_status=status(), heard=told, bounds=bounds)
+    assert order_of(verdicts) == order, why
+    for verdict in verdicts:
+        is_beyond = (verdict.lag_records or 0) > lag_max
+        assert ("when last heard; tried late" in verdict.why) is is_beyond
 
 
 def test_klip_12_most_caught_up_standby() -> None:

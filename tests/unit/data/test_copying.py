@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from standpipe.data.copying import HEAR_MS_MAX, Meter, donors, may_wait
@@ -90,7 +91,26 @@ def test_donors(
 def test_may_wait(
     liveness: dict[NodeId, PeerLiveness], waited_ms: int, waits: bool, why: str
 ) -> None:
-    assert may_wait(PLACEMENT, ME, liveness, waited_ms) is waits, why
+    assert may_wait(PLACEMENT, ME, liveness, [], waited_ms) is waits, why
+
+
+@pytest.mark.parametrize(
+    ("said", "waited_ms", "waits", "why"),
+    [
+        ({}, 0, True, "they have it, and have not reported it to a node that only comes to hold"),
+        ({"a": "B0"}, 0, True, "the other one may have more"),
+        ({"a": "B0", "b": "B0"}, 0, False, "neither has anything to copy"),
+        ({}, HEAR_MS_MAX, False, "long enough"),
+    ],
+)
+def test_who_warms_up_waits_for_the_holders_word(
+    said: dict[str, str], waited_ms: int, waits: bool, why: str
+) -> None:
+    placement = msgspec.structs.replace(
+        PLACEMENT, replicas=(NodeId("a"), NodeId("b")), warmups=(ME,)
+    )
+    known = [lag(node, text) for node, text in said.items()]
+    assert may_wait(placement, ME, ALIVE, known, waited_ms) is waits, why
 
 
 def test_an_end_is_in_sight_by_the_pace_of_the_last_seconds() -> None:

@@ -217,7 +217,12 @@ def status(**fields: int) -> ReplicaStatus:
 
 @pytest.mark.parametrize(
     ("confirmed_boot_ms", "lag_ms", "why"),
-    [(0, None, "never confirmed is unknown, not fresh"), (900, 100, ""), (1200, 0, "never < 0")],
+    [
+        (0, None, "never confirmed is unknown, not fresh"),
+        (900, 100, ""),
+        (1200, 0, "read an instant after the clock was"),
+        (2001, None, "of the boot before: not fresh"),
+    ],
 )
 def test_replica_lag(confirmed_boot_ms: int, lag_ms: int | None, why: str) -> None:
     found = positions.replica_lag_ms(status(confirmed_boot_ms=confirmed_boot_ms), 1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -102,8 +103,18 @@ def test_three_nodes_agree_and_any_of_them_takes_statements(tmp_path: Path) -> N
             assert nodes[0].copy.catalog == nodes[1].copy.catalog == nodes[2].copy.catalog
             assert [key.node for key in nodes[2].quorum.voters.keys] == ["a", "b", "c"]
             assert len({node.copy.identity.cluster_id for node in nodes}) == 1
+            seen = [await assignment_at(node) for node in nodes]
+            assert {by for by, _ in seen} == {nodes[0].quorum.leader}, "who moves copies tells"
+            assert [await assignment_at(node, timeout_ms=7, path="x") for node in nodes] == seen
 
     run(story)
+
+
+async def assignment_at(node: Control, **params: str | int) -> tuple[object, object]:
+    """Who saw it, and its epoch."""
+    target = f"/assignment?{urlencode(params)}"
+    body = body_of(await node.client.get(node.config.internal, target))
+    return body["seenBy"], body["assignmentEpoch"]
 
 
 def test_a_leader_is_reached_where_it_was_named_if_the_log_is_out_of_date(tmp_path: Path) -> None:

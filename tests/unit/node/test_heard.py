@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from standpipe import config
 from standpipe.adapters import record_file
 from standpipe.adapters.clock import Clock
+from standpipe.control.lag import FRESH_MS
 from standpipe.model import (
     BatchId,
     Health,
@@ -21,7 +23,7 @@ from standpipe.model import (
     ReplicaLag,
     ReplicaState,
 )
-from standpipe.node.heard import VERDICTS_AGE_MS_MAX, Board, lags_age_ms_max
+from standpipe.node.heard import VERDICTS_AGE_MS_MAX, Board
 
 A, B = NodeId("a"), NodeId("b")
 REPLICA = ("T1", 1, 0)
@@ -130,15 +132,25 @@ def test_the_end_is_the_largest_of_all(tmp_path: Path) -> None:
     control.tell_lags((A, lag(90, 100), now), (B, lag(95, 120), now))
     control.board.refresh()
     assert control.board.told.of(REPLICA).committed_end == 120
-    assert control.board.told.end_of(lag(0, 0)) == 120
+    assert control.board.told.end_of(REPLICA) == 120
     assert control.board.told.of(("T1", 2, 0)).committed_end == -1, "another generation"
 
 
-def test_reports_alone_come_seldom() -> None:
-    beats = config.load()
-    alone = config.load({"ksql.heartbeat.enable": False})
-    assert lags_age_ms_max(beats) == 3000
-    assert lags_age_ms_max(alone) == 15_000
+def test_reports_alone_come_seldom(tmp_path: Path) -> None:
+    """Control says for how long they are believed; they refuse nobody."""
+    control = Control(tmp_path)
+    now_ms = control.clock.now_ms
+    known = KnownLag(node_id=A, lag=lag(90, 100), at_boot_ms=now_ms - 15_000)
+    record = KnownLags(published_boot_ms=now_ms, known=(known,), age_ms_max=15_000)
+    record_file.write(control.lags, record)
+    control.board.refresh()
+    heard = control.board.told.of(REPLICA)
+    assert A in heard.lags
+    assert heard.fresh_since_ms == now_ms + 1, "each node's is of another instant"
+    record_file.write(control.lags, msgspec.structs.replace(record, age_ms_max=0))
+    control.board.refresh()
+    heard = control.board.told.of(REPLICA)
+    assert heard.fresh_since_ms == now_ms - FRESH_MS, "beats confirm them"
 
 
 def test_a_file_of_another_version_is_passed_over(tmp_path: Path) -> None:

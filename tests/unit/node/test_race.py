@@ -9,7 +9,7 @@ import pytest
 
 from standpipe.control.budget import Budget, Pace
 from standpipe.control.routing import Verdict
-from standpipe.model import NodeId
+from standpipe.model import NodeId, NodeInfo
 from standpipe.node.forward import Part, Refused
 from standpipe.node.race import AllRefused, Racing
 from standpipe.node.rest_fresh import Freshness
@@ -18,8 +18,14 @@ NEVER = 3600.0
 
 
 def candidate(name: str, *, ok: bool = True) -> Verdict:
+    info = NodeInfo(node_id=NodeId(name), public="", internal="", peer="", incarnation="")
     return Verdict(
-        node_id=NodeId(name), role="STANDBY", ok=ok, why=f"{name}?", is_local=name == "here"
+        node_id=NodeId(name),
+        role="STANDBY",
+        ok=ok,
+        why=f"{name}?",
+        is_local=name == "here",
+        info=info,
     )
 
 
@@ -96,6 +102,7 @@ REFUSED = Refused("lag")
         ({"a": 0.02, "b": NEVER}, "a b", "a", ["a", "b"], "the slow one was first after all"),
         ({"a": FAILED, "b": 0.0}, "a b", "b", ["a", "b"], "a failed path: at once to the next"),
         ({"a": REFUSED, "b": 0.0}, "a b", "b", ["a", "b"], "a refusal: at once to the next"),
+        ({"a": NEVER, "b": NEVER, "c": 0.0}, "a b c", "c", ["a", "b", "c"], "two at once"),
         ({"a": NEVER, "here": 0.0}, "a here", "here", ["a", "here"], "the own one as a hedge"),
         ({"a": FAILED, "b": FAILED, "c": 0.0}, "a b c", "c", ["a", "b", "c"], "to the last"),
     ],
@@ -108,12 +115,27 @@ def test_who_answers(
     assert replicas.asked == asked, why
 
 
-def test_nothing_is_hedged_twice() -> None:
-    replicas = Replicas(a=NEVER, b=NEVER, c=0.0)
-    reasons = run(replicas, "a b c", total_ms=60)
-    assert replicas.asked == ["a", "b"]
+def test_nothing_is_hedged_three_times() -> None:
+    replicas = Replicas(a=NEVER, b=NEVER, c=NEVER, d=0.0)
+    reasons = run(replicas, "a b c d", total_ms=120)
+    assert replicas.asked == ["a", "b", "c"]
     assert isinstance(reasons, list)
-    assert len(reasons) == 3, "one verdict per replica"
+    assert len(reasons) == 4, "one verdict per replica"
+
+
+def test_each_hedge_says_once_who_is_slow() -> None:
+    """A path fails after so many slow reads in a row: one read counts once."""
+    slow: list[str] = []
+    shared = racing()
+    shared.silent = lambda peer: slow.append(peer.node_id)
+    replicas = Replicas(a=NEVER, b=NEVER, c=0.0)
+    assert run(replicas, "a b c", shared=shared) == "c"
+    assert slow == ["a", "b"]
+    slow.clear()
+    spent = racing(hedges=0.0)
+    spent.silent = shared.silent
+    run(replicas, "a b c", shared=spent, total_ms=60)
+    assert slow == ["a"], "where no hedge is left, too"
 
 
 def test_all_refuse_with_one_reason_each() -> None:

@@ -93,7 +93,15 @@ class Client:
         )
         headers = [(b"accept", accept.encode())] if accept else []
         scope = {"type": "http", "method": "POST", "http_version": version, "headers": headers}
-        self.done = asyncio.create_task(route(scope, self.said.get, self._send))
+        self._is_read = False
+        self.reads_beyond_end = 0  # each would wait until the client goes
+        self.done = asyncio.create_task(route(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        self.reads_beyond_end += self._is_read
+        message = await self.said.get()
+        self._is_read = not message.get("more_body", False)
+        return message
 
     async def _send(self, message: Any) -> None:
         await self.takes.wait()
@@ -271,6 +279,7 @@ def test_a_request_is_refused(
     async def told(client: Client) -> None:
         client.say(first, is_end=True)
         await client.done
+        assert client.reads_beyond_end == 0
         assert (client.status, json.loads(client.body)["error_code"]) == (status, code)
         assert client.kafka.posted == []
 
