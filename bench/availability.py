@@ -46,7 +46,9 @@ from tests.hosts.network import Network, enter  # noqa: E402
 KILL = next(fault for fault in FAULTS if fault.name == "kill")
 DEAD_S = 15.0
 RATE = 200.0
-LATE_S_MAX = 0.5
+#: A read that is sent later than this was not open-loop. A machine that stands still for a moment
+#: makes some so; more than the share, and the load was none.
+LATE_S_MAX, LATE_SHARE_MAX = 0.5, 0.001
 WINDOW_SHARE, HOUR_SHARE, SWITCH_MS_MAX = 0.99, 0.9999, 2000.0
 
 
@@ -74,7 +76,7 @@ class Story:
     reads: list[Read] = field(default_factory=list[Read])
     kills: list[Kill] = field(default_factory=list[Kill])
     whys: set[str] = field(default_factory=set[str])
-    late: int = 0  # reads that were sent too late to be open-loop
+    late: int = 0  # reads that were sent LATE_S_MAX after they were due
 
     def figures(self, low_s: float, high_s: float) -> dict[str, Any]:
         """Of the reads that were due in a stretch of time, and of its kills."""
@@ -204,13 +206,13 @@ def main() -> None:
     whole = story.figures(0.0, for_s)
     switches = [kill for window in windows for kill in window["kills"]]
     assert len(switches) == len(kills), "kills are missing"
-    assert not story.late, f"{story.late} reads were sent too late: too slow for this load"
     worst = min(window["succeeded_share"] for window in windows)
     result = {
         "question": (__doc__ or "").splitlines()[0],
         **circumstances,
         "rate": given.rate,
         "reads": whole["reads"],
+        "late": story.late,
         "failed": whole["failed"],
         "failed_retried": whole["failed_retried"],
         "succeeded_share": whole["succeeded_share"],
@@ -224,6 +226,8 @@ def main() -> None:
     name = f"availability_{given.story}.json"
     report.write(given.output or ROOT / "bench/results" / name, result)
     print(json.dumps({k: v for k, v in result.items() if k != "windows"}, indent=1))
+    late_max = LATE_SHARE_MAX * whole["reads"]
+    assert story.late <= late_max, f"{story.late} reads were sent too late: too slow for this load"
     share = worst if given.story == "windows" else whole["succeeded_share"]
     sys.exit(share < goal or worst < WINDOW_SHARE or result["first_good_ms_max"] > SWITCH_MS_MAX)
 
