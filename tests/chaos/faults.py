@@ -246,6 +246,14 @@ class Lossy(_BadCable):
 # ------------------------------------------------------------------------------------ disks
 
 
+def fill(file: Path) -> None:
+    """Write it until its disk takes no more. Without a buffer: what is left in one is written, and
+    refused, once more when it closes."""
+    with file.open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(bytes(1 << 16))
+
+
 class DiskFull(Fault):
     """Its data directory is a small disk of its own (`small_disks`)."""
 
@@ -254,9 +262,7 @@ class DiskFull(Fault):
 
     def inject(self) -> None:
         self._filler = Path(self.victim.config.data_dir) / "filler"
-        with self._filler.open("wb") as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(1 << 16))
+        fill(self._filler)
 
     def is_there(self) -> bool:
         return shutil.disk_usage(self._filler.parent).free < 1 << 16
