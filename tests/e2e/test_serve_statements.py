@@ -46,7 +46,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[N
     try:
         made.start()
         made.wait_ready()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while ask(made.port(), "/info").status != 200:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -68,7 +68,7 @@ def consume(broker: Broker, topic: str, count: int) -> list[Any]:
     partitions = consumer.list_topics(timeout=5).topics[topic].partitions
     consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in partitions])
     found: list[Any] = []
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while len(found) < count and time.monotonic() < until:
         found += consumer.consume(count, timeout=0.2)
     consumer.close()

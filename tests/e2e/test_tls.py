@@ -119,7 +119,7 @@ def test_a_renewed_certificate_is_shown_by_every_worker(node: Node) -> None:
         shutil.copy(new, str(config[f"standpipe.tls.{old}"]))
     trust = ssl.create_default_context(cafile=SECOND.certificate)
     host, _, port = str(config["standpipe.tls.listener"]).rpartition(":")
-    deadline, in_a_row = time.monotonic() + 30, 0
+    deadline, in_a_row = time.monotonic() + 60, 0
     while in_a_row < 10:
         assert time.monotonic() < deadline
         try:
