@@ -20,7 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from standpipe.adapters.lmdb_store import StoreWriter, open_verified
+from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
+from standpipe.adapters.store_folders import retire
+from standpipe.adapters.store_opening import open_verified
 from standpipe.data.digest import rows_digest
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.rows import pack_row
@@ -62,6 +64,15 @@ def write_for_ever(path: Path, ready: Path) -> None:
         puts, deletes = batch(number)
         number += 1
         store.apply([*puts.items()], deletes, StoreMeta(identity=IDENTITY, position=Offset(number)))
+
+
+def write_on(path: Path, first: int, end: int) -> None:
+    store = open_verified(path, IDENTITY, MAP_BYTES, 0)
+    for number in range(first, end):
+        puts, deletes = batch(number)
+        meta = StoreMeta(identity=IDENTITY, position=Offset(number + 1))
+        store.apply([*puts.items()], deletes, meta)
+    store.abandon()
 
 
 def rows_of(path: Path) -> tuple[int, dict[bytes, bytes]]:
@@ -139,18 +150,29 @@ def swap(path: Path, chance: random.Random) -> None:
 
 
 def open_and_compare(path: Path, position: int) -> None:
-    """The child. Exit status 0: right rows; 3: known to be damaged, or refused."""
+    """The child. Exit status 0: right rows, also after more writes; 3: known to be damaged, or
+    refused."""
     from standpipe.errors import DataDirectoryRefused
 
     try:
         found, rows = rows_of(path)
+        expected: dict[bytes, bytes] = {}
+        fold(expected, 0, min(found, position))
+        empty = found == 0 and not rows  # made anew: BOOTSTRAP, does not answer
+        older = found <= position and rows == expected  # the other meta page of LMDB
+        if not empty and not older:
+            raise SystemExit(7)
+        write_on(path, found, found + 20)
+        found, rows = rows_of(path)
     except (NotReady, DataDirectoryRefused):
         raise SystemExit(3) from None
-    empty = found == 0 and not rows  # made anew: BOOTSTRAP, does not answer
-    expected: dict[bytes, bytes] = {}
-    fold(expected, 0, min(found, position))
-    older = found <= position and rows == expected  # the other meta page of LMDB
-    raise SystemExit(0 if empty or older else 7)
+    except StoreFailure as failure:
+        if not failure.is_damaged:
+            raise
+        retire(path, 1)  # as the tailer does
+        raise SystemExit(3) from None
+    fold(expected, found - 20, found)
+    raise SystemExit(0 if rows == expected else 7)
 
 
 @pytest.mark.timeout(3600)

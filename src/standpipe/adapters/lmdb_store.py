@@ -34,7 +34,6 @@ import lmdb
 import msgspec
 import structlog
 
-from standpipe.adapters.store_folders import retire
 from standpipe.data.digest import digest_after, rows_digest, sound_digest
 from standpipe.data.positions import (
     STORE_FORMAT,
@@ -61,6 +60,9 @@ _DAMAGE: Final = (
     lmdb.PageNotFoundError,
     lmdb.InvalidError,
     lmdb.VersionMismatchError,
+    lmdb.IncompatibleError,
+    lmdb.CursorFullError,
+    lmdb.PageFullError,
 )
 
 _meta_decoder = msgspec.msgpack.Decoder(StoreMeta)
@@ -264,53 +266,30 @@ class StoreWriter:
         """Close without the marker: the store is about to be replaced."""
         self._environment.close()
 
-    def is_sound(self) -> bool:
-        """Whether every row is as it was written and none is missing: reads all of them."""
-        with self._environment.begin(db=self._meta) as transaction:
-            data = transaction.get(_META_KEY)
-            known = None if data is None else _decode_meta(bytes(data), self.path).digest
-            rows = cast("Iterable[tuple[bytes, bytes]]", transaction.cursor(self._rows))
-            found = sound_digest(rows)
-        return found is not None and known in (None, found)
+    def damage(self) -> str:
+        """What is wrong with it; "": every row is as it was written, none is missing, and it takes
+        a transaction. Reads all rows, and the pages that only a writer reads, of what is free.
 
-
-#: tries to open a store that ended with the death of the process; it may have been killed by chance
-_TRIES_MAX: Final = 5
-
-
-def open_verified(path: Path, identity: StoreIdentity, map_bytes: int, now_ms: int) -> StoreWriter:
-    """A store whose rows are those that were written, or NotReady: then it was moved aside.
-
-    LMDB's pages have no checksums. A damaged one may hide rows, raise an error, or end the process
-    (a truncated file is SIGBUS), so the tries are counted in a file that outlives it. Reads all
-    rows: about a second for two million. Raises also what StoreWriter raises.
-    """
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    tries = path / "opening"
-    count = len(tries.read_bytes()) if tries.exists() else 0
-    why = "it ended the process that opened it"
-    if count < _TRIES_MAX:
-        tries.write_bytes(b"." * (count + 1))
+        Raises StoreFailure when it cannot be written for another reason (a full disk).
+        """
         try:
-            store = StoreWriter(path, identity, map_bytes=map_bytes)
-            try:
-                if store.is_sound():
-                    tries.unlink()
-                    return store
-                why = "its rows are not those that were written"
-            except lmdb.Error as error:
-                why = str(error)
-            store.abandon()
-        except DataDirectoryRefused:  # somebody else's: not to be moved by us
-            tries.unlink()
-            raise
+            with self._environment.begin(db=self._meta) as transaction:
+                data = transaction.get(_META_KEY)
+                meta = None if data is None else _decode_meta(bytes(data), self.path)
+                rows = cast("Iterable[tuple[bytes, bytes]]", transaction.cursor(self._rows))
+                found = sound_digest(rows)
+            if found is None or (meta and meta.digest not in (None, found)):
+                return "its rows are not those that were written"
+            if meta:
+                self.apply([], [], meta)
+        except lmdb.Error as error:
+            return str(error)
         except StoreFailure as failure:
             if not failure.is_damaged:
-                tries.unlink()
+                self.abandon()
                 raise
-            why = str(failure)
-    retire(path, now_ms)
-    raise NotReady(f"{path} is made anew: {why}")
+            return str(failure)
+        return ""
 
 
 class _Read(Protocol):

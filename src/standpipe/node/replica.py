@@ -20,6 +20,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.kafka import Partition, PartitionReader
 from standpipe.adapters.lmdb_store import StoreWriter
 from standpipe.adapters.status_page import StatusWriter
+from standpipe.adapters.store_opening import open_verified
 from standpipe.data.agreement import RECENT_BATCHES, KeptDigests, StoreDigest
 from standpipe.data.apply import (
     ApplyBatch,
@@ -105,7 +106,7 @@ class Replica:
     def _open_store(self) -> StoreWriter:
         path = lmdb_store.store_path(self._world.paths.state, self.holding.identity)
         now, map_bytes = self._now(), self._world.map_bytes
-        store = lmdb_store.open_verified(path, self.holding.identity, map_bytes, now.wall_ms)
+        store = open_verified(path, self.holding.identity, map_bytes, now.wall_ms)
         why = must_rebuild(
             store.meta(),
             now,

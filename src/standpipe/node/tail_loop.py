@@ -194,6 +194,9 @@ class Tailer:
         except (DataDirectoryRefused, StoreFailure, StandpipeError, ValueError) as error:
             self._pages[identity].write(blank_status(ReplicaState.FAILED))
             _log.error("replica cannot be opened", table=holding.source.name, error=str(error))
+            if isinstance(error, StoreFailure) and error.is_damaged:
+                path = lmdb_store.store_path(self._paths.state, identity)
+                store_folders.retire(path, self._clock.wall_ms())
         else:
             self._replicas[identity] = replica
             self._restores.opened(identity)

@@ -12,8 +12,9 @@ import pytest
 
 from standpipe.adapters import http_client
 from standpipe.adapters.http_client import InternalApp
-from standpipe.adapters.lmdb_store import StoreWriter, open_verified, store_path
+from standpipe.adapters.lmdb_store import StoreWriter, store_path
 from standpipe.adapters.store_copy import DATA
+from standpipe.adapters.store_opening import open_verified
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import store_key
 from standpipe.data.rows import pack_row

@@ -516,6 +516,29 @@ def test_a_store_of_somebody_else_is_failed_not_overwritten(node: Node) -> None:
     store.close()
 
 
+def test_a_store_that_is_torn_where_it_is_stamped_is_made_anew(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read through and written once, and fails at the next transaction."""
+    running(node).stop()
+    whole: Callable[..., None] = StoreWriter.apply
+    calls: list[StoreWriter] = []
+
+    def fail_later(store: StoreWriter, *what: Any) -> None:
+        calls.append(store)
+        if len(calls) > 1:
+            raise StoreFailure(store.path, tail_loop.lmdb_store.lmdb.CorruptedError("torn"))
+        whole(store, *what)
+
+    monkeypatch.setattr(StoreWriter, "apply", fail_later)
+    node.start()
+    node.turn()
+    assert (len(calls), node.status().state) == (2, ReplicaState.FAILED)
+    monkeypatch.setattr(StoreWriter, "apply", whole)
+    node.turn(2, ms=tail_loop.REOPEN_MS)
+    assert node.tables.reading == {T0: 0}, "from the beginning"
+
+
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_a_store_that_fails_is_opened_again(
     node: Node, is_damaged: bool, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,82 @@
+"""A store with any one page damaged opens and takes more in the end: as it was, or made anew."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
+from standpipe.adapters.store_opening import open_verified
+from standpipe.data.positions import StoreIdentity, StoreMeta
+from standpipe.data.rows import pack_row
+from standpipe.errors import NotReady
+from standpipe.model import Offset
+
+IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
+MAP_BYTES = 1024 * 1024
+PAGE = 4096
+TRANSACTIONS = 40
+GOOD, MADE_ANEW, NOT_WRITTEN = 0, 3, 4  # exit statuses; negative: its death by a damaged page
+
+
+def write(store: StoreWriter, first: int, end: int) -> None:
+    """Transaction n puts ten keys, deletes one, and sets the position to n + 1."""
+    for number in range(first, end):
+        row = pack_row(b"[%d]" % number + b" " * 60, number)
+        puts = [(b"k%04d" % (7 * number + n), row) for n in range(10)]
+        deletes = [b"k%04d" % (7 * number - 1)]
+        meta = StoreMeta(identity=IDENTITY, position=Offset(number + 1))
+        store.apply(puts, deletes, meta)
+
+
+def open_and_write_on(path: Path) -> int:
+    """In a process of its own, for LMDB may end it."""
+    child = os.fork()
+    if child == 0:
+        faulthandler.disable()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LMDB's last words
+        status = 1
+        try:
+            store = open_verified(path, IDENTITY, MAP_BYTES, 0)
+            status = NOT_WRITTEN
+            position = int(store.meta().position)
+            write(store, position, position + 5)
+            status = GOOD
+        except NotReady:
+            status = MADE_ANEW
+        except StoreFailure:
+            pass
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    store = StoreWriter(tmp_path / "whole", IDENTITY, map_bytes=MAP_BYTES)
+    write(store, 0, TRANSACTIONS)
+    store.close()
+    return store.path
+
+
+def test_a_page_of_what_is_free_is_damaged(tmp_path: Path, whole: Path) -> None:
+    """Only a writer reads it: all rows are sound, and the store would never open (chaos, seed 15:
+    it failed at each try, for ever)."""
+    ends: dict[int, list[int]] = {}
+    for page in range(2, (whole / "data.mdb").stat().st_size // PAGE):
+        path = tmp_path / str(page)
+        shutil.copytree(whole, path)
+        with (path / "data.mdb").open("r+b") as file:
+            file.seek(page * PAGE)
+            file.write(bytes(PAGE))
+        ends[page] = [open_and_write_on(path)]
+        while ends[page][-1] != GOOD and len(ends[page]) < 8:
+            ends[page].append(open_and_write_on(path))
+        shutil.rmtree(path)
+    assert {page: found for page, found in ends.items() if found[-1] != GOOD} == {}
+    assert not [page for page, found in ends.items() if NOT_WRITTEN in found]
+    assert [page for page, found in ends.items() if found == [MADE_ANEW, GOOD]]
