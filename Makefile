@@ -87,7 +87,8 @@ format: $(DONE)/standpipe ## let ruff format and mend what it can
 #: long ones with a target of their own: `make chaos QUICK=1`, `make conformance-sample`
 OWN_TARGETS := tests/chaos/test_chaos.py tests/e2e/test_conformance_sample.py
 
-#: these compare what is there in the end, however slowly it came; the longest first
+#: these compare what is there in the end, however slowly it came; the longest first, which xdist
+#: would put last (beside the cluster of all that came before) if it were not told not to
 SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py \
 	tests/e2e/test_stragglers.py tests/e2e/test_replacement.py tests/e2e/test_committed_reads.py \
 	tests/sim tests/e2e/test_push_tables.py tests/e2e/test_ksqldb_client.py \
@@ -103,8 +104,8 @@ NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quor
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
 test: setup check ## check, then end to end with real Kafka and real Spark (about 28 minutes)
-	$(PYTEST) -q -n 2 --dist loadfile $(SIDE_BY_SIDE) $(PYTEST_ARGS)
-	$(PYTEST) -q -n 2 --dist loadfile $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
+	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(NODES_SIDE_BY_SIDE) \
 		$(OWN_TARGETS)) $(PYTEST_ARGS)
 

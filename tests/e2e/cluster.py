@@ -27,7 +27,7 @@ from standpipe.local.steps import Steps
 from standpipe.local.supervisor import ClusterOptions, LocalCluster
 from standpipe.model import NodeId
 
-WAIT_S_MAX = 240.0  # generous: a busy machine is no failure
+WAIT_S_MAX = 480.0  # generous: a busy machine is no failure
 T = TypeVar("T")
 
 

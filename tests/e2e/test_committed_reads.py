@@ -114,7 +114,7 @@ def run(servers: str, checkpoint: Path) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_each_committed_record_is_seen_once_and_no_other(servers: str, tmp_path: Path) -> None:
     writer, checkpoint = Writer(servers), tmp_path / "checkpoint"
     writer.commit(1, (3, 2), strangers=2)

@@ -98,7 +98,7 @@ class Flow:
         wait_until(lambda: self.arrival.events_in_tables() > before or None, "another batch")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_answers_are_right_after_crashes_of_everything(cluster: TestCluster) -> None:
     flow = Flow(cluster)
     flow.send()

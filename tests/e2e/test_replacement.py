@@ -188,7 +188,7 @@ def check_rows(cluster: TestCluster, expected: dict[str, dict[str, int]]) -> Non
     )
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_reads_never_stop_while_a_table_is_replaced(cluster: TestCluster) -> None:
     cluster.sql(STREAM)
     cluster.sql(FIRST)

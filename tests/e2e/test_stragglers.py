@@ -178,7 +178,7 @@ class Story:
         wait_until(is_compacted, f"compaction of {name}")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_nothing_of_a_straggler_is_seen_and_a_compacted_topic_is_enough(
     cluster: TestCluster,
 ) -> None:
