@@ -103,7 +103,7 @@ NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quor
 
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
-test: setup check ## check, then end to end with real Kafka and real Spark (about 28 minutes)
+test: setup check ## check, then end to end with real Kafka and real Spark (about 35 minutes)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(NODES_SIDE_BY_SIDE) \
