@@ -291,9 +291,9 @@ class Pulls:
                 owners=tuple(verdict.node_id for verdict in verdicts),
                 assignment_epoch=reading.view.snapshot.assignment.epoch,
             )
-        status = self._replica(reading.plan.source, partition).status()
-        if here.ok and status is not None:
-            lag = _lag_beyond(terms, status, reading.bounds)
+        if here.ok and terms.committed_end is not None:  # else the page need not be read again
+            status = self._replica(reading.plan.source, partition).status()
+            lag = _lag_beyond(terms, status, reading.bounds) if status is not None else None
             if lag is not None:
                 raise Refused(excluded(lag, reading.bounds), lag_records=lag)
         return self._here(reading, partition, here)
