@@ -28,6 +28,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from standpipe.adapters.durability import sync
 from standpipe.adapters.raft_disk import (
     DiskFailed,
     DiskRecord,
@@ -35,7 +36,6 @@ from standpipe.adapters.raft_disk import (
     replace_file,
     scan,
     sealed,
-    sync_directory,
     unsealed,
 )
 from standpipe.control import raft_codec
@@ -132,7 +132,7 @@ class QuorumDisk:
         (directory / COMMITTED_NAME).unlink(missing_ok=True)
         # The directories may be as new as their files: without their names, nothing is found.
         for parent in (directory.parent, directory.parent.parent):
-            sync_directory(parent)
+            sync(parent)
         if start.end_offset > 0:
             data = snapshot_file(start, state)
             start = replace(start, size=len(data))
@@ -299,7 +299,7 @@ def _read_snapshots(
             found[snapshot] = data
         else:
             path.unlink()
-    sync_directory(directory)
+    sync(directory)
     if start.end_offset > 0 and start.id not in {snapshot.id for snapshot in found}:
         raise _refused(_snapshot_path(directory, start), "the log begins with it, and it is gone")
     return found

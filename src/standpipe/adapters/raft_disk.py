@@ -34,6 +34,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
+from standpipe.adapters.durability import sync
 from standpipe.errors import DataDirectoryRefused, ServerError
 
 MAGIC: Final = b"STANDPIPE LOG 1\n"
@@ -299,16 +300,7 @@ def replace_file(path: Path, data: bytes) -> None:
     finally:
         os.close(descriptor)
     temporary.rename(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make names in a directory durable (a rename is not before this)."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)
 
 
 class DiskThread:

@@ -30,6 +30,7 @@ import structlog
 
 from standpipe.adapters import record_file
 from standpipe.adapters.clock import Clock
+from standpipe.adapters.durability import sync
 from standpipe.adapters.http_client import SECRET_HEADER
 from standpipe.adapters.lmdb_store import CLEAN, store_path
 from standpipe.adapters.store_copy import DATA, checksum_of
@@ -200,22 +201,14 @@ class Fetch:
         marker = file.with_name(CLEAN)
         marker.touch()
         for path in (marker, self.incoming):
-            _sync(path)
+            sync(path)
         self.target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.incoming.rename(self.target)
-        _sync(self.target.parent)
+        sync(self.target.parent)
 
 
 def _piece(offer: CopyOffer, offset: int) -> str:
     return f"{PATH}?copy_id={offer.copy_id}&offset={offset}"
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Restores:
