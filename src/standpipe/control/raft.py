@@ -7,8 +7,8 @@ One `Raft` is one replica.  It has no clock (each event says when it happened), 
 carries the orders out, a node's control loop or the simulation, is a loop without decisions.
 
 Where to read on: roles and what changes them `raft_roles` · epochs `raft_state` · elections
-`raft_elections`, `raft_votes` · what a leader keeps `raft_leader` · what a follower keeps
-`raft_follower` · reads `raft_reads` · the log `raft_log` · majorities `quorum`.
+`raft_elections`, `raft_votes` · fetching `raft_fetching` · what a leader keeps `raft_leader` · what
+a follower keeps `raft_follower` · reads `raft_reads` · the log `raft_log` · majorities `quorum`.
 
 Sources: KIP-595 (pull-based Raft), KIP-630 (snapshots), KIP-650 (pre-vote, ReadOffset), KIP-853
 (voters, incarnations), KIP-996 (the pre-vote's epoch and its witnesses).
@@ -20,7 +20,6 @@ from typing import Final, get_args
 
 from standpipe.control.quorum import LeaderEpoch, LogOffset
 from standpipe.control.raft_calls import Kind
-from standpipe.control.raft_elections import Elections
 from standpipe.control.raft_events import (
     FORGOTTEN_VOTE,
     AnnounceLeader,
@@ -51,6 +50,7 @@ from standpipe.control.raft_events import (
     VoterAddRequested,
     VoterRemoveRequested,
 )
+from standpipe.control.raft_fetching import Fetching
 from standpipe.control.raft_leader import Leadership
 from standpipe.control.raft_log import Snapshot
 from standpipe.control.raft_messages import (
@@ -71,7 +71,7 @@ from standpipe.control.raft_messages import (
 )
 from standpipe.control.raft_progress import ReplicaDescription
 from standpipe.control.raft_roles import Cause, Role
-from standpipe.control.raft_state import ASKING, FETCHING, LED
+from standpipe.control.raft_state import ASKING, LED
 from standpipe.model import NodeId
 
 _DISK_ORDERS: Final = frozenset(get_args(DiskOrder))
@@ -92,7 +92,7 @@ class QuorumDescription:
     """The leader first."""
 
 
-class Raft(Elections):
+class Raft(Fetching):
     """One replica of the quorum: the whole core behind one method."""
 
     # -- the whole interface ----------------------------------------------------------------------
@@ -293,66 +293,7 @@ class Raft(Elections):
         high_watermark = self.log.high_watermark if leadership.has_own_commit else None
         leadership.rounds.note(reader, request, high_watermark)
 
-    # -- fetching and reading ---------------------------------------------------------------------
-
-    def _fetch(self) -> None:
-        """Send the next fetch, if one is due and everything that it acknowledges is flushed."""
-        if self.role not in FETCHING or not self.log.is_flushed:
-            return
-        if self._calls.is_open(FetchRequest) or self._calls.is_open(FetchSnapshotRequest):
-            return
-        to = self.leader or self._next_peer()
-        if to is None:
-            return
-        # Without a leader there is nothing to download: the plain fetch asks who leads.
-        request = self._following.next_request(self._calls.number(), self.epoch)
-        due_ms = self.now_ms + self.settings.wait_ms + self.settings.request_ms
-        self._calls.await_answer(type(request), to, request.request, due_ms)
-        self._send(to, request)
-
-    def _next_peer(self) -> NodeId | None:
-        peers = sorted({*self.bootstrap, *(key.node for key in self.log.voters.keys)})
-        peers = [peer for peer in peers if peer != self.me.node]
-        self._discovery_turn += 1
-        return peers[self._discovery_turn % len(peers)] if peers else None
-
-    def _fetch_failed(self, to: NodeId) -> None:
-        """Try again after a pause; an observer elsewhere: its leader may be gone (KIP-595)."""
-        if self.role is Role.OBSERVER:
-            self.leader = None
-        self._calls.pause(FetchRequest, to, self.now_ms + self.settings.retry_ms)
-
-    def _take(
-        self, kind: Kind, sender: NodeId, answer: FetchResponse | FetchSnapshotResponse
-    ) -> bool:
-        """Whether this is the awaited answer of the leader that we follow, and not a refusal."""
-        if not self._calls.close(kind, sender, answer.request):
-            return False
-        was = self._following
-        current = self._hear(answer.epoch, answer.leader)
-        if current and answer.error is Error.NONE and sender == self.leader:
-            return True
-        if answer.error in {Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANGE}:
-            self._following.drop_download()
-        if self._following is was:
-            self._fetch_failed(sender)
-        return False
-
-    def _on_fetch_answer(self, sender: NodeId, answer: FetchResponse) -> None:
-        if self._take(FetchRequest, sender, answer):
-            self._progressed(sender, self._following.fetched(answer))
-
-    def _on_chunk(self, sender: NodeId, answer: FetchSnapshotResponse) -> None:
-        if self._take(FetchSnapshotRequest, sender, answer):
-            self._progressed(sender, self._following.loaded(answer))
-
-    def _progressed(self, sender: NodeId, orders: Sequence[Order] | None) -> None:
-        if orders is None:
-            self._fetch_failed(sender)  # and the fetch timer runs on
-            return
-        self._orders += orders
-        self._timer_ms = self._fetch_due_ms()
-        self._settle_membership()
+    # -- reading ----------------------------------------------------------------------------------
 
     def _ask_for_reads(self) -> None:
         """Send one ReadOffset for all reads that have arrived since the last one (KIP-650)."""
