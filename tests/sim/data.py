@@ -30,6 +30,7 @@ EXPECTED = (
     "drivers crashed",
     "drivers paused and replaced",
     "drivers replaced",
+    "parts of a range that goes by order",
     "pipelines away for long",
     "pipelines away for longer than tombstones",
     "progress records taken by compaction",

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from standpipe.data import apply, digest, positions, progress, repair, takeover
+from standpipe.data import apply, apply_events, digest, positions, progress, repair, takeover
 from standpipe.data.apply import ApplyMachine
 from standpipe.data.committed import Committed
 from standpipe.data.gaps import Gaps
@@ -166,7 +166,7 @@ def commit_position_before_rows() -> list[Plant]:
         tailer.store.apply(order, tailer.world.now_ms)
 
     def msgspec_order(order: Any, puts: Any, deletes: Any) -> Any:
-        return apply.ApplyBatch(puts, deletes, order.meta)
+        return apply_events.ApplyBatch(puts, deletes, order.meta)
 
     return [(SimTailer, "apply", apply_)]
 

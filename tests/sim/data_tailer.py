@@ -8,9 +8,9 @@ import msgspec
 from tests.unit.data.rows import table
 
 from standpipe.data import digest, positions
-from standpipe.data.apply import (
+from standpipe.data.apply import ApplyMachine
+from standpipe.data.apply_events import (
     ApplyBatch,
-    ApplyMachine,
     EndReached,
     Event,
     LogEndHeard,
@@ -40,12 +40,13 @@ class SimStore:
         self.is_there = False  # as a file: it is made when it is opened first
 
     def apply(self, order: ApplyBatch, now_ms: int, is_caught_up: bool = False) -> None:
-        replaced = [(key, self.rows[key]) for key, _ in order.puts if key in self.rows]
+        puts = dict(order.puts)
+        replaced = [(key, self.rows[key]) for key in puts if key in self.rows]
         deleted = [(key, self.rows[key]) for key in order.deletes if key in self.rows]
-        sum_ = digest.digest_after(self.meta.digest or 0, replaced, deleted, order.puts)
+        sum_ = digest.digest_after(self.meta.digest or 0, replaced, deleted, puts.items())
         for key in order.deletes:
             self.rows.pop(key, None)
-        self.rows |= dict(order.puts)
+        self.rows |= puts
         meta = positions.applied_at(order.meta, self.meta, _at(now_ms), is_caught_up=is_caught_up)
         self.meta = msgspec.structs.replace(meta, digest=sum_)
 
@@ -216,7 +217,7 @@ class SimTailer:
         if self.fetched == log.end:
             self._end_ms = self.world.now_ms
             self._handle(EndReached(Offset(log.end)))
-        if self.machine is not None and self.machine.doubt:
+        if self.machine is not None and self.machine.doubt(self.world.gone_ms):
             self._make_anew_if_a_peer_has_it()
 
     def _make_anew_if_a_peer_has_it(self) -> None:
@@ -237,6 +238,8 @@ class SimTailer:
             if isinstance(order, ApplyBatch):
                 self.apply(order)
                 self.world.counts["transactions"] += 1
+                is_part = order.meta.position > 0 and machine._applied is None
+                self.world.counts["parts of a range that goes by order"] += is_part
             elif isinstance(order, ReportDataLoss):
                 self.world.never(True, f"{self.name} reports data loss: {order.reason}")
         if self.machine is not None:

@@ -25,7 +25,7 @@ import confluent_kafka.admin
 import structlog
 from confluent_kafka import KafkaError
 
-from standpipe.data.apply import EndReached, ProgressCaughtUp, RecordsFetched, RecordsGone
+from standpipe.data.apply_events import EndReached, ProgressCaughtUp, RecordsFetched, RecordsGone
 from standpipe.data.progress import ProgressBook, ValidTarget, parse
 from standpipe.data.stage import Fetched
 from standpipe.model import Offset

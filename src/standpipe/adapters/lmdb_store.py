@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, takewhile
@@ -34,6 +34,7 @@ import lmdb
 import msgspec
 import structlog
 
+from standpipe.adapters.durability import sync
 from standpipe.data.digest import digest_after, rows_digest, sound_digest
 from standpipe.data.positions import (
     STORE_FORMAT,
@@ -158,7 +159,7 @@ class StoreWriter:
         """Durable before the first write: a power loss from here on must be noticed."""
         if self.was_closed_cleanly:
             self._clean_marker.unlink()
-            _sync_directory(self.path)
+            sync(self.path)
 
     def meta(self) -> StoreMeta:
         with self._environment.begin(db=self._meta) as transaction:
@@ -174,7 +175,8 @@ class StoreWriter:
     def apply(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], meta: StoreMeta
     ) -> None:
-        """One transaction: all of it is visible afterwards, or nothing is. Keys occur once.
+        """One transaction: all of it is visible afterwards, or nothing is. Of a key that is put
+        again the last row counts; a key is put or deleted, not both.
         The digest is the store's own affair: whatever `meta` says of it is not used.
 
         Raises StoreFailure when the disk is full or broken.
@@ -200,29 +202,30 @@ class StoreWriter:
             deleted = _as_they_are(cursor, deletes)
             for key in deletes:
                 transaction.delete(key)
-            replaced = self._put(cursor, puts)
-            digest = digest_after(before, replaced, deleted, puts)
+            replaced, put = self._put(cursor, puts)
+            digest = digest_after(before, replaced, deleted, put)
             stamped = msgspec.structs.replace(meta, digest=digest)
             transaction.put(_META_KEY, _meta_encoder.encode(stamped), db=self._meta)
         self.digest = digest
 
     def _put(
         self, cursor: lmdb.Cursor, puts: Sequence[tuple[bytes, bytes]]
-    ) -> list[tuple[bytes, bytes]]:
-        """The rows that were replaced. Raises _NotAllNew."""
+    ) -> tuple[list[tuple[bytes, bytes]], Collection[tuple[bytes, bytes]]]:
+        """The rows that were replaced, and those that stand there now. Raises _NotAllNew."""
         if puts and self._expects_new_keys:
             # a restore: to look for keys that are not there costs as much as to put them; in order
             # a put finds its page where the one before it was
             consumed, added = cursor.putmulti(sorted(puts, key=itemgetter(0)), overwrite=False)
             self._expects_new_keys = consumed == added == len(puts)
-            if not self._expects_new_keys:
+            if not self._expects_new_keys:  # or one that is put again
                 raise _NotAllNew
-            return []
-        replaced = _as_they_are(cursor, [key for key, _ in puts])
-        self._expects_new_keys = len(puts) >= MANY_PUTS and not replaced
-        if puts:
-            cursor.putmulti(puts)
-        return replaced
+            return [], puts
+        last = dict(puts)
+        replaced = _as_they_are(cursor, [*last])
+        self._expects_new_keys = len(last) == len(puts) >= MANY_PUTS and not replaced
+        if last:
+            cursor.putmulti([*last.items()])
+        return replaced, last.items()
 
     def _digest_in(self, transaction: lmdb.Transaction) -> int:
         """Of what the transaction finds. A store that was made before digests is read through."""
@@ -257,10 +260,9 @@ class StoreWriter:
         """In order: data first, then the marker that says so."""
         self._environment.sync(True)
         self._environment.close()
-        with self._clean_marker.open("w") as marker:
-            marker.flush()
-            os.fsync(marker.fileno())
-        _sync_directory(self.path)
+        self._clean_marker.touch()
+        for path in (self._clean_marker, self.path):
+            sync(path)
 
     def abandon(self) -> None:
         """Close without the marker: the store is about to be replaced."""
@@ -468,11 +470,3 @@ def _refuse_strangers(path: Path) -> None:
         )
     if stat.st_mode & 0o077:
         path.chmod(0o700)
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

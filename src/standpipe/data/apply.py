@@ -15,7 +15,8 @@ a while the rows are no batch's rows, and carry no label (`data/gaps.py`).
 
 Where the targets before one were tombstoned (`TargetSet.start`), records below `clean_through`
 count in their order, whoever wrote them (`data/repair.py`). In between a foreign record may show,
-so a replica that goes that way does not answer until it is whole again.
+so a replica that goes that way does not answer until it is whole again. That may be most of a
+table: one that does not answer yet applies it in parts.
 
 Not here: Kafka, LMDB, clocks; which progress records are valid (`data/progress.py`).
 """
@@ -25,11 +26,24 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from standpipe.data.apply_events import (
+    ApplyBatch,
+    EndReached,
+    Event,
+    LogEndHeard,
+    Order,
+    PauseFetching,
+    ProgressCaughtUp,
+    RecordsFetched,
+    RecordsGone,
+    Report,
+    ReportDataLoss,
+    ResumeFetching,
+)
 from standpipe.data.gaps import Gaps
 from standpipe.data.positions import ReplicaEvent, StoreMeta, next_state, opened
 from standpipe.data.progress import TargetSet
@@ -44,87 +58,6 @@ TRANSACTION_ROWS: Final = 100_000
 BACKLOG_RECORDS: Final = 20_000
 #: bytes that may wait for a target before fetching pauses
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
-
-
-# ------------------------------------------------------------------------------------- events
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsFetched:
-    """Kafka delivered records, offsets ascending; below `next_offset` there are no others."""
-
-    records: Sequence[Fetched]
-    next_offset: Offset
-
-
-@dataclass(frozen=True, slots=True)
-class EndReached:
-    """Kafka says that the partition ends here: what was not fetched below is not there."""
-
-    offset: Offset
-
-
-@dataclass(frozen=True, slots=True)
-class LogEndHeard:
-    """Kafka told the end of the partition, whoever wrote it. Never an order follows: it is only
-    reported, for right after a change of leader it may be lower than what was read."""
-
-    end: Offset
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsGone:
-    """Kafka has no record at the position and will have none: truncated, deleted or made anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressCaughtUp:
-    """The progress topic was read up to its end: no older target can still come."""
-
-
-Event = TargetSet | RecordsFetched | EndReached | LogEndHeard | RecordsGone | ProgressCaughtUp
-
-
-# ------------------------------------------------------------------------------------- orders
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyBatch:
-    """One transaction. Keys occur once. The driver stamps `meta` with its clock and boot id."""
-
-    puts: Sequence[tuple[bytes, bytes]]
-    deletes: Sequence[bytes]
-    meta: StoreMeta
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Records of committed ranges that were left out, since the last report."""
-
-    foreign: int
-    mismatched: int
-    unreadable: int
-    example: str  # offset and reason of the last one that was not merely foreign
-
-
-@dataclass(frozen=True, slots=True)
-class PauseFetching:
-    """Too much waits for a target."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeFetching:
-    """There is room again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportDataLoss:
-    """The topics end below what was applied: they are not the ones that were read."""
-
-    reason: str
-
-
-Order = ApplyBatch | Report | PauseFetching | ResumeFetching | ReportDataLoss
 
 
 # ------------------------------------------------------------------------------------ machine
@@ -173,11 +106,13 @@ class ApplyMachine:
         """C(p) as far as it was heard of; -1: nothing is committed."""
         return Offset(-1) if self._newest is None else self._newest.end
 
-    @property
-    def doubt(self) -> str:
-        """Why it does not answer although all is read; "": it does, or there is more to read."""
-        is_read = self._judged >= self.committed_end
-        return self._gaps.doubt(self._clean_through) if is_read else ""
+    def doubt(self, gone_ms: int) -> str:
+        """Why it is not whole although all is read, and nothing that comes will make it so; "": it
+        is, or something may. `gone_ms`: tombstones that were written before this instant may have
+        left the topic by now."""
+        if self._judged < self.committed_end:
+            return ""
+        return self._gaps.doubt(self._clean_through) or self._gaps.outlived(gone_ms)
 
     @property
     def _clean_through(self) -> Offset:
@@ -273,6 +208,8 @@ class ApplyMachine:
                 break
             self._judge_up_to(target)
             if self._fetched < target.end:
+                if self._is_long_order(target):
+                    return self._order_in_part(target)
                 break
             if self._judged < target.end:
                 self._note_gap(target, max(self._judged, self._clean_below(target)))
@@ -280,7 +217,7 @@ class ApplyMachine:
             self._ready, self._filling = self._ready.followed_by(self._filling), Stage()
             self._ready_up_to = self._targets.popleft()
         is_far_behind = self.committed_end - self._fetched > self._backlog_records
-        if is_far_behind and len(self._ready.puts) < self._transaction_rows:
+        if is_far_behind and len(self._ready.keys) < self._transaction_rows:
             return []
         ready, last = self._ready, self._ready_up_to
         self._ready, self._ready_up_to = Stage(), None
@@ -322,7 +259,8 @@ class ApplyMachine:
             self._gaps.shadows.clean(clean)
         foreign, wanted = self._filling.foreign, commit_header(target.commit)
         stage_records(strict, self._filling, self._codec, wanted)
-        self._gaps.judged(strict, wanted, some_are_foreign=self._filling.foreign > foreign)
+        some_are_foreign, before_ms = self._filling.foreign > foreign, target.committed_at_ms
+        self._gaps.judged(strict, wanted, before_ms, some_are_foreign=some_are_foreign)
         self._judged = Offset(end)
 
     def _settle(self, ready: Stage, end: Offset) -> bool:
@@ -357,24 +295,49 @@ class ApplyMachine:
         """Move on to `last`, whose rows and those of all before it are in `ready`."""
         is_whole, self._applied = self._is_whole(last), last
         torn_until = Offset(last.end + 1)  # until it is whole, and that may be no offset's matter
-        self.meta = msgspec.structs.replace(
-            self.meta,
+        orders = self._transaction(
+            ready,
             position=last.end,
             whole_at=self._gaps.whole_at if is_whole else max(self._gaps.whole_at, torn_until),
             batch=last.commit.batch if is_whole else NO_BATCH,
             lease_epoch=last.commit.lease_epoch,
             source_instant_ms=last.source_instant_ms,
             watermark_ms=max(self.meta.watermark_ms, last.watermark_ms),
-            foreign_records=self.meta.foreign_records + ready.foreign,
-            mismatched_records=self.meta.mismatched_records + ready.mismatched,
-            unreadable_records=self.meta.unreadable_records + ready.unreadable,
         )
         self._goes_by_order = self._goes_by_order and not is_whole
         is_mixed = self._goes_by_order or bool(self._gaps.doubt(self._clean_through))
         gap = ReplicaEvent.ORDER_APPLIED if is_mixed else ReplicaEvent.GAP_APPLIED
         self.state = next_state(self.state, ReplicaEvent.BATCH_APPLIED if is_whole else gap)
         self._note_end()
-        orders: list[Order] = [ApplyBatch([*ready.puts.items()], [*ready.deletes], self.meta)]
+        return orders
+
+    def _is_long_order(self, target: TargetSet) -> bool:
+        """What was tombstoned of a table's progress makes one range of its records, most of the
+        table, and that may not fit into memory."""
+        return (
+            len(self._filling.keys) >= self._transaction_rows
+            and self._judged <= self._clean_below(target)
+            and self.state is ReplicaState.BOOTSTRAP  # nobody misses its answers
+        )
+
+    def _order_in_part(self, target: TargetSet) -> list[Order]:
+        """What goes by order, and is no batch's rows anyway, before all of it is there. A store
+        that is closed before `target` is made anew (`positions.must_rebuild`)."""
+        ready, self._filling = self._ready.followed_by(self._filling), Stage()
+        self._ready, self._ready_up_to, self._applied = Stage(), None, None
+        whole_at = max(self._gaps.whole_at, target.end)
+        return self._transaction(ready, position=self._judged, whole_at=whole_at, batch=NO_BATCH)
+
+    def _transaction(self, ready: Stage, **moved: object) -> list[Order]:
+        """Rows, and the store's meta with what has `moved`."""
+        self.meta = msgspec.structs.replace(
+            self.meta,
+            **moved,
+            foreign_records=self.meta.foreign_records + ready.foreign,
+            mismatched_records=self.meta.mismatched_records + ready.mismatched,
+            unreadable_records=self.meta.unreadable_records + ready.unreadable,
+        )
+        orders: list[Order] = [ApplyBatch(*ready.puts_and_deletes(), self.meta)]
         if ready.foreign or ready.mismatched or ready.unreadable:
             counts = (ready.foreign, ready.mismatched, ready.unreadable)
             orders.append(Report(*counts, example=ready.example))

@@ -44,10 +44,12 @@ class Gaps:
         self.whole_at = max(self.whole_at, committed_end)
         self._suspect_end = max(self._suspect_end, log_end)
 
-    def judged(self, records: Sequence[Fetched], wanted: bytes, *, some_are_foreign: bool) -> None:
-        """Records of which those of one commit count."""
+    def judged(
+        self, records: Sequence[Fetched], wanted: bytes, before_ms: int, *, some_are_foreign: bool
+    ) -> None:
+        """Records of which those of one commit count. All were written before `before_ms`."""
         if self._suspect_end and (self.shadows or some_are_foreign):
-            self.shadows.judged(records, wanted)
+            self.shadows.judged(records, wanted, before_ms)
 
     def doubt(self, clean_through: Offset) -> str:
         """Why nothing that comes from this topic can make the rows whole; "": it may."""
@@ -56,6 +58,16 @@ class Gaps:
         return (
             f"records below {self._doubt_end} are gone, and so may be the foreign tombstones that"
             f" took committed rows along: the topic is clean only through {clean_through}"
+        )
+
+    def outlived(self, gone_ms: int) -> str:
+        """Why nothing that comes from this topic will end a shadow; "": it may."""
+        record = self.shadows.outlived(self._suspect_end, gone_ms)
+        if record is None:
+            return ""
+        return (
+            f"the foreign tombstone at offset {record[0]} may have left the topic before anybody"
+            " saw that it took a committed row along"
         )
 
     def hide_nothing(

@@ -22,10 +22,12 @@ _NEVER: Final = 1 << 63
 @dataclass(frozen=True, slots=True)
 class _Shadow:
     """`first`: offset of the first foreign record. `ended`: of the record that ended the doubt,
-    which may lie beyond what is applied. `last`: the newest foreign one."""
+    which may lie beyond what is applied. `last`: the newest foreign one, no younger than
+    `before_ms`."""
 
     first: int
     last: Fetched
+    before_ms: int
     ended: int = _NEVER
 
 
@@ -38,15 +40,15 @@ class Shadows:
     def __bool__(self) -> bool:
         return bool(self._by_key)
 
-    def judged(self, records: Sequence[Fetched], wanted: bytes) -> None:
-        """Records of which those of one commit count."""
+    def judged(self, records: Sequence[Fetched], wanted: bytes, before_ms: int) -> None:
+        """Records of which those of one commit count. All were written before `before_ms`."""
         mark = (HEADER_COMMIT, wanted)
         for record in records:
             if mark in (record[3] or ()):
                 self._end(record)
             else:
                 first = self._by_key[record[1]].first if record[1] in self._by_key else record[0]
-                self._by_key[record[1]] = _Shadow(first, record)
+                self._by_key[record[1]] = _Shadow(first, record, before_ms)
 
     def clean(self, records: Sequence[Fetched]) -> None:
         """Records of which all count. What shadowed their keys was judged when less was clean."""
@@ -64,6 +66,19 @@ class Shadows:
         met, up to `suspect_end`."""
         self._by_key = {key: one for key, one in self._by_key.items() if one.ended >= end}
         return any(one.first < suspect_end for one in self._by_key.values())
+
+    def outlived(self, suspect_end: Offset, gone_ms: int) -> Fetched | None:
+        """A foreign tombstone that hides a row, and may have left the topic: then no pipeline finds
+        it, and nobody repairs the row. `gone_ms`: it was written before."""
+        hiding = (one for one in self._by_key.values() if one.first < suspect_end)
+        return next(
+            (
+                one.last
+                for one in hiding
+                if one.ended == _NEVER and one.last[2] is None and one.before_ms < gone_ms
+            ),
+            None,
+        )
 
     def settled(self, clean_through: Offset) -> list[Fetched]:
         """Foreign records that are their keys' last below `clean_through`, so they are right; taken

@@ -22,9 +22,9 @@ from standpipe.adapters.lmdb_store import StoreWriter
 from standpipe.adapters.status_page import StatusWriter
 from standpipe.adapters.store_opening import open_verified
 from standpipe.data.agreement import RECENT_BATCHES, KeptDigests, StoreDigest
-from standpipe.data.apply import (
+from standpipe.data.apply import ApplyMachine
+from standpipe.data.apply_events import (
     ApplyBatch,
-    ApplyMachine,
     EndReached,
     Event,
     LogEndHeard,

@@ -31,12 +31,7 @@ from standpipe.adapters.kafka import Partition, PartitionReader, ProgressFollowe
 from standpipe.adapters.lmdb_store import PinWatch, StoreFailure
 from standpipe.adapters.snapshot_file import SnapshotReader
 from standpipe.adapters.status_page import StatusWriter, page_path
-from standpipe.data.apply import (
-    Event,
-    LogEndHeard,
-    ProgressCaughtUp,
-    RecordsFetched,
-)
+from standpipe.data.apply_events import Event, LogEndHeard, ProgressCaughtUp, RecordsFetched
 from standpipe.data.holdings import Holding, holdings
 from standpipe.data.positions import (
     StoreIdentity,
@@ -49,7 +44,7 @@ from standpipe.node import clock_watch, node_config
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.replica import Replica, World
 from standpipe.node.store_fetch import Restores
-from standpipe.topics import progress_topic
+from standpipe.topics import TOMBSTONES_MS, progress_topic
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -255,8 +250,9 @@ class Tailer:
 
     def _copy_what_is_in_doubt(self) -> None:
         """A replica that its topic cannot make whole takes the store of a peer, if one has it."""
+        gone_ms = self._clock.wall_ms() - TOMBSTONES_MS
         for identity, replica in list(self._replicas.items()):
-            doubt = replica.machine.doubt
+            doubt = replica.machine.doubt(gone_ms)
             if doubt and self._every.is_due((identity, "doubt"), DOUBT_MS):
                 _log.error("replica in doubt", replica=replica.name, why=doubt)
                 if self._restores.has_donor(replica.holding, self._snapshots.current()):

@@ -24,7 +24,7 @@ from standpipe.adapters.kafka import (
     ProgressFollower,
     RecordsHeard,
 )
-from standpipe.data.apply import ProgressCaughtUp
+from standpipe.data.apply_events import ProgressCaughtUp
 from standpipe.data.progress import serialise
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 

@@ -271,3 +271,23 @@ def test_the_digest_is_right_whether_keys_were_there_or_not(
         left = view.scan(b"", b"\xff", 10 * many)
     assert digest == rows_digest(left), why
     assert len(left) == 4 * many - again - 1, why
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_the_last_row_of_a_key_that_is_put_again_counts(tmp_path: Path, before: int) -> None:
+    """`before` large transactions of new keys make the store expect new ones."""
+    store, many = StoreWriter(tmp_path / "s", IDENTITY), lmdb_store.MANY_PUTS
+    for position in range(1, before + 1):
+        rows = [(b"%08d" % (many * position + n), b"r%08d" % n) for n in range(many)]
+        store.apply(rows, [], meta(position))
+    rows = [(b"%08d" % n, b"row %d" % n) for n in range(many)]
+    for position in (8, 9):
+        again = [*rows, (b"%08d" % 7, b"newer %d" % position), (b"%08d" % 7, b"last %d" % position)]
+        store.apply(again, [], meta(position))
+        assert store.rows() == many * (before + 1)
+    digest = store.meta().digest
+    store.close()
+    with StoreReader(tmp_path / "s").view() as view:
+        left = view.scan(b"", b"\xff", 10 * many)
+        assert view.get(b"%08d" % 7) == b"last 9"
+    assert digest == rows_digest(left)

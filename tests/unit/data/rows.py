@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from standpipe.data.apply import ApplyBatch
+from standpipe.data.apply_events import ApplyBatch
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import (
     HEADER_COMMIT,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from standpipe.data.apply import (
+from standpipe.data.apply import ApplyMachine
+from standpipe.data.apply_events import (
     ApplyBatch,
-    ApplyMachine,
     EndReached,
     LogEndHeard,
     Order,
@@ -231,7 +231,7 @@ def test_a_hole_from_before_the_tombstones_is_doubted_until_it_is_called_clean(
     one.handle(fetched(record(0, "a", 1, B0), record(1, "b", 1, B0)))
     one.handle(EndReached(Offset(3)))
     assert one.state.answers is is_whole
-    assert bool(one.doubt) is not is_whole
+    assert bool(one.doubt(gone_ms=0)) is not is_whole
     if not is_whole:  # somebody who swept in time says so
         one.handle(target(B1, 3, since_ms=200, clean_through=3))
         assert one.state is ReplicaState.RUNNING

@@ -14,13 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from standpipe.data.apply import (
-    ApplyBatch,
-    ApplyMachine,
-    EndReached,
-    ProgressCaughtUp,
-    RecordsFetched,
-)
+from standpipe.data.apply import ApplyMachine
+from standpipe.data.apply_events import ApplyBatch, EndReached, ProgressCaughtUp, RecordsFetched
 from standpipe.data.progress import ProgressBook, fence
 from standpipe.data.stage import Fetched
 from standpipe.model import NO_BATCH, Commit, LeaseEpoch, Offset, Progress, ReplicaState

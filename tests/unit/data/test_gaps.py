@@ -50,9 +50,9 @@ def test_whole_again(end: int, judged: int, next_offset: int, whole: bool, why: 
 def test_a_foreign_record_hides_a_row_until_it_is_ended() -> None:
     one = gaps()
     foreign, row = record(6, "a", 2, ZOMBIE), record(7, "a", 1, B0)
-    one.judged([foreign], commit_header(B0), some_are_foreign=True)
+    one.judged([foreign], commit_header(B0), 0, some_are_foreign=True)
     assert not is_whole(one, 8, judged=8, next_offset=8)
-    one.judged([row], commit_header(B0), some_are_foreign=False)
+    one.judged([row], commit_header(B0), 0, some_are_foreign=False)
     assert is_whole(one, 8, judged=8, next_offset=8)
 
 
@@ -83,7 +83,7 @@ def test_what_left_the_end_of_the_log_may_hide_a_row(
 
 def test_foreign_records_from_before_any_gap_hide_nothing() -> None:
     one = Gaps(Offset(0), 0)
-    one.judged([record(1, "a", 2, ZOMBIE)], commit_header(B0), some_are_foreign=True)
+    one.judged([record(1, "a", 2, ZOMBIE)], commit_header(B0), 0, some_are_foreign=True)
     one.met(TargetSet(commit=B0, end=END), 3, committed_end=END, log_end=LOG_END)
     assert is_whole(one, 8, judged=8, next_offset=8)
 

@@ -18,20 +18,25 @@ BY = commit(1, 0)
 WANTED = commit_header(BY)
 
 
+def staged(stage: Stage) -> tuple[dict[bytes, bytes], list[bytes]]:
+    """(rows, deleted keys) as a transaction makes them."""
+    puts, deletes = stage.puts_and_deletes()
+    return numbers(dict(puts)), [*deletes]
+
+
 def test_the_last_record_of_a_key_counts() -> None:
     stage = Stage()
     rows = [("a", 1), ("a", None), ("b", None), ("b", 2), ("c", None)]
     records = [record(n, key, number, BY) for n, (key, number) in enumerate(rows)]
     stage_records(records, stage, CODEC, WANTED)
-    assert numbers(stage.puts) == {key_of("b"): b"[2]"}
-    assert [*stage.deletes] == [key_of("a"), key_of("c")]
+    assert staged(stage) == ({key_of("b"): b"[2]"}, [key_of("a"), key_of("c")])
 
 
 @pytest.mark.parametrize("wanted", [WANTED, None])
 def test_only_none_takes_any_commit(wanted: bytes | None) -> None:
     stage = Stage()
     stage_records([record(0, "a", 1, commit(1, 1))], stage, CODEC, wanted)
-    assert (len(stage.puts), stage.foreign) == ((1, 0) if wanted is None else (0, 1))
+    assert (len(stage.keys), stage.foreign) == ((1, 0) if wanted is None else (0, 1))
 
 
 def test_stages_follow_one_another() -> None:
@@ -40,9 +45,26 @@ def test_stages_follow_one_another() -> None:
     rows = [record(2, "a", None, BY), record(3, "b", 2, BY), record(4, "c", 3, None)]
     stage_records(rows, second, CODEC, WANTED)
     both = empty.followed_by(first).followed_by(second)
-    assert numbers(both.puts) == {key_of("b"): b"[2]"}
-    assert [*both.deletes] == [key_of("a")]
+    assert staged(both) == ({key_of("b"): b"[2]"}, [key_of("a")])
     assert both.foreign == 1
+
+
+def test_a_key_that_comes_again_and_again_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("standpipe.data.stage.CHANGES_MAX", 10)
+    stage = Stage(room=10)
+    for n in range(100):
+        rows = [(2 * n, "a", n), (2 * n + 1, "b", None if n % 2 else n)]
+        stage_records([record(*row, BY) for row in rows], stage, CODEC, WANTED)
+        assert len(stage.keys) <= 12
+    assert staged(stage) == ({key_of("a"): b"[99]"}, [key_of("b")])
+
+
+def test_room_grows_with_what_has_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("standpipe.data.stage.CHANGES_MAX", 10)
+    stage = Stage(room=10)
+    for n in range(11):
+        stage_records([record(n, f"k{n}", n, BY)], stage, CODEC, WANTED)
+    assert (len(stage.keys), stage.room) == (11, 22), "else each record would look through them all"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +77,7 @@ def test_misplaced_keys_are_counted(count: int, why: str) -> None:
     stage_records([record(n, key, 1, BY) for n, key in enumerate(keys)], stage, codec, WANTED)
     away = [key for key in keys if partition_of(key.encode(), 3) != 2]
     assert stage.mismatched == len(away), why
-    assert len(stage.puts) == count, "they are committed, so they are kept"
+    assert len(stage.keys) == count, "they are committed, so they are kept"
 
 
 def test_the_window_does_not_decide_the_partition() -> None:
@@ -63,7 +85,7 @@ def test_the_window_does_not_decide_the_partition() -> None:
     offset, _, value, headers = record(0, "a", 1, BY)
     stage = Stage()
     stage_records([(offset, b"a" + bytes(8), value, headers)], stage, codec, WANTED)
-    assert (stage.mismatched, len(stage.puts)) == (0, 1)
+    assert (stage.mismatched, len(stage.keys)) == (0, 1)
 
 
 def test_a_waiting_record_has_a_size() -> None:
@@ -120,4 +142,4 @@ def test_what_our_writer_makes_goes_at_once() -> None:
     stage = Stage()
     at_once = replace(CODEC, to_store_key=fail)
     stage_records([record(n, key, n, BY) for n, key in enumerate("aba")], stage, at_once, WANTED)
-    assert numbers(stage.puts) == {key_of("a"): b"[2]", key_of("b"): b"[1]"}
+    assert staged(stage) == ({key_of("a"): b"[2]", key_of("b"): b"[1]"}, [])

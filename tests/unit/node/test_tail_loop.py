@@ -15,7 +15,7 @@ from standpipe.adapters.kafka import EndHeard, Heard, OffsetGone, Partition, Rec
 from standpipe.adapters.lmdb_store import StoreFailure, StoreReader, StoreWriter
 from standpipe.adapters.status_page import StatusReader, page_path
 from standpipe.data.agreement import KeptDigests
-from standpipe.data.apply import ProgressCaughtUp
+from standpipe.data.apply_events import ProgressCaughtUp
 from standpipe.data.positions import StoreIdentity
 from standpipe.data.progress import ProgressBook, ValidTarget
 from standpipe.data.records import (
