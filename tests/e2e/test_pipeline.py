@@ -36,6 +36,7 @@ from standpipe.data.records import commit_header, partition_of, rowtime_header
 from standpipe.local.broker import Broker
 from standpipe.local.ports import any_port
 from standpipe.model import NO_BATCH, Commit, PersistentQuery, Progress, QueryStatus, Source
+from standpipe.pipeline.driver import EXIT_FAILED
 
 DAY_MS = 86_400_000
 PARTITIONS = 4
@@ -73,6 +74,13 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def is_java(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == "java\n"
+    except OSError:
+        return False
+
+
 @dataclass
 class Driver:
     """`python -m standpipe.pipeline.driver` as a child."""
@@ -81,8 +89,13 @@ class Driver:
     log: Path
 
     def jvm_pid(self) -> int:
+        """Of Spark's JVM; a driver's first child is a Python that looks for Java, and ends."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return eventually("a JVM", lambda: next(map(int, children.read_text().split()), None))
+
+        def look() -> int | None:
+            return next((p for p in map(int, children.read_text().split()) if is_java(p)), None)
+
+        return eventually("a JVM", look)
 
     def kill(self) -> None:
         if self.process.poll() is None:
@@ -359,6 +372,16 @@ def test_a_driver_killed_before_and_after_the_commit(world: World) -> None:
     assert sum(foreign.values()) > 0, "the attempt before the kill is in the topic, and not seen"
     epochs = {r.commit.lease_epoch for r in world.progress(world.query("PLANES").query_id)}
     assert len(epochs) > 1, "each start goes on under an epoch of its own"
+
+
+def test_a_jvm_that_crashes_says_so_in_the_log_and_leaves_no_file(world: World) -> None:
+    driver = world.drive()
+    jvm = driver.jvm_pid()
+    eventually("it is registered", lambda: "registered" in driver.log.read_text())
+    os.kill(jvm, signal.SIGSEGV)
+    assert driver.process.wait(300) == EXIT_FAILED, driver.log.read_text()
+    assert "A fatal error has been detected by the Java Runtime" in driver.log.read_text()
+    assert not [*Path.cwd().glob(f"hs_err_pid{jvm}*")]
 
 
 def test_a_stream_is_written_once_where_its_driver_died_behind_the_commit(world: World) -> None:

@@ -52,6 +52,9 @@ _SETTINGS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+#: into the pipeline's log, not into a file wherever it was started. RocksDB's timer crashes now and
+#: then in a JVM that ends by itself, for its driver was killed: what it used is gone before it is
+_CRASHES = "-XX:+ErrorFileToStderr"
 #: for local masters: the machine's own name may not lead back to it, and nobody else need call
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -76,7 +79,7 @@ def open_session(
         "spark.jars": ",".join(map(str, jars)),
         # state and files per batch grow with it; 200 would take a second per batch on 2 cores
         "spark.sql.shuffle.partitions": str(config[SHUFFLE_PARTITIONS]),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIG}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIG} {_CRASHES}",
     }
     if scratch is not None:
         settings["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={scratch}"
