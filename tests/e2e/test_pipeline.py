@@ -35,7 +35,17 @@ from standpipe.data.committed import Committed
 from standpipe.data.records import commit_header, partition_of, rowtime_header
 from standpipe.local.broker import Broker
 from standpipe.local.ports import any_port
-from standpipe.model import NO_BATCH, Commit, PersistentQuery, Progress, QueryStatus, Source
+from standpipe.model import (
+    NO_BATCH,
+    Commit,
+    LeaseEpoch,
+    PersistentQuery,
+    Progress,
+    QueryStatus,
+    Source,
+)
+from standpipe.pipeline.checkpoint import Checkpoint, Identity
+from standpipe.pipeline.checkpoint_cleanup import KEPT_MS, UNWANTED_FILE
 from standpipe.pipeline.driver import EXIT_FAILED
 
 DAY_MS = 86_400_000
@@ -382,6 +392,28 @@ def test_a_jvm_that_crashes_says_so_in_the_log_and_leaves_no_file(world: World) 
     assert driver.process.wait(300) == EXIT_FAILED, driver.log.read_text()
     assert "A fatal error has been detected by the Java Runtime" in driver.log.read_text()
     assert not [*Path.cwd().glob(f"hs_err_pid{jvm}*")]
+
+
+def test_the_checkpoint_of_a_query_that_was_dropped_long_ago_is_removed(world: World) -> None:
+    checkpoints = world.directory / world.checkpoints
+    kept, gone = checkpoints / "CTAS_A_1-1", checkpoints / "CTAS_B_2-1"
+    for root in (kept, gone):
+        Checkpoint(root, LeaseEpoch(3)).claim(
+            Identity(
+                service_id="default_",
+                query_id=root.name[:-2],
+                table_id="t",
+                generation=1,
+                plan_sha256="",
+            )
+        )
+    (gone / UNWANTED_FILE).write_text(str(time.time_ns() // 10**6 - KEPT_MS))
+    world.send_flights(100, seed=8)
+    world.drive()
+    eventually("it is removed", lambda: not gone.exists())
+    assert (kept / UNWANTED_FILE).exists()
+    world.wait_until_caught_up()
+    check_tables(world)
 
 
 def test_a_stream_is_written_once_where_its_driver_died_behind_the_commit(world: World) -> None:

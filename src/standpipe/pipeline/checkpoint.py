@@ -36,6 +36,8 @@ IDENTITY_FILE = "standpipe.json"
 PUBLISHED_FILE = "published"
 #: name of a lease epoch's directory: this and the number
 EPOCH = "epoch-"
+#: before the name of one that did not have what was committed, or that is not whole yet
+UNFIT, DRAFT = "unfit-", "new-"
 
 
 class Identity(Record, frozen=True, kw_only=True):
@@ -194,8 +196,8 @@ class Checkpoint:
             self.directory.mkdir(exist_ok=True)
             return
         if self.directory.exists():
-            self.directory.rename(self.root / f"unfit-{self.directory.name}-{time.time_ns()}")
-        draft = self.root / f"new-{self.directory.name}"
+            self.directory.rename(self.root / f"{UNFIT}{self.directory.name}-{time.time_ns()}")
+        draft = self.root / f"{DRAFT}{self.directory.name}"
         shutil.rmtree(draft, ignore_errors=True)
         # Spark replaces files and never writes into one, so a link is as good as a copy
         shutil.copytree(self._epochs()[heir], draft, copy_function=os.link)

@@ -35,6 +35,7 @@ from standpipe.control import features
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.model import LeaseEpoch, QueryStatus
 from standpipe.pipeline import session
+from standpipe.pipeline.checkpoint_cleanup import CheckpointCleanup
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.follow import Follower
 from standpipe.pipeline.progress_log import ProgressLog
@@ -133,6 +134,7 @@ def _keep_equal(
 ) -> int:
     """Make the queries equal the catalog's, until something ends it."""
     rehearsals = Rehearsals(queries.around)
+    cleanup = CheckpointCleanup(queries.around.checkpoints, queries.around.service_id)
     while not asked_to_stop.wait(TICK_S):
         if not session.jvm_is_alive():
             _log.error("the JVM of Spark has ended; this process ends with it")
@@ -149,6 +151,7 @@ def _keep_equal(
                 rehearsals.stop()
             else:
                 rehearsals.tend(every_query(catalog))
+            cleanup.tend(catalog.queries)
         queries.tend()
     return EXIT_OK
 
