@@ -35,6 +35,7 @@ import msgspec
 import structlog
 
 from standpipe.adapters.durability import sync
+from standpipe.adapters.process import give_back_freed_memory
 from standpipe.data.digest import digest_after, rows_digest, sound_digest
 from standpipe.data.positions import (
     STORE_FORMAT,
@@ -49,6 +50,8 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 MAP_BYTES_START: Final = 256 * 1024 * 1024
 #: puts from which on a transaction that met only new keys is a sign of a restore
 MANY_PUTS: Final = 1000
+#: changes from which on a transaction leaves memory that is worth giving back: up to 4 KiB each
+MEMORY_CHANGES: Final = 10_000
 READERS_MAX: Final = 512  # slots in the lock file: one for each thread that reads
 SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of a scan
 
@@ -125,23 +128,41 @@ class StoreWriter:
         self.digest: int | None = None
         #: the newest large transaction met no key that was there: the next one may not either
         self._expects_new_keys = False
+        self._has_grown_memory = False
         #: the writer before this one closed in order, and everything reached the disk
         self.was_closed_cleanly = self._clean_marker.exists()
+        self._open(map_bytes)
+        self._drop_clean_marker()
+
+    def _open(self, map_bytes: int) -> None:
         try:
-            self._environment = _open(path, map_bytes=map_bytes, writes=True)
+            self._environment = _open(self.path, map_bytes=map_bytes, writes=True)
         except lmdb.Error as error:
-            raise StoreFailure(path, error) from error
+            raise StoreFailure(self.path, error) from error
         try:
             self._rows = self._environment.open_db(b"rows")
             self._meta = self._environment.open_db(b"meta")
             self._check_identity()
         except lmdb.Error as error:
             self._environment.close()
-            raise StoreFailure(path, error) from error
+            raise StoreFailure(self.path, error) from error
         except DataDirectoryRefused:
             self._environment.close()
             raise
-        self._drop_clean_marker()
+
+    def shed_memory(self) -> None:
+        """After large transactions: LMDB keeps memory for the pages that the largest one changed,
+        up to 512 MB, until the store is closed. So it is closed and opened again, which readers in
+        other processes do not notice; 10 ms and more, too much for each transaction.
+
+        Raises StoreFailure when it cannot be opened; then it must be closed.
+        """
+        if self._has_grown_memory:
+            map_bytes = self._environment.info()["map_size"]
+            self._environment.close()
+            self._open(map_bytes)
+            self._has_grown_memory = False
+            give_back_freed_memory()
 
     def _check_identity(self) -> None:
         with self._environment.begin(db=self._meta) as transaction:
@@ -191,6 +212,7 @@ class StoreWriter:
             except lmdb.Error as error:
                 raise StoreFailure(self.path, error) from error
             else:
+                self._has_grown_memory |= len(puts) + len(deletes) >= MEMORY_CHANGES
                 return
 
     def _transact(

@@ -124,10 +124,13 @@ class Replica:
         return self.machine.meta.position
 
     def handle(self, event: Event) -> None:
+        was = self.machine.state
         for order in self.machine.handle(event):
             self._carry_out[type(order)](order)
         if isinstance(event, EndReached):
             self._end_boot_ms = self._world.clock.boot_ms()
+        if self.machine.state is ReplicaState.RUNNING is not was:  # a restore is over, say
+            self.store.shed_memory()
         if isinstance(event, ProgressCaughtUp) and not self.is_fetching:
             # not before: without all targets a gap in a range would be judged wrongly
             self.is_fetching = True

@@ -61,6 +61,21 @@ def read_until(path: Path, say: Say, last: int) -> None:
     say(seen)
 
 
+def read_on(path: Path, say: Say, last: int) -> None:
+    """Reads one row until the store is at position `last`."""
+    reader, seen = StoreReader(path), 0
+    while seen < last:
+        with reader.view() as view:
+            assert view.get(b"%08d" % 7)
+        seen = reader.meta().position
+    say(seen)
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that is no file's."""
+    return 1024 * int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0])
+
+
 def pin(path: Path, say: Say) -> None:
     with StoreReader(path).view():
         say(0)
@@ -136,6 +151,37 @@ def test_the_map_grows_under_readers(tmp_path: Path) -> None:
     assert [reader.said() for reader in readers] == [last, last]
     assert [reader.end() for reader in readers] == [0, 0]
     assert (path / "data.mdb").stat().st_size > 1024 * 1024
+    store.close()
+
+
+@pytest.mark.timeout(60)
+def test_memory_of_large_transactions_is_given_back_while_others_read(tmp_path: Path) -> None:
+    """LMDB keeps that of the pages that the largest one changed, the C library what was freed."""
+    path, chance = tmp_path / "s", random.Random(4)
+    assert Child(write_for_ever, path, 1).end() == 0
+    reader = Child(read_on, path, 9)
+    store = StoreWriter(path, IDENTITY)
+    for position in range(2, 8):
+        rows = [(b"%08d" % chance.randrange(10**8), bytes(400)) for _ in range(30_000)]
+        store.apply(rows, [], meta(position))
+        del rows
+    rows_before, digest, before = store.rows(), store.digest, anonymous_bytes()
+    store.shed_memory()
+    assert before - anonymous_bytes() > 20_000_000
+    assert (store.rows(), store.meta().digest) == (rows_before, digest)
+    store.apply([(b"a", b"1")], [], meta(9))
+    assert store.rows() == rows_before + 1
+    assert reader.said() == 9
+    assert reader.end() == 0
+    store.close()
+
+
+def test_small_transactions_are_no_reason_to_open_a_store_anew(tmp_path: Path) -> None:
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    store.apply([(b"a", b"1")], [], meta(1))
+    before = store._environment
+    store.shed_memory()
+    assert store._environment is before
     store.close()
 
 

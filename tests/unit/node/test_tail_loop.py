@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from standpipe.adapters import snapshot_file
+from standpipe.adapters import lmdb_store, snapshot_file
 from standpipe.adapters.kafka import EndHeard, Heard, OffsetGone, Partition, RecordsHeard
 from standpipe.adapters.lmdb_store import StoreFailure, StoreReader, StoreWriter
 from standpipe.adapters.status_page import StatusReader, page_path
@@ -284,6 +284,23 @@ def test_a_confirmation_needs_a_replica_at_its_end(node: Node) -> None:
     node.progress.confirmed = None  # Kafka is away
     node.turn(5)
     assert node.status().confirmed_boot_ms == 900_000, "what is not confirmed ages"
+
+
+def test_a_restore_gives_its_memory_back_and_goes_on(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, when it is over; batches that come later need what they have."""
+    monkeypatch.setattr(lmdb_store, "MEMORY_CHANGES", 2)
+    trimmed: list[int] = []
+    monkeypatch.setattr(lmdb_store, "give_back_freed_memory", lambda: trimmed.append(1))
+    running(node)
+    assert trimmed == [1]
+    node.commit(1, 4)
+    node.deliver((1, "a", 9), (1, "c", 3))
+    node.turn(3)
+    assert node.status().state is ReplicaState.RUNNING
+    assert trimmed == [1]
+    assert node.rows() == {"a": b"[9]", "b": b"[2]", "c": b"[3]"}
 
 
 def test_a_restart_goes_on_where_the_store_is(node: Node) -> None:
