@@ -89,7 +89,7 @@ OWN_TARGETS := tests/chaos/test_chaos.py tests/e2e/test_conformance_sample.py
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
 #: would put last (beside the cluster of all that came before) if it were not told not to
-SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py \
+SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/test_window_expiry.py \
 	tests/e2e/test_stragglers.py tests/e2e/test_replacement.py tests/e2e/test_committed_reads.py \
 	tests/sim tests/e2e/test_push_tables.py tests/e2e/test_ksqldb_client.py \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \

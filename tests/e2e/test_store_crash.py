@@ -3,7 +3,7 @@
 The writer is a child that is killed at random moments (`STORE_KILLS`, default 8; `make
 store-kills` does 1,000). The damage is a flipped bit, a zeroed page, a cut or a swapped directory
 at a random place (`STORE_DAMAGES`, default 15); each store is opened in a child, for it may be
-SIGBUS.
+SIGBUS. The table has windows that expire, for such a store has a second database (its index).
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
 from standpipe.adapters.store_folders import retire
 from standpipe.adapters.store_opening import open_verified
 from standpipe.data.digest import rows_digest
+from standpipe.data.expiry import Expiry
 from standpipe.data.positions import StoreIdentity, StoreMeta
+from standpipe.data.records import ordered_longs
 from standpipe.data.rows import pack_row
 from standpipe.errors import NotReady
 from standpipe.model import Offset
@@ -35,15 +37,28 @@ DAMAGES = int(os.environ.get("STORE_DAMAGES", "15"))
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
 MAP_BYTES = 1024 * 1024
 KEYS = 400
+#: each WINDOW batches a new window, which leaves the store RETENTION batches after its start
+WINDOW, RETENTION = 20, 60
+EXPIRY = Expiry(bounds=1, grace_ms=0, retention_ms=RETENTION)
+
+
+def key_of(number: int, chance: random.Random) -> bytes:
+    window = ordered_longs((number // WINDOW * WINDOW,))
+    return b"k%05d" % chance.randrange(KEYS) + window
 
 
 def batch(number: int) -> tuple[dict[bytes, bytes], list[bytes]]:
     """What batch `number` puts and deletes."""
     chance = random.Random(number)
-    keys = [b"k%05d" % chance.randrange(KEYS) for _ in range(20)]
-    deletes = [b"k%05d" % chance.randrange(KEYS) for _ in range(5)]
+    keys = [key_of(number, chance) for _ in range(20)]
+    deletes = [key_of(max(0, number - chance.randrange(2) * WINDOW), chance) for _ in range(5)]
     puts = {key: pack_row(b"[%d]" % number + b" " * 50, number) for key in keys}
     return puts, [key for key in dict.fromkeys(deletes) if key not in puts]
+
+
+def meta_after(number: int) -> StoreMeta:
+    """The watermark moves with the batches."""
+    return StoreMeta(identity=IDENTITY, position=Offset(number + 1), watermark_ms=number + 1)
 
 
 def fold(rows: dict[bytes, bytes], first: int, end: int) -> None:
@@ -53,31 +68,33 @@ def fold(rows: dict[bytes, bytes], first: int, end: int) -> None:
         for key in deletes:
             rows.pop(key, None)
         rows |= puts
+        expired = ordered_longs((number + 1 - RETENTION,))
+        for key in [key for key in rows if key[-8:] <= expired]:
+            del rows[key]
 
 
 def write_for_ever(path: Path, ready: Path) -> None:
     """The child: goes on from the store's position."""
-    store = open_verified(path, IDENTITY, MAP_BYTES, 0)
+    store = open_verified(path, IDENTITY, MAP_BYTES, 0, expiry=EXPIRY)
     number = int(store.meta().position)
     ready.touch()
     while True:
         puts, deletes = batch(number)
+        store.apply([*puts.items()], deletes, meta_after(number))
         number += 1
-        store.apply([*puts.items()], deletes, StoreMeta(identity=IDENTITY, position=Offset(number)))
 
 
 def write_on(path: Path, first: int, end: int) -> None:
-    store = open_verified(path, IDENTITY, MAP_BYTES, 0)
+    store = open_verified(path, IDENTITY, MAP_BYTES, 0, expiry=EXPIRY)
     for number in range(first, end):
         puts, deletes = batch(number)
-        meta = StoreMeta(identity=IDENTITY, position=Offset(number + 1))
-        store.apply([*puts.items()], deletes, meta)
+        store.apply([*puts.items()], deletes, meta_after(number))
     store.abandon()
 
 
 def rows_of(path: Path) -> tuple[int, dict[bytes, bytes]]:
     """(position, rows) of a store that opens."""
-    store = open_verified(path, IDENTITY, MAP_BYTES, 0)
+    store = open_verified(path, IDENTITY, MAP_BYTES, 0, expiry=EXPIRY)
     with store._environment.begin(db=store._rows) as transaction:
         rows = {bytes(key): bytes(row) for key, row in transaction.cursor()}
     position, digest = int(store.meta().position), store.meta().digest
@@ -178,11 +195,10 @@ def open_and_compare(path: Path, position: int) -> None:
 @pytest.mark.timeout(3600)
 def test_a_damaged_store_is_known_or_harmless(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
-    store = StoreWriter(whole, IDENTITY, map_bytes=MAP_BYTES)
+    store = StoreWriter(whole, IDENTITY, map_bytes=MAP_BYTES, expiry=EXPIRY)
     for number in range(200):
         puts, deletes = batch(number)
-        meta = StoreMeta(identity=IDENTITY, position=Offset(number + 1))
-        store.apply([*puts.items()], deletes, meta)
+        store.apply([*puts.items()], deletes, meta_after(number))
     store.close()
     chance, ends = random.Random(2), dict[int, int]()
     kinds: list[Callable[[Path, random.Random], None]] = [flip, flip, zero_a_page, cut, swap]

@@ -36,7 +36,9 @@ import structlog
 
 from standpipe.adapters.durability import sync
 from standpipe.adapters.process import give_back_freed_memory
-from standpipe.data.digest import digest_after, rows_digest, sound_digest
+from standpipe.adapters.window_index import WindowIndex
+from standpipe.data.digest import EMPTY, digest_after, rows_digest, sound_digest
+from standpipe.data.expiry import Expiry
 from standpipe.data.positions import (
     STORE_FORMAT,
     StoreIdentity,
@@ -82,7 +84,7 @@ def _open(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:
     return lmdb.open(
         str(path),
         map_size=map_bytes,
-        max_dbs=2,
+        max_dbs=3,
         max_readers=READERS_MAX,
         create=writes,
         readonly=not writes,
@@ -118,9 +120,18 @@ class StoreWriter:
     when it cannot be opened.
     """
 
-    def __init__(self, path: Path, identity: StoreIdentity, *, map_bytes: int = MAP_BYTES_START):
+    def __init__(
+        self,
+        path: Path,
+        identity: StoreIdentity,
+        *,
+        map_bytes: int = MAP_BYTES_START,
+        expiry: Expiry | None = None,
+    ) -> None:
+        """`expiry`: which rows leave with the watermark of each transaction's meta; None: none."""
         self.path = path
         self.identity = identity
+        self._expiry, self._windows = expiry, None
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         _refuse_strangers(path)
         self._clean_marker = path / CLEAN
@@ -142,6 +153,8 @@ class StoreWriter:
         try:
             self._rows = self._environment.open_db(b"rows")
             self._meta = self._environment.open_db(b"meta")
+            if self._expiry:
+                self._windows = WindowIndex(self._environment, self._rows, self._expiry)
             self._check_identity()
         except lmdb.Error as error:
             self._environment.close()
@@ -226,6 +239,11 @@ class StoreWriter:
                 transaction.delete(key)
             replaced, put = self._put(cursor, puts)
             digest = digest_after(before, replaced, deleted, put)
+            if self._windows:
+                added = {key for key, _ in put}.difference(key for key, _ in replaced)
+                self._windows.change(transaction, added, (key for key, _ in deleted))
+                for rows in self._windows.expire(transaction, meta.watermark_ms):
+                    digest = digest_after(digest, (), rows, ())
             stamped = msgspec.structs.replace(meta, digest=digest)
             transaction.put(_META_KEY, _meta_encoder.encode(stamped), db=self._meta)
         self.digest = digest
@@ -302,8 +320,12 @@ class StoreWriter:
                 meta = None if data is None else _decode_meta(bytes(data), self.path)
                 rows = cast("Iterable[tuple[bytes, bytes]]", transaction.cursor(self._rows))
                 found = sound_digest(rows)
-            if found is None or (meta and meta.digest not in (None, found)):
+            said = EMPTY if meta is None else meta.digest  # rows without a meta: its page is gone
+            if found is None or said not in (None, found):
                 return "its rows are not those that were written"
+            if self._windows:
+                with self._environment.begin(write=True) as transaction:
+                    self._windows.make_sound(transaction)
             if meta:
                 self.apply([], [], meta)
         except lmdb.Error as error:
@@ -449,23 +471,6 @@ class StoreReader:
         """The writer has grown the map; 0 means: to the size that the file says."""
         assert self._environment is not None
         self._environment.set_mapsize(0)
-
-
-class PinWatch:
-    """Finds processes that pin pages of a store for too long: the map would grow without end."""
-
-    def __init__(self) -> None:
-        #: (process id, transaction) -> when it was seen first
-        self._since_ms: dict[tuple[int, int], int] = {}
-
-    def look(self, stores: Iterable[StoreWriter], now_ms: int, pin_ms_max: int) -> set[int]:
-        """Ids of such processes. Slots of dead readers are freed by the way."""
-        pins: set[tuple[int, int]] = set()
-        for store in stores:
-            store.drop_dead_readers()
-            pins |= store.pinning_readers().items()
-        self._since_ms = {pin: self._since_ms.get(pin, now_ms) for pin in pins}
-        return {pin[0] for pin, since in self._since_ms.items() if now_ms - since > pin_ms_max}
 
 
 def _decode_meta(data: bytes, path: Path) -> StoreMeta:

@@ -11,6 +11,7 @@ from typing import Final
 
 from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
 from standpipe.adapters.store_folders import retire
+from standpipe.data.expiry import Expiry
 from standpipe.data.positions import StoreIdentity
 from standpipe.errors import DataDirectoryRefused, NotReady
 
@@ -18,7 +19,14 @@ from standpipe.errors import DataDirectoryRefused, NotReady
 _TRIES_MAX: Final = 5
 
 
-def open_verified(path: Path, identity: StoreIdentity, map_bytes: int, now_ms: int) -> StoreWriter:
+def open_verified(
+    path: Path,
+    identity: StoreIdentity,
+    map_bytes: int,
+    now_ms: int,
+    *,
+    expiry: Expiry | None = None,
+) -> StoreWriter:
     """A store whose rows are those that were written and that takes more, or NotReady: then it was
     moved aside.
 
@@ -33,7 +41,7 @@ def open_verified(path: Path, identity: StoreIdentity, map_bytes: int, now_ms: i
     if count < _TRIES_MAX:
         tries.write_bytes(b"." * (count + 1))
         try:
-            store = StoreWriter(path, identity, map_bytes=map_bytes)
+            store = StoreWriter(path, identity, map_bytes=map_bytes, expiry=expiry)
             why = store.damage()
             if not why:
                 tries.unlink()

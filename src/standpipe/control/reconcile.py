@@ -30,6 +30,13 @@ TABLE_CONFIG: Final[Mapping[str, str]] = {
     "min.compaction.lag.ms": str(COMPACTION_LAG_MS_MIN),
     "delete.retention.ms": str(TOMBSTONE_RETENTION_MS_MIN),
 }
+#: The pipeline deletes what has expired (`data/expiry.py`), which Kafka allows only where the
+#: policy says "delete". By itself it must delete nothing: it goes by when a record was written.
+WINDOWED_TABLE_CONFIG: Final[Mapping[str, str]] = {
+    **TABLE_CONFIG,
+    "cleanup.policy": "compact,delete",
+    "retention.ms": "-1",
+}
 #: A segment that is written to is never compacted, and who restores reads the topic whole.
 PROGRESS_CONFIG: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
@@ -108,8 +115,11 @@ def wanted_topics(catalog: Catalog, service_id: str) -> list[WantedTopic]:
         WantedTopic(progress_topic(service_id), 1, PROGRESS_CONFIG),
         WantedTopic(processing_log_topic(service_id), 1, PROCESSING_LOG_CONFIG),
     ]
+    windowed = {
+        each.topic for each in catalog.generations if each.window and each.window.retention_ms
+    }
     return own + [
-        WantedTopic(wish.name, wish.partitions, _config_of(wish))
+        WantedTopic(wish.name, wish.partitions, _config_of(wish, wish.name in windowed))
         for wish in catalog.topics.values()
     ]
 
@@ -149,9 +159,9 @@ def still_stands(order: KafkaOrder, then: Catalog, now: Catalog) -> bool:
     return not is_doomed and now.topics.get(order.name) == then.topics.get(order.name)
 
 
-def _config_of(wish: TopicWish) -> Mapping[str, str]:
+def _config_of(wish: TopicWish, is_windowed: bool) -> Mapping[str, str]:
     if wish.kind == "TABLE":
-        return TABLE_CONFIG
+        return WINDOWED_TABLE_CONFIG if is_windowed else TABLE_CONFIG
     return {} if wish.retention_ms is None else {"retention.ms": str(wish.retention_ms)}
 
 
@@ -173,5 +183,5 @@ def _orders_for(wanted: WantedTopic, found: ObservedTopic | None) -> list[Order]
 def _suffices(key: str, found: str, wanted: str) -> bool:
     """Time limits may be longer than we need (-1: for ever); everything else must be equal."""
     if key.endswith(".ms") and found.lstrip("-").isdigit():
-        return int(found) == -1 or int(found) >= int(wanted)
-    return found == wanted
+        return int(found) == -1 or (wanted != "-1" and int(found) >= int(wanted))
+    return sorted(found.split(",")) == sorted(wanted.split(","))

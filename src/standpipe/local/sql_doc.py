@@ -140,7 +140,12 @@ CLAUSES: Final = (
     ),
     Row("GROUP BY over a join", "yes"),
     Row("PARTITION BY", "yes"),
-    Row("WINDOW TUMBLING, HOPPING (SIZE, ADVANCE BY, RETENTION, GRACE PERIOD)", "yes"),
+    Row(
+        "WINDOW TUMBLING, HOPPING (SIZE, ADVANCE BY, RETENTION, GRACE PERIOD)",
+        "yes",
+        "rows leave the table once RETENTION is over (default: size + grace, a day and more), with"
+        " the batch after the event that says so",
+    ),
     Row(
         "WINDOW SESSION",
         "differs",

@@ -35,6 +35,7 @@ from standpipe.data.apply_events import (
     ResumeFetching,
 )
 from standpipe.data.copying import Meter, RestoreView
+from standpipe.data.expiry import Expiry
 from standpipe.data.holdings import Holding
 from standpipe.data.positions import (
     Now,
@@ -106,7 +107,9 @@ class Replica:
     def _open_store(self) -> StoreWriter:
         path = lmdb_store.store_path(self._world.paths.state, self.holding.identity)
         now, map_bytes = self._now(), self._world.map_bytes
-        store = open_verified(path, self.holding.identity, map_bytes, now.wall_ms)
+        expiry = Expiry.of(self.holding.source.window)
+        identity = self.holding.identity
+        store = open_verified(path, identity, map_bytes, now.wall_ms, expiry=expiry)
         why = must_rebuild(
             store.meta(),
             now,

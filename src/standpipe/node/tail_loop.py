@@ -28,7 +28,8 @@ from standpipe import config
 from standpipe.adapters import lmdb_store, process, store_folders
 from standpipe.adapters.clock import Clock, Every
 from standpipe.adapters.kafka import Partition, PartitionReader, ProgressFollower, event_of
-from standpipe.adapters.lmdb_store import PinWatch, StoreFailure
+from standpipe.adapters.lmdb_store import StoreFailure
+from standpipe.adapters.pin_watch import PinWatch
 from standpipe.adapters.snapshot_file import SnapshotReader
 from standpipe.adapters.status_page import StatusWriter, page_path
 from standpipe.data.apply_events import Event, LogEndHeard, ProgressCaughtUp, RecordsFetched

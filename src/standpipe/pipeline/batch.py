@@ -103,7 +103,7 @@ class CommitBatch:
             starts=self.janitor.starts(),
             since_ms=self.janitor.since_ms(),
             clean_through=self.janitor.clean_through(),
-            watermark_ms=offsets.watermark_ms,
+            watermark_ms=self.janitor.watermark_ms(offsets.watermark_ms),
             batch_started_ms=offsets.started_ms,
             committed_at_ms=time.time_ns() // 1_000_000,
         )

@@ -14,16 +14,26 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import structlog
 from msgspec import structs
 
+from standpipe.data.expiry import Expiry, deletable_below
 from standpipe.data.progress import ProgressBook, removable
 from standpipe.data.records import HEADER_COMMIT, commit_header
-from standpipe.data.repair import Finder, Repairs, Shadow, Sweep, headers_under, repairs
+from standpipe.data.repair import (
+    Finder,
+    Repairs,
+    Shadow,
+    Sweep,
+    TopicRecord,
+    headers_under,
+    repairs,
+)
 from standpipe.data.takeover import ends_before, ends_refused
 from standpipe.errors import KafkaUnavailable, StandpipeError
 from standpipe.model import Commit, LeaseEpoch, Offset, Progress, Source
@@ -112,6 +122,11 @@ class Janitor:
         """`Progress.since_ms` of the next record."""
         return 0 if self.newest is None else self.newest.committed_at_ms
 
+    def watermark_ms(self, of_batch_ms: int) -> int:
+        """`Progress.watermark_ms` of the next record, given Spark's. It never goes back, though
+        Spark may begin anew: a replica that saw the higher one has dropped windows by it."""
+        return max(of_batch_ms, 0 if self.newest is None else self.newest.watermark_ms)
+
     def clean_through(self) -> dict[int, int]:
         """Per partition: below it no key is shadowed; empty for a stream."""
         if not self._has_rows:
@@ -144,6 +159,7 @@ class Janitor:
                     if now >= prune_at:
                         prune_at = now + PRUNE_EVERY_S
                         self._prune()
+                        self._delete_expired()
                 except StandpipeError as error:
                     _logger.warning("tried again", query_id=self.beat.query_id, why=str(error))
         except Fenced as fenced:
@@ -294,3 +310,29 @@ class Janitor:
         self.beat.log.tombstone(gone)
         if gone:
             _logger.info("progress pruned", query_id=self.beat.query_id, count=len(gone))
+
+    def _delete_expired(self) -> None:
+        """The beginning of the topic, if it holds only windows that expired long ago. Decided from
+        what is committed, so even a zombie may do it: a newer commit allows no less."""
+        newest, table = self.newest, self.beat.table
+        expiry = Expiry.of(table.window)
+        if newest is None or expiry is None:
+            return
+        below = {
+            partition: deletable_below(
+                expiry,
+                self._records_until(partition, Offset(end)),
+                clean_through=Offset(newest.clean_through.get(partition, 0)),
+                watermark_ms=newest.watermark_ms,
+                written_before_ms=time.time_ns() // 1_000_000 - TOMBSTONES_MS,
+            )
+            for partition, end in newest.sinks.items()
+        }
+        due = {partition: offset for partition, offset in below.items() if offset}
+        if due:
+            self.beat.log.delete_below(table.topic, due)
+            _logger.info("expired windows deleted from the topic", table=table.name, below=due)
+
+    def _records_until(self, partition: int, end: Offset) -> Iterator[TopicRecord]:
+        servers, topic = self.beat.bootstrap_servers, self.beat.table.topic
+        return chain.from_iterable(read_once(servers, topic, partition, end))

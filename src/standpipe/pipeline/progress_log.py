@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import confluent_kafka
@@ -20,7 +20,7 @@ from standpipe.adapters.kafka import METADATA_OUTDATED
 from standpipe.adapters.topic_reader import FROM_THE_BEGINNING
 from standpipe.data import progress as records
 from standpipe.errors import KafkaUnavailable
-from standpipe.model import LeaseEpoch, Progress
+from standpipe.model import LeaseEpoch, Offset, Progress
 
 WRITE_S_MAX = 30.0
 REQUEST_S_MAX = 10.0
@@ -86,6 +86,18 @@ class ProgressLog:
         asked = {_kafka.TopicPartition(topic, p): which for p in range(partitions)}
         answers = self._client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
         return {place.partition: answer.result().offset for place, answer in answers.items()}
+
+    def delete_below(self, topic: str, offsets: Mapping[int, Offset]) -> None:
+        """Delete the beginnings of partitions, which `cleanup.policy` must allow. Raises
+        KafkaUnavailable."""
+        asked = [_kafka.TopicPartition(topic, p, offset) for p, offset in offsets.items()]
+        try:
+            for answer in self._client.delete_records(
+                asked, request_timeout=REQUEST_S_MAX, operation_timeout=REQUEST_S_MAX
+            ).values():
+                answer.result()
+        except _kafka.KafkaException as error:
+            raise KafkaUnavailable(f"Kafka: {topic}: {error}") from error
 
     def append(self, progress: Progress) -> int:
         """Commit a batch. Returns the record's offset once all replicas have it.

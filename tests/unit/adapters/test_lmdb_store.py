@@ -15,7 +15,6 @@ import pytest
 
 from standpipe.adapters import lmdb_store, store_folders
 from standpipe.adapters.lmdb_store import (
-    PinWatch,
     StoreFailure,
     StoreReader,
     StoreWriter,
@@ -264,25 +263,6 @@ def test_a_store_that_was_made_anew_is_noticed(tmp_path: Path) -> None:
     time.sleep(StoreReader.CHECK_SECONDS)
     assert reader.get(b"a") is None
     assert reader.meta().position == 1
-
-
-def test_readers_that_died_are_forgotten_and_those_that_pin_are_found(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    store = StoreWriter(path, IDENTITY)
-    store.apply([(b"a", b"1")], [], meta(1))
-    store.close()
-    reader = Child(pin, path)
-    reader.said()
-    store = StoreWriter(path, IDENTITY)
-    watch = PinWatch()
-    assert watch.look([store], 0, 2000) == set(), "it reads the newest transaction"
-    store.apply([(b"a", b"2")], [], meta(2))
-    assert watch.look([store], 1000, 2000) == set()
-    assert watch.look([store], 3000, 2000) == set(), "2 s: the boundary"
-    assert watch.look([store], 3001, 2000) == {reader.pid}
-    reader.kill()
-    assert watch.look([store], 9000, 2000) == set()
-    store.close()
 
 
 def test_an_lmdb_that_copies_what_it_answers(tmp_path: Path) -> None:

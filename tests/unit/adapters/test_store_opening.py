@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
@@ -80,3 +81,14 @@ def test_a_page_of_what_is_free_is_damaged(tmp_path: Path, whole: Path) -> None:
     assert {page: found for page, found in ends.items() if found[-1] != GOOD} == {}
     assert not [page for page, found in ends.items() if NOT_WRITTEN in found]
     assert [page for page, found in ends.items() if found == [MADE_ANEW, GOOD]]
+
+
+def test_rows_without_a_meta_are_damage(tmp_path: Path, whole: Path) -> None:
+    """Found by make store-kills: a cut file had lost the page that says up to where its rows go. It
+    would have begun at offset 0 over rows that the changelog may have deleted since."""
+    with lmdb.open(str(whole), max_dbs=3) as environment:
+        meta = environment.open_db(b"meta")
+        with environment.begin(write=True) as transaction:
+            transaction.drop(meta, delete=False)
+    with pytest.raises(NotReady, match="not those that were written"):
+        open_verified(whole, IDENTITY, MAP_BYTES, 0)

@@ -9,6 +9,7 @@ from standpipe.control.catalog import EMPTY, Catalog, TopicWish
 from standpipe.control.reconcile import (
     PROGRESS_CONFIG,
     TABLE_CONFIG,
+    WINDOWED_TABLE_CONFIG,
     ConfigureTopic,
     CreateTopic,
     DeleteTopic,
@@ -22,6 +23,7 @@ from standpipe.control.reconcile import (
     topic_orders,
     wanted_topics,
 )
+from standpipe.model import Source, Window
 
 ID = "default_"
 TABLE = TopicWish(name="T", partitions=4, kind="TABLE")
@@ -45,6 +47,23 @@ def table_topic(key: str, value: str) -> ObservedTopic:
     return ObservedTopic(4, {**TABLE_CONFIG, key: value})
 
 
+def windowed(catalog: Catalog, retention_ms: int = 86_400_000) -> Catalog:
+    """T is of a table with windows; with retention 0, of one that somebody else writes."""
+    window = Window(kind="TUMBLING", size_ms=1, advance_ms=1, grace_ms=0, retention_ms=retention_ms)
+    table = msgspec.structs.replace(SOURCE_OF_T, window=window)
+    return msgspec.structs.replace(catalog, sources={"T": table})
+
+
+SOURCE_OF_T = Source(
+    name="T",
+    kind="TABLE",
+    columns=(),
+    topic="T",
+    partitions=4,
+    key_format="KAFKA",
+    value_format="JSON",
+    statement="",
+)
 OWN = there(EMPTY)
 
 
@@ -93,6 +112,33 @@ OWN = there(EMPTY)
             OWN | {"T": table_topic("cleanup.policy", "delete")},
             [ConfigureTopic("T", {"cleanup.policy": "compact"})],
             "somebody made it before, without compaction",
+        ),
+        (
+            windowed(wanting(TABLE)),
+            OWN,
+            [CreateTopic("T", 4, WINDOWED_TABLE_CONFIG)],
+            "windows: the pipeline may delete what has expired, and Kafka by itself nothing",
+        ),
+        (
+            windowed(wanting(TABLE), retention_ms=0),
+            OWN,
+            [CreateTopic("T", 4, TABLE_CONFIG)],
+            "windows that never expire",
+        ),
+        (
+            windowed(wanting(TABLE)),
+            OWN | {"T": ObservedTopic(4, TABLE_CONFIG | {"retention.ms": "604800000"})},
+            [ConfigureTopic("T", {"cleanup.policy": "compact,delete", "retention.ms": "-1"})],
+            "of an older release: both keys at once, else Kafka would delete by its own clock",
+        ),
+        (
+            windowed(wanting(TABLE)),
+            OWN
+            | {
+                "T": ObservedTopic(4, {**WINDOWED_TABLE_CONFIG, "cleanup.policy": "delete,compact"})
+            },
+            [],
+            "a list has no order",
         ),
         (
             wanting(TABLE),

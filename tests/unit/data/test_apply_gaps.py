@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from standpipe.data.apply import ApplyMachine
 from standpipe.data.apply_events import EndReached, LogEndHeard, ProgressCaughtUp, Report
 from standpipe.data.positions import ReplicaEvent, StoreMeta, opened
+from standpipe.data.stage import Fetched
 from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Offset, ReplicaState
 
 from .rows import IDENTITY, commit, key_of, record
@@ -238,3 +241,30 @@ def test_who_has_applied_what_is_gone_from_the_topic_of_progress_waits_for_nobod
     one = machine(at(2))
     one.handle(target(B2, 3, start=2, after=1))
     assert applied(one.handle(fetched(record(2, "a", 2, B2)))) == [({"a": "[2]"}, [], 3, 2)]
+
+
+# ----------------------------------------------------------------- a topic without its beginning
+
+
+@pytest.mark.parametrize(
+    ("records", "why"),
+    [
+        ((record(4, "b", 2, B1), record(5, "c", 2, B1)), "the first commit is gone as a whole"),
+        ((record(2, "b", 1, B0), record(4, "c", 2, B1)), "half of it is, and gaps besides"),
+        ((), "all is: every window has expired"),
+    ],
+)
+def test_a_topic_whose_beginning_was_deleted_is_enough(
+    records: tuple[Fetched, ...], why: str
+) -> None:
+    """Windows that expired are deleted below what is called clean (`data/expiry.py`)."""
+    one = machine()
+    one.handle(target(B0, 3, clean_through=6))
+    one.handle(target(B1, 6, clean_through=6))
+    one.handle(ProgressCaughtUp())
+    one.handle(LogEndHeard(Offset(6)))
+    if records:
+        one.handle(fetched(*records))
+    one.handle(EndReached(Offset(6)))
+    assert (one.state, one.meta.position, one.meta.batch) == (ReplicaState.RUNNING, 6, 1), why
+    assert one.doubt(gone_ms=10**15) == "", why

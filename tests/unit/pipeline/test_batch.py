@@ -48,6 +48,9 @@ class NoJanitor:
     def since_ms(self) -> int:
         return 3
 
+    def watermark_ms(self, of_batch_ms: int) -> int:
+        return max(of_batch_ms, 4)
+
     def clean_through(self) -> dict[int, int]:
         return {0: 7}
 
