@@ -158,7 +158,8 @@ driver-kills: setup ## Spark's driver killed KILLS times, every row compared: ma
 chaos: setup ## real nodes on hosts of their own, faults, every answer judged: make chaos QUICK=1
 	$(PYTHON_IN) -m tests.chaos $(if $(QUICK),--quick) $(CHAOS)
 
-docs: $(DONE)/standpipe ## docs/config.md, docs/errors.md and docs/sql.md from their registries
+docs: $(DONE)/standpipe ## docs/config.md, errors.md, sql.md and metrics.md from their registries
 	$(PYTHON_IN) -m standpipe.local.config_doc > docs/config.md
 	$(PYTHON_IN) -m standpipe.local.error_doc > docs/errors.md
 	$(PYTHON_IN) -m standpipe.local.sql_doc > docs/sql.md
+	$(PYTHON_IN) -m standpipe.local.metrics_doc > docs/metrics.md

@@ -20,10 +20,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.e2e.forked import NodeProcess, fork
 
-from standpipe.adapters import snapshot_file
+from standpipe.adapters import record_file, snapshot_file
 from standpipe.adapters.lmdb_store import StoreWriter
+from standpipe.adapters.metrics import STATES
 from standpipe.adapters.status_page import StatusWriter, page_path
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import encode_key, partition_of, store_key
@@ -34,13 +36,17 @@ from standpipe.model import (
     AssignmentEpoch,
     BatchId,
     Column,
+    Health,
     LeaseEpoch,
+    Liveness,
     LogIndex,
     NodeId,
     NodeInfo,
     Offset,
+    PeerLiveness,
     PersistentQuery,
     Placement,
+    QueryStatus,
     ReplicaState,
     ReplicaStatus,
     Snapshot,
@@ -227,7 +233,9 @@ class Cluster:
         """Nodes that hold a partition, the active first."""
         return [self.nodes[(number + i) % len(self.nodes)] for i in range(self.replicas)]
 
-    def publish(self, stamp: int = 1, log_index: int = 9) -> None:
+    def publish(
+        self, stamp: int = 1, log_index: int = 9, statuses: tuple[QueryStatus, ...] = ()
+    ) -> None:
         tables = [source for source in self.sources if source.is_materialized]
         placements = tuple(
             Placement(
@@ -251,6 +259,7 @@ class Cluster:
                 sources=self.sources,
                 queries=tuple(query_of(table) for table in tables),
                 assignment=Assignment(epoch=AssignmentEpoch(stamp), placements=placements),
+                query_statuses=statuses,
                 published_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
             )
             snapshot_file.write(node.config.paths.snapshot, snapshot)
@@ -711,6 +720,69 @@ def test_metrics_count_pulls(node: Node) -> None:
     assert found is not None
     assert float(found[1]) >= 1
     assert 'standpipe_pull_latency_seconds_bucket{le="+Inf",worker="0"}' in text
+
+
+def states_of(port: int) -> dict[str, dict[tuple[str, ...], float]]:
+    """The states that a scrape finds: name -> values of its labels, as declared -> number."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(ask(port, "/metrics").body.decode()):
+        for sample in family.samples:
+            if sample.name in STATES:
+                labels = tuple(sample.labels[name] for name in STATES[sample.name][0])
+                found.setdefault(sample.name, {})[labels] = sample.value
+    return found
+
+
+def test_metrics_show_states(tmp_path: Path) -> None:
+    """Of copies, queries, peers and the map, as control, tailer and pipeline left them."""
+    cluster = Cluster.make(tmp_path, 2, replicas=1)
+    first, second = cluster.nodes
+    try:
+        cluster.fill(ROWS)
+        cluster.publish(
+            statuses=(
+                QueryStatus(
+                    query_id="CTAS_USERS_1",
+                    state="FAILED",
+                    reason="CHECKPOINT_MISMATCH",
+                    bad_records=2,
+                    at_ms=int(time.time() * 1000),
+                ),
+            )
+        )
+        behind = status(ReplicaState.CATCHING_UP, position=93, foreign_records=5, rows=8)
+        first.write_status(USERS, 2, behind)
+        first.start()
+        first.wait_ready()
+        down = PeerLiveness(node_id=second.config.node_id, health=Health.DOWN)
+        until = time.monotonic() + 10
+        while "standpipe_peer_up" not in (found := states_of(first.port())):
+            assert time.monotonic() < until, "no verdict on the metrics page"
+            boot_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+            liveness = Liveness(published_boot_ms=boot_ms, peers=(down,))
+            record_file.write(first.config.paths.liveness, liveness)
+    finally:
+        cluster.stop()
+    assert found["standpipe_peer_up"] == {("node-1",): 0}
+    states = found["standpipe_replica_state"]
+    assert {labels for labels in states if labels[0] == "USERS"} == {
+        ("USERS", "1", "0", "RUNNING"),
+        ("USERS", "1", "2", "CATCHING_UP"),
+    }, "of this node's copies only"
+    copy = ("USERS", "1", "2")
+    assert found["standpipe_replica_offset_lag_records"][copy] == 7
+    assert found["standpipe_replica_foreign_records_total"][copy] == 5
+    assert found["standpipe_replica_rows"][copy] == 8
+    assert 0 <= found["standpipe_replica_lag_seconds"][copy] < 60
+    assert 0 <= found["standpipe_replica_source_lag_seconds"][copy] < 60
+    size = found["standpipe_replica_store_bytes"][copy]
+    assert 0 < size < found["standpipe_replica_store_map_bytes"][copy]
+    assert found["standpipe_query_state"] == {
+        ("CTAS_USERS_1", "FAILED", "CHECKPOINT_MISMATCH"): 1,
+        ("CTAS_DAYS_2", "UNRESPONSIVE", ""): 1,
+    }
+    assert found["standpipe_query_bad_records_total"] == {("CTAS_USERS_1",): 2}
+    assert 0 <= found["standpipe_snapshot_age_seconds"][()] < 60
 
 
 def test_show_and_describe(node: Node) -> None:

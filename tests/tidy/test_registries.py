@@ -4,7 +4,7 @@ import pytest
 from tests.tidy.source import ROOT
 
 from standpipe import config
-from standpipe.local import config_doc, error_doc, sql_doc
+from standpipe.local import config_doc, error_doc, metrics_doc, sql_doc
 from standpipe.local.error_doc import ErrorEntry
 from standpipe.sql import statements
 from standpipe.sql.ast import Query, Statement
@@ -32,6 +32,10 @@ def test_key_says_what_it_is(key: config.Key[int]) -> None:
 
 def test_the_page_of_sql_is_up_to_date() -> None:
     assert (ROOT / "docs/sql.md").read_text() == sql_doc.page(), "run `make docs`"
+
+
+def test_the_page_of_metrics_is_up_to_date() -> None:
+    assert (ROOT / "docs/metrics.md").read_text() == metrics_doc.page(), "run `make docs`"
 
 
 def test_every_statement_of_the_grammar_is_on_the_page_of_sql() -> None:

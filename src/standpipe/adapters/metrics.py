@@ -5,16 +5,22 @@ counts in `run/metrics-<worker>` once a second, and the one that is asked adds t
 told apart by the label `worker`. A counter of a worker that was restarted starts at 0 again, which
 Prometheus expects; the file of a worker that is gone stays until its number is used again.
 
-Counting is a plain addition: the hot path can afford 0.3 us per request, not 2.
+Counting is a plain addition: the hot path can afford 0.3 us per request, not 2. States (STATES) are
+not counted at all: they are read when a scrape asks, and are the same whichever worker is asked,
+so they carry no label `worker`. What nobody knows has no sample; it is never 0.
 ksqlDB's pull metrics in spirit, Prometheus's rules in names: unit last, `_total` for counters.
+
+Not here: where states are read (`node.states`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +46,67 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
     "standpipe_inserted_rows": ((), "Rows that INSERT INTO … VALUES and /inserts-stream produced."),
 }
 LATENCY_NAME = "standpipe_pull_latency_seconds"
+LATENCY_MEANING = "Time from a whole request to its answer."
+
+_REPLICA = ("table", "generation", "partition")
+#: what a scrape reads; whole name -> (labels, meaning). With `_total` it is a counter, kept by the
+#: tailer or a pipeline and 0 again when that starts anew; else a gauge.
+STATES: dict[str, tuple[tuple[str, ...], str]] = {
+    "standpipe_snapshot_age_seconds": (
+        (),
+        "Since control renewed this node's map of the cluster; above 5, /healthcheck fails.",
+    ),
+    "standpipe_replica_state": (
+        (*_REPLICA, "state"),
+        "1 for the state that a copy on this node is in.",
+    ),
+    "standpipe_replica_offset_lag_records": (
+        _REPLICA,
+        "Records by which a copy trails the committed end.",
+    ),
+    "standpipe_replica_lag_seconds": (
+        _REPLICA,
+        "Since a copy was last known to be at the committed end.",
+    ),
+    "standpipe_replica_source_lag_seconds": (
+        _REPLICA,
+        "Age of the newest source events that a copy surely shows; grows while a source is idle.",
+    ),
+    "standpipe_replica_rows": (_REPLICA, "Rows of a copy."),
+    "standpipe_replica_foreign_records_total": (
+        _REPLICA,
+        "Records of no committed batch, left out by a copy since its store was made.",
+    ),
+    "standpipe_replica_store_bytes": (_REPLICA, "What a copy's store takes on the disk."),
+    "standpipe_replica_store_map_bytes": (
+        _REPLICA,
+        "Up to which size a copy's store may grow before its map is doubled.",
+    ),
+    "standpipe_query_state": (
+        ("query_id", "state", "reason"),
+        "1 for the state that a pipeline reports of a query, PAUSED, or UNRESPONSIVE: none did.",
+    ),
+    "standpipe_query_report_age_seconds": (
+        ("query_id",),
+        "Since a pipeline said anything of a query that is not paused; above 5, nobody runs it.",
+    ),
+    "standpipe_query_bad_records_total": (
+        ("query_id",),
+        "Records that a query could not read.",
+    ),
+    "standpipe_query_late_records_total": (
+        ("query_id",),
+        "Records that came after the window that they belong to was closed.",
+    ),
+    "standpipe_peer_up": (
+        ("peer",),
+        "1: this node hears a peer's beats; 0: it holds it for down.",
+    ),
+}
+#: values of a metric's labels, in order, and the number
+Sample = tuple[tuple[str, ...], float]
+#: name in STATES -> its samples
+State = tuple[str, Iterable[Sample]]
 
 
 class Dump(msgspec.Struct):
@@ -81,13 +148,22 @@ class Metrics:
             temporary.write_bytes(msgspec.msgpack.encode(self._dump()))
             temporary.rename(path)
 
-    def exposition(self) -> bytes:
-        """All workers of the node in Prometheus's text format."""
+    async def exposition(self, states: Iterable[State] = ()) -> bytes:
+        """All workers of the node, and the states, in Prometheus's text format.
+
+        One metric at a time: a node with many copies has thousands of lines, and lookups of this
+        worker go on between them.
+        """
         from prometheus_client import CollectorRegistry, generate_latest  # slow to load
 
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector([self._dump(), *self._others()]))
-        return generate_latest(registry)
+        text = bytearray()
+        counted = _Collector([self._dump(), *self._others()])
+        for family in chain(counted.collect(), map(_family, states)):
+            registry = CollectorRegistry(auto_describe=False)
+            registry.register(_One(family))
+            text += generate_latest(registry)
+            await asyncio.sleep(0)
+        return bytes(text)
 
     def _dump(self) -> Dump:
         return Dump(self.worker, self.counts, self.latency_counts, self.latency_seconds)
@@ -102,9 +178,31 @@ class Metrics:
                     continue  # of another version; its worker writes a new one within a second
 
 
+def _family(state: State) -> Metric:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    name, samples = state
+    labels, meaning = STATES[name]
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family = kind(name, meaning, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
+
+
 @dataclass(eq=False)  # the registry keeps it as a key
+class _One:
+    """A metric on its own, as prometheus_client's Collector."""
+
+    family: Metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.family
+
+
+@dataclass
 class _Collector:
-    """prometheus_client's Collector, by shape."""
+    """What workers counted."""
 
     dumps: list[Dump]
 
@@ -118,9 +216,7 @@ class _Collector:
                     given = (value,) if labels else ()
                     family.add_metric((str(dump.worker), *given), count)
             yield family
-        latency = HistogramMetricFamily(
-            LATENCY_NAME, "Time from a whole request to its answer.", labels=("worker",)
-        )
+        latency = HistogramMetricFamily(LATENCY_NAME, LATENCY_MEANING, labels=("worker",))
         for dump in self.dumps:
             latency.add_metric((str(dump.worker),), _cumulative(dump), dump.latency_seconds)
         yield latency

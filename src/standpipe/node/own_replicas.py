@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from standpipe.adapters.process import Life, life_of, read_pid
 from standpipe.adapters.status_page import StatusReader, page_path
+from standpipe.adapters.store_size import disk_bytes
 from standpipe.control.catalog import Catalog
 from standpipe.control.lag import ReplicaId
 from standpipe.data.positions import store_directory
@@ -59,7 +59,7 @@ class Own:
         """Bytes of a store on disk, as they were within SIZES_MS."""
         at_ms, size = self._sizes.get(replica, (-SIZES_MS, 0))
         if now_boot_ms - at_ms >= SIZES_MS:
-            size = _disk_bytes(self.paths.state / store_directory(*replica))
+            size = disk_bytes(self.paths.state / store_directory(*replica))
             self._sizes[replica] = (now_boot_ms, size)
         return size
 
@@ -72,11 +72,3 @@ class Own:
     @property
     def tailer_ok(self) -> bool:
         return life_of(read_pid(self.paths.run / "tailer.pid")) is Life.RUNS
-
-
-def _disk_bytes(store: Path) -> int:
-    """What its files take: a store's map is larger than the pages that were written."""
-    try:
-        return sum(file.stat().st_blocks * 512 for file in store.iterdir())
-    except OSError:
-        return 0  # not made yet, or just going

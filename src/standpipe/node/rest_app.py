@@ -12,7 +12,7 @@ Source: conformance surface, section (b). Not here: what the answers say.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,7 +251,7 @@ class Rest:
     routes: Routes
     statements: Statements
     pushes: Pushes
-    exposition: Callable[[], bytes]
+    exposition: Callable[[], Awaitable[bytes]]  # of /metrics
     body_bytes_max: int
 
     def application(self) -> Starlette:
@@ -336,7 +336,8 @@ class Rest:
         return json_response(self.status.metadata()["clusterId"])
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        text = await self.exposition()
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 async def _not_called(request: Request) -> Response:

@@ -71,6 +71,7 @@ from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.node.statements import Statements
+from standpipe.node.states import States
 from standpipe.sql import parser
 
 REFRESH_SECONDS = 0.02
@@ -180,6 +181,14 @@ class Worker:
             bootstrap_servers=self.node.bootstrap_servers,
             routes=self.routes,
         )
+        states = States(
+            self.node.node_id,
+            self.map,
+            self.replicas,
+            self.board,
+            self.clock,
+            self.node.paths.state,
+        )
         status = Status(self.node.node_id, self.map, self.replicas, self.leaving)
         cluster = ClusterStatus(
             self.node.node_id,
@@ -196,7 +205,7 @@ class Worker:
             routes=self.routes,
             statements=statements,
             pushes=self.pushes,
-            exposition=self.metrics.exposition,
+            exposition=lambda: self.metrics.exposition(states.read()),
             body_bytes_max=self.settings[BODY_MAX],
         )
 

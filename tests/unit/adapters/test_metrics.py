@@ -1,0 +1,100 @@
+"""The exposition, as prometheus_client's own parser reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from standpipe.adapters.metrics import COUNTERS, LATENCY_NAME, STATES, Metrics, State
+
+UNITS = ("seconds", "bytes", "records", "rows", "total")
+#: no quantities: 1 or 0
+FLAGS = ("standpipe_replica_state", "standpipe_query_state", "standpipe_peer_up")
+
+
+def parsed(metrics: Metrics, states: Iterable[State] = ()) -> dict[str, Metric]:
+    text = asyncio.run(metrics.exposition(states)).decode()
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def values(family: Metric) -> dict[tuple[str, ...], float]:
+    return {tuple(sample.labels.values()): sample.value for sample in family.samples}
+
+
+def test_counts_of_all_workers_are_told_apart(tmp_path: Path) -> None:
+    first, second = Metrics(0, tmp_path), Metrics(1, tmp_path)
+    for route in ("local", "local", "remote"):
+        first.answered(route, 0.003)
+    second.answered("local", 7.0)
+    second.count("standpipe_inserted_rows", by=5)
+    second.save()
+    (tmp_path / "metrics-2").write_bytes(b"of another version")
+    found = parsed(first)
+    assert set(found) == {*COUNTERS, LATENCY_NAME}
+    counts = {
+        (s.labels["worker"], s.labels["route"]): s.value
+        for s in found["standpipe_pull_requests"].samples
+    }
+    assert counts == {("0", "local"): 2, ("0", "remote"): 1, ("1", "local"): 1}
+    assert values(found["standpipe_inserted_rows"]) == {("1",): 5}
+    latency = {
+        (s.labels["worker"], s.labels["le"]): s.value
+        for s in found[LATENCY_NAME].samples
+        if s.name.endswith("_bucket")
+    }
+    assert (latency["0", "0.002"], latency["0", "0.005"], latency["0", "+Inf"]) == (0, 3, 3)
+    assert (latency["1", "5.0"], latency["1", "+Inf"]) == (0, 1)
+
+
+def test_states_are_gauges_and_counters_without_a_worker(tmp_path: Path) -> None:
+    awkward = 'a "name" \\ of\ntwo lines'
+    found = parsed(
+        Metrics(0, tmp_path),
+        [
+            ("standpipe_replica_lag_seconds", [((awkward, "1", "0"), 0.25)]),
+            ("standpipe_query_bad_records_total", [(("CTAS_T_1",), 3)]),
+            ("standpipe_peer_up", []),
+        ],
+    )
+    lag, bad = found["standpipe_replica_lag_seconds"], found["standpipe_query_bad_records"]
+    assert (lag.type, bad.type) == ("gauge", "counter")
+    (sample,) = lag.samples
+    assert sample.labels == {"table": awkward, "generation": "1", "partition": "0"}
+    assert sample.value == 0.25
+    assert [sample.name for sample in bad.samples] == ["standpipe_query_bad_records_total"]
+    assert found["standpipe_peer_up"].samples == []
+
+
+def test_lookups_go_on_between_two_metrics(tmp_path: Path) -> None:
+    """The scrape's own turns of the loop: as many as there are metrics."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def scrape() -> None:
+        counting = asyncio.create_task(count())
+        await Metrics(0, tmp_path).exposition((name, []) for name in STATES)
+        counting.cancel()
+
+    asyncio.run(scrape())
+    assert turns >= len(STATES) + len(COUNTERS)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_names_follow_the_rules(name: str) -> None:
+    """Prometheus, "Metric and label naming": prefix, unit last and in base units, `_total`."""
+    labels, meaning = STATES[name]
+    assert re.fullmatch(r"standpipe_[a-z_]+", name)
+    assert name in FLAGS or name.rpartition("_")[2] in UNITS
+    assert all(re.fullmatch(r"[a-z_]+", label) for label in labels)
+    assert meaning.endswith(".")
