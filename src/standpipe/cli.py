@@ -290,23 +290,24 @@ def sql(
             sql_prompt.prompt(client, console, history, as_json=as_json)
 
 
-@app.command(epilog="Example: standpipe status --watch")
+@app.command(epilog="Example: standpipe status --watch, or: standpipe status --storage")
 def status(
     server: Server = None,
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option(help="Again every second, until Ctrl-C.")] = False,
+    storage: Annotated[bool, typer.Option(help="Instead: sizes per table, copy, node.")] = False,
 ) -> None:
     """Show nodes, tables, replicas and queries.
 
     Exit status 1 when no node answers."""
     from standpipe.local import status_command
 
-    named = [(address, address) for address in server or []]
-    if not named:
-        cluster = running_cluster(directory)
-        named = [(entry.node_id, entry.public) for entry in cluster.nodes]
-    raise typer.Exit(status_command.show(named, Console(), as_json=as_json, watch=watch))
+    named = [(address, address) for address in server or []] or [
+        (entry.node_id, entry.public) for entry in running_cluster(directory).nodes
+    ]
+    ask = {"as_json": as_json, "watch": watch, "storage": storage}
+    raise typer.Exit(status_command.show(named, Console(), **ask))
 
 
 @app.command(

@@ -22,11 +22,13 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.e2e.forked import NodeProcess, fork
+from typer.testing import CliRunner
 
 from standpipe.adapters import record_file, snapshot_file
 from standpipe.adapters.lmdb_store import StoreWriter
 from standpipe.adapters.metrics import STATES
 from standpipe.adapters.status_page import StatusWriter, page_path
+from standpipe.cli import app
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import encode_key, partition_of, store_key
 from standpipe.data.rows import pack_row
@@ -711,6 +713,30 @@ def test_cluster_status(node: Node) -> None:
         "offsetLag": 0,
     }
     assert host["standpipe"]["replicas"]["T1-1-0"]["state"] == "RUNNING"
+
+
+def test_status_storage_of_a_node(node: Node) -> None:
+    """As `standpipe status --storage --json` prints it, and as a person reads it."""
+    arguments = ["status", "--storage", "--server", node.config.public]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert [n["is_up"] for n in found["nodes"]] == [True]
+    stores = {(each["table"], each["partition"]): each for each in found["stores"]}
+    assert set(stores) == {(name, n) for name in ("DAYS", "USERS") for n in range(PARTITIONS)}
+    for (name, number), each in stores.items():
+        path = node.config.paths.state / f"{'T2' if name == 'DAYS' else 'T1'}-1" / str(number)
+        blocks = sum(file.stat().st_blocks for file in path.iterdir())
+        assert each["store_bytes"] == 512 * blocks
+        assert each["map_share"] == each["store_bytes"] / each["map_bytes"]
+        assert (each["role"], each["state"], each["rows"]) == ("active", "RUNNING", 1)
+    sizes = sum(each["store_bytes"] for each in stores.values())
+    (total,) = found["node_totals"]
+    assert (total["copies"], total["rows"], total["store_bytes"]) == (8, 8, sizes)
+    assert [(t["name"], t["rows"]) for t in found["table_totals"]] == [("DAYS", 4), ("USERS", 4)]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0
+    assert len(re.findall(r"USERS +\d +.*RUNNING +1 ", shown.output)) == PARTITIONS
 
 
 def test_metrics_count_pulls(node: Node) -> None:

@@ -28,6 +28,11 @@ def test_every_command_explains_itself_with_an_example(run: CliRunner, command: 
     assert f"Example: standpipe {command}" in " ".join(result.output.split())
 
 
+def test_status_has_an_example_of_sizes_too(run: CliRunner) -> None:
+    result = run.invoke(app, ["status", "--help"])
+    assert "standpipe status --storage" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize(
     "command",
     "describe add-voter remove-voter transfer features upgrade backup restore".split(),  # noqa: SIM905
@@ -61,6 +66,8 @@ def test_so_do_those_on_nodes_and_copies(run: CliRunner, group: str, command: st
     [
         (["sql", "-e", "SHOW TABLES;"], 1, "E-SETUP-001 no cluster is running"),
         (["status"], 1, "Next: start one with `standpipe up`"),
+        (["status", "--storage"], 1, "Next: start one with `standpipe up`"),
+        (["status", "--storage", "--server", "127.0.0.1:1"], 1, "no answer from 127.0.0.1:1"),
         (["config", "ksql.servic.id"], 1, "did you mean ksql.service.id?"),
         (["config", "--set", "standpipe.http.workers=many"], 1, "is no int"),
         (["config", "--set", "standpipe.http.workers"], 1, "has no ="),

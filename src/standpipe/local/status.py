@@ -62,7 +62,7 @@ class Status(Record, frozen=True, kw_only=True):
 def gather(nodes: Sequence[tuple[str, str]]) -> Status:
     """Ask every node; `nodes` are (node id, public address)."""
     with httpx2.Client(timeout=ASK_S_MAX, trust_env=False) as http:
-        views = tuple(_ask_node(http, node_id, public) for node_id, public in nodes)
+        views = tuple(ask_node(http, node_id, public) for node_id, public in nodes)
         replicas = [found for view in views if view.is_up for found in ask_replicas(http, view)]
     replicas.sort(key=lambda replica: (replica.query_id, replica.partition, replica.role))
     up = [view.public for view in views if view.is_up]
@@ -75,7 +75,8 @@ def gather(nodes: Sequence[tuple[str, str]]) -> Status:
         return Status(nodes=views, problem=str(error))
 
 
-def _ask_node(http: httpx2.Client, node_id: str, public: str) -> NodeView:
+def ask_node(http: httpx2.Client, node_id: str, public: str) -> NodeView:
+    """Whether a node answers, and its version."""
     try:
         info = msgspec.json.decode(http.get(f"http://{public}/info").content)
     except (httpx2.TransportError, msgspec.MsgspecError):

@@ -4,37 +4,59 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
 from standpipe.local import status as status_module
+from standpipe.local import storage as storage_module
+from standpipe.local.status import Status
+from standpipe.local.storage import Storage
 
 WATCH_EVERY_S = 1.0
 
 
-def show(nodes: Sequence[tuple[str, str]], console: Console, *, as_json: bool, watch: bool) -> int:
-    """Print the status, once or every second. Returns the exit status: 1 if no node answers."""
+def show(
+    nodes: Sequence[tuple[str, str]],
+    console: Console,
+    *,
+    as_json: bool,
+    watch: bool,
+    storage: bool = False,
+) -> int:
+    """Print the status, or sizes (`storage`), once or every second.
+
+    Returns the exit status: 1 if no node answers."""
     if watch and not as_json:
-        return _watch(nodes, console)
+        return _watch(lambda: _picture(_look(nodes, storage=storage)), console)
     while True:
-        found = status_module.gather(nodes)
+        found = _look(nodes, storage=storage)
         if as_json:
             print(msgspec.json.encode(found).decode(), flush=True)
         else:
-            console.print(status_module.render(found))
+            console.print(_picture(found))
         if not watch:
             return 0 if any(node.is_up for node in found.nodes) else 1
         time.sleep(WATCH_EVERY_S)
 
 
-def _watch(nodes: Sequence[tuple[str, str]], console: Console) -> int:
+def _look(nodes: Sequence[tuple[str, str]], *, storage: bool) -> Status | Storage:
+    return storage_module.gather(nodes) if storage else status_module.gather(nodes)
+
+
+def _picture(found: Status | Storage) -> RenderableType:
+    if isinstance(found, Storage):
+        return storage_module.render(found)
+    return status_module.render(found)
+
+
+def _watch(picture: Callable[[], RenderableType], console: Console) -> int:
     try:
         with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:
-                live.update(status_module.render(status_module.gather(nodes)), refresh=True)
+                live.update(picture(), refresh=True)
                 time.sleep(WATCH_EVERY_S)
     except KeyboardInterrupt:
         return 0

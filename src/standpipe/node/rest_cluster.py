@@ -19,8 +19,18 @@ from pathlib import Path
 import msgspec
 
 from standpipe.adapters.clock import Clock
+from standpipe.adapters.store_size import size_of
 from standpipe.control.lag import offset_lag, replica_id
-from standpipe.model import NO_BATCH, Health, KnownLag, NodeId, NodeInfo, Source
+from standpipe.model import (
+    NO_BATCH,
+    Health,
+    KnownLag,
+    NodeId,
+    NodeInfo,
+    Placement,
+    ReplicaState,
+    Source,
+)
 from standpipe.node.forward import Forwarder
 from standpipe.node.heard import Board, Told
 from standpipe.node.liveness_wire import lag_of, store_lags, store_name
@@ -81,7 +91,27 @@ class ClusterStatus:
                     }
                     for each, status in statuses.items()
                 },
+                "storage": self._storage(view),
             },
+        }
+
+    def _storage(self, view: View) -> dict[str, object]:
+        """What this node keeps on its disk, with copies that are on their way."""
+        return {
+            "-".join(map(str, each)): self._stored(each, table, _role(self.node_id, placement))
+            for each, table, placement in view.copies_of(self.node_id)
+        }
+
+    def _stored(self, replica_id: ReplicaId, table: Source, role: str) -> dict[str, object]:
+        replica = self.replicas.get(replica_id)
+        status, size = replica.status(), size_of(replica.store_path)
+        return {
+            "table": table.name,
+            "role": role,
+            "state": (status.state if status else ReplicaState.ABSENT).name,
+            "rows": status.rows if status else None,
+            "storeBytes": size.disk_bytes if size else None,
+            "mapBytes": size.map_bytes if size else None,
         }
 
     def _restores(self) -> dict[str, object]:
@@ -162,7 +192,7 @@ def _heard(told: Told, known: KnownLag, boot_ms: int) -> dict[str, object]:
 
 def _store_lags(view: View, told: Told, lags: Iterable[KnownLag]) -> object:
     """KIP-535's LagInfo per store, each against the furthest end that anybody reported."""
-    tables = _tables(view)
+    tables = view.tables()
     against_all = (
         msgspec.structs.replace(
             known.lag,
@@ -173,15 +203,15 @@ def _store_lags(view: View, told: Told, lags: Iterable[KnownLag]) -> object:
     return store_lags(against_all, tables)
 
 
-def _tables(view: View) -> dict[tuple[str, int], Source]:
-    """By table id and generation, with those that are built beside others."""
-    snapshot = view.snapshot
-    return {(s.table_id or "", s.generation): s for s in (*snapshot.sources, *snapshot.successors)}
+def _role(node_id: NodeId, placement: Placement) -> str:
+    if node_id in placement.warmups:
+        return "warm-up"
+    return "active" if placement.replicas[:1] == (node_id,) else "standby"
 
 
 def active_standby(view: View, node_id: NodeId) -> Mapping[str, object]:
     """Per query: partitions that a node is the active of, and those that it is a standby of."""
-    tables = _tables(view)
+    tables = view.tables()
     split: defaultdict[str, dict[bool, list[dict[str, object]]]]
     split = defaultdict(lambda: {True: [], False: []})
     stores: dict[str, str] = {}

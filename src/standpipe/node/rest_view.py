@@ -64,6 +64,22 @@ class View:
             placements=placements(snapshot.assignment) if placed is None else placed,
         )
 
+    def tables(self) -> dict[tuple[str, int], Source]:
+        """By table id and generation, with those that are built beside others."""
+        snapshot = self.snapshot
+        return {
+            (s.table_id or "", s.generation): s for s in (*snapshot.sources, *snapshot.successors)
+        }
+
+    def copies_of(self, node_id: NodeId) -> list[tuple[ReplicaId, Source, Placement]]:
+        """All that a node keeps, warm-ups among them; of tables that are known."""
+        tables = self.tables()
+        return [
+            (replica_id, table, placement)
+            for replica_id, placement in self.placements.items()
+            if node_id in placement.holders and (table := tables.get(replica_id[:2]))
+        ]
+
 
 @dataclass
 class Replica:

@@ -181,14 +181,7 @@ class Worker:
             bootstrap_servers=self.node.bootstrap_servers,
             routes=self.routes,
         )
-        states = States(
-            self.node.node_id,
-            self.map,
-            self.replicas,
-            self.board,
-            self.clock,
-            self.node.paths.state,
-        )
+        states = States(self.node.node_id, self.map, self.replicas, self.board, self.clock)
         status = Status(self.node.node_id, self.map, self.replicas, self.leaving)
         cluster = ClusterStatus(
             self.node.node_id,

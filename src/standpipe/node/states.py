@@ -18,7 +18,6 @@ from typing import Final
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Sample, State
 from standpipe.adapters.store_size import size_of
-from standpipe.data.positions import store_directory
 from standpipe.errors import NotReady
 from standpipe.model import (
     Health,
@@ -60,14 +59,13 @@ _OF_COPIES: Final[Mapping[str, _Of]] = {
 
 @dataclass(frozen=True)
 class States:
-    """Of one node, as any of its workers finds them. `stores`: the node's `state/`."""
+    """Of one node, as any of its workers finds them."""
 
     node_id: NodeId
     map: Map
     replicas: Replicas
     board: Board
     clock: Clock
-    stores: Path
 
     def read(self) -> Iterator[State]:
         """All of one instant, but sizes, which take longest and are read as they are asked for.
@@ -88,26 +86,20 @@ class States:
         yield "standpipe_peer_up", list(of_peers(view, told))
 
     def _copies(self, view: View, boot_ms: int, unix_ms: int) -> list[Copy]:
-        snapshot, me = view.snapshot, self.node_id
-        tables = {(s.table_id, s.generation): s for s in (*snapshot.sources, *snapshot.successors)}
         return [
-            self._copy(replica, table, boot_ms, unix_ms)
-            for replica, placement in view.placements.items()
-            if me in placement.holders and (table := tables.get(replica[:2]))
+            self._copy(replica_id, table, boot_ms, unix_ms)
+            for replica_id, table, _ in view.copies_of(self.node_id)
         ]
 
-    def _copy(self, replica: ReplicaId, table: Source, boot_ms: int, unix_ms: int) -> Copy:
-        _, generation, partition = replica
-        status = self.replicas.get(replica).status()
+    def _copy(self, replica_id: ReplicaId, table: Source, boot_ms: int, unix_ms: int) -> Copy:
+        _, generation, partition = replica_id
+        replica = self.replicas.get(replica_id)
+        status = replica.status()
         fresh = status and freshness_of(
             status, served_by=self.node_id, role="", boot_ms=boot_ms, unix_ms=unix_ms
         )
-        return Copy(
-            labels=(table.name, str(generation), str(partition)),
-            status=status,
-            fresh=fresh,
-            store=self.stores / store_directory(*replica),
-        )
+        labels = (table.name, str(generation), str(partition))
+        return Copy(labels=labels, status=status, fresh=fresh, store=replica.store_path)
 
 
 def of_copies(copies: Sequence[Copy]) -> Iterator[State]:

@@ -119,7 +119,7 @@ class World:
         found = Map(self.folder / "snapshot", self.replicas)
         board = Board(self.folder / "liveness", self.folder / "lags", config.load({}), clock)
         board.refresh()
-        states = States(ME, found, self.replicas, board, clock, self.stores)
+        states = States(ME, found, self.replicas, board, clock)
         return {name: dict(samples) for name, samples in states.read()}
 
 
