@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.liveness_cluster import LivenessCluster, WholeNode, until
-from tests.e2e.test_serve import Reply, ask, json_bytes, status
+from tests.e2e.test_serve import Reply, ask, json_bytes, states_of, status
 
 ROWS: dict[str, list[object]] = {f"k{i}": [i] for i in range(40)}
 KEY = "k1"
@@ -76,6 +76,8 @@ def test_request_is_forwarded_to_a_standby(start: Start, number: signal.Signals)
         dead = cluster.cluster(node)[active.node_id]
         assert (dead["activeStandbyPerQuery"], dead["hostStoreLags"]) == ({}, {})
         assert dead["lastStatusUpdateMs"] > 0
+        until("the same at /metrics", lambda n=node: is_up(n, active) == 0)
+    assert is_up(entry, standby) == 1
     for node in (entry, standby):
         assert served_by(cluster, node) == standby.node_id
     if number == signal.SIGSTOP:
@@ -83,6 +85,10 @@ def test_request_is_forwarded_to_a_standby(start: Start, number: signal.Signals)
         until("alive again", lambda: cluster.alive(entry)[active.node_id])
         # Who leads now is the assignment's word: a standby that took over need not give it back.
         until("the map's active", lambda: served_by(cluster, entry) == leader_of(cluster))
+
+
+def is_up(node: WholeNode, peer: WholeNode) -> float | None:
+    return states_of(node.port())["standpipe_peer_up"].get((peer.node_id,))
 
 
 def leader_of(cluster: LivenessCluster) -> str:
