@@ -173,6 +173,7 @@ class QueryStatus(Record, frozen=True, kw_only=True):
     input_rows_per_second: float = 0.0
     bad_records: int = 0
     late_records: int = 0
+    repaired_rows: int = 0  # rows of its sink that foreign records had shadowed, written again
     at_ms: int = 0
     pipeline_id: str = ""  # who says it; empty: a release that did not
     #: of a table that is built beside another: records of its topics that its newest batch covers,
@@ -389,8 +390,7 @@ class PeerLiveness(Record, frozen=True, kw_only=True):
     beat_boot_ms: int = 0  # its last beat; 0: never heard
     workers_ok: bool = True  # its own word: none hangs and at least one lives
     tailer_ok: bool = True
-    #: it is drained or about to stop
-    is_leaving: bool = False
+    is_leaving: bool = False  # it is drained or about to stop
 
 
 class Liveness(Record, frozen=True, kw_only=True):

@@ -98,6 +98,10 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
         ("query_id",),
         "Records that came after the window that they belong to was closed.",
     ),
+    "standpipe_query_repaired_rows_total": (
+        ("query_id",),
+        "Rows of a query's table that records of no committed batch had shadowed, written again.",
+    ),
     "standpipe_peer_up": (
         ("peer",),
         "1: this node hears a peer's beats; 0: it holds it for down.",

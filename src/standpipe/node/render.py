@@ -144,6 +144,7 @@ def _status(status: QueryStatus) -> dict[str, object]:
         "inputRowsPerSecond": status.input_rows_per_second,
         "badRecords": status.bad_records,
         "lateRecords": status.late_records,
+        "repairedRows": status.repaired_rows,
         "progressPercent": _progress_percent(status),
         "atMs": status.at_ms,
     }

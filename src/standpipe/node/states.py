@@ -141,6 +141,7 @@ def of_queries(snapshot: Snapshot, unix_ms: int) -> Iterator[State]:
     )
     yield "standpipe_query_bad_records_total", [((s.query_id,), s.bad_records) for s in heard]
     yield "standpipe_query_late_records_total", [((s.query_id,), s.late_records) for s in heard]
+    yield "standpipe_query_repaired_rows_total", [((s.query_id,), s.repaired_rows) for s in heard]
 
 
 def _state(query: PersistentQuery, status: QueryStatus | None) -> tuple[str, str, str]:

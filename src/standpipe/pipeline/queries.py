@@ -210,6 +210,7 @@ class Queries:
             input_rows_per_second=round(rate, 1),
             bad_records=run.counts.bad_records if run else 0,
             late_records=run.count_late() if run else 0,
+            repaired_rows=run.repaired_rows if run else 0,
             read_records=run.backlog.read_records() if run and run.backlog else 0,
             backlog_records=backlog,
             at_ms=time.time_ns() // 1_000_000,

@@ -84,6 +84,11 @@ class QueryRun:
             doing=str(said["message"]),
         )
 
+    @property
+    def repaired_rows(self) -> int:
+        """Shadowed rows that were written again since it was started."""
+        return self.janitor.repaired
+
     def stop(self) -> None:
         """Abort the batch at hand; it is replayed at the next start."""
         self.janitor.stop()

@@ -257,6 +257,7 @@ def test_counts_and_age_of_a_report(world: World) -> None:
         state="RUNNING",
         bad_records=3,
         late_records=4,
+        repaired_rows=5,
         at_ms=UNIX_MS - 2000,
     )
     ahead = msgspec.structs.replace(status, query_id="CTAS_T_2", at_ms=UNIX_MS + 50)
@@ -266,6 +267,7 @@ def test_counts_and_age_of_a_report(world: World) -> None:
     found = world.read()
     assert found["standpipe_query_bad_records_total"]["CTAS_T_1",] == 3
     assert found["standpipe_query_late_records_total"]["CTAS_T_1",] == 4
+    assert found["standpipe_query_repaired_rows_total"]["CTAS_T_1",] == 5
     ages = found["standpipe_query_report_age_seconds"]
     assert ages == {
         ("CTAS_T_1",): 2,

@@ -29,6 +29,7 @@ class Run:
         self.backlog = None
         self.died: Exception | None = None
         self.is_stopped = self.has_data = False
+        self.repaired_rows = 2
 
     def failure(self) -> Exception | None:
         return self.died
@@ -120,7 +121,8 @@ def test_the_report_has_counts_and_rate() -> None:
     run.counts.input_records += 50
     world.now += 1.0
     (status,) = world.queries.statuses()
-    assert (status.batch, status.bad_records, status.late_records) == (3, 1, 5)
+    counts = (status.bad_records, status.late_records, status.repaired_rows)
+    assert (status.batch, *counts) == (3, 1, 5, 2)
     assert status.lease_epoch == 2
     assert status.input_rows_per_second == 50.0
 
