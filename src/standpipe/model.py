@@ -283,18 +283,18 @@ class Progress(Record, frozen=True, kw_only=True):
     commit: Commit
     #: source topic -> partition -> offset up to which its events are in the batch
     sources: dict[str, dict[int, int]] = {}
-    #: partition of the table topic -> end offset that covers the batch
-    sinks: dict[int, int] = {}
+    sinks: dict[int, int] = {}  # partition of the table topic -> end offset that covers the batch
     #: `sinks` of the valid record before this one: are some gone in between? Empty: it does not say
     starts: dict[int, int] = {}
-    #: partition -> offset below which every foreign record has been repaired
-    clean_through: dict[int, int] = {}
+    clean_through: dict[int, int] = {}  # partition -> below it every foreign record was repaired
     watermark_ms: int = 0
     #: instant at which Spark chose the batch's source offsets (Unix ms, driver's clock)
     batch_started_ms: int = 0
     committed_at_ms: int = 0
     #: that of the valid record before this one: nothing in the ranges is older; 0: it does not say
     since_ms: int = 0
+    topic_id: str = ""  # Kafka's (KIP-516), of the topic that `sinks` are of; "": it does not say
+    source_topic_ids: dict[str, str] = {}  # source topic -> id of the one that `sources` are of
 
 
 class ReplicaState(IntEnum):

@@ -66,7 +66,7 @@ REDIAL_OPTIONS: Final[dict[str, object]] = {
     "socket.timeout.ms": 5000,
     "socket.connection.setup.timeout.ms": 5000,
 }
-_CLIENT_OPTIONS: Final[dict[str, object]] = {
+CLIENT_OPTIONS: Final[dict[str, object]] = {
     **REDIAL_OPTIONS,
     "log_level": 0,  # what matters comes through error_cb, once and as JSON
     "reconnect.backoff.ms": 100,
@@ -74,7 +74,7 @@ _CLIENT_OPTIONS: Final[dict[str, object]] = {
     "socket.keepalive.enable": True,
 }
 _READER_OPTIONS: Final[dict[str, object]] = {
-    **_CLIENT_OPTIONS,
+    **CLIENT_OPTIONS,
     "group.id": "standpipe-tailer",  # the client wants one; nothing is ever committed to it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -145,7 +145,7 @@ class PartitionReader:
         #: told to begin at 0 although retention may have left nothing there
         self._at_zero: set[Partition] = set()
         self._consumer = _kafka.Consumer(
-            {**_READER_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": _say_rarely()}
+            {**_READER_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": say_rarely()}
         )
 
     def start(self, of: Partition, offset: int) -> None:
@@ -291,7 +291,7 @@ class EndProbe:
 
     def __init__(self, bootstrap_servers: str, of: Partition) -> None:
         self._admin = _admin.AdminClient(
-            {**_CLIENT_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": _say_rarely()}
+            {**CLIENT_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": say_rarely()}
         )
         self._partition = _kafka.TopicPartition(of.topic, of.partition)
         self._answer: Future[Any] | None = None
@@ -321,7 +321,7 @@ class EndProbe:
                 self._admin.list_topics(self._partition.topic, timeout=REFRESH_TIMEOUT_S)
 
 
-def _say_rarely() -> Callable[[Any], None]:
+def say_rarely() -> Callable[[Any], None]:
     """An error callback: each kind of error once in SAY_EVERY_S, for a client repeats itself."""
     said: dict[str, float] = {}
 

@@ -18,6 +18,9 @@ count in their order, whoever wrote them (`data/repair.py`). In between a foreig
 so a replica that goes that way does not answer until it is whole again. That may be most of a
 table: one that does not answer yet applies it in parts.
 
+Where a target names the topic that it is of, nothing is applied before Kafka has said that the
+topic of that name is still the same one (`data/topic_identity.py`).
+
 Not here: Kafka, LMDB, clocks; which progress records are valid (`data/progress.py`).
 """
 
@@ -43,12 +46,14 @@ from standpipe.data.apply_events import (
     Report,
     ReportDataLoss,
     ResumeFetching,
+    TopicHeard,
 )
 from standpipe.data.gaps import Gaps
 from standpipe.data.positions import ReplicaEvent, StoreMeta, next_state, opened
 from standpipe.data.progress import TargetSet
 from standpipe.data.records import commit_header
 from standpipe.data.stage import Fetched, RowCodec, Stage, bytes_of, offset_of, stage_records
+from standpipe.data.topic_identity import TopicDoubt
 from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 
 #: a transaction of many rows costs less a row (LMDB copies each page that it touches, once): a
@@ -100,6 +105,7 @@ class ApplyMachine:
         self._ready_up_to: TargetSet | None = None
         self._filling = Stage()  # rows of the batch after these, as far as they were fetched
         self._is_paused = False
+        self._topic = TopicDoubt()
 
     @property
     def committed_end(self) -> Offset:
@@ -139,7 +145,10 @@ class ApplyMachine:
         elif isinstance(event, EndReached):
             self._receive((), event.offset)
         elif isinstance(event, TargetSet):
+            self._topic.named(event.topic_id)
             self._set_target(event)
+        elif isinstance(event, TopicHeard):
+            self._topic.heard(event.topic_id, event.at_ms)
         elif isinstance(event, ProgressCaughtUp):
             self._knows_all_progress = True
         reason = self._lost(event)
@@ -172,7 +181,7 @@ class ApplyMachine:
             records = records[bisect_left(records, self._fetched, key=offset_of) :]
         if records:
             self._waiting.append(records)
-            if next_offset > self.committed_end:
+            if next_offset > self.committed_end or not self._topic.is_sure:
                 self._waiting_bytes += sum(map(bytes_of, records))
         self._fetched = max(self._fetched, next_offset)
         self.log_end = max(self.log_end, next_offset)
@@ -197,11 +206,13 @@ class ApplyMachine:
             return f"batch {event.commit.batch} ends before {event.end}, which was committed"
         if self._knows_all_progress and position > max(0, self.committed_end):
             return f"position {position} is beyond the committed end {self.committed_end}"
-        return ""
+        return self._topic.lost
 
     # ---------------------------------------------------------------------------- judging
 
     def _apply(self) -> list[Order]:
+        if not self._topic.is_sure:
+            return []  # what was read may be of another topic
         while self._targets:
             target, newest = self._targets[0], self._newest or self._targets[0]
             if self._judged < target.start and target.waits_for(newest):

@@ -42,11 +42,28 @@ class RecordsGone:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicHeard:
+    """Kafka was asked at `at_ms` which topic has the name of the replica's, and said `topic_id`;
+    "": its brokers are from before there were ids (KIP-516)."""
+
+    topic_id: str
+    at_ms: int  # on any clock that does not jump
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressCaughtUp:
     """The progress topic was read up to its end: no older target can still come."""
 
 
-Event = TargetSet | RecordsFetched | EndReached | LogEndHeard | RecordsGone | ProgressCaughtUp
+Event = (
+    TargetSet
+    | RecordsFetched
+    | EndReached
+    | LogEndHeard
+    | RecordsGone
+    | TopicHeard
+    | ProgressCaughtUp
+)
 
 
 # ------------------------------------------------------------------------------------- orders

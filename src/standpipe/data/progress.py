@@ -51,6 +51,8 @@ class TargetSet(Record, frozen=True, kw_only=True):
     committed_at_ms: int = 0  # no record behind `end` is older
     #: the writer found the partition to end before an older target: it is not the log it was
     went_back: bool = False
+    #: Kafka's id of the topic that `end` is of; "": it does not say
+    topic_id: str = ""
 
     def waits_for(self, newest: TargetSet) -> bool:
         """Whether a record that says how to read what lies before `start` is still to come.
@@ -150,6 +152,7 @@ class ProgressBook:
             since_ms=since_ms,
             committed_at_ms=progress.committed_at_ms,
             went_back=progress.sinks.get(partition, before) < before,
+            topic_id=progress.topic_id,
         )
         self._targets[progress.query_id].setdefault(partition, []).append(target)
         return ValidTarget(query_id=progress.query_id, partition=partition, target=target)

@@ -32,7 +32,14 @@ from standpipe.adapters.lmdb_store import StoreFailure
 from standpipe.adapters.pin_watch import PinWatch
 from standpipe.adapters.snapshot_file import SnapshotReader
 from standpipe.adapters.status_page import StatusWriter, page_path
-from standpipe.data.apply_events import Event, LogEndHeard, ProgressCaughtUp, RecordsFetched
+from standpipe.adapters.topic_ids import TopicProbe
+from standpipe.data.apply_events import (
+    Event,
+    LogEndHeard,
+    ProgressCaughtUp,
+    RecordsFetched,
+    TopicHeard,
+)
 from standpipe.data.holdings import Holding, holdings
 from standpipe.data.positions import (
     StoreIdentity,
@@ -69,6 +76,7 @@ class Tailer:
         self._snapshots = SnapshotReader(node.paths.snapshot)
         self._progress = ProgressFollower(node.bootstrap_servers, progress_topic(node.service_id))
         self._tables = PartitionReader(node.bootstrap_servers)
+        self._topics = TopicProbe(node.bootstrap_servers)
         map_bytes = node.settings()[config.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
         rate_bytes = node.settings()[config.RESTORE_BYTES]
@@ -114,6 +122,17 @@ class Tailer:
                 self._hand([*self._replicas.values()], news)
             else:
                 self._hand(self._replicas_of(news.query_id, news.partition), news.target)
+
+    def follow_topics(self) -> None:
+        """Tell replicas which topics theirs are by now: one that was made anew is another."""
+        names = frozenset(replica.topic.topic for replica in self._replicas.values())
+        heard = self._topics.tick(self._clock.boot_ms(), names)
+        if heard is None:
+            return
+        at_ms, ids = heard
+        for replica in list(self._replicas.values()):
+            if replica.topic.topic in ids:
+                self._hand([replica], TopicHeard(ids[replica.topic.topic], at_ms))
 
     def follow_tables(self) -> None:
         """Hand records to their replicas, which apply what is whole."""
@@ -311,6 +330,7 @@ def run(tailer: Tailer, stop: process.StopSignal) -> None:
     while not stop.is_set and not tailer.is_outdated:
         tailer.follow_map()
         tailer.follow_progress()
+        tailer.follow_topics()
         tailer.follow_tables()
         tailer.confirm()
         tailer.publish()

@@ -188,7 +188,7 @@ def test_an_error_is_said_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> No
         kafka, "_log", SimpleNamespace(warning=lambda *_, error: said.append(error))
     )
     monkeypatch.setattr(kafka, "time", now)
-    say = kafka._say_rarely()
+    say = kafka.say_rarely()
     down, refused = KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(KafkaError._TRANSPORT)
     for error in (down, refused, down, refused):
         say(error)

@@ -17,10 +17,12 @@ from standpipe.data.apply_events import (
     Report,
     ReportDataLoss,
     ResumeFetching,
+    TopicHeard,
 )
 from standpipe.data.positions import StoreMeta
 from standpipe.data.progress import TargetSet
 from standpipe.data.stage import Fetched, RowCodec
+from standpipe.data.topic_identity import LASTED_MS
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Offset, ReplicaState
 
 from .rows import CODEC, EMPTY, IDENTITY, commit, key_of, numbers, record, table
@@ -28,7 +30,7 @@ from .rows import CODEC, EMPTY, IDENTITY, commit, key_of, numbers, record, table
 B0, B1, B2 = commit(1, 0), commit(1, 1), commit(1, 2)
 
 
-def target(by: Commit, end: int, **more: int) -> TargetSet:
+def target(by: Commit, end: int, **more: int | str) -> TargetSet:
     return TargetSet(commit=by, end=Offset(end), **more)  # type: ignore[arg-type]
 
 
@@ -405,6 +407,36 @@ def test_a_position_beyond_the_end_is_data_loss(
     assert (one.state is ReplicaState.DATA_LOSS) == lost, why
     if lost:
         assert one.handle(target(B2, 9)) == [], "nothing happens any more"
+
+
+def test_nothing_is_applied_before_its_topic_is_known_to_be_the_committed_one() -> None:
+    one = machine(waiting_bytes_max=1500)
+    one.handle(target(B0, 6, topic_id="I"))
+    records = [record(n, "a", n, B0) for n in range(6)]
+    assert one.handle(fetched(*records)) == [PauseFetching()], "nor does memory fill meanwhile"
+    orders = one.handle(TopicHeard("I", 0))
+    assert applied(orders) == [({"a": "[5]"}, [], 6, 0)]
+    assert orders[-1] == ResumeFetching()
+
+
+@pytest.mark.parametrize(
+    ("meta", "why"),
+    [
+        (EMPTY, "a restore: what it would read passes for what was committed"),
+        (StoreMeta(identity=IDENTITY, position=Offset(5), batch=BatchId(0)), "one that answers"),
+    ],
+)
+def test_a_topic_that_was_made_anew_is_data_loss(meta: StoreMeta, why: str) -> None:
+    one = machine(meta)
+    one.handle(target(B1, 7, topic_id="I", clean_through=7))
+    one.handle(TopicHeard("J", 0))
+    records = [record(n, "a", n, B1) for n in range(7)]
+    assert one.handle(fetched(*records)) == [], why
+    assert one.handle(ProgressCaughtUp()) == [], why
+    (order,) = one.handle(TopicHeard("J", LASTED_MS))
+    assert isinstance(order, ReportDataLoss), why
+    assert "made anew" in order.reason
+    assert one.state is ReplicaState.DATA_LOSS
 
 
 # ------------------------------------------------------------------------ bad records, memory

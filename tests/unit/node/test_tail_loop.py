@@ -27,6 +27,7 @@ from standpipe.data.records import (
 )
 from standpipe.data.rows import unpack_row
 from standpipe.data.stage import Fetched
+from standpipe.data.topic_identity import LASTED_MS
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,
@@ -137,6 +138,18 @@ class FakeFollower:
         return None
 
 
+class FakeProbe:
+    """Kafka's word on which topics there are: what the test says."""
+
+    def __init__(self, _servers: str) -> None:
+        self.ids: dict[str, str] | None = None
+
+    def tick(self, now_ms: int, topics: frozenset[str]) -> tuple[int, dict[str, str]] | None:
+        if self.ids is None:
+            return None
+        return now_ms, {name: each for name, each in self.ids.items() if name in topics}
+
+
 class Node:
     """A tailer, and what surrounds it in a node's data directory."""
 
@@ -169,6 +182,7 @@ class Node:
         self.tailer = Tailer(self.config, self.clock)  # type: ignore[arg-type]
         self.tables: Any = self.tailer._tables
         self.progress: Any = self.tailer._progress
+        self.topics: Any = self.tailer._topics
 
     def place(self, *placements: Placement) -> None:
         self.stamp += 1
@@ -191,6 +205,7 @@ class Node:
         for _ in range(times):
             self.tailer.follow_map()
             self.tailer.follow_progress()
+            self.tailer.follow_topics()
             self.tailer.follow_tables()
             self.tailer.confirm()
             self.tailer.publish()
@@ -201,10 +216,16 @@ class Node:
         assert found is not None
         return found
 
-    def commit(self, batch: int, end: int, lease_epoch: int = 1) -> None:
+    def commit(self, batch: int, end: int, lease_epoch: int = 1, topic_id: str = "") -> None:
         by = Commit(lease_epoch=LeaseEpoch(lease_epoch), batch=BatchId(batch), attempt=7)
         self.progress.topic.append(
-            Progress(query_id="Q", commit=by, sinks={0: Offset(end)}, batch_started_ms=77)
+            Progress(
+                query_id="Q",
+                commit=by,
+                sinks={0: Offset(end)},
+                batch_started_ms=77,
+                topic_id=topic_id,
+            )
         )
 
     def deliver(self, *rows: tuple[int, str, int]) -> None:
@@ -233,6 +254,7 @@ def record(offset: int, batch: int, key: str, number: int) -> Fetched:
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setattr(tail_loop, "PartitionReader", FakeReader)
     monkeypatch.setattr(tail_loop, "ProgressFollower", FakeFollower)
+    monkeypatch.setattr(tail_loop, "TopicProbe", FakeProbe)
     one = Node(tmp_path)
     yield one
     one.stop()
@@ -270,6 +292,28 @@ def test_records_are_wanted_only_when_all_progress_is_known(node: Node) -> None:
     assert node.tables.reading == {}
     node.tailer.follow_progress()
     assert node.tables.reading == {T0: 0}
+
+
+@pytest.mark.parametrize(
+    ("now_id", "state", "why"),
+    [
+        (None, ReplicaState.BOOTSTRAP, "nobody knows yet whose records these are"),
+        ("I", ReplicaState.RUNNING, "it is the topic that was committed to"),
+        ("", ReplicaState.RUNNING, "brokers without ids say nothing"),
+        ("J", ReplicaState.DATA_LOSS, "made anew: its records pass for the committed ones"),
+    ],
+)
+def test_a_replica_is_not_restored_from_a_topic_that_was_made_anew(
+    node: Node, now_id: str | None, state: ReplicaState, why: str
+) -> None:
+    node.place(PLACE)
+    node.commit(0, 2, topic_id="I")
+    node.topics.ids = None if now_id is None else {"T": now_id}
+    node.turn()
+    node.deliver((0, "a", 1), (0, "b", 2))
+    node.turn(2 + LASTED_MS // 100)
+    assert node.status().state is state, why
+    assert node.rows() == ({"a": b"[1]", "b": b"[2]"} if state.answers else {}), why
 
 
 def test_a_confirmation_needs_a_replica_at_its_end(node: Node) -> None:
