@@ -58,8 +58,16 @@ def _seen(answer: Future[Any], timeout_s: float) -> TopicSeen | None:
         raise KafkaUnavailable(f"Kafka: {error}") from error
     except TimeoutError as error:
         raise KafkaUnavailable("Kafka does not answer") from error
-    has_id = found.topic_id.get_most_significant_bits() | found.topic_id.get_least_significant_bits()
+    has_id = (
+        found.topic_id.get_most_significant_bits() | found.topic_id.get_least_significant_bits()
+    )
     return TopicSeen(str(found.topic_id) if has_id else "", len(found.partitions))
+
+
+def topics_now(bootstrap_servers: str, topics: Collection[str]) -> dict[str, TopicSeen]:
+    """Those of the topics that exist, asked by a client of its own. Raises KafkaUnavailable."""
+    client = _admin.AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    return ask(client, topics, TIMEOUT_S)()
 
 
 class TopicProbe:

@@ -44,7 +44,7 @@ _GONE: Final = frozenset(
 
 
 class RecordsLost(ServerError):
-    """Kafka no longer has the records that a push query comes to: retention was faster."""
+    """Kafka no longer has what a query of a stream comes to: retention, or a topic made anew."""
 
 
 class TopicTail:

@@ -42,11 +42,15 @@ class Committed:
     def __init__(self, query_id: str) -> None:
         self.query_id = query_id
         self._book = ProgressBook()
+        #: Kafka's id of the topic that all this is about; "": no commit names it
+        self.topic_id = ""
 
     def take(self, record: Progress) -> None:
         """The next record of the progress topic, of whatever query."""
         if record.query_id == self.query_id:
             self._book.take(record)
+            newest = self._book.newest(self.query_id)
+            self.topic_id = (newest.topic_id if newest else "") or self.topic_id
 
     def forget(self, passed: Mapping[int, int]) -> None:
         """No offset below these is asked for again."""

@@ -1,6 +1,7 @@
 """A pull query on a stream: its topic read once, from the beginning to what is the end now.
 
-Where a query of ours writes the topic, only what it committed is shown (`data/committed.py`).
+Where a query of ours writes the topic, only what it committed is shown (`data/committed.py`), and
+nothing of a topic that was made anew since.
 Like ksqlDB's (KLIP-53) it costs the whole topic each time, so it runs in a thread of its own and
 has a deadline. A record that cannot be read is left out, as in a persistent query.
 """
@@ -9,15 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
+from standpipe.adapters.topic_ids import topics_now
 from standpipe.adapters.topic_reader import read_topic
+from standpipe.adapters.topic_tail import RecordsLost
 from standpipe.data.committed import Committed
 from standpipe.data.progress import parse
 from standpipe.data.record_rows import RecordRows, TopicRecord, writer_of
 from standpipe.data.scan import laid_out
+from standpipe.data.topic_identity import TopicKnown, TopicSeen, changes
 from standpipe.model import Snapshot
 from standpipe.sql.plans import PullPlan
 from standpipe.topics import progress_topic
@@ -30,7 +34,7 @@ LIMIT_REACHED: Final = "Limit Reached"
 async def read_stream(
     plan: PullPlan, bootstrap_servers: str, snapshot: Snapshot
 ) -> tuple[list[bytes], str]:
-    """Rows of the answer, and its last message. Raises KafkaUnavailable."""
+    """Rows of the answer, and its last message. Raises KafkaUnavailable, RecordsLost."""
     rows = await asyncio.to_thread(_read, plan, bootstrap_servers, snapshot)
     is_cut = plan.limit is not None and len(rows) >= plan.limit
     return rows, LIMIT_REACHED if is_cut else COMPLETED
@@ -41,6 +45,7 @@ def _read(plan: PullPlan, bootstrap_servers: str, snapshot: Snapshot) -> list[by
         return []
     source = plan.source
     deadline = time.monotonic() + READ_S_MAX
+    committed_id = ""
     writer = writer_of(source.topic, snapshot)
     records: Iterator[TopicRecord]
     if writer is None:
@@ -51,10 +56,21 @@ def _read(plan: PullPlan, bootstrap_servers: str, snapshot: Snapshot) -> list[by
         for record in read_topic(bootstrap_servers, topic, 1, deadline):
             if record.value is not None:
                 committed.take(parse(record.value))
+        committed_id = committed.topic_id
         # behind the progress: what is committed by now is in the topic
         records = read_topic(bootstrap_servers, source.topic, source.partitions, deadline)
         records = committed_records(committed, records)
-    return list(islice(rows_of_stream(plan, records), plan.limit))
+    rows = list(islice(rows_of_stream(plan, records), plan.limit))
+    if committed_id:  # behind the rows: they are of no other topic, for an id never comes again
+        check_topic(source.topic, committed_id, topics_now(bootstrap_servers, [source.topic]))
+    return rows
+
+
+def check_topic(topic: str, committed_id: str, seen: Mapping[str, TopicSeen]) -> None:
+    """Raises RecordsLost unless it is the topic that commits name."""
+    known = TopicKnown(committed_id, 0)
+    if found := changes({topic: known}, seen):
+        raise RecordsLost(f"{found[0]}: what was committed to it is gone. SHOW QUERIES says more")
 
 
 def committed_records(

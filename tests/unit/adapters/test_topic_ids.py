@@ -76,6 +76,21 @@ def test_ask(
         assert collect() == seen, why
 
 
+def test_topics_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    monkeypatch.setattr(topic_ids._admin, "AdminClient", lambda _options: client)
+    describe = client.describe_topics
+
+    def answered(topics: TopicCollection, **more: float) -> dict[str, Future[Any]]:
+        answers = describe(topics, **more)
+        for answer in answers.values():
+            there()(answer)
+        return answers
+
+    monkeypatch.setattr(client, "describe_topics", answered)
+    assert topic_ids.topics_now("b", ["t"]) == {"t": TopicSeen("id-7", 2)}
+
+
 def test_nothing_is_asked_about_no_topics() -> None:
     client = Client()
     assert topic_ids.ask(client, [], 1)() == {}

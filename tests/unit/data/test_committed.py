@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from standpipe.data.committed import RANGES_MAX, Committed, Range
 from standpipe.data.progress import fence
@@ -120,3 +121,17 @@ def test_what_was_passed_is_forgotten() -> None:
     found.forget({0: 6})
     assert found.ranges(0, 6, 9) == [Range(6, 9, M2)]
     assert found.end(0) == 9
+
+
+@pytest.mark.parametrize(
+    ("ids", "topic_id", "why"),
+    [
+        ([], "", "nothing is committed"),
+        (["T1", "T1"], "T1", "both name it"),
+        (["T1", ""], "T1", "an older release has repaired it since, and names none"),
+    ],
+)
+def test_which_topic_it_is_about(ids: list[str], topic_id: str, why: str) -> None:
+    records = zip((progress(B0, 5, 0), progress(B1, 5, 5)), ids, strict=False)
+    named = [structs.replace(record, topic_id=each) for record, each in records]
+    assert committed(*named).topic_id == topic_id, why

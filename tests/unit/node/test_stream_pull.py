@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from standpipe.adapters.topic_tail import RecordsLost
 from standpipe.data.record_rows import TopicRecord
+from standpipe.data.topic_identity import TopicSeen
 from standpipe.model import Column, Source
-from standpipe.node.stream_pull import rows_of_stream
+from standpipe.node.stream_pull import check_topic, rows_of_stream
 from standpipe.sql.plans import PullPlan
 
 STREAM = Source(
@@ -39,3 +42,22 @@ def test_rows_of_a_stream() -> None:
 def test_a_filter_sees_rowtime() -> None:
     plan = msgspec.structs.replace(PLAN, where=lambda row: row[PLAN.rowtime_index] == 6)
     assert list(rows_of_stream(plan, iter(RECORDS))) == [b'[null,"b",null]']
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_lost", "why"),
+    [
+        ({"s": TopicSeen("S1", 1)}, False, "it is the one that was committed to"),
+        ({"s": TopicSeen("", 1)}, False, "brokers without ids say nothing"),
+        ({"s": TopicSeen("S2", 1)}, True, "made anew: few rows, or strange ones"),
+        ({}, True, "deleted"),
+    ],
+)
+def test_a_topic_that_was_made_anew_is_not_answered_from(
+    seen: dict[str, TopicSeen], is_lost: bool, why: str
+) -> None:
+    if is_lost:
+        with pytest.raises(RecordsLost, match="topic s was deleted"):
+            check_topic("s", "S1", seen)
+    else:
+        check_topic("s", "S1", seen)
