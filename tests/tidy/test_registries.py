@@ -1,11 +1,14 @@
 """Keys and errors: declared once, documented, and numbered by ksqlDB's rule (points 14 and 15)."""
 
+import ast
+
 import pytest
 from tests.tidy.source import ROOT
 
 from standpipe import config
 from standpipe.local import config_doc, error_doc, metrics_doc, sql_doc
 from standpipe.local.error_doc import ErrorEntry
+from standpipe.pipeline import failures
 from standpipe.sql import statements
 from standpipe.sql.ast import Query, Statement
 
@@ -61,3 +64,18 @@ def test_names_of_start_up_errors_differ() -> None:
     """One name, one class, so that a search for it finds one cause."""
     names = [entry.code for entry in error_doc.entries() if entry.code.startswith("E-")]
     assert len(names) == len(set(names))
+
+
+def test_every_reason_that_a_query_fails_for_is_documented() -> None:
+    raised = {
+        node.args[0].value
+        for path in (ROOT / "src/standpipe/pipeline").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("QueryFailed", "NotYet")
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert "PLAN_UNREADABLE" in raised, "they are found"
+    known = {reason for _, reason in failures._KNOWN}
+    assert raised | known | {"NO_PROGRESS"} == set(failures.REASONS)

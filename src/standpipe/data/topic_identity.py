@@ -10,7 +10,8 @@ A broker may be behind in what it knows of topics, for a moment: an answer that 
 or is another one, counts when it has lasted (`LASTED_MS`). For writers an id that differs counts at
 once: they stop, which harms nobody.
 
-Not here: asking Kafka (`adapters/topic_ids.py`), what a query does then (`pipeline/topic_check.py`).
+Not here: asking Kafka (`adapters/topic_ids.py`); what a query does then
+(`pipeline/topic_check.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class TopicSeen:
 
 @dataclass(frozen=True, slots=True)
 class TopicKnown:
-    """What is expected of a topic. `topic_id` "": nothing was committed of it that named one."""
+    """What is expected of a topic. `topic_id` "": nothing was committed of it that named one;
+    `partitions` 0: nobody says."""
 
     topic_id: str
     partitions: int
@@ -80,7 +82,7 @@ def changes(known: Mapping[str, TopicKnown], seen: Mapping[str, TopicSeen]) -> l
                 found.append(Change(topic, How.GONE, expected, None))
         elif differ(expected.topic_id, now.topic_id):
             found.append(Change(topic, How.ANEW, expected, now))
-        elif now.partitions != expected.partitions:
+        elif expected.partitions and now.partitions != expected.partitions:
             found.append(Change(topic, How.PARTITIONS, expected, now))
     return found
 
@@ -104,9 +106,7 @@ class TopicDoubt:
     def is_sure(self) -> bool:
         """Whether what is read may be applied. What was read before Kafka was asked is of the same
         topic as what is there then: an id never comes again."""
-        return not self._named or (
-            self._heard is not None and not differ(self._named, self._heard)
-        )
+        return not self._named or (self._heard is not None and not differ(self._named, self._heard))
 
     def named(self, topic_id: str) -> None:
         """A commit names it; an older release's names none."""

@@ -11,6 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from standpipe import errors
+from standpipe.pipeline import failures
+
+REASONS_HEAD = """\
+## Reasons of queries
+
+What `SHOW QUERIES` says beside a query's state (`pipeline/failures.py`). A final one is FAILED and
+not tried again; its message names the statements that resolve it.
+"""
 
 PACKAGE = Path(errors.__file__).parent
 
@@ -100,6 +108,8 @@ def page() -> str:
         meaning = entry.meaning.replace("|", "\\|")
         status = entry.status or ""
         rows.append(f"| {entry.code} | {status} | `{entry.name}` | {meaning} | {again} |")
+    rows += ["", REASONS_HEAD, "| reason | meaning |", "|---|---|"]
+    rows += [f"| `{reason}` | {meaning} |" for reason, meaning in failures.REASONS.items()]
     return HEAD + "\n" + "\n".join(rows) + "\n"
 
 

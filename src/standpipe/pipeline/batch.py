@@ -22,6 +22,7 @@ from standpipe.pipeline import failpoint
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, records_between
 from standpipe.pipeline.janitor import Janitor
 from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.topic_check import TopicCheck
 
 
 @dataclass
@@ -59,6 +60,8 @@ class CommitBatch:
     published_topic: str | None = None
     log: ProgressLog
     janitor: Janitor
+    #: the ids of its topics
+    topics: TopicCheck
     check_lease: Callable[[], None]
     #: counts the batch's bad records and puts samples of them into the processing log
     report_bad: Callable[[BatchOffsets, BatchOffsets], int]
@@ -78,17 +81,21 @@ class CommitBatch:
     def _commit(self, rows: DataFrame, batch: int) -> None:
         # 1. still ours? a fresh attempt; what the batch covers
         self.check_lease()
+        check_topics = self.topics.ask()
         if self._is_told(batch):
             _compute(rows)
             return
         attempt = secrets.randbits(64)
         commit = Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
         offsets = self.checkpoint.offsets(batch)
+        check_topics()  # before there is a byte in a topic that is not ours
         # 2. records, each with the commit's name
         failpoint.reach("before-sink", batch)
         self._write_once(rows, commit)
-        # 3. where they end
+        # 3. where they end, and that all topics were the same until then: an id never comes again
+        check_topics = self.topics.ask()
         sinks = self.log.end_offsets(self.table.topic, self.table.partitions)
+        check_topics()
         self.janitor.refuse(sinks)
         # bad records are on record before the batch is
         before = self._offsets_before(batch)
@@ -106,6 +113,8 @@ class CommitBatch:
             watermark_ms=self.janitor.watermark_ms(offsets.watermark_ms),
             batch_started_ms=offsets.started_ms,
             committed_at_ms=time.time_ns() // 1_000_000,
+            topic_id=self.topics.topic_id,
+            source_topic_ids=self.topics.source_topic_ids,
         )
         self.log.append(progress)
         self.janitor.committed(progress)

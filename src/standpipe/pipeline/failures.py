@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-#: parts of a message of Spark or Kafka -> our reason; the first that fits counts
+#: parts of a message of Spark or Kafka -> our reason; the first that fits counts. Not here: that a
+#: topic is unknown. Kafka says so for a moment, too, of one that a broker has not heard of yet;
+#: the next start asks whether it is gone (`topic_check.py`)
 _KNOWN: Final = (
     ("KAFKA_DATA_LOSS", "DATA_LOSS"),
     ("Some data may have been lost", "DATA_LOSS"),
-    ("Partitions were changed", "TOPIC_CHANGED"),
-    ("UnknownTopicOrPartitionException", "TOPIC_CHANGED"),
     ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", "PLAN_CHANGED"),
     ("STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "PLAN_CHANGED"),
     ("CANNOT_LOAD_STATE_STORE", "STATE_DAMAGED"),
@@ -24,13 +24,30 @@ _ANEW: Final = "DROP {kind} {name}; and then {statement}"
 _RESOLVED_BY: Final = {
     "DATA_LOSS": "a topic that the query reads has lost records that were not read yet (deleted, "
     "made anew, or retention was shorter than an outage). To go on from what is there: " + _ANEW,
-    "TOPIC_CHANGED": "a topic that the query reads was deleted or made anew, or has other "
-    "partitions than when the query began. To begin anew with the topic as it is: " + _ANEW,
     "PLAN_CHANGED": "the state in the checkpoint is of another plan of this query. To build it "
     "anew: " + _ANEW,
     "STATE_DAMAGED": "the state in the checkpoint cannot be read. Restore the directory of the "
     "checkpoint, or build it anew: " + _ANEW,
 }
+
+
+#: `QueryStatus.reason` -> what it means; docs/errors.md is made of it
+REASONS: Final = {
+    "CHECKPOINT_MISMATCH": "Final. The checkpoint is of another query.",
+    "CHECKPOINT_LOST": "Final. Readers have seen a batch that the checkpoint does not have.",
+    "CHECKPOINT_DAMAGED": "Final. A file of the checkpoint cannot be read.",
+    "DATA_LOSS": "Final. A topic has lost records that the query had not read.",
+    "TOPIC_CHANGED": "Final. A topic of the query was deleted or made anew, or a source has other "
+    "partitions than it was declared with. Of a query that is RUNNING: its table topic was given "
+    "partitions, which it does without.",
+    "PLAN_CHANGED": "Final. The state in the checkpoint is of another plan.",
+    "STATE_DAMAGED": "Final. The state in the checkpoint cannot be read.",
+    "PLAN_UNREADABLE": "Final. Spark cannot run the plan.",
+    "TOPIC_MISSING": "Waits for a topic. Where commits name it, TOPIC_CHANGED after 10 s.",
+    "NO_PROGRESS": "Its source has data, and nothing was committed for 20 s.",
+}
+#: a topic that is absent for so long is no more unknown to a broker: it was deleted
+GONE_S: Final = 10.0
 
 
 class QueryFailed(Exception):
@@ -43,12 +60,16 @@ class QueryFailed(Exception):
 
 
 class NotYet(Exception):
-    """Something that the query needs is about to appear, such as its topic."""
+    """Something that the query needs is about to appear, such as its topic.
 
-    def __init__(self, reason: str, message: str) -> None:
+    `in_the_end`: what it is called when it has not appeared for `GONE_S`; None: it may yet.
+    """
+
+    def __init__(self, reason: str, message: str, in_the_end: QueryFailed | None = None) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.in_the_end = in_the_end
 
 
 class Fenced(Exception):

@@ -37,7 +37,7 @@ from standpipe.data.repair import (
 from standpipe.data.takeover import ends_before, ends_refused
 from standpipe.errors import KafkaUnavailable, StandpipeError
 from standpipe.model import Commit, LeaseEpoch, Offset, Progress, Source
-from standpipe.pipeline.failures import Fenced
+from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.topic_reader import TopicReader, read_once
 from standpipe.topics import TOMBSTONES_MS
@@ -59,7 +59,8 @@ _logger = structlog.get_logger("janitor")
 
 @dataclass(frozen=True, kw_only=True)
 class Beat:
-    """Whose topic a janitor sweeps. `check_lease` raises Fenced."""
+    """Whose topic a janitor sweeps. `check_lease` raises Fenced; `ask_topics` returns what raises
+    QueryFailed when one of the query's topics was made anew (`TopicCheck.ask`)."""
 
     query_id: str
     table: Source
@@ -67,6 +68,7 @@ class Beat:
     bootstrap_servers: str
     log: ProgressLog
     check_lease: Callable[[], None]
+    ask_topics: Callable[[], Callable[[], None]]
 
 
 class Janitor:
@@ -160,7 +162,7 @@ class Janitor:
                         prune_at = now + PRUNE_EVERY_S
                         self._prune()
                         self._delete_expired()
-                except StandpipeError as error:
+                except (StandpipeError, QueryFailed) as error:  # the latter ends the query soon
                     _logger.warning("tried again", query_id=self.beat.query_id, why=str(error))
         except Fenced as fenced:
             _logger.warning("fenced", query_id=self.beat.query_id, why=str(fenced))
@@ -241,6 +243,7 @@ class Janitor:
         newest, beat = self.newest, self.beat
         assert newest is not None, "nothing was ever committed, so nothing can be shadowed"
         beat.check_lease()
+        beat.ask_topics()()
         self._catch_up(reader)
         commit = structs.replace(
             newest.commit, lease_epoch=beat.lease_epoch, attempt=secrets.randbits(64)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import confluent_kafka
 import confluent_kafka.admin
 
 from standpipe import topics
+from standpipe.adapters import topic_ids
 from standpipe.adapters.kafka import METADATA_OUTDATED
 from standpipe.adapters.topic_reader import FROM_THE_BEGINNING
 from standpipe.data import progress as records
+from standpipe.data.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import LeaseEpoch, Offset, Progress
 
@@ -46,13 +48,12 @@ class ProgressLog:
         )
         self._client: Any = _admin.AdminClient(self._common)
 
-    def topics(self) -> set[str]:
-        """Names of all topics. Raises KafkaUnavailable."""
-        try:
-            found = self._client.list_topics(timeout=REQUEST_S_MAX).topics
-        except _kafka.KafkaException as error:
-            raise KafkaUnavailable(f"Kafka: {error}") from error
-        return set(cast("Iterable[str]", found))
+    def ask_topics(self, topics: Collection[str]) -> Callable[[], dict[str, TopicSeen]]:
+        """Ask which topics have these names -> what waits for the answer: those that exist.
+
+        Both raise KafkaUnavailable.
+        """
+        return topic_ids.ask(self._client, topics, REQUEST_S_MAX)
 
     def partition_count(self, topic: str) -> int:
         """Partitions that a topic has; 0: there is none. Raises KafkaUnavailable."""

@@ -21,7 +21,7 @@ from typing import Literal
 import structlog
 
 from standpipe.model import NO_BATCH, QueryStatus
-from standpipe.pipeline.failures import NotYet, QueryFailed, reason_of, resolved_by
+from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.query import QueryRun, Surroundings, start_query
 from standpipe.pipeline.reconcile import Order, StartQuery, WantedQuery
 from standpipe.pipeline.stall import StallWatch
@@ -31,6 +31,10 @@ RETRY_S_MAX = 30.0
 MESSAGE_LENGTH_MAX = 2000
 #: a query that ran this long begins its back-off anew
 STEADY_S = 60.0
+#: how often the topics of queries are looked at while no batch does
+LOOK_EVERY_S = 5.0
+#: a topic that stays away is asked for less and less often
+MISSING_PAUSE_S_MAX = 5.0
 
 _logger = structlog.get_logger("queries")
 
@@ -48,6 +52,8 @@ class _Entry:
     run: QueryRun | None = None
     since: float = 0.0
     failures: int = 0
+    #: since when something that it needs has been missing
+    missing_since: float | None = None
     retry_at: float = 0.0
     reason: str = ""
     message: str = ""
@@ -66,6 +72,8 @@ class Queries:
     start: Callable[[WantedQuery, Surroundings], QueryRun] = start_query
     clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _Entry] = field(default_factory=dict[str, _Entry])
+    _looking: Future[None] | None = None
+    _look_at: float = 0.0
     _starters: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="start")
     )
@@ -96,6 +104,14 @@ class Queries:
                 self._watch(entry, entry.run, now)
             elif entry.state in ("STARTING", "RETRYING") and now >= entry.retry_at:
                 entry.starting = self._starters.submit(self.start, entry.wanted, self.around)
+        self._look(now)
+
+    def _look(self, now: float) -> None:
+        """At the topics of those that run, in a thread: Kafka may take its time."""
+        runs = [entry.run for entry in self._entries.values() if entry.run is not None]
+        if runs and now >= self._look_at and (self._looking is None or self._looking.done()):
+            self._look_at = now + LOOK_EVERY_S
+            self._looking = self._starters.submit(_look_at, runs)
 
     def statuses(self) -> list[QueryStatus]:
         """One for each query; called once a second."""
@@ -112,6 +128,8 @@ class Queries:
     def _started(self, entry: _Entry, starting: Future[QueryRun], now: float) -> None:
         entry.starting = None
         error = starting.exception()
+        if not isinstance(error, NotYet):
+            entry.missing_since = None
         if error is None:
             entry.run, entry.state, entry.since = starting.result(), "RUNNING", now
             entry.reason = entry.message = ""
@@ -119,15 +137,28 @@ class Queries:
             entry.stall.began(now)
             _logger.info("query runs", query_id=entry.wanted.query_id)
         elif isinstance(error, NotYet):
-            entry.retry_at = now + RETRY_S_FIRST
-            entry.reason, entry.message = error.reason, error.message
+            self._wait(entry, error, now)
         else:
             self._failed(entry, error, now)
+
+    def _wait(self, entry: _Entry, missing: NotYet, now: float) -> None:
+        entry.missing_since = now if entry.missing_since is None else entry.missing_since
+        waited_s = now - entry.missing_since
+        if missing.in_the_end is not None and waited_s >= GONE_S:
+            self._failed(entry, missing.in_the_end, now)
+            return
+        entry.retry_at = now + min(MISSING_PAUSE_S_MAX, max(RETRY_S_FIRST, waited_s / 4))
+        entry.reason, entry.message = missing.reason, missing.message
 
     def _watch(self, entry: _Entry, run: QueryRun, now: float) -> None:
         error = run.failure()
         if error is not None:
             entry.run = None
+            if reason_of(str(error)) == "DATA_LOSS":  # what happened to which topic?
+                entry.starting = self._starters.submit(_name, run, error)
+                return
+            if run.is_active:
+                entry.stopping = self._starters.submit(_stop, run)
             self._failed(entry, error, now)
             return
         if entry.failures and now - entry.since > STEADY_S:
@@ -200,11 +231,14 @@ class Queries:
             entry.rate_from = (run.counts.input_records, now)
         # before its batch: a later one covers no less
         backlog = run.backlog.backlog_records() if run and run.backlog else None
+        reason, message = entry.reason, entry.message
+        if run is not None and run.notice and not reason:
+            reason, message = "TOPIC_CHANGED", run.notice[:MESSAGE_LENGTH_MAX]
         return QueryStatus(
             query_id=entry.wanted.query_id,
             state=entry.state,
-            reason=entry.reason,
-            message=entry.message,
+            reason=reason,
+            message=message,
             lease_epoch=entry.wanted.lease_epoch,
             batch=run.counts.batch if run else NO_BATCH,
             input_rows_per_second=round(rate, 1),
@@ -215,6 +249,17 @@ class Queries:
             backlog_records=backlog,
             at_ms=time.time_ns() // 1_000_000,
         )
+
+
+def _look_at(runs: list[QueryRun]) -> None:
+    for run in runs:
+        if not run.look():
+            return  # Kafka is away, and would keep the others waiting as long
+
+
+def _name(run: QueryRun, error: Exception) -> QueryRun:
+    """A start that ends at once, with the failure of the run before it."""
+    raise run.named(error)
 
 
 def _stop(run: QueryRun) -> None:

@@ -26,7 +26,7 @@ from standpipe.pipeline.backlog import Backlog
 from standpipe.pipeline.batch import BatchCounts, CommitBatch
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
 from standpipe.pipeline.committed import Upstream
-from standpipe.pipeline.failures import Fenced, NotYet, QueryFailed
+from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.janitor import Beat, Janitor
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.publish import publish_rows
@@ -36,6 +36,7 @@ from standpipe.pipeline.sink import records_of
 from standpipe.pipeline.source import metrics_name, open_view
 from standpipe.pipeline.stall import Signs
 from standpipe.pipeline.stateful import add_step
+from standpipe.pipeline.topic_check import TopicCheck
 
 _logger = structlog.get_logger("query")
 
@@ -62,18 +63,38 @@ class QueryRun:
     streaming_query: StreamingQuery
     counts: BatchCounts
     janitor: Janitor
+    topics: TopicCheck
     #: of a table that is built beside the one that reads go to
     backlog: Backlog | None = None
     late_records: int = 0
     _seen_batch: int = field(default=-1)
 
+    @property
+    def is_active(self) -> bool:
+        """Whether Spark runs it."""
+        return bool(self.streaming_query.isActive)
+
     def failure(self) -> Exception | None:
-        """None while it runs; else what ended it."""
-        if self.streaming_query.isActive:
-            return None
+        """None while it runs; else what ended it, or must end it."""
+        if self.is_active:
+            return self.topics.failure
         self.janitor.stop()
         ended = self.counts.failure or self.streaming_query.exception()
         return ended or RuntimeError("Spark ended the query and does not say why")
+
+    @property
+    def notice(self) -> str:
+        """What is to be told of its topics though it goes on."""
+        return self.topics.notice
+
+    def look(self) -> bool:
+        """See to its topics while no batch does. False: Kafka does not answer. Never raises."""
+        return self.topics.look()
+
+    def named(self, error: Exception) -> Exception:
+        """What ended it, by the name of what happened to a topic, if that is what it was."""
+        self.topics.look()
+        return self.topics.failure or error
 
     def signs(self) -> Signs:
         """Whether it gets somewhere: what was committed, and whether there is anything to do."""
@@ -112,13 +133,15 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     """Take the query over and start it. Raises NotYet, QueryFailed or KafkaUnavailable."""
     query, table, lease_epoch = wanted.query, wanted.table, wanted.lease_epoch
     check_lease = functools.partial(around.check_lease, query.query_id, lease_epoch)
-    _need_topics(around.log, wanted)
+    topics = TopicCheck(wanted, around.log)
+    seen = topics.need()
     checkpoint = _claimed(wanted, around)
     fence = around.log.fence(query.query_id, lease_epoch)
     records = list(around.log.records_until(fence))
     stand = standing(records, query.query_id, lease_epoch)
     if stand.fenced_by is not None:
         raise Fenced(f"query {query.query_id} was taken over under lease epoch {stand.fenced_by}")
+    topics.begin(stand.newest, seen)
     checkpoint.inherit(stand.newest)
     taken_back = checkpoint.take_back(stand.valid)
     if taken_back.commits or taken_back.offsets:
@@ -133,6 +156,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
             bootstrap_servers=around.reads.bootstrap_servers,
             log=around.log,
             check_lease=check_lease,
+            ask_topics=topics.ask,
         ),
         records,
     )
@@ -146,6 +170,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         published_topic=wanted.published_topic,
         log=around.log,
         janitor=janitor,
+        topics=topics,
         check_lease=check_lease,
         report_bad=inspector.report,
         finish=finisher(wanted),
@@ -168,6 +193,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         streaming_query=running,
         counts=commit.counts,
         janitor=janitor,
+        topics=topics,
         backlog=Backlog(running, commit.counts, starts) if wanted.is_successor else None,
     )
 
@@ -274,14 +300,6 @@ def planned(
         return result if plan.batch_sql is not None else _records(result, wanted)
     except (AnalysisException, ParseException, ValueError) as error:
         raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error
-
-
-def _need_topics(log: ProgressLog, wanted: WantedQuery) -> None:
-    inputs = {source.topic for source in wanted.query.plan.inputs}
-    outputs = {topic for topic in (wanted.table.topic, wanted.published_topic) if topic}
-    absent = (inputs | outputs | {log.topic}) - log.topics()
-    if absent:
-        raise NotYet("TOPIC_MISSING", f"waiting for topics: {', '.join(sorted(absent))}")
 
 
 class _BadRecords:

@@ -34,6 +34,8 @@ class WantedQuery:
     lease_epoch: LeaseEpoch
     #: {topic that it reads: id of the query of ours that writes it}
     writers: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: {topic that it reads: how many partitions its declaration says}
+    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
     #: its table is built beside the one that reads go to
     is_successor: bool = False
 
@@ -117,6 +119,11 @@ def _queries(
                 source.topic: written[source.topic]
                 for source in query.plan.inputs
                 if source.topic in written
+            },
+            partitions={
+                each.topic: catalog.sources[each.source].partitions
+                for each in query.plan.inputs
+                if each.source in catalog.sources
             },
         )
         for query in catalog.queries.values()

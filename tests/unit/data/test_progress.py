@@ -36,10 +36,25 @@ def test_records_survive_the_wire() -> None:
         watermark_ms=-1,
         batch_started_ms=2,
         committed_at_ms=3,
+        topic_id="T1",
+        source_topic_ids={"events": "S1"},
     )
     key, value = serialise(record)
     assert key == b'["a\\"b",3,4,18446744073709551615]'
     assert parse(value) == record
+
+
+def test_a_target_says_which_topic_it_is_of() -> None:
+    record = structs.replace(progress(1, 0, {0: 5}), topic_id="T1")
+    (taken,) = ProgressBook().take(parse(serialise(record)[1]))
+    assert taken.target.topic_id == "T1"
+
+
+def test_a_record_of_an_older_release_names_no_topic() -> None:
+    old = parse(
+        b'{"query_id":"Q","commit":{"lease_epoch":1,"batch":0,"attempt":7},"sinks":{"0":5}}'
+    )
+    assert (old.topic_id, old.source_topic_ids) == ("", {})
 
 
 def test_a_fence_has_a_key_of_its_own() -> None:

@@ -21,6 +21,7 @@ from standpipe.data.topic_identity import (
         (TopicKnown("A", 4), None, How.GONE, "it was there, and its id comes never again"),
         (TopicKnown("", 4), None, None, "it is about to be made"),
         (TopicKnown("A", 4), TopicSeen("A", 5), How.PARTITIONS, "keys go elsewhere than before"),
+        (TopicKnown("", 0), TopicSeen("A", 5), None, "nobody says how many there should be"),
         (TopicKnown("", 4), TopicSeen("", 3), How.PARTITIONS, "fewer: it was made anew"),
     ],
 )

@@ -1,8 +1,9 @@
 """The order of the commit protocol's steps, with everything around it faked."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
@@ -12,9 +13,10 @@ from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
 from standpipe.pipeline.batch import BatchFailed, CommitBatch
 from standpipe.pipeline.checkpoint import Checkpoint
-from standpipe.pipeline.failures import Fenced
+from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.janitor import Janitor
 from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.topic_check import TopicCheck
 
 (WANTED,) = wanted_of(
     "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
@@ -58,6 +60,26 @@ class NoJanitor:
         DONE.append(("told", progress))
 
 
+class Topics:
+    """Says what was asked for when the answer is collected."""
+
+    topic_id = "T1"
+    source_topic_ids: ClassVar = {"s": "S1"}
+
+    def __init__(self, *changed: bool) -> None:
+        self.changed = list(changed)
+
+    def ask(self) -> Callable[[], None]:
+        is_changed = self.changed.pop(0) if self.changed else False
+
+        def check() -> None:
+            DONE.append(("topics", None))
+            if is_changed:
+                raise QueryFailed("TOPIC_CHANGED", "made anew")
+
+        return check
+
+
 class Log:
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         DONE.append(("ends", topic))
@@ -71,7 +93,7 @@ class Log:
 DONE: list[tuple[str, Any]] = []
 
 
-def commit_of(directory: Path, *, lease: list[str]) -> Steps:
+def commit_of(directory: Path, *, lease: list[str], changed: Sequence[bool] = ()) -> Steps:
     DONE.clear()
     checkpoint = Checkpoint(directory, LeaseEpoch(4))
     (checkpoint.directory / "offsets").mkdir(parents=True)
@@ -100,6 +122,7 @@ def commit_of(directory: Path, *, lease: list[str]) -> Steps:
         checkpoint=checkpoint,
         log=cast(ProgressLog, Log()),
         janitor=cast(Janitor, NoJanitor()),
+        topics=cast(TopicCheck, Topics(*changed)),
         check_lease=check_lease,
         report_bad=report_bad,
     )
@@ -108,8 +131,10 @@ def commit_of(directory: Path, *, lease: list[str]) -> Steps:
 def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     commit_batch = commit_of(tmp_path, lease=[])
     commit_batch(cast(Any, None), 1)
-    assert [name for name, _ in DONE] == ["lease", "write", "ends", "bad", "progress", "told"]
-    written, progress = DONE[1][1], DONE[4][1]
+    steps = ["lease", "topics", "write", "ends", "topics", "bad", "progress", "told"]
+    assert [name for name, _ in DONE] == steps
+    written, progress = DONE[2][1], DONE[6][1]
+    assert (progress.topic_id, progress.source_topic_ids) == ("T1", {"s": "S1"})
     assert progress.commit == written, "the progress record names what was written"
     assert progress.clean_through == {0: 7}
     assert (written.lease_epoch, written.batch) == (4, 1)
@@ -136,7 +161,10 @@ class Rows:
 
 @pytest.mark.parametrize(
     ("batch", "done"),
-    [(0, ["lease", "computed"]), (1, ["lease", "write", "ends", "bad", "progress", "told"])],
+    [
+        (0, ["lease", "computed"]),
+        (1, ["lease", "topics", "write", "ends", "topics", "bad", "progress", "told"]),
+    ],
     ids=["committed before its driver was killed", "the next one"],
 )
 def test_a_replayed_batch_of_a_stream_is_not_written_twice(
@@ -155,6 +183,27 @@ def test_a_replayed_batch_of_a_stream_is_not_written_twice(
     DONE.clear()
     table(cast(Any, Rows()), 0)
     assert "write" in [name for name, _ in DONE], "rows of a table replace each other"
+
+
+@pytest.mark.parametrize(
+    ("changed", "done", "why"),
+    [
+        ([True], ["lease", "topics"], "not a byte goes into a topic that was made anew"),
+        (
+            [False, True],
+            ["lease", "topics", "write", "ends", "topics"],
+            "made anew under the batch: nothing that it wrote is committed",
+        ),
+    ],
+)
+def test_nothing_is_committed_of_a_topic_that_was_made_anew(
+    tmp_path: Path, changed: list[bool], done: list[str], why: str
+) -> None:
+    commit_batch = commit_of(tmp_path, lease=[], changed=changed)
+    with pytest.raises(BatchFailed):
+        commit_batch(cast(Any, None), 0)
+    assert [name for name, _ in DONE] == done, why
+    assert isinstance(commit_batch.counts.failure, QueryFailed)
 
 
 def test_each_call_is_another_attempt(tmp_path: Path) -> None:

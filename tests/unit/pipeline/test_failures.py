@@ -9,6 +9,10 @@ from standpipe.pipeline.failures import reason_of
         ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] …", "DATA_LOSS"),
         ("Some data may have been lost because they are not available in Kafka", "DATA_LOSS"),
         ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema", "PLAN_CHANGED"),
+        (
+            "UnknownTopicOrPartitionException: This server does not host this topic-partition.",
+            None,  # a broker that has just started, or has not heard of the topic yet, says so too
+        ),
         ("Connection to node -1 could not be established", None),
         ("", None),
     ],

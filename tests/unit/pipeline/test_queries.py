@@ -8,8 +8,14 @@ from tests.unit.pipeline.queries_of import wanted_of
 
 from standpipe.model import BatchId
 from standpipe.pipeline.batch import BatchCounts
-from standpipe.pipeline.failures import NotYet, QueryFailed
-from standpipe.pipeline.queries import RETRY_S_FIRST, RETRY_S_MAX, Queries, retry_after_s
+from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
+from standpipe.pipeline.queries import (
+    LOOK_EVERY_S,
+    RETRY_S_FIRST,
+    RETRY_S_MAX,
+    Queries,
+    retry_after_s,
+)
 from standpipe.pipeline.query import QueryRun, Surroundings
 from standpipe.pipeline.reconcile import StartQuery, StopQuery, WantedQuery
 from standpipe.pipeline.stall import REPORT_S, RESTART_S_FIRST, Signs
@@ -28,11 +34,24 @@ class Run:
         self.counts = BatchCounts(batch=BatchId(3), input_records=100, bad_records=1)
         self.backlog = None
         self.died: Exception | None = None
-        self.is_stopped = self.has_data = False
+        self.is_stopped = self.has_data = self.is_active = False
+        self.notice = ""
+        self.looks = 0
+        #: what Kafka says about its topics when it is asked
+        self.topic_changed: QueryFailed | None = None
         self.repaired_rows = 2
 
     def failure(self) -> Exception | None:
         return self.died
+
+    def look(self) -> bool:
+        self.looks += 1
+        if self.topic_changed is not None:
+            self.died, self.is_active = self.topic_changed, True
+        return True
+
+    def named(self, error: Exception) -> Exception:
+        return self.topic_changed or error
 
     def signs(self) -> Signs:
         return Signs(mark=(self.counts.batch,), has_data=self.has_data, doing="asleep")
@@ -60,7 +79,9 @@ class World:
     def tend(self) -> str:
         """One look that starts what is due, one that sees how it went."""
         self.queries.tend()
-        wait([e.starting for e in cast(Any, self.queries)._entries.values() if e.starting])
+        inner = cast(Any, self.queries)
+        wait([e.starting for e in inner._entries.values() if e.starting])
+        wait([inner._looking] if inner._looking else [])
         self.queries.tend()
         (status,) = self.queries.statuses()
         return f"{status.state} {status.reason}".strip()
@@ -112,6 +133,83 @@ def test_a_named_death_is_final(error: Exception, reason: str) -> None:
     assert world.tend() == f"FAILED {reason}"
     world.now += 3600
     assert world.tend() == f"FAILED {reason}"
+
+
+@pytest.mark.parametrize("message", ["UnknownTopicOrPartitionException", "Partitions were changed"])
+def test_that_a_topic_is_unknown_is_not_final(message: str) -> None:
+    """Kafka says so for a moment, too: the next start asks which topic there is."""
+    first = Run()
+    changed = QueryFailed("TOPIC_CHANGED", "made anew")
+    world = World(first, changed)
+    world.tend()
+    first.died = RuntimeError(message)
+    assert world.tend() == "RETRYING"
+    world.now += RETRY_S_FIRST
+    assert world.tend() == "FAILED TOPIC_CHANGED", "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "state"),
+    [(QueryFailed("TOPIC_CHANGED", "…"), "FAILED TOPIC_CHANGED"), (None, "FAILED DATA_LOSS")],
+    ids=["the topic was made anew", "retention, say"],
+)
+def test_lost_data_are_named_by_what_happened(confirmed: QueryFailed | None, state: str) -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    run.died, run.topic_changed = RuntimeError("[KAFKA_DATA_LOSS] …"), confirmed
+    assert world.tend() == state
+
+
+def test_topics_are_looked_at_while_no_batch_comes() -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    world.tend()
+    assert run.looks == 1, "not at every turn"
+    run.topic_changed = QueryFailed("TOPIC_CHANGED", "topic s was deleted")
+    world.now += LOOK_EVERY_S
+    assert world.tend() == "FAILED TOPIC_CHANGED"
+    entry = cast(Any, world.queries)._entries[Q]
+    wait([entry.stopping] if entry.stopping else [])
+    assert run.is_stopped, "Spark ran it until then"
+
+
+def test_what_is_only_told_of_a_topic_stops_nothing() -> None:
+    run = Run()
+    world = World(run)
+    run.notice = "topic A has 8 partitions, and the catalog says 4"
+    assert world.tend() == "RUNNING TOPIC_CHANGED"
+    (status,) = world.queries.statuses()
+    assert status.message == run.notice
+    run.notice = ""
+    assert world.tend() == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("in_the_end", "state", "why"),
+    [
+        (None, "STARTING TOPIC_MISSING", "nobody has committed of it: it may yet be made"),
+        (QueryFailed("TOPIC_CHANGED", "deleted"), "FAILED TOPIC_CHANGED", "it cannot come back"),
+    ],
+)
+def test_a_topic_that_stays_away(in_the_end: QueryFailed | None, state: str, why: str) -> None:
+    missing = NotYet("TOPIC_MISSING", "…", in_the_end)
+    world = World(*[missing] * 4)
+    assert world.tend() == "STARTING TOPIC_MISSING"
+    world.now += GONE_S - 0.1
+    assert world.tend() == "STARTING TOPIC_MISSING", "a broker may not know it yet"
+    world.now += 5.0
+    assert world.tend() == state, why
+
+
+def test_a_topic_that_was_away_for_a_moment_has_all_the_time_again() -> None:
+    missing = NotYet("TOPIC_MISSING", "…", QueryFailed("TOPIC_CHANGED", "deleted"))
+    world = World(missing, OSError("disk full"), missing)
+    world.tend()
+    for _ in range(2):
+        world.now += GONE_S
+        assert world.tend() in ("RETRYING", "RETRYING TOPIC_MISSING")
 
 
 def test_the_report_has_counts_and_rate() -> None:
@@ -174,7 +272,6 @@ def test_a_query_without_progress_is_reported_and_started_anew() -> None:
     ("message", "reason"),
     [
         ("[KAFKA_DATA_LOSS.X] …", "DATA_LOSS"),
-        ("Partitions were changed from …", "TOPIC_CHANGED"),
         ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] …", "PLAN_CHANGED"),
     ],
 )

@@ -104,6 +104,8 @@ def test_wanted_are_those_of_the_catalog() -> None:
     for index, command in enumerate(commands_of(SQL), 1):
         catalog = catalogs.apply(catalog, LogIndex(index), command)
     assert list(wanted_queries(catalog, ME)) == [A.query_id, B.query_id]
+    wanted = wanted_queries(catalog, ME)[A.query_id]
+    assert wanted.partitions == {"s": 2}, "as the stream was declared"
     ended = catalogs.TerminateQuery(query_ids=(A.query_id,))
     catalog = catalogs.apply(catalog, LogIndex(9), ended)
     assert list(wanted_queries(catalog, ME)) == [B.query_id]
