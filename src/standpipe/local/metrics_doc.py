@@ -41,7 +41,7 @@ Where it lasts for a minute or so: restarts and moves show for seconds.
 
 ```
 max by (query_id, state, reason) (standpipe_query_state{state=~"FAILED|RETRYING|UNRESPONSIVE"}) == 1
-max by (query_id, reason) (standpipe_query_state{reason="NO_PROGRESS"}) == 1
+max by (query_id, reason) (standpipe_query_state{reason=~"NO_PROGRESS|TOPIC_CHANGED"}) == 1
 max by (query_id) (standpipe_query_report_age_seconds) > 30
 standpipe_replica_state{state=~"FAILED|DATA_LOSS"} == 1
 standpipe_replica_lag_seconds > 60
