@@ -1,11 +1,14 @@
 """Copies of this node's stores for peers that have none yet: the giving side, a part of control.
 
-    POST /store-copy {table_id, generation, partition}   make one (or name the one of just now)
-    GET  /store-copy?copy_id=…&offset=…                  a piece of it, at most PIECE_BYTES
+    POST /store-copy {table_id, generation, partition, wait_ms}  make one (or name a recent one)
+         200 the offer; 202 it is being made, ask again; 503 there is nothing to copy, or no room
+    GET  /store-copy?copy_id=…&offset=…                          a piece, at most PIECE_BYTES
 
 A copy is made by a process of its own (`adapters.store_copy`) and lies in `copies/` until nobody
 has asked for it for a while; a receiver that was interrupted goes on where it stopped. One is made
-at a time, and none where it could fill the disk. Nothing of it survives a restart.
+at a time, and none where it could fill the disk. Nothing of it survives a restart. A large store
+takes minutes: who asks hears within `wait_ms` that it is being made, and can tell that from
+silence.
 
 Not here: who asks whom (`data.copying`), the receiving side (`node.store_fetch`).
 """
@@ -18,6 +21,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -40,6 +44,8 @@ FRESH_MS: Final = 10_000  # so old may a copy be for somebody who asks anew
 SWEEP_S: Final = 10.0
 #: Copy, and the receiver's own growth if it shares the disk.
 ROOM: Final = 2
+#: For so long an answer waits for the copy where it is not said: as it was before there was 202.
+WAIT_MS: Final = 600_000
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -50,6 +56,7 @@ class WhichStore(msgspec.Struct):
     table_id: str
     generation: int
     partition: int
+    wait_ms: int = WAIT_MS
 
     @property
     def identity(self) -> StoreIdentity:
@@ -81,6 +88,8 @@ class StoreCopies:
         self._state, self._folder = paths.state, paths.copies
         self._clock = clock or Clock()
         self._kept: dict[str, _Kept] = {}
+        #: under way, or failed and not told to anybody yet
+        self._making: dict[StoreIdentity, asyncio.Task[_Kept]] = {}
         self._turn = asyncio.Lock()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -90,19 +99,40 @@ class StoreCopies:
     async def run(self) -> NoReturn:
         while True:
             await asyncio.sleep(SWEEP_S)
+            for making in [each for each in self._making.values() if each.done()]:
+                self._forget(making)  # nobody asks any more
             now_ms = self._clock.boot_ms()
             for kept in [k for k in self._kept.values() if now_ms - k.used_ms > KEEP_MS]:
                 del self._kept[kept.offer.copy_id]
                 await asyncio.to_thread(shutil.rmtree, kept.file.parent, ignore_errors=True)
 
     async def _make(self, call: Call) -> Reply:
-        identity = call.json(WhichStore).identity
-        async with self._turn:
+        asked = call.json(WhichStore)
+        identity = asked.identity
+        making = self._making.get(identity)
+        if making is None:
             now_ms = self._clock.boot_ms()
             for kept in self._kept.values():
                 if kept.identity == identity and now_ms - kept.made_ms < FRESH_MS:
                     return json_reply(kept.offer)
-            return json_reply((await self._copy(identity)).offer)
+            making = asyncio.create_task(self._in_turn(identity))
+            self._making[identity] = making
+        # whoever goes away does not end it: the next one that asks has it
+        done, _ = await asyncio.wait({making}, timeout=asked.wait_ms / 1000)
+        if not done:
+            return json_reply({"is_making": True}, HTTPStatus.ACCEPTED)
+        self._forget(making)
+        return json_reply(making.result().offer)
+
+    def _forget(self, making: asyncio.Task[_Kept]) -> None:
+        for identity in [each for each, known in self._making.items() if known is making]:
+            del self._making[identity]
+        if not making.cancelled() and (error := making.exception()) is not None:
+            _log.info("no copy for a peer", why=str(error))
+
+    async def _in_turn(self, identity: StoreIdentity) -> _Kept:
+        async with self._turn:
+            return await self._copy(identity)
 
     async def _copy(self, identity: StoreIdentity) -> _Kept:
         """Raises NotReady where there is nothing to copy, or no room for it."""

@@ -5,10 +5,10 @@
           └─► donors known ─► Fetch: POST /store-copy ─► pieces ─► checksum ─► rename
 
 The file grows in `incoming/` beside a note of what it is a part of, so a fetch that was interrupted
-goes on behind its last byte, and what is damaged begins anew. It becomes a store by one rename,
-whole and synced; the tailer verifies its rows when it opens it, and tails on from its position.
-Throttled (`standpipe.restore.bytes.per.second.max`). A donor that fails is left for the next; no
-donor left: the changelog.
+goes on behind its last byte; if the whole is damaged then, it begins anew at the same donor, once.
+It becomes a store by one rename, whole and synced; the tailer verifies its rows when it opens it,
+and tails on from its position. Throttled (`standpipe.restore.bytes.per.second.max`). A donor that
+fails or is silent is left for the next (making a copy is not silent); none left: the changelog.
 
 Not here: who gives (`data.copying`), the giving side (`node.store_copies`).
 """
@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import http.client
 import os
+import select
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +40,7 @@ from standpipe.data.copying import CopyOffer, Meter, RestoreView, donors, may_wa
 from standpipe.data.holdings import Holding
 from standpipe.data.positions import StoreIdentity
 from standpipe.model import (
+    Health,
     KnownLag,
     KnownLags,
     Liveness,
@@ -52,9 +55,19 @@ from standpipe.node.node_config import NodePaths
 from standpipe.node.store_copies import PATH
 
 AT_ONCE_MAX: Final = 2
-PIECE_S_MAX: Final = 30.0
-MAKE_S_MAX: Final = 600.0  # a donor copies a whole store first
-RETRIES: Final = 3  # of a piece; a donor that restarts has forgotten its copies anyway
+#: A packet on the way there and back, and two that were lost (the kernel sends again after 1 s).
+CONNECT_S_MAX: Final = 4.0
+#: Silence of a donor that owes a piece, or word of a copy that it makes. A piece is read in well
+#: under a second, word comes each MAKE_WAIT_MS, and a control that lacks a CPU is late by a second
+#: or two. Every second here is one in which this replica does not answer.
+SILENCE_S_MAX: Final = 5.0
+#: So long it may be silent where beats ceased too: one late piece is not yet a dead donor.
+QUIET_S_MAX: Final = 1.0
+#: A donor copies a whole store first. Only for one that says that it is at it.
+MAKE_S_MAX: Final = 600.0
+MAKE_WAIT_MS: Final = 1000
+RETRIES: Final = 3  # a donor that restarts has forgotten its copies anyway
+_LOOK_MS: Final = 100
 _NOTE: Final = "offer.json"
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -62,6 +75,24 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 class FetchFailed(Exception):
     """A donor gave nothing; another may."""
+
+
+class _Damaged(FetchFailed):
+    """What arrived is not what was sent."""
+
+    def __init__(self, *, is_resumed: bool) -> None:
+        super().__init__("the checksum is another one")
+        self.is_resumed = is_resumed  # a part of it lay here before
+
+
+#: of a donor
+_FAULTS: Final = (OSError, http.client.HTTPException, msgspec.MsgspecError, FetchFailed)
+
+
+class _Line(http.client.HTTPConnection):
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(SILENCE_S_MAX)
 
 
 @dataclass
@@ -82,6 +113,8 @@ class Fetch:
     peers: Sequence[NodeInfo]
     secret: str
     rate_bytes: int
+    #: whether a peer's beats ceased; it is asked in this thread
+    is_down: Callable[[NodeId], bool] = lambda node: False
     done_bytes: int = 0
     total_bytes: int = 0
     peer: str = ""
@@ -108,7 +141,7 @@ class Fetch:
                 self.peer = peer.node_id
                 try:
                     self._take_from(peer)
-                except (OSError, http.client.HTTPException, FetchFailed) as error:
+                except _FAULTS as error:
                     log.warning("no copy from a peer", peer=peer.node_id, why=str(error))
                 else:
                     log.info("store copied", peer=peer.node_id, size_bytes=self.total_bytes)
@@ -125,37 +158,55 @@ class Fetch:
         return sorted(self.peers, key=lambda p: note is None or p.internal != note.donor)
 
     def _take_from(self, peer: NodeInfo) -> None:
+        """Raises FetchFailed and what a line raises."""
+        try:
+            self._copy_from(peer)
+        except _Damaged as damaged:
+            if not damaged.is_resumed:
+                raise
+            _log.warning("a part of a copy was damaged: begun anew", store=str(self.target))
+            self._copy_from(peer)
+
+    def _copy_from(self, peer: NodeInfo) -> None:
         host, _, port = peer.internal.rpartition(":")
-        line = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=MAKE_S_MAX)
+        line = _Line(host.strip("[]"), int(port), timeout=CONNECT_S_MAX)
         try:
             offer = self._offer(line, peer)
-            self.total_bytes = offer.size_bytes
+            self.total_bytes, began = offer.size_bytes, self.done_bytes
             self._fill(line, offer)
         finally:
             line.close()
         file = self.incoming / DATA
         if checksum_of(file) != offer.checksum:
             shutil.rmtree(self.incoming)
-            raise FetchFailed("the checksum is another one")
+            raise _Damaged(is_resumed=began > 0)
         self._install(file)
 
-    def _offer(self, line: http.client.HTTPConnection, peer: NodeInfo) -> CopyOffer:
+    def _offer(self, line: _Line, peer: NodeInfo) -> CopyOffer:
         note = self._note()
         if note is not None and note.donor == peer.internal:
             self.done_bytes = (self.incoming / DATA).stat().st_size
-            if self._ask(line, "GET", _piece(note.offer, self.done_bytes)) is not None:
+            if self._ask(line, _piece(note.offer, self.done_bytes)) is not None:
                 return note.offer
         shutil.rmtree(self.incoming, ignore_errors=True)
         self.incoming.mkdir(parents=True, mode=0o700)
         self.done_bytes = 0
-        body = msgspec.json.encode(self.identity)
-        answer = self._ask(line, "POST", PATH, body)
-        if answer is None:
-            raise FetchFailed("it makes no copy")
-        offer = msgspec.json.decode(answer, type=CopyOffer)
+        offer = self._made(line)
         (self.incoming / DATA).touch()
         (self.incoming / _NOTE).write_bytes(msgspec.json.encode((peer.internal, offer)))
         return offer
+
+    def _made(self, line: _Line) -> CopyOffer:
+        """A copy of now, once the donor has made it."""
+        wanted = {**msgspec.to_builtins(self.identity), "wait_ms": MAKE_WAIT_MS}
+        until_s = time.monotonic() + MAKE_S_MAX
+        while time.monotonic() < until_s:
+            status, answer = self._exchange(line, "POST", PATH, msgspec.json.encode(wanted))
+            if status == HTTPStatus.OK:
+                return msgspec.json.decode(answer, type=CopyOffer)
+            if status != HTTPStatus.ACCEPTED:
+                raise FetchFailed("it makes no copy")
+        raise FetchFailed("its copy is not made in time")
 
     def _note(self) -> _Note | None:
         try:
@@ -165,11 +216,11 @@ class Fetch:
             return None
         return _Note(donor, offer) if (self.incoming / DATA).exists() else None
 
-    def _fill(self, line: http.client.HTTPConnection, offer: CopyOffer) -> None:
+    def _fill(self, line: _Line, offer: CopyOffer) -> None:
         with (self.incoming / DATA).open("ab") as file:
             began_s, began = time.monotonic(), self.done_bytes
             while self.done_bytes < offer.size_bytes:
-                piece = self._ask(line, "GET", _piece(offer, self.done_bytes))
+                piece = self._ask(line, _piece(offer, self.done_bytes))
                 if not piece:
                     raise FetchFailed("the copy is gone")
                 file.write(piece)
@@ -179,21 +230,37 @@ class Fetch:
             file.flush()
             os.fsync(file.fileno())
 
-    def _ask(
-        self, line: http.client.HTTPConnection, method: str, path: str, body: bytes = b""
-    ) -> bytes | None:
-        """None: an answer that is none. Raises OSError and HTTPException after RETRIES."""
+    def _ask(self, line: _Line, path: str) -> bytes | None:
+        """A piece; None: an answer that is none. Raises OSError and HTTPException."""
+        status, answer = self._exchange(line, "GET", path)
+        return answer if status == HTTPStatus.OK else None
+
+    def _exchange(self, line: _Line, verb: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Raises TimeoutError after one silence, other OSErrors and HTTPException after RETRIES."""
         for left in reversed(range(RETRIES)):
             try:
-                line.request(method, path, body or None, {SECRET_HEADER: self.secret})
+                line.request(verb, path, body or None, {SECRET_HEADER: self.secret})
+                self._await(line)
                 response = line.getresponse()
-                answer = response.read()
-                return answer if response.status == http.HTTPStatus.OK else None
+                return response.status, response.read()
+            except TimeoutError:
+                raise  # it would be silent again
             except (OSError, http.client.HTTPException):
                 line.close()  # the next request opens it again
                 if not left:
                     raise
         raise AssertionError("unreachable")
+
+    def _await(self, line: _Line) -> None:
+        """Until an answer begins, for as long as one may still come. Raises TimeoutError."""
+        began_s, answer = time.monotonic(), select.poll()
+        answer.register(line.sock, select.POLLIN)
+        while not answer.poll(_LOOK_MS):
+            silent_s = time.monotonic() - began_s
+            if silent_s >= SILENCE_S_MAX:
+                raise TimeoutError(f"silent for {SILENCE_S_MAX} s")
+            if silent_s >= QUIET_S_MAX and self.is_down(NodeId(self.peer)):
+                raise TimeoutError("silent, and its beats ceased")
 
     def _install(self, file: Path) -> None:
         """One rename: a store with the marker of an orderly end, or none."""
@@ -271,6 +338,7 @@ class Restores:
             peers=found,
             secret=self._secret,
             rate_bytes=self._rate_bytes,
+            is_down=self._down(),
         )
         self._fetches[identity] = fetch
         fetch.start()
@@ -283,6 +351,18 @@ class Restores:
             return False
         liveness, known = self._heard(holding.identity, self._clock.boot_ms())
         return bool(_donors(placement, snapshot, known, liveness))
+
+    def _down(self) -> Callable[[NodeId], bool]:
+        """Whether control says that a peer is down; with a reader of its own, for a thread."""
+        reader = record_file.RecordReader(self._paths.liveness, Liveness)
+
+        def is_down(node: NodeId) -> bool:
+            reader.refresh()
+            told = reader.record
+            peers = told.peers if told and _is_new(told, self._clock.boot_ms()) else ()
+            return any(p.node_id == node and p.health is Health.DOWN for p in peers)
+
+        return is_down
 
     def _heard(
         self, identity: StoreIdentity, now_ms: int

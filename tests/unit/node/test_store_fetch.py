@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from standpipe.adapters import http_client
-from standpipe.adapters.http_client import InternalApp
+from standpipe.adapters import http_client, record_file
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.http_client import Call, InternalApp, Reply
 from standpipe.adapters.lmdb_store import StoreWriter, store_path
 from standpipe.adapters.store_copy import DATA
 from standpipe.adapters.store_opening import open_verified
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import store_key
 from standpipe.data.rows import pack_row
+from standpipe.errors import NotReady
 from standpipe.local.ports import any_port
-from standpipe.model import BatchId, NodeId, NodeInfo, Offset
-from standpipe.node import store_copies
+from standpipe.model import BatchId, Health, Liveness, NodeId, NodeInfo, Offset, PeerLiveness
+from standpipe.node import store_copies, store_fetch
+from standpipe.node.heard import VERDICTS_AGE_MS_MAX
 from standpipe.node.node_config import NodePaths
 from standpipe.node.store_copies import StoreCopies
-from standpipe.node.store_fetch import Fetch
+from standpipe.node.store_fetch import Fetch, Restores
 
 IDENTITY = StoreIdentity(table_id="T", generation=1, partition=3)
 SECRET = "a secret"
@@ -48,10 +53,11 @@ def serving(paths: NodePaths) -> Iterator[NodeInfo]:
     """The giving node's internal listener, in a thread of its own."""
     address = f"127.0.0.1:{any_port()}"
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    bound = http_client.bind_alone(address)  # it listens from here on
 
     async def serve() -> None:
         app = InternalApp(SECRET, StoreCopies(paths).routes(), body_bytes_max=10_000)
-        await http_client.serve(http_client.bind_alone(address), app, stop, 0.1)
+        await http_client.serve(bound, app, stop, 0.1)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
@@ -132,10 +138,9 @@ def break_off_after(fetch: Fetch, pieces: int) -> None:
     count, ask = [0], fetch._ask
 
     def counting(*arguments: object) -> bytes | None:
-        if arguments[1] == "GET":
-            count[0] += 1
-            if count[0] > pieces:
-                raise KeyboardInterrupt
+        count[0] += 1
+        if count[0] > pieces:
+            raise KeyboardInterrupt
         return ask(*arguments)  # pyright: ignore[reportArgumentType]
 
     object.__setattr__(fetch, "_ask", counting)
@@ -148,8 +153,7 @@ def noting_offsets(fetch: Fetch) -> list[int]:
     ask: Callable[..., bytes | None] = fetch._ask
 
     def noting(*arguments: str) -> bytes | None:
-        if "offset=" in arguments[2]:
-            offsets.append(int(arguments[2].rpartition("=")[2]))
+        offsets.append(int(arguments[1].rpartition("=")[2]))
         return ask(*arguments)
 
     object.__setattr__(fetch, "_ask", noting)
@@ -165,7 +169,7 @@ def test_a_damaged_copy_is_thrown_away(tmp_path: Path) -> None:
 
         def lying(*arguments: str) -> bytes | None:
             piece = ask(*arguments)
-            return piece[:-1] + b"?" if piece and arguments[1] == "GET" else piece
+            return piece[:-1] + b"?" if piece else piece
 
         object.__setattr__(fetch, "_ask", lying)
         run(fetch)
@@ -178,3 +182,171 @@ def test_nothing_is_copied_of_a_peer_without_a_store(tmp_path: Path) -> None:
     with serving(giver) as peer:
         run(fetch_into(taker, peer))
     assert not store_path(taker.state, IDENTITY).exists()
+
+
+@contextmanager
+def silent() -> Iterator[tuple[NodeInfo, list[socket.socket]]]:
+    """A peer whose control was stopped: its kernel takes connections, and nobody answers."""
+    lines: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        peer = msgspec.structs.replace(gone(listener.getsockname()[1]), node_id=NodeId("silent"))
+
+        def accept() -> None:
+            with suppress(OSError):  # the listener is shut down
+                while True:
+                    lines.append(listener.accept()[0])
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield peer, lines
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for line in lines:
+                line.close()
+
+
+def impatient_with(name: str, fetch: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one peer only: the others may be slow where the machine is busy."""
+    copy_from = fetch._copy_from
+
+    def impatient(peer: NodeInfo) -> None:
+        patience_s = 0.2 if peer.node_id == name else 60.0
+        monkeypatch.setattr(store_fetch, "SILENCE_S_MAX", patience_s)
+        copy_from(peer)
+
+    object.__setattr__(fetch, "_copy_from", impatient)
+
+
+@pytest.mark.parametrize(
+    ("is_down", "why"),
+    [(False, "silence alone"), (True, "its beats ceased: nobody waits as long")],
+)
+def test_a_silent_donor_is_left_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_down: bool, why: str
+) -> None:
+    giver, taker = NodePaths(tmp_path / "a"), NodePaths(tmp_path / "b")
+    with serving(giver) as peer, silent() as (stopped, lines):
+        make_store(giver, 100).close()
+        fetch = fetch_into(taker, stopped, peer)
+        if is_down:
+            monkeypatch.setattr(store_fetch, "SILENCE_S_MAX", 1e6)
+            monkeypatch.setattr(store_fetch, "QUIET_S_MAX", 0.2)
+            fetch.is_down = lambda node: node == "silent"
+        else:
+            impatient_with("silent", fetch, monkeypatch)
+        run(fetch)
+        assert len(lines) == 1, "silent once is silent: no second try"
+    assert rows_of(taker)[0] == 100, why
+
+
+def test_a_donor_that_falls_silent_midway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the answer came, then nothing: as when a cable is cut."""
+    monkeypatch.setattr(store_fetch, "QUIET_S_MAX", 0.0)
+    giver, taker = NodePaths(tmp_path / "a"), NodePaths(tmp_path / "b")
+    with serving(giver) as peer, silent() as (stopped, lines):
+        make_store(giver, 100).close()
+        fetch = fetch_into(taker, stopped, peer)
+        impatient_with("silent", fetch, monkeypatch)
+        said: list[NodeId] = []
+
+        def half_an_answer(node: NodeId) -> bool:
+            """Called while the answer is waited for."""
+            if node == "silent" and not said:
+                said.append(node)
+                lines[0].sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{")
+            return False
+
+        fetch.is_down = half_an_answer
+        run(fetch)
+    assert said == ["silent"]
+    assert rows_of(taker)[0] == 100
+
+
+def test_a_copy_that_takes_long_is_no_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The donor says that it is at it whenever it is asked; one copy is made for all of that."""
+    monkeypatch.setattr(store_fetch, "MAKE_WAIT_MS", 1)
+    giver, taker = NodePaths(tmp_path / "a"), NodePaths(tmp_path / "b")
+    asked, begun, may_end = [0], [0], asyncio.Event()
+    make, copy = StoreCopies._make, StoreCopies._copy
+
+    async def counted(self: StoreCopies, call: Call) -> Reply:
+        asked[0] += 1
+        if asked[0] == 5:
+            may_end.set()
+        return await make(self, call)
+
+    async def slow(self: StoreCopies, identity: StoreIdentity) -> object:
+        begun[0] += 1
+        await may_end.wait()
+        return await copy(self, identity)
+
+    monkeypatch.setattr(StoreCopies, "_make", counted)
+    monkeypatch.setattr(StoreCopies, "_copy", slow)
+    with serving(giver) as peer:
+        make_store(giver, 100).close()
+        run(fetch_into(taker, peer))
+    assert asked[0] >= 5
+    assert begun == [1]
+    assert rows_of(taker)[0] == 100
+
+
+def test_a_copy_that_cannot_be_made_is_said_once_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not begun again with every question while nobody hears why."""
+    monkeypatch.setattr(store_fetch, "MAKE_WAIT_MS", 0)
+    giver, taker = NodePaths(tmp_path / "a"), NodePaths(tmp_path / "b")
+    begun = [0]
+
+    async def failing(self: StoreCopies, identity: StoreIdentity) -> object:
+        begun[0] += 1
+        await asyncio.sleep(0)
+        raise NotReady("the store is not whole")
+
+    monkeypatch.setattr(StoreCopies, "_copy", failing)
+    with serving(giver) as peer:
+        run(fetch_into(taker, peer))
+    assert begun == [1]
+    assert not store_path(taker.state, IDENTITY).exists()
+
+
+def test_a_damaged_part_is_begun_anew_at_the_same_donor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_copies, "PIECE_BYTES", 64 * 1024)
+    giver, taker = NodePaths(tmp_path / "a"), NodePaths(tmp_path / "b")
+    with serving(giver) as peer:
+        make_store(giver, 5_000).close()
+        break_off_after(fetch_into(taker, peer), pieces=3)
+        part = taker.incoming / "T-1-3" / DATA
+        part.write_bytes(bytes(part.stat().st_size))
+        second = fetch_into(taker, peer)
+        asked = noting_offsets(second)
+        run(second)
+    assert asked.count(0) == 1, "the second time from its first byte"
+    assert rows_of(taker)[0] == 5_000, "it is the only donor"
+
+
+@pytest.mark.parametrize(
+    ("health", "age_ms", "is_down", "why"),
+    [
+        (Health.DOWN, 0, True, "control says so"),
+        (Health.ALIVE, 0, False, "it beats"),
+        (Health.DOWN, VERDICTS_AGE_MS_MAX + 1, False, "control stopped: nobody knows"),
+        (None, 0, False, "nothing was told"),
+    ],
+)
+def test_a_donor_that_is_down(
+    tmp_path: Path, health: Health | None, age_ms: int, is_down: bool, why: str
+) -> None:
+    clock, paths = Clock(), NodePaths(tmp_path)
+    paths.make()
+    if health is not None:
+        peers = (PeerLiveness(node_id=NodeId("giver"), health=health),)
+        told = Liveness(published_boot_ms=clock.boot_ms() - age_ms, peers=peers)
+        record_file.write(paths.liveness, told)
+    assert Restores(paths, SECRET, clock, 1)._down()(NodeId("giver")) is is_down, why
