@@ -71,6 +71,13 @@ def audience(placements: Iterable[Placement], me: NodeId) -> frozenset[NodeId]:
     return frozenset(node for holders in shared for node in holders) - {me}
 
 
+def known_lag_ms(known: KnownLag, now_boot_ms: int) -> int | None:
+    """Lag of a peer's replica in ms, at the most, now; None: it never was at its end, or nobody
+    said. Beats confirm what did not change, and time, which is no change, goes on all the same."""
+    told_ms = known.lag.replica_lag_ms
+    return None if told_ms is None else told_ms + max(0, now_boot_ms - known.reported_boot_ms)
+
+
 def replica_id(lag: ReplicaLag) -> ReplicaId:
     return (lag.table_id, lag.generation, lag.partition)
 
@@ -250,7 +257,12 @@ class Ledger:
     def known(self) -> list[KnownLag]:
         """Every lag that was reported, with the last instant at which it was true."""
         return [
-            KnownLag(node_id=node, lag=lag, at_boot_ms=max(at_ms, sender.complete_ms or 0))
+            KnownLag(
+                node_id=node,
+                lag=lag,
+                at_boot_ms=max(at_ms, sender.complete_ms or 0),
+                reported_boot_ms=at_ms,
+            )
             for node, sender in self._senders.items()
             for at_ms, lag in sender.lags.values()
             if lag.state is not ReplicaState.ABSENT

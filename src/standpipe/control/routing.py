@@ -8,7 +8,8 @@ that failed. Only who neither beats nor answers on its path is refused as dead.
 
 The bounds are enforced here with what this node knows, that is for its own replica and where a peer
 reported a lag just now; the target of a forward enforces them again with its own numbers. A lag of
-a while ago is an upper bound: who exceeds by it is tried last, not refused.
+a while ago is an upper bound: who exceeds by it is tried last, not refused. So is a peer's lag
+against the end that this node's own replica knows, which is of now.
 
 Not here: how beats become verdicts (`control.membership`) and reports lags (`control.lag`), hedging
 and the forward itself (`node.forward`).
@@ -23,7 +24,6 @@ from hashlib import blake2b
 from typing import Final, Literal
 
 from standpipe.control.lag import NO_END, offset_lag
-from standpipe.errors import NoReplica
 from standpipe.model import (
     Assignment,
     Health,
@@ -96,6 +96,8 @@ class Candidate:
     is_local: bool
     state: ReplicaState | None  # None: unknown
     lag_records: int | None  # None: unknown, which is never 0
+    #: against what was told when its position was; None: the same
+    lag_records_then: int | None = None
     health: Health = Health.ALIVE
     workers_ok: bool = True
     is_leaving: bool = False  # it is drained, or about to stop
@@ -107,6 +109,11 @@ class Candidate:
     def is_beyond(self, bounds: Bounds) -> bool:
         """Whether its lag, as it is known here, exceeds the bound."""
         return self.lag_records is not None and self.lag_records > bounds.lag_records_max
+
+    def is_surely_beyond(self, bounds: Bounds) -> bool:
+        """Whether it exceeded the bound just now, and not only as an upper bound of its lag."""
+        then = self.lag_records if self.lag_records_then is None else self.lag_records_then
+        return self.is_lag_fresh and then is not None and then > bounds.lag_records_max
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +201,7 @@ def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
         return None
     if candidate.lag_records is None:
         return "Lag information is not present for host." if candidate.is_local else None
-    is_refused = candidate.is_beyond(bounds) and candidate.is_lag_fresh
+    is_refused = candidate.is_surely_beyond(bounds)
     return excluded(candidate.lag_records, bounds) if is_refused else None
 
 
@@ -276,16 +283,17 @@ def route(
     """Verdicts on all replicas of a partition, in the order in which they should be tried.
 
     `suspects`: nodes whose path failed lately. The usable ones come first; if none is,
-    `no_replica` makes the error.
+    `node.rest_refusals` makes the error.
     """
+    own_end = local_status.committed_end if local_status is not None else NO_END
     ranked: list[tuple[_Rank, Verdict]] = []
     for place, node_id in enumerate(placement.replicas):
         role: Role = "ACTIVE" if place == 0 else "STANDBY"
+        info, is_suspect = nodes.get(node_id), node_id in suspects
         if node_id == local:
-            candidate = _here(node_id, role, nodes.get(node_id), local_status, heard)
+            candidate = _here(node_id, role, info, local_status, heard)
         else:
-            is_suspect = node_id in suspects
-            candidate = _there(node_id, role, nodes.get(node_id), heard, is_suspect=is_suspect)
+            candidate = _there(node_id, role, info, heard, own_end=own_end, is_suspect=is_suspect)
         refusal = next((why for rule in rules if (why := rule(candidate, bounds))), None)
         doubt = next((n for n in range(len(DOUBTS), 0, -1) if DOUBTS[n - 1][0](candidate)), 0)
         lag = candidate.lag_records
@@ -336,10 +344,18 @@ def _here(
 
 
 def _there(
-    node_id: NodeId, role: Role, info: NodeInfo | None, heard: Heard, *, is_suspect: bool
+    node_id: NodeId,
+    role: Role,
+    info: NodeInfo | None,
+    heard: Heard,
+    *,
+    own_end: Offset,
+    is_suspect: bool,
 ) -> Candidate:
+    """`own_end`: the committed end that this node's own replica knows."""
     peer, known = heard.liveness.get(node_id), heard.lags.get(node_id)
-    lag = offset_lag((heard.committed_end,), known.lag.position) if known else None
+    lag = offset_lag((heard.committed_end, own_end), known.lag.position) if known else None
+    lag_then = offset_lag((heard.committed_end,), known.lag.position) if known else None
     unheard = Health.UNKNOWN if heard.liveness else Health.ALIVE
     return Candidate(
         node_id=node_id,
@@ -348,6 +364,7 @@ def _there(
         is_local=False,
         state=known.lag.state if known else None,
         lag_records=lag,
+        lag_records_then=lag_then,
         health=peer.health if peer else unheard,
         workers_ok=peer.workers_ok if peer else True,
         is_leaving=peer.is_leaving if peer else False,
@@ -372,21 +389,6 @@ def _verdict(candidate: Candidate, bounds: Bounds, *, ok: bool, why: str) -> Ver
         health=candidate.health,
         beat_boot_ms=candidate.beat_boot_ms,
         lag_boot_ms=candidate.lag_boot_ms,
-    )
-
-
-def no_replica(
-    statement: str, partition: int, verdicts: Iterable[Verdict], now_boot_ms: int
-) -> NoReplica:
-    """The error of a read that no replica may answer. Source: the article's text and KLIP-12."""
-    listed = list(verdicts)
-    reasons = "; ".join(str(verdict) for verdict in listed)
-    return NoReplica(
-        f"Unable to execute pull query {statement}. "
-        "All nodes are dead or exceed max allowed lag."
-        f" [Partition {partition}: {reasons or 'no replica is assigned'}]",
-        partition=partition,
-        verdicts=[verdict.describe(now_boot_ms) for verdict in listed],
     )
 
 

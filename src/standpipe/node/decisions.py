@@ -33,9 +33,11 @@ class Decided:
     suspects: frozenset[NodeId]
     told: Told
     verdicts: list[Verdict]
-    #: freshness headers of this node's answer, true for the millisecond beside it
+    #: the largest committed end that others told of
+    heard_end: Offset
+    #: freshness headers of this node's answer, true for the millisecond and the end beside it
     label: bytes = b""
-    labelled_ms: int = -1
+    labelled: tuple[int, Offset] = (-1, NO_END)
 
 
 @dataclass
@@ -95,14 +97,19 @@ class Decisions:
             self._known.clear()
         told = self.board.told
         verdicts = self._routed(view, replica_id, status, bounds, suspects=suspects)
-        decided = Decided(view, status, bounds, suspects, told, verdicts)
+        end = self.heard_end(replica_id)
+        decided = Decided(view, status, bounds, suspects, told, verdicts, end)
         self._known[replica_id] = decided
         return decided
+
+    def heard_end(self, replica_id: ReplicaId) -> Offset:
+        """The furthest committed end of a partition that others told of; NO_END: none."""
+        return self.board.told.end_of(replica_id)
 
     def known_end(self, replica_id: ReplicaId, status: ReplicaStatus | None) -> Offset | None:
         """The furthest committed end that this node knows of a partition; None: none."""
         own = status.committed_end if status is not None else NO_END
-        end = max(own, self.board.told.end_of(replica_id))
+        end = max(own, self.heard_end(replica_id))
         return end if end >= 0 else None
 
     def _routed(

@@ -26,15 +26,13 @@ from standpipe.adapters.peer_client import PathFailed, PeerClient, Response
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, NodeInfo, Offset, Record
 from standpipe.node.rest_bodies import Form, split_lines
-from standpipe.node.rest_fresh import Freshness, parse_headers
+from standpipe.node.rest_fresh import END_HEADER, Freshness, parse_headers
 
 FORWARDED_HEADER: Final = "standpipe-forwarded"
 DEADLINE_HEADER: Final = "standpipe-deadline-ms"
 PARTITION_HEADER: Final = "standpipe-partition"
 #: of the map that the sender goes by
 EPOCH_HEADER: Final = "standpipe-assignment-epoch"
-#: the furthest committed end that the sender knows, where a lag is bounded
-END_HEADER: Final = "standpipe-committed-end"
 #: `<table id>-<generation>`: a dead incarnation of a table must not be answered from
 TABLE_HEADER: Final = "standpipe-table"
 

@@ -4,15 +4,17 @@
 A `Told` is one state of both files; it is replaced whole, so that a decision made with it can be
 kept until there is another one. What is too old is left out, for then nobody knows: verdicts that
 control no longer renews (it stopped; all peers count as alive and the breakers of `node.forward`
-decide), lags that nobody confirmed for a while, lags of a node that is down. A committed end is
-never too old: it only grows.
+decide), lags that nobody confirmed for a while, lags of a node that is down. A lag that is no more
+than an upper bound is marked as one. A committed end is never too old: it only grows. All that
+holds at the instant at which it is asked, also while no file changes.
 
 Not here: what is made of it (`control.routing`), who writes the files (`node.liveness_loop`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -35,6 +37,7 @@ from standpipe.model import (
 
 #: Control renews its verdicts twice a second.
 VERDICTS_AGE_MS_MAX: Final = 3000
+_NEVER: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,11 @@ class Told:
 
 
 class Board:
-    """The newest `Told`. `refresh` is called every 20 ms and costs two `stat`s."""
+    """The newest `Told`. `refresh` is called every 20 ms and costs two `stat`s.
+
+    A `Told` holds until a file changes or something in it turns: a lag becomes an upper bound, or
+    is not believed any more.
+    """
 
     def __init__(
         self, liveness: Path, lags: Path, settings: Config, clock: Clock | None = None
@@ -88,6 +95,9 @@ class Board:
         self._clock = clock or Clock()
         self._lags_age_ms_max = lags_age_ms_max(settings)
         self._is_old: bool = True
+        #: of the lags, ascending: when each was last true
+        self._instants_ms: Sequence[int] = ()
+        self._turns_ms = _NEVER
         self.told = Told()
 
     def refresh(self) -> bool:
@@ -97,13 +107,19 @@ class Board:
         verdicts = self._liveness.record
         published_ms = verdicts.published_boot_ms if verdicts else 0
         is_old = now_ms - published_ms > VERDICTS_AGE_MS_MAX
-        if not (is_new_liveness or is_new_lags or is_old != self._is_old):
+        is_turned = is_old != self._is_old or now_ms >= self._turns_ms
+        if not (is_new_liveness or is_new_lags or is_turned):
             return False
         self._is_old = is_old
         believed = () if verdicts is None or is_old else verdicts.peers
         lags = self._lags.record
         by_reports_ms_max = lags.age_ms_max if lags else 0
         age_ms_max = by_reports_ms_max or self._lags_age_ms_max
+        if is_new_lags:
+            self._instants_ms = sorted({one.at_boot_ms for one in lags.known} if lags else ())
+        self._turns_ms = min(
+            _turn(self._instants_ms, now_ms, age) for age in (FRESH_MS, age_ms_max)
+        )
         self.told = Told(
             liveness={peer.node_id: peer for peer in believed},
             lags=_by_replica(lags) if is_new_lags else self.told.lags,
@@ -112,6 +128,12 @@ class Board:
             fresh_since_ms=now_ms + 1 if by_reports_ms_max else now_ms - FRESH_MS,
         )
         return True
+
+
+def _turn(instants_ms: Sequence[int], now_ms: int, age_ms_max: int) -> int:
+    """When the next of some ascending instants is longer ago than `age_ms_max`."""
+    place = bisect_left(instants_ms, now_ms - age_ms_max)
+    return instants_ms[place] + age_ms_max + 1 if place < len(instants_ms) else _NEVER
 
 
 def lags_age_ms_max(settings: Config) -> int:

@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from standpipe.config import KEYS, Config
+from standpipe.control.lag import NO_END
 from standpipe.model import (
     Column,
     NodeId,
+    Offset,
     PersistentQuery,
     QueryStatus,
     ReplicaStatus,
@@ -50,6 +52,10 @@ class Scene:
     #: `(table id, generation, partition)` -> status page of this node's replicas
     replicas: Mapping[tuple[str, int, int], ReplicaStatus | None] = field(
         default_factory=dict[tuple[str, int, int], ReplicaStatus | None]
+    )
+    #: as `replicas` -> the largest committed end that others told of
+    heard_ends: Mapping[tuple[str, int, int], Offset] = field(
+        default_factory=dict[tuple[str, int, int], Offset]
     )
 
     def query_state(self, query: PersistentQuery) -> str:
@@ -339,7 +345,12 @@ def _local(scene: Scene, key: tuple[str, int, int], node_id: NodeId) -> dict[str
     if node_id != scene.snapshot.node_id:
         return {"state": None}  # unknown here until lag reports travel
     instant = scene.instant
-    return describe(scene.replicas.get(key), boot_ms=instant.boot_ms, unix_ms=instant.unix_ms)
+    return describe(
+        scene.replicas.get(key),
+        heard_end=scene.heard_ends.get(key, NO_END),
+        boot_ms=instant.boot_ms,
+        unix_ms=instant.unix_ms,
+    )
 
 
 def entity(kind: str, text: str, **content: object) -> Entity:

@@ -41,7 +41,6 @@ from standpipe.errors import (
 from standpipe.model import Offset
 from standpipe.node.forward import (
     DEADLINE_HEADER,
-    END_HEADER,
     EPOCH_HEADER,
     FORWARDED_HEADER,
     PARTITION_HEADER,
@@ -60,6 +59,7 @@ from standpipe.node.rest_bodies import (
     parse_lookup,
 )
 from standpipe.node.rest_cluster import ClusterStatus
+from standpipe.node.rest_fresh import END_HEADER
 from standpipe.node.rest_fresh import headers as fresh_headers
 from standpipe.node.rest_pull import Answer, Ask, Pulls, Terms
 from standpipe.node.rest_push import Pushes

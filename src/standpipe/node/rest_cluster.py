@@ -20,15 +20,17 @@ import msgspec
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.store_size import size_of
-from standpipe.control.lag import offset_lag, replica_id
+from standpipe.control.lag import NO_END, known_lag_ms, offset_lag, replica_id
 from standpipe.model import (
     NO_BATCH,
     Health,
     KnownLag,
     NodeId,
     NodeInfo,
+    Offset,
     Placement,
     ReplicaState,
+    ReplicaStatus,
     Source,
 )
 from standpipe.node.forward import Forwarder
@@ -36,6 +38,21 @@ from standpipe.node.heard import Board, Told
 from standpipe.node.liveness_wire import lag_of, store_lags, store_name
 from standpipe.node.rest_fresh import describe
 from standpipe.node.rest_view import Map, ReplicaId, Replicas, View
+
+_Statuses = Mapping[ReplicaId, ReplicaStatus | None]
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """What lags count against: the largest committed end that any node, this one too, tells of."""
+
+    told: Told
+    own: _Statuses
+
+    def of(self, replica: ReplicaId) -> Offset:
+        """NO_END: nobody knows."""
+        status = self.own.get(replica)
+        return max(self.told.end_of(replica), status.committed_end if status else NO_END)
 
 
 @dataclass(frozen=True)
@@ -54,22 +71,31 @@ class ClusterStatus:
     def page(self) -> dict[str, object]:
         view, told = self.map.view, self.board.told
         suspects = self.forwarder.suspects(view.nodes)
+        statuses = {
+            each: self.replicas.get(each).status() for each in own_replicas(self.node_id, view)
+        }
+        ends = _Ends(told, statuses)
         return {
             "clusterStatus": {
-                node.public: self._self(view, node)
+                node.public: self._self(view, node, statuses, ends)
                 if node.node_id == self.node_id
-                else self._peer(view, told, node, is_suspect=node.node_id in suspects)
+                else self._peer(view, ends, node, is_suspect=node.node_id in suspects)
                 for node in view.nodes.values()
             }
         }
 
-    def _self(self, view: View, node: NodeInfo) -> dict[str, object]:
+    def _self(
+        self, view: View, node: NodeInfo, statuses: _Statuses, ends: _Ends
+    ) -> dict[str, object]:
         now_ms, boot_ms = self.clock.wall_ms(), self.clock.boot_ms()
-        own = own_replicas(self.node_id, view)
-        statuses = {replica_id: self.replicas.get(replica_id).status() for replica_id in own}
-        told, restores = self.board.told, self._restores()
+        restores = self._restores()
         lags = [
-            KnownLag(node_id=self.node_id, lag=lag_of(each, status, boot_ms), at_boot_ms=boot_ms)
+            KnownLag(
+                node_id=self.node_id,
+                lag=lag_of(each, status, boot_ms),
+                at_boot_ms=boot_ms,
+                reported_boot_ms=boot_ms,
+            )
             for each, status in statuses.items()
             if status is not None
         ]
@@ -78,7 +104,7 @@ class ClusterStatus:
             "lastStatusUpdateMs": now_ms,
             "activeStandbyPerQuery": active_standby(view, node.node_id),
             "hostStoreLags": {
-                "stateStoreLags": _store_lags(view, told, lags),
+                "stateStoreLags": _store_lags(view, ends, lags),
                 "updateTimeMs": now_ms,
             },
             "standpipe": {
@@ -86,7 +112,9 @@ class ClusterStatus:
                 "alive": Health.ALIVE.name,
                 "replicas": {
                     (name := "-".join(map(str, each))): {
-                        **describe(status, boot_ms=boot_ms, unix_ms=now_ms),
+                        **describe(
+                            status, heard_end=ends.of(each), boot_ms=boot_ms, unix_ms=now_ms
+                        ),
                         **({"restore": restores[name]} if name in restores else {}),
                     }
                     for each, status in statuses.items()
@@ -121,9 +149,9 @@ class ClusterStatus:
             return {}  # no tailer has said anything yet
 
     def _peer(
-        self, view: View, told: Told, node: NodeInfo, *, is_suspect: bool
+        self, view: View, ends: _Ends, node: NodeInfo, *, is_suspect: bool
     ) -> dict[str, object]:
-        now_ms, boot_ms = self.clock.wall_ms(), self.clock.boot_ms()
+        now_ms, boot_ms, told = self.clock.wall_ms(), self.clock.boot_ms(), ends.told
         verdict = told.liveness.get(node.node_id)
         unheard = Health.UNKNOWN if told.liveness else Health.ALIVE  # heartbeats may be off
         health = verdict.health if verdict else unheard
@@ -136,7 +164,7 @@ class ClusterStatus:
             "lastStatusUpdateMs": now_ms - (boot_ms - beat_ms) if beat_ms else 0,
             "activeStandbyPerQuery": active_standby(view, node.node_id) if is_alive else {},
             "hostStoreLags": {
-                "stateStoreLags": _store_lags(view, told, lags),
+                "stateStoreLags": _store_lags(view, ends, lags),
                 "updateTimeMs": now_ms - (boot_ms - newest_ms) if newest_ms else 0,
             }
             if is_alive
@@ -151,7 +179,7 @@ class ClusterStatus:
                 "leaving": verdict.is_leaving if verdict else None,
                 "replicas": {
                     f"{known.lag.table_id}-{known.lag.generation}-{known.lag.partition}": _heard(
-                        told, known, boot_ms
+                        ends, known, boot_ms
                     )
                     for known in lags
                 },
@@ -175,28 +203,27 @@ def _place(view: View, node: NodeInfo) -> dict[str, object]:
     }
 
 
-def _heard(told: Told, known: KnownLag, boot_ms: int) -> dict[str, object]:
+def _heard(ends: _Ends, known: KnownLag, boot_ms: int) -> dict[str, object]:
     """A peer's replica as it was reported last; ages grow here, so no lag in ms is too small."""
-    lag, age_ms = known.lag, boot_ms - known.at_boot_ms
-    replica_lag_ms = lag.replica_lag_ms
+    lag = known.lag
     return {
         "state": lag.state.name,
         "position": lag.position,
         "committedEnd": None if lag.committed_end < 0 else lag.committed_end,
-        "offsetLag": offset_lag((told.end_of(replica_id(lag)),), lag.position),
-        "replicaLagMs": None if replica_lag_ms is None else replica_lag_ms + age_ms,
+        "offsetLag": offset_lag((ends.of(replica_id(lag)),), lag.position),
+        "replicaLagMs": known_lag_ms(known, boot_ms),
         "batch": None if lag.batch == NO_BATCH else lag.batch,
-        "ageMs": age_ms,
+        "ageMs": boot_ms - known.at_boot_ms,
     }
 
 
-def _store_lags(view: View, told: Told, lags: Iterable[KnownLag]) -> object:
+def _store_lags(view: View, ends: _Ends, lags: Iterable[KnownLag]) -> object:
     """KIP-535's LagInfo per store, each against the furthest end that anybody reported."""
     tables = view.tables()
     against_all = (
         msgspec.structs.replace(
             known.lag,
-            committed_end=max(known.lag.committed_end, told.end_of(replica_id(known.lag))),
+            committed_end=max(known.lag.committed_end, ends.of(replica_id(known.lag))),
         )
         for known in lags
     )

@@ -1,15 +1,26 @@
 """How fresh an answer is: the `standpipe-*` headers of a pull query's response, and a replica's
 status as JSON. Pure.
 
-Unknown is left out, never 0: a header that is missing says that nobody knows.
+Unknown is left out, never 0: a header that is missing says that nobody knows. A lag in records
+counts against the largest committed end that anybody told of (DESIGN section 3): the replica's own,
+what peers reported to this node, and, of a forward, what its sender knows. A sender that knows more
+than the target did adds the difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
+import msgspec
+
+from standpipe.control.lag import offset_lag
 from standpipe.data.positions import replica_lag_ms
-from standpipe.model import NO_BATCH, Record, ReplicaStatus
+from standpipe.model import NO_BATCH, Offset, Record, ReplicaStatus
+
+#: With a forward where a lag is bounded: the furthest committed end that its sender knows. With its
+#: answer: the one that `standpipe-offset-lag` counts against.
+END_HEADER: Final = "standpipe-committed-end"
 
 
 class Freshness(Record, frozen=True, kw_only=True):
@@ -22,18 +33,29 @@ class Freshness(Record, frozen=True, kw_only=True):
     replica_lag_ms: int | None = None
     source_lag_ms: int | None = None
     batch: int | None = None
+    #: what the lag in records counts against; between nodes only
+    committed_end: int | None = None
 
 
 def freshness_of(
-    status: ReplicaStatus, *, served_by: str, role: str, boot_ms: int, unix_ms: int
+    status: ReplicaStatus,
+    *,
+    heard_end: Offset,
+    served_by: str,
+    role: str,
+    boot_ms: int,
+    unix_ms: int,
 ) -> Freshness:
-    """Freshness of a replica's answer at an instant, given on both clocks."""
+    """Freshness of a replica's answer at an instant, given on both clocks.
+
+    `heard_end`: the largest committed end that others told of; NO_END: none.
+    """
     source_instant = status.source_instant_ms
     return Freshness(
         served_by=served_by,
         role=role,
         state=status.state.name,
-        offset_lag=status.offset_lag,
+        offset_lag=offset_lag((status.committed_end, heard_end), status.position),
         replica_lag_ms=replica_lag_ms(status, boot_ms),
         source_lag_ms=max(0, unix_ms - source_instant) if source_instant else None,
         batch=None if status.batch == NO_BATCH else status.batch,
@@ -55,6 +77,8 @@ def header_lines(fresh: Freshness) -> bytes:
         lines.append(f"standpipe-source-lag-ms: {fresh.source_lag_ms}\r\n")
     if fresh.batch is not None:
         lines.append(f"standpipe-batch: {fresh.batch}\r\n")
+    if fresh.committed_end is not None:
+        lines.append(f"{END_HEADER}: {fresh.committed_end}\r\n")
     return "".join(lines).encode()
 
 
@@ -79,7 +103,20 @@ def parse_headers(found: Mapping[str, str]) -> Freshness:
         replica_lag_ms=number("standpipe-replica-lag-ms"),
         source_lag_ms=number("standpipe-source-lag-ms"),
         batch=number("standpipe-batch"),
+        committed_end=number(END_HEADER),
     )
+
+
+def against(fresh: Freshness, known_end: Offset | None) -> Freshness:
+    """A peer's answer by what this node knows, which may be more. Its lag may come out too large,
+    as it does not tell its position, never too small.
+
+    `known_end`: the largest committed end that this node knows; None: none.
+    """
+    lag, end = fresh.offset_lag, fresh.committed_end
+    if lag is not None and end is not None and known_end is not None:
+        lag += max(0, known_end - end)
+    return msgspec.structs.replace(fresh, offset_lag=lag, committed_end=None)
 
 
 def oldest(parts: Iterable[Freshness]) -> Freshness:
@@ -111,8 +148,13 @@ def _largest(values: list[int | None]) -> int | None:
     return max(known) if len(known) == len(values) else None
 
 
-def describe(status: ReplicaStatus | None, *, boot_ms: int, unix_ms: int) -> dict[str, object]:
-    """A status page as JSON, at an instant on both clocks; what is unknown is null."""
+def describe(
+    status: ReplicaStatus | None, *, heard_end: Offset, boot_ms: int, unix_ms: int
+) -> dict[str, object]:
+    """A status page as JSON, at an instant on both clocks; what is unknown is null.
+
+    `heard_end`: as of `freshness_of`. `committedEnd` is what the replica knows itself.
+    """
     if status is None:
         return {"state": "ABSENT"}
     source_instant = status.source_instant_ms
@@ -121,7 +163,7 @@ def describe(status: ReplicaStatus | None, *, boot_ms: int, unix_ms: int) -> dic
         "position": status.position,
         "committedEnd": None if status.committed_end < 0 else status.committed_end,
         "logEnd": None if status.log_end < 0 else status.log_end,
-        "offsetLag": status.offset_lag,
+        "offsetLag": offset_lag((status.committed_end, heard_end), status.position),
         "replicaLagMs": replica_lag_ms(status, boot_ms),
         "sourceLagMs": max(0, unix_ms - source_instant) if source_instant else None,
         "batch": None if status.batch == NO_BATCH else status.batch,

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from standpipe.adapters.metrics import Metrics
 from standpipe.control.lag import offset_lag
@@ -34,7 +35,14 @@ from standpipe.node.decisions import Decisions, newer_owners
 from standpipe.node.forward import Forwarder, Part, Question, Refused
 from standpipe.node.race import AllRefused, Racing
 from standpipe.node.rest_bodies import Form, Lookup, parse_lookup, render_rows
-from standpipe.node.rest_fresh import Freshness, freshness_of, header_lines, oldest
+from standpipe.node.rest_fresh import (
+    END_HEADER,
+    Freshness,
+    against,
+    freshness_of,
+    header_lines,
+    oldest,
+)
 from standpipe.node.rest_refusals import is_not_ready, judged, progress, refusal_to_peer, unanswered
 from standpipe.node.rest_view import (
     Map,
@@ -49,6 +57,7 @@ from standpipe.sql.plans import PullPlan
 #: nodes apply the same command within this
 MOVE_SECONDS: Final = 0.1
 
+_END_HEADER: Final = END_HEADER.encode()
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
@@ -133,17 +142,20 @@ class Pulls:
             rows = lookup(plan, replica.store, partition)
         except Exception:
             return None  # the ordinary way meets the same fault, and reports it
-        now_ms = int(time.time() * 1000)
-        if decided.labelled_ms != now_ms:
-            decided.label, decided.labelled_ms = header_lines(self._fresh(status, here)), now_ms
+        now_ms, end = int(time.time() * 1000), _furthest(ask.terms, decided.heard_end)
+        if decided.labelled != (now_ms, end):
+            decided.label = header_lines(self._fresh(status, here, end))
+            decided.labelled = (now_ms, end)
+        label = decided.label
         content = render_rows(ask.form, plan, rows, now_ms)
         if ask.terms is not None:
+            label = b"%b%b: %d\r\n" % (label, _END_HEADER, max(end, status.committed_end))
             self.metrics.count("standpipe_pull_forwarded_in", "answered")
         self.metrics.answered("local", time.perf_counter() - started)
         return b"%bcontent-length: %d\r\n%b\r\n%b" % (
             ask.head,
             len(content),
-            decided.label,
+            label,
             content,
         )
 
@@ -237,7 +249,9 @@ class Pulls:
             table=_table(reading.plan.source),
             timeout_ms=min(self.forward_timeout_ms, left_ms),
             assignment_epoch=reading.view.snapshot.assignment.epoch,
-            committed_end=self._known_end(reading, partition),
+            committed_end=self._known_end(reading, partition)
+            if reading.bounds.is_bounded
+            else None,
         )
         try:
             part = await self.forwarder.ask(verdict.info, question)
@@ -245,9 +259,12 @@ class Pulls:
             self.metrics.count("standpipe_pull_forwards", "refused")
             raise
         self.metrics.count("standpipe_pull_forwards", "answered")
-        return part
+        fresh = against(part.fresh, self._known_end(reading, partition))
+        return Part(rows=part.rows, fresh=fresh)
 
-    def _here(self, reading: _Reading, partition: int, verdict: Verdict) -> Part:
+    def _here(
+        self, reading: _Reading, partition: int, verdict: Verdict, terms: Terms | None = None
+    ) -> Part:
         replica = self._replica(reading.plan.source, partition)
         status = replica.status()
         if not verdict.ok or status is None:
@@ -264,7 +281,12 @@ class Pulls:
         except Exception as error:  # a damaged row or file: another replica may be sound
             _log.error("replica cannot be read", exc_info=error)
             raise Refused(f"Store cannot be read: {error}") from error
-        return Part(rows=rows, fresh=self._fresh(status, verdict))
+        heard_end = self.decisions.heard_end(_replica_id(reading.plan.source, partition))
+        end = _furthest(terms, heard_end)
+        fresh = self._fresh(status, verdict, end)
+        if terms is not None:
+            fresh = replace(fresh, committed_end=max(end, status.committed_end))
+        return Part(rows=rows, fresh=fresh)
 
     def _forwarded(self, reading: _Reading, terms: Terms, held: Sequence[int]) -> Part:
         """The part that another node asked for; `held`: partitions that hold keys of the query.
@@ -296,7 +318,7 @@ class Pulls:
             lag = _lag_beyond(terms, status, reading.bounds) if status is not None else None
             if lag is not None:
                 raise Refused(excluded(lag, reading.bounds), lag_records=lag)
-        return self._here(reading, partition, here)
+        return self._here(reading, partition, here, terms)
 
     # ------------------------------------------------------------------ shared
 
@@ -306,17 +328,16 @@ class Pulls:
         return self.decisions.of(reading.view, replica_id, status, reading.bounds).verdicts
 
     def _known_end(self, reading: _Reading, partition: int) -> Offset | None:
-        if not reading.bounds.is_bounded:
-            return None
         replica_id = _replica_id(reading.plan.source, partition)
         return self.decisions.known_end(replica_id, self.replicas.get(replica_id).status())
 
     def _replica(self, source: Source, partition: int) -> Replica:
         return self.replicas.get(_replica_id(source, partition))
 
-    def _fresh(self, status: ReplicaStatus, verdict: Verdict) -> Freshness:
+    def _fresh(self, status: ReplicaStatus, verdict: Verdict, heard_end: Offset) -> Freshness:
         return freshness_of(
             status,
+            heard_end=heard_end,
             served_by=self.node_id,
             role=verdict.role.lower(),
             boot_ms=_boot_ms(),
@@ -358,6 +379,12 @@ def _check_terms(terms: Terms, source: Source, held: Sequence[int]) -> None:
         raise Refused(f"NOT_OWNER: no key of the query is in partition {terms.partition}.")
     if terms.table and terms.table != _table(source):
         raise Refused(f"NOT_OWNER: {source.name} is {_table(source)} here, not {terms.table}.")
+
+
+def _furthest(terms: Terms | None, heard_end: Offset) -> Offset:
+    """Committed end that others know: who reported to this node, and the sender of a forward."""
+    told = terms.committed_end if terms is not None else None
+    return heard_end if told is None else max(told, heard_end)
 
 
 def _lag_beyond(terms: Terms | None, status: ReplicaStatus, bounds: Bounds) -> int | None:

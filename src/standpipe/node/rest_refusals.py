@@ -9,10 +9,10 @@ Source: the article's text; KLIP-12. Not here: the verdicts themselves (`control
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from standpipe.control.routing import Verdict, no_replica
+from standpipe.control.routing import Verdict
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.model import ReplicaState, ReplicaStatus, Source
 from standpipe.node.forward import Refused
@@ -59,6 +59,21 @@ def unanswered(
             verdicts=[verdict.describe(now_boot_ms) for verdict in verdicts],
         )
     return no_replica(text, partition, verdicts, now_boot_ms)
+
+
+def no_replica(
+    statement: str, partition: int, verdicts: Iterable[Verdict], now_boot_ms: int
+) -> NoReplica:
+    """The error of a read that no replica may answer. Source: the article's text and KLIP-12."""
+    listed = list(verdicts)
+    reasons = "; ".join(str(verdict) for verdict in listed)
+    return NoReplica(
+        f"Unable to execute pull query {statement}. "
+        "All nodes are dead or exceed max allowed lag."
+        f" [Partition {partition}: {reasons or 'no replica is assigned'}]",
+        partition=partition,
+        verdicts=[verdict.describe(now_boot_ms) for verdict in listed],
+    )
 
 
 def refusal_to_peer(refusal: Refused) -> StandpipeError:

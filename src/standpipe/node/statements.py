@@ -357,6 +357,7 @@ class Statements:
             settings=self.settings,
             instant=instant,
             replicas={replica_id: self.replicas.get(replica_id).status() for replica_id in ids},
+            heard_ends={each: self.routes.decisions.heard_end(each) for each in ids},
         )
 
 

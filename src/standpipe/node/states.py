@@ -96,7 +96,12 @@ class States:
         replica = self.replicas.get(replica_id)
         status = replica.status()
         fresh = status and freshness_of(
-            status, served_by=self.node_id, role="", boot_ms=boot_ms, unix_ms=unix_ms
+            status,
+            heard_end=self.board.told.end_of(replica_id),
+            served_by=self.node_id,
+            role="",
+            boot_ms=boot_ms,
+            unix_ms=unix_ms,
         )
         labels = (table.name, str(generation), str(partition))
         return Copy(labels=labels, status=status, fresh=fresh, store=replica.store_path)

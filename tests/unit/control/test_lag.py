@@ -14,9 +14,10 @@ from standpipe.control.lag import (
     Ledger,
     Reporter,
     digest_of,
+    known_lag_ms,
     offset_lag,
 )
-from standpipe.model import BatchId, KnownLag, LagDelta, NodeId, Offset, ReplicaLag, ReplicaState
+from standpipe.model import BatchId, LagDelta, NodeId, Offset, ReplicaLag, ReplicaState
 
 A, B = NodeId("a"), NodeId("b")
 RUNNING, ABSENT = ReplicaState.RUNNING, ReplicaState.ABSENT
@@ -74,9 +75,41 @@ def test_a_lag_is_as_old_as_the_last_beat_that_covered_it() -> None:
     sender, receiver = Reporter(session=1), ledger(a="x")
     sender.observe([lag()])
     have = receiver.take(A, "x", sender.delta(0), at_ms=100) or 0
-    assert receiver.known() == [KnownLag(node_id=A, lag=lag(), at_boot_ms=100)]
+    assert [one.at_boot_ms for one in receiver.known()] == [100]
     receiver.take(A, "x", sender.delta(have), at_ms=900)
-    assert receiver.known() == [KnownLag(node_id=A, lag=lag(), at_boot_ms=900)]
+    assert [one.at_boot_ms for one in receiver.known()] == [900]
+
+
+@pytest.mark.parametrize(
+    ("told_ms", "beat_ms", "now_ms", "expected", "why"),
+    [
+        (40, None, 100, 40, "just told"),
+        (40, None, 4500, 4440, "nothing came since"),
+        (40, 4400, 4500, 4440, "beats say that nothing changed, and time is no change"),
+        (None, 4400, 4500, None, "it never was at its end"),
+    ],
+)
+def test_a_lag_in_ms_grows_between_reports(
+    told_ms: int | None, beat_ms: int | None, now_ms: int, expected: int | None, why: str
+) -> None:
+    sender, receiver = Reporter(session=1), ledger(a="x")
+    sender.observe([lag(replica_lag_ms=told_ms)])
+    have = receiver.take(A, "x", sender.delta(0), at_ms=100) or 0
+    if beat_ms is not None:
+        sender.observe([lag(replica_lag_ms=told_ms and told_ms + beat_ms - 100)])
+        receiver.take(A, "x", sender.delta(have), at_ms=beat_ms)
+    (known,) = receiver.known()
+    assert known_lag_ms(known, now_ms) == expected, why
+
+
+def test_a_full_report_tells_the_lag_in_ms_anew() -> None:
+    sender, receiver = Reporter(session=1), ledger(a="x")
+    sender.observe([lag(replica_lag_ms=40)])
+    receiver.take(A, "x", sender.full(), at_ms=100)
+    sender.observe([lag(replica_lag_ms=50)])
+    receiver.take(A, "x", sender.full(), at_ms=5100)
+    (known,) = receiver.known()
+    assert known_lag_ms(known, 5200) == 150, "not as if it had stood still"
 
 
 def test_what_does_not_fit_goes_with_later_beats() -> None:

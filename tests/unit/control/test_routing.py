@@ -12,7 +12,6 @@ from standpipe.control.routing import (
     Heard,
     Verdict,
     lag_bound,
-    no_replica,
     placements,
     route,
 )
@@ -82,6 +81,7 @@ def heard(
             node_id: KnownLag(
                 node_id=node_id,
                 at_boot_ms=700,
+                reported_boot_ms=700,
                 lag=ReplicaLag(
                     table_id="T_1",
                     generation=1,
@@ -247,6 +247,41 @@ def test_the_own_lag_counts_against_what_others_know() -> None:
     assert verdict.why == "Host excluded because lag 200 exceeds maximum allowed lag 100."
 
 
+@pytest.mark.parametrize(
+    ("lags", "own_end", "lag_max", "order", "lag", "why"),
+    [
+        (
+            {A: 0, B: 0},
+            5000,
+            10,
+            "cab",
+            4900,
+            "this node's replica heard of a batch: it goes first",
+        ),
+        ({A: 0, B: 0}, 100, 10, "abc", 0, "it knows no more than they told"),
+        ({A: 0, B: 0}, 90, 10, "abc", 0, "it knows less"),
+        ({A: 11, B: 0}, 5000, 10, "cb|a", 4911, "beyond by its own word: refused, as ever"),
+        ({A: 0, B: 0}, 5000, LAG_UNBOUNDED, "acb", 4900, "no bound: the active first"),
+    ],
+)
+def test_a_peers_lag_counts_against_what_this_node_knows(
+    lags: dict[NodeId, int], own_end: int, lag_max: int, order: str, lag: int, why: str
+) -> None:
+    """Its position is of its last beat, and the own end of now: an upper bound refuses nobody."""
+    verdicts = route(
+        PLACEMENT,
+        NODES,
+        local=C,
+        local_status=status(position=own_end, committed_end=own_end),
+        heard=heard(lags),
+        bounds=Bounds(lag_records_max=lag_max),
+    )
+    assert order_of(verdicts) == order, why
+    active = next(one for one in verdicts if one.node_id == A)
+    assert active.lag_records == lag, why
+    assert ("at the most" in active.why) is (active.ok and lag > lag_max)
+
+
 RACKS = {
     node_id: NodeInfo(
         node_id=node_id,
@@ -389,23 +424,6 @@ def test_a_node_that_left_is_refused() -> None:
         (B, False),
         (C, False),
     ]
-
-
-def test_error_names_every_replica() -> None:
-    verdicts = route(PLACEMENT, {}, local=A)
-    error = no_replica("SELECT * FROM T WHERE ID = 1;", 0, verdicts, now_boot_ms=1)
-    assert error.message.startswith(
-        "Unable to execute pull query SELECT * FROM T WHERE ID = 1;. "
-        "All nodes are dead or exceed max allowed lag."
-    )
-    assert error.status == 503
-    for node_id in (A, B, C):
-        assert f"{node_id} (" in error.message
-    assert [one["node"] for one in error.details["verdicts"]] == [A, B, C]  # type: ignore[index,attr-defined]
-
-
-def test_error_without_any_replica_says_so() -> None:
-    assert "no replica is assigned" in no_replica("SELECT 1;", 3, [], 1).message
 
 
 def test_placements_are_indexed_by_table_generation_and_partition() -> None:

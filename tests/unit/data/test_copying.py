@@ -35,6 +35,7 @@ def lag(node: str, said: str) -> KnownLag:
     return KnownLag(
         node_id=NodeId(node),
         at_boot_ms=1,
+        reported_boot_ms=1,
         lag=ReplicaLag(
             table_id="T",
             generation=1,

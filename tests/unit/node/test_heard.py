@@ -50,6 +50,10 @@ def lag(position: int, end: int) -> ReplicaLag:
     )
 
 
+def known_lag(node: NodeId, lag: ReplicaLag, at_ms: int) -> KnownLag:
+    return KnownLag(node_id=node, lag=lag, at_boot_ms=at_ms, reported_boot_ms=at_ms)
+
+
 class Control:
     """Writes what control would."""
 
@@ -65,7 +69,7 @@ class Control:
         record_file.write(self.liveness, told)
 
     def tell_lags(self, *known: tuple[NodeId, ReplicaLag, int]) -> None:
-        listed = tuple(KnownLag(node_id=n, lag=lag, at_boot_ms=at) for n, lag, at in known)
+        listed = tuple(known_lag(*one) for one in known)
         record_file.write(self.lags, KnownLags(published_boot_ms=self.clock.now_ms, known=listed))
 
 
@@ -126,6 +130,37 @@ def test_lags_are_believed_for_a_while(
     assert bool(control.board.told.lags_of(A)) is believed
 
 
+@pytest.mark.parametrize(
+    ("after_ms", "is_fresh", "is_believed", "why"),
+    [
+        (0, True, True, "just told"),
+        (FRESH_MS, True, True, "the limit"),
+        (FRESH_MS + 1, False, True, "an upper bound: nobody is refused by it"),
+        (VERDICTS_AGE_MS_MAX, False, True, "the other limit"),
+        (VERDICTS_AGE_MS_MAX + 1, False, False, "nobody knows"),
+    ],
+)
+def test_lags_grow_old_while_no_file_changes(
+    tmp_path: Path, after_ms: int, is_fresh: bool, is_believed: bool, why: str
+) -> None:
+    """Control stopped. Its last word on the lags is older than that on the peers."""
+    control = Control(tmp_path)
+    told_ms = control.clock.now_ms
+    control.tell_lags((A, lag(90, 100), told_ms), (B, lag(90, 100), told_ms - 10_000))
+    control.clock.now_ms += 20
+    control.tell(a=Health.ALIVE)
+    control.board.refresh()
+    for now_ms in range(told_ms + 20, told_ms + after_ms + 1, 20):
+        control.clock.now_ms = now_ms
+        control.board.refresh()
+    control.clock.now_ms = told_ms + after_ms
+    control.board.refresh()
+    heard = control.board.told.of(REPLICA)
+    assert (told_ms >= heard.fresh_since_ms) is is_fresh, why
+    assert (A in heard.lags) is is_believed, why
+    assert not control.board.refresh(), "decisions are kept in between"
+
+
 def test_the_end_is_the_largest_of_all(tmp_path: Path) -> None:
     control = Control(tmp_path)
     now = control.clock.now_ms
@@ -140,7 +175,7 @@ def test_reports_alone_come_seldom(tmp_path: Path) -> None:
     """Control says for how long they are believed; they refuse nobody."""
     control = Control(tmp_path)
     now_ms = control.clock.now_ms
-    known = KnownLag(node_id=A, lag=lag(90, 100), at_boot_ms=now_ms - 15_000)
+    known = known_lag(A, lag(90, 100), now_ms - 15_000)
     record = KnownLags(published_boot_ms=now_ms, known=(known,), age_ms_max=15_000)
     record_file.write(control.lags, record)
     control.board.refresh()

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from standpipe.control.lag import NO_END
 from standpipe.model import BatchId, LeaseEpoch, Offset, ReplicaState, ReplicaStatus
 from standpipe.node.rest_fresh import (
     Freshness,
+    against,
     describe,
     freshness_of,
     headers,
@@ -26,6 +28,7 @@ _freshness = st.builds(
     replica_lag_ms=_unknown_or,
     source_lag_ms=_unknown_or,
     batch=_unknown_or,
+    committed_end=_unknown_or,
 )
 
 
@@ -82,13 +85,57 @@ def page(**changes: int) -> ReplicaStatus:
     ],
 )
 def test_freshness_of(status: ReplicaStatus, lags: tuple[int | None, ...], why: str) -> None:
-    fresh = freshness_of(status, served_by="n", role="active", boot_ms=600, unix_ms=1000)
+    fresh = freshness_of(
+        status, heard_end=NO_END, served_by="n", role="active", boot_ms=600, unix_ms=1000
+    )
     found = (fresh.offset_lag, fresh.replica_lag_ms, fresh.source_lag_ms, fresh.batch)
     assert found == lags, why
-    shown = describe(status, boot_ms=600, unix_ms=1000)
+    shown = describe(status, heard_end=NO_END, boot_ms=600, unix_ms=1000)
     keys = ("offsetLag", "replicaLagMs", "sourceLagMs", "batch")
     assert tuple(shown[key] for key in keys) == lags, why
 
 
+@pytest.mark.parametrize(
+    ("status", "heard_end", "lag", "why"),
+    [
+        (page(), 100, 10, "as much"),
+        (page(), 5000, 4910, "others told of more: DESIGN section 3, the largest"),
+        (page(), 95, 10, "others know less"),
+        (page(committed_end=-1), 100, 10, "only others know"),
+        (page(committed_end=-1), NO_END, None, "nobody knows: never 0"),
+        (page(position=100), 100, 0, "it has everything"),
+    ],
+)
+def test_a_lag_counts_against_the_largest_end(
+    status: ReplicaStatus, heard_end: int, lag: int | None, why: str
+) -> None:
+    end = Offset(heard_end)
+    fresh = freshness_of(status, heard_end=end, served_by="n", role="active", boot_ms=1, unix_ms=1)
+    assert fresh.offset_lag == lag, why
+    assert describe(status, heard_end=end, boot_ms=1, unix_ms=1)["offsetLag"] == lag, why
+
+
+@pytest.mark.parametrize(
+    ("lag", "end", "known", "expected", "why"),
+    [
+        (0, 100, 5000, 4900, "the entry knows of more than the target"),
+        (10, 100, 100, 10, "both know the same"),
+        (10, 100, 90, 10, "the entry knows less"),
+        (10, 100, None, 10, "the entry knows nothing"),
+        (None, None, 5000, None, "the target knows none, and where it is it did not say"),
+        (10, None, 5000, 10, "a node of before says no end"),
+    ],
+)
+def test_a_peers_answer_by_what_the_entry_knows(
+    lag: int | None, end: int | None, known: int | None, expected: int | None, why: str
+) -> None:
+    told = Freshness(
+        served_by="n", role="active", state="RUNNING", offset_lag=lag, committed_end=end
+    )
+    found = against(told, None if known is None else Offset(known))
+    assert found.offset_lag == expected, why
+    assert found.committed_end is None, "no client sees it"
+
+
 def test_absent_replica() -> None:
-    assert describe(None, boot_ms=0, unix_ms=0) == {"state": "ABSENT"}
+    assert describe(None, heard_end=NO_END, boot_ms=0, unix_ms=0) == {"state": "ABSENT"}

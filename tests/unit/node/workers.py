@@ -1,0 +1,288 @@
+"""Workers of several nodes in one process: real stores and files, forwards without sockets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from standpipe import config
+from standpipe.adapters import record_file, snapshot_file
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.lmdb_store import StoreWriter, store_path
+from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.peer_client import PathFailed, PeerClient, Response
+from standpipe.adapters.status_page import StatusWriter, page_path
+from standpipe.control.budget import Budget, Pace
+from standpipe.data.positions import StoreIdentity, StoreMeta
+from standpipe.data.records import encode_key, partition_of, store_key
+from standpipe.data.rows import pack_row
+from standpipe.errors import StandpipeError
+from standpipe.model import (
+    Assignment,
+    AssignmentEpoch,
+    BatchId,
+    Column,
+    Health,
+    KnownLag,
+    KnownLags,
+    LeaseEpoch,
+    Liveness,
+    LogIndex,
+    NodeId,
+    NodeInfo,
+    Offset,
+    PeerLiveness,
+    Placement,
+    ReplicaLag,
+    ReplicaState,
+    ReplicaStatus,
+    Snapshot,
+    Source,
+)
+from standpipe.node.decisions import Decisions
+from standpipe.node.forward import Forwarder
+from standpipe.node.heard import Board
+from standpipe.node.node_config import NodePaths
+from standpipe.node.race import Racing
+from standpipe.node.rest_app import PullRoute
+from standpipe.node.rest_bodies import Form
+from standpipe.node.rest_cluster import ClusterStatus
+from standpipe.node.rest_fresh import headers as fresh_headers
+from standpipe.node.rest_pull import Answer, Ask, Pulls
+from standpipe.node.rest_view import Map, Replicas
+
+PARTITIONS = 4
+SECRET = b"a secret"
+USERS = Source(
+    name="USERS",
+    kind="TABLE",
+    columns=(
+        Column(name="ID", type="STRING", is_key=True),
+        Column(name="N", type="BIGINT"),
+    ),
+    topic="USERS",
+    partitions=PARTITIONS,
+    key_format="KAFKA",
+    value_format="JSON",
+    statement="CREATE TABLE USERS AS SELECT ID, COUNT(*) N FROM E GROUP BY ID EMIT CHANGES;",
+    query_id="CTAS_USERS_1",
+    table_id="T1",
+    is_materialized=True,
+)
+#: one for each partition
+KEYS = {partition_of(f"k{number}".encode(), PARTITIONS): f"k{number}" for number in range(40)}
+Headers = list[tuple[bytes, bytes]]
+
+
+def page(
+    position: int = 100, end: int = 100, state: ReplicaState = ReplicaState.RUNNING
+) -> ReplicaStatus:
+    return ReplicaStatus(
+        state=state,
+        position=Offset(position),
+        committed_end=Offset(end),
+        log_end=Offset(max(end, position)),
+        batch=BatchId(7),
+        lease_epoch=LeaseEpoch(1),
+        confirmed_boot_ms=Clock().boot_ms(),
+        source_instant_ms=0,
+        foreign_records=0,
+        rows=1,
+        watermark_ms=0,
+    )
+
+
+class Wires(PeerClient):
+    """Forwards go straight to the target's code; who is not there refuses the connection."""
+
+    def __init__(self, nodes: Mapping[str, Worker]) -> None:
+        super().__init__({"standpipe-secret": SECRET.decode()})
+        self._nodes = nodes
+        #: node -> headers of the forwards that it got
+        self.sent: dict[str, list[dict[str, str]]] = {}
+
+    async def request(
+        self,
+        address: str,
+        target: str,
+        *,
+        timeout_seconds: float,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+    ) -> Response:
+        worker = self._nodes.get(address)
+        if worker is None:
+            raise PathFailed("Connection refused")
+        given = {**self.headers, **(headers or {})}
+        self.sent.setdefault(address, []).append(given)
+        return await worker.peer_lane(body, given)
+
+
+class Worker:
+    """One worker of a node. `nodes`: all workers by name, which is their address too."""
+
+    def __init__(self, folder: Path, name: str, nodes: Mapping[str, Worker]) -> None:
+        self.name = NodeId(name)
+        self.paths = NodePaths(folder / name)
+        self.paths.make()
+        settings = config.load({"standpipe.forward.hedge.load.percent": 0})
+        self.wires = Wires(nodes)
+        self.replicas = Replicas(self.paths.state, self.paths.status)
+        self.board = Board(self.paths.liveness, self.paths.lags, settings)
+        self.forwarder = Forwarder(self.wires, 1000, 1000)
+        self.metrics = Metrics(0, self.paths.run)
+        self.decisions = Decisions(self.name, settings, self.forwarder, self.board)
+        self.racing = Racing(Budget(0), Budget(1.0), Pace())
+        self._pulls: Pulls | None = None
+
+    @property
+    def pulls(self) -> Pulls:
+        if self._pulls is None:
+            self._pulls = Pulls(
+                node_id=self.name,
+                map=Map(self.paths.snapshot, self.replicas),
+                replicas=self.replicas,
+                forwarder=self.forwarder,
+                metrics=self.metrics,
+                decisions=self.decisions,
+                racing=self.racing,
+                forward_timeout_ms=20_000,
+                routing_timeout_ms=20_000,
+            )
+        return self._pulls
+
+    def publish(
+        self,
+        names: list[str],
+        placed: Mapping[int, list[str]],
+        *,
+        epoch: int = 1,
+        source: Source = USERS,
+    ) -> None:
+        nodes = tuple(
+            NodeInfo(node_id=NodeId(n), public=n, internal=n, peer=n, incarnation="x")
+            for n in names
+        )
+        placements = tuple(
+            Placement(
+                table_id=source.table_id or "",
+                generation=source.generation,
+                partition=number,
+                replicas=tuple(map(NodeId, replicas)),
+            )
+            for number, replicas in placed.items()
+        )
+        snapshot = Snapshot(
+            stamp=epoch,
+            node_id=self.name,
+            service_id="default_",
+            cluster_id="c",
+            log_index=LogIndex(epoch),
+            leader=NodeId(names[0]),
+            nodes=nodes,
+            sources=(source,),
+            queries=(),
+            assignment=Assignment(epoch=AssignmentEpoch(epoch), placements=placements),
+            published_boot_ms=1,
+        )
+        snapshot_file.write(self.paths.snapshot, snapshot)
+        if self._pulls is not None:
+            self._pulls.map.refresh()
+
+    def hold(self, number: int, status: ReplicaStatus) -> None:
+        """A replica with the row of the partition's key; a page that was written is replaced."""
+        identity = StoreIdentity(table_id="T1", generation=1, partition=number)
+        path = store_path(self.paths.state, identity)
+        if not path.exists():
+            raw = encode_key((KEYS[number],), USERS.key_columns, "KAFKA")
+            assert raw is not None
+            writer = StoreWriter(path, identity)
+            row = (store_key((KEYS[number],), ("STRING",)), pack_row(b"[1]", 5))
+            writer.apply([row], [], StoreMeta(identity=identity, batch=BatchId(7)))
+            writer.close()
+        StatusWriter(page_path(self.paths.run, "T1", 1, number)).write(status)
+
+    def hear(self, *lags: tuple[str, int, int, int], reported_ms_ago: int = 0) -> None:
+        """What control tells: (node, partition, position, committed end) of peers that are alive.
+
+        Their lag in ms was 40 when it was reported.
+        """
+        now_ms = Clock().boot_ms()
+        peers = tuple(PeerLiveness(node_id=NodeId(name), health=Health.ALIVE) for name, *_ in lags)
+        known = tuple(
+            KnownLag(
+                node_id=NodeId(name),
+                lag=ReplicaLag(
+                    table_id="T1",
+                    generation=1,
+                    partition=number,
+                    position=Offset(position),
+                    committed_end=Offset(end),
+                    state=ReplicaState.RUNNING,
+                    batch=BatchId(7),
+                    replica_lag_ms=40,
+                ),
+                at_boot_ms=now_ms,
+                reported_boot_ms=now_ms - reported_ms_ago,
+            )
+            for name, number, position, end in lags
+        )
+        record_file.write(self.paths.liveness, Liveness(published_boot_ms=now_ms, peers=peers))
+        record_file.write(self.paths.lags, KnownLags(published_boot_ms=now_ms, known=known))
+        self.board.refresh()
+
+    async def answer(self, text: str, lag_max: int | None = None) -> Answer:
+        return await self.pulls.answer(Ask(Form.LINES), body_of(text, lag_max))
+
+    def quickly(self, text: str, lag_max: int | None = None) -> bytes | None:
+        return self.pulls.quickly(Ask(Form.LINES), body_of(text, lag_max))
+
+    async def peer_lane(self, body: bytes, headers: Mapping[str, str]) -> Response:
+        """What the peer lane answers, by the ordinary way."""
+        route = PullRoute(self.pulls, 100_000, secret=SECRET)
+        ask = route.ask(b"/query", [(n.encode(), v.encode()) for n, v in headers.items()])
+        assert ask is not None
+        try:
+            answer = await self.pulls.answer(ask, body)
+        except StandpipeError as error:
+            return Response(error.status, {}, msgspec.json.encode(error.body()))
+        fresh = {name.decode(): value.decode() for name, value in fresh_headers(answer.fresh)}
+        return Response(200, fresh, answer.body)
+
+    def quick_peer_lane(self, body: bytes, headers: Mapping[str, str]) -> str:
+        """What it answers by the quick way; empty: nothing."""
+        route = PullRoute(self.pulls, 100_000, secret=SECRET)
+        ask = route.ask(b"/query", [(n.encode(), v.encode()) for n, v in headers.items()])
+        assert ask is not None
+        return (self.pulls.quickly(ask, body) or b"").decode()
+
+    def cluster_status(self) -> dict[str, object]:
+        page = ClusterStatus(
+            self.name,
+            self.pulls.map,
+            self.replicas,
+            self.forwarder,
+            self.board,
+            Clock(),
+            self.paths.restores,
+        ).page()
+        return json.loads(msgspec.json.encode(page))["clusterStatus"]
+
+    async def close(self) -> None:
+        await self.forwarder.close()
+        self.replicas.close()
+
+
+def body_of(text: str, lag_max: int | None = None) -> bytes:
+    name = "ksql.query.pull.max.allowed.offset.lag"
+    properties = {} if lag_max is None else {name: lag_max}
+    return json.dumps({"ksql": text, "streamsProperties": properties}).encode()
+
+
+def select(*numbers: int) -> str:
+    """The keys of some partitions."""
+    listed = ", ".join(f"'{KEYS[number]}'" for number in numbers)
+    return f"SELECT * FROM USERS WHERE ID IN ({listed});"
