@@ -185,6 +185,38 @@ def test_stopped_active(mortal: Cluster) -> None:
         time.sleep(0.05)
 
 
+def forwarded_in(node: Node, outcome: str) -> float:
+    text = ask(node.port(), "/metrics").body.decode()
+    name = f'standpipe_pull_forwarded_in_total{{outcome="{outcome}"'
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
+
+
+def test_a_stopped_target_works_on_nothing_that_nobody_waits_for(mortal: Cluster) -> None:
+    """Reads pile up in its sockets; half of their senders give up before it goes on."""
+    key = "k1"
+    active, _ = mortal.holders(partition(key))
+    headers = {"standpipe-secret": SECRET, "standpipe-forwarded": "1"}
+    headers |= {"standpipe-partition": str(partition(key)), "standpipe-deadline-ms": "300"}
+    read = request("/query-stream", json_bytes({"sql": select(key)}), **headers)
+    with send(active.port("peer"), read) as client:
+        assert Wire(client).reply().status == 200
+    answered = forwarded_in(active, "answered")
+    os.kill(active.workers[0].pid, signal.SIGSTOP)
+    waiting = [send(active.port("peer"), read) for _ in range(20)]
+    for each in waiting[::2]:
+        each.close()
+    time.sleep(0.5)  # it stands still for longer than a moment
+    os.kill(active.workers[0].pid, signal.SIGCONT)
+    for each in waiting[1::2]:
+        with each:
+            assert Wire(each).reply().status == 200, "who waits gets an answer"
+    until = time.monotonic() + 60
+    while forwarded_in(active, "abandoned") < 10 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert forwarded_in(active, "abandoned") == 10
+    assert forwarded_in(active, "answered") == answered + 10
+
+
 def test_all_replicas_dead(mortal: Cluster) -> None:
     key = "k1"
     for node in mortal.holders(partition(key)):

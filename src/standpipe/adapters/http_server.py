@@ -13,6 +13,10 @@ Measured on one core (`shared/performance.md` section e): ordinary 18 k requests
 Order is kept with pipelining: the quick way is only taken while no ordinary request of the same
 connection is unanswered and the parser stands between two messages.
 
+A process that stood still (SIGSTOP, a starved CPU) finds all that came in meanwhile, and cannot
+know when. On a lane whose clients close their connection when they stop waiting
+(`Listener.abandoned`), it looks at that for a moment: what nobody waits for is not worked on.
+
 Not here: HTTP/2 (`adapters.http2_server`), what is asked and what is answered (`node.serve`).
 """
 
@@ -22,6 +26,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import select
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +58,12 @@ BACKLOG = 2048
 #: server that is closed before drops it half made, and nobody would ever end it
 TURNS_TO_ACCEPT = 3
 
+#: How often the loop is seen to come round, what counts as standing still, and for how long after
+#: it connections are looked at: many wait then, and are read in several turns.
+PULSE_S = 0.05
+STILL_S = 0.2
+DOUBT_S = 1.0
+
 #: A head with one of these is never remembered: its meaning reaches beyond one message.
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _FAR_REACHING = frozenset({b"expect", b"trailer", b"transfer-encoding", b"upgrade"})
@@ -70,6 +81,23 @@ class Quick(Protocol):
         ...
 
 
+@dataclass
+class Pulse:
+    """Whether the loop stood still just now. Instants are of its clock, in s."""
+
+    at_s: float = 0.0
+    doubt_until_s: float = 0.0
+
+    def beat(self, now_s: float) -> None:
+        if now_s - self.at_s > STILL_S:
+            self.doubt_until_s = now_s + DOUBT_S
+        self.at_s = now_s
+
+    def is_doubtful(self, now_s: float) -> bool:
+        """Whether what is read now may have lain there for long."""
+        return now_s < self.doubt_until_s or now_s - self.at_s > STILL_S
+
+
 @dataclass(kw_only=True)
 class Listener:
     """One bound socket with its application. Each listener is a lane: nothing is shared."""
@@ -84,6 +112,9 @@ class Listener:
     heads: dict[bytes, tuple[int, object]] = field(default_factory=dict[bytes, tuple[int, object]])
     #: every connection ends in order with its next answer: clients are to go somewhere else
     is_leaving: bool = False
+    #: of a lane whose clients close when they stop waiting: is told of each that did, unanswered
+    abandoned: Callable[[], None] | None = None
+    pulse: Pulse = field(default_factory=Pulse)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -130,6 +161,9 @@ class LookupProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self.loop.time()
+        if self._is_abandoned():
+            self.transport.abort()
+            return
         if not self._partial and (not self.cycle or self.cycle.response_complete):
             if not self._listener.is_leaving:
                 data = self._answer_quickly(data)
@@ -142,6 +176,17 @@ class LookupProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse_head()
+
+    def _is_abandoned(self) -> bool:
+        abandoned = self._listener.abandoned
+        if abandoned is None or not self._listener.pulse.is_doubtful(self._heard_at):
+            return False
+        ended = select.poll()
+        ended.register(self.transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
+        if not ended.poll(0):
+            return False
+        abandoned()
+        return True
 
     def _answer_quickly(self, data: bytes) -> bytes:
         """Answer known messages at the front of `data`; the rest is for the parser."""
@@ -333,6 +378,7 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_second
                 ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if secure else None,
             )
         )
+    pulse = asyncio.create_task(_beat([listener.pulse for listener in listeners]))
     await stop.wait()
     for listener in listeners:
         loop.remove_reader(listener.socket)
@@ -349,6 +395,15 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_second
         task.cancel()
     for connection in list(state.connections):
         connection.transport.abort()
+    pulse.cancel()
+
+
+async def _beat(pulses: Sequence[Pulse]) -> None:
+    loop = asyncio.get_running_loop()
+    while True:  # ends by cancellation
+        for pulse in pulses:
+            pulse.beat(loop.time())
+        await asyncio.sleep(PULSE_S)
 
 
 def _factory(listener: Listener, state: ServerState) -> Callable[[], asyncio.Protocol]:

@@ -148,7 +148,11 @@ class Worker:
         if streams_max := self.settings[HTTP2_STREAMS_MAX]:
             offer_http2(for_clients, Limits(streams_max=streams_max))
         for_peers = Listener(
-            socket=bind(*_host_port(self.node.peer)), application=PeerLane(peer), quick=peer
+            socket=bind(*_host_port(self.node.peer)),
+            application=PeerLane(peer),
+            quick=peer,
+            # `adapters.peer_client` closes a connection whose time is over
+            abandoned=lambda: self.metrics.count("standpipe_pull_forwarded_in", "abandoned"),
         )
         if not self.settings[TLS_LISTENER]:
             return [for_peers, for_clients]

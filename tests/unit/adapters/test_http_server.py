@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import random
 import re
 import socket
@@ -15,10 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from standpipe.adapters.http_server import (
+    DOUBT_S,
     HEAD_BYTES_MAX,
     REMEMBERED_HEADS_MAX,
+    STILL_S,
     Headers,
     Listener,
+    Pulse,
     bind,
     read_body,
     serve,
@@ -31,6 +35,7 @@ class Echo:
 
     def __init__(self) -> None:
         self.classified = 0
+        self.answered = 0
 
     def classify(self, path: bytes, headers: Headers) -> object | None:
         self.classified += 1
@@ -39,6 +44,7 @@ class Echo:
     def answer(self, token: Any, body: bytes) -> bytes | None:
         if body.startswith(b"slow"):
             return None
+        self.answered += 1
         return b"HTTP/1.1 200 OK\r\nway: quick\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
@@ -46,6 +52,7 @@ class Echo:
             body, status = await read_body(scope["headers"], receive, 100_000), 200
         except StandpipeError as error:
             body, status = error.message.encode(), error.status
+        self.answered += 1
         if body.startswith(b"slow"):
             await asyncio.sleep(0.002)
         headers = [(b"way", b"ordinary"), (b"content-length", b"%d" % len(body))]
@@ -280,3 +287,53 @@ def test_port_in_use() -> None:
         taken.close()
     with pytest.raises(PortInUse):
         bind("192.0.2.1", 1)  # an address that is not ours
+
+
+@pytest.mark.parametrize("path", ["/quick", "/ordinary"])
+@pytest.mark.parametrize(
+    ("in_doubt", "closes", "answered", "why"),
+    [
+        (True, True, 0, "its sender went away while the process stood still"),
+        (True, False, 1, "its sender still waits"),
+        (False, True, 1, "nothing stood still: nobody looks"),
+    ],
+)
+def test_what_nobody_waits_for_is_not_worked_on(
+    path: str, in_doubt: bool, closes: bool, answered: int, why: str
+) -> None:
+    async def story(connect: Connect, listener: Listener) -> None:
+        for _ in range(2):  # the head is remembered
+            reader, writer = await connect()
+            writer.write(message(b"abc", path))
+            await reply(reader)
+        echo, gone = listener.quick, [0]
+        assert isinstance(echo, Echo)
+        echo.answered = 0
+
+        def abandoned() -> None:
+            gone[0] += 1
+
+        listener.abandoned = abandoned
+        listener.pulse.at_s = math.inf  # for good
+        listener.pulse.doubt_until_s = math.inf if in_doubt else -math.inf
+        # in the loop's own thread: it reads only after all of this
+        with socket.create_connection(listener.socket.getsockname()) as client:
+            client.sendall(message(b"abc", path))
+            if closes:
+                client.close()
+            while gone[0] + echo.answered == 0:  # noqa: ASYNC110 both are counted in passing
+                await asyncio.sleep(0)
+        assert (echo.answered, gone[0]) == (answered, 1 - answered), why
+
+    with_server(story)
+
+
+def test_a_pulse_tells_that_the_loop_stood_still() -> None:
+    pulse = Pulse(at_s=10.0)
+    assert not pulse.is_doubtful(10.0 + STILL_S)
+    assert pulse.is_doubtful(10.1 + STILL_S), "read before the loop has come round"
+    pulse.beat(11.0)
+    assert pulse.is_doubtful(11.0 + DOUBT_S / 2), "many wait, and are read one after the other"
+    for turn in range(1, 30):
+        pulse.beat(11.0 + turn / 10)
+    assert not pulse.is_doubtful(13.9)
