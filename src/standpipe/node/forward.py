@@ -65,6 +65,7 @@ class Refused(Exception):
         lag_records: int | None = None,
         owners: Sequence[NodeId] = (),
         assignment_epoch: int = 0,
+        is_not_owner: bool = False,
     ) -> None:
         super().__init__(why)
         self.why = why
@@ -72,7 +73,9 @@ class Refused(Exception):
         self.is_path_failure = is_path_failure
         #: by its own numbers; None: it did not say
         self.lag_records = lag_records
-        #: NOT_OWNER: who it is by the map of the one that refused, and that map's epoch
+        #: it was wrongly asked: it does not hold that, or counts in another way
+        self.is_not_owner = is_not_owner
+        #: who holds it by the map of the one that refused, and that map's epoch; 0: it did not say
         self.owners = owners
         self.assignment_epoch = assignment_epoch
         #: it holds no whole batch yet; anything else is a refusal or a fault

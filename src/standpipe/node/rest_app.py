@@ -61,7 +61,7 @@ from standpipe.node.rest_bodies import (
 from standpipe.node.rest_cluster import ClusterStatus
 from standpipe.node.rest_fresh import END_HEADER
 from standpipe.node.rest_fresh import headers as fresh_headers
-from standpipe.node.rest_pull import Answer, Ask, Pulls, Terms
+from standpipe.node.rest_pull import Answer, Ask, Pulls
 from standpipe.node.rest_push import Pushes
 from standpipe.node.rest_responses import (
     JSON,
@@ -75,6 +75,7 @@ from standpipe.node.rest_responses import (
 )
 from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
+from standpipe.node.rest_terms import Terms
 from standpipe.node.statements import Statements
 from standpipe.sql.shape import NotAPullQuery
 from standpipe.sql.statements import PrintTopic

@@ -25,12 +25,12 @@ import structlog
 from msgspec.structs import replace
 
 from standpipe.adapters.metrics import Metrics
-from standpipe.control.lag import offset_lag
 from standpipe.control.routing import Bounds, Verdict, excluded
 from standpipe.data.order import merged
 from standpipe.data.pull import lookup, partition_of_key, partitions
 from standpipe.errors import NoReplica, NotReady
 from standpipe.model import NodeId, Offset, ReplicaStatus, Snapshot, Source
+from standpipe.node import rest_terms
 from standpipe.node.decisions import Decisions, newer_owners
 from standpipe.node.forward import Forwarder, Part, Question, Refused
 from standpipe.node.race import AllRefused, Racing
@@ -43,7 +43,16 @@ from standpipe.node.rest_fresh import (
     header_lines,
     oldest,
 )
-from standpipe.node.rest_refusals import is_not_ready, judged, progress, refusal_to_peer, unanswered
+from standpipe.node.rest_refusals import (
+    Failure,
+    Unanswered,
+    is_not_ready,
+    progress,
+    refusal_to_peer,
+    unanswered,
+    with_map,
+)
+from standpipe.node.rest_terms import Terms, furthest, lag_beyond, table_name
 from standpipe.node.rest_view import (
     Map,
     Replica,
@@ -59,17 +68,6 @@ MOVE_SECONDS: Final = 0.1
 
 _END_HEADER: Final = END_HEADER.encode()
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What a forwarding node says beside the query. Such a read is answered here or refused."""
-
-    partition: int | None = None
-    table: str = ""  # `<table id>-<generation>`; empty: not said
-    timeout_ms: int | None = None  # what is left of the client's patience
-    assignment_epoch: int | None = None  # of the map that the sender goes by
-    committed_end: Offset | None = None  # furthest that the sender knows, where a lag is bounded
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ class Pulls:
             if partition < 0:
                 return None
             if ask.terms is not None:
-                _check_terms(ask.terms, plan.source, (partition,))
+                rest_terms.check(ask.terms, plan.source, (partition,))
             replica_id = _replica_id(plan.source, partition)
             replica = self.replicas.get(replica_id)
             status = replica.status()
@@ -137,12 +135,12 @@ class Pulls:
             here = _first_here(decided.verdicts, only_here=ask.terms is not None)
             if here is None or status is None:
                 return None
-            if _lag_beyond(ask.terms, status, bounds) is not None:
+            if lag_beyond(ask.terms, status, bounds) is not None:
                 return None
             rows = lookup(plan, replica.store, partition)
         except Exception:
             return None  # the ordinary way meets the same fault, and reports it
-        now_ms, end = int(time.time() * 1000), _furthest(ask.terms, decided.heard_end)
+        now_ms, end = int(time.time() * 1000), furthest(ask.terms, decided.heard_end)
         if decided.labelled != (now_ms, end):
             decided.label = header_lines(self._fresh(status, here, end))
             decided.labelled = (now_ms, end)
@@ -181,12 +179,17 @@ class Pulls:
         bounds = self.decisions.bounds(asked.offset_lag_max, plan.source)
         reading = _Reading(asked, body, view, plan, bounds)
         wanted = partitions(plan)
-        if ask.terms is not None:
-            part = self._forwarded(reading, ask.terms, wanted)
-        elif len(wanted) == 1:
-            part = await self._part(reading, wanted[0])
-        else:
-            part = await self._gather(reading, wanted)
+        try:
+            if ask.terms is not None:
+                part = self._forwarded(reading, ask.terms, wanted)
+            elif len(wanted) == 1:
+                part = await self._part(reading, wanted[0])
+            else:
+                part = await self._gather(reading, wanted)
+        except Unanswered as error:
+            raise unanswered(
+                asked.text, plan.source, error.failures, now_boot_ms=_boot_ms()
+            ) from None
         rows = merged(plan, part.rows, is_final=ask.terms is None)
         route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
         self.metrics.answered(route_taken, time.perf_counter() - started)
@@ -201,21 +204,31 @@ class Pulls:
         return Answer(render_rows(ask.form, plan, rows, at_ms, message), fresh)
 
     async def _gather(self, reading: _Reading, wanted: Sequence[int]) -> Part:
-        """Rows of several partitions, or of none where all keys are null."""
-        tasks = [asyncio.ensure_future(self._part(reading, partition)) for partition in wanted]
-        try:
-            parts = await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
+        """Rows of several partitions, or of none where all keys are null.
+
+        All are waited for, so that an error says what is wrong with each of them; it comes no later
+        than `routing_timeout_ms`. Who is called off calls them off, and waits for their end.
+        """
+        ends = await asyncio.gather(
+            *(self._part(reading, partition) for partition in wanted), return_exceptions=True
+        )
+        parts = [end for end in ends if isinstance(end, Part)]
+        faults = [end for end in ends if isinstance(end, BaseException)]
+        unforeseen = next((fault for fault in faults if not isinstance(fault, Unanswered)), None)
+        if unforeseen is not None:
+            raise unforeseen
+        failures = [
+            one for fault in faults if isinstance(fault, Unanswered) for one in fault.failures
+        ]
+        if failures:
+            raise Unanswered(failures)
         rows = [row for part in parts for row in part.rows]
         none_read = Freshness(served_by=self.node_id, role="none", state="NONE")
         fresh = oldest(part.fresh for part in parts) if parts else none_read
         return Part(rows=rows, fresh=fresh)
 
     async def _part(self, reading: _Reading, partition: int) -> Part:
-        """Rows of one partition from the first replica that gives them."""
-        source = reading.plan.source
+        """Rows of one partition from the first replica that gives them. Raises Unanswered."""
         verdicts = self._verdicts(reading, partition)
         named: list[Verdict] = []  # by refusals
 
@@ -231,12 +244,9 @@ class Pulls:
         try:
             return await self.racing.first(verdicts, attempt, further, self.routing_timeout_ms)
         except AllRefused as refused:
-            tried = [judged(verdict, refusal) for verdict, refusal in refused.refusals]
-            raise unanswered(
-                *(reading.asked.text, source, partition, tried),
-                [refusal for _, refusal in refused.refusals],
-                now_boot_ms=_boot_ms(),
-            ) from None
+            order = [verdict.node_id for verdict in (*verdicts, *named)]
+            tried = sorted(refused.refusals, key=lambda one: order.index(one[0].node_id))
+            raise Unanswered([Failure(partition, tried)]) from None
 
     async def _try(self, reading: _Reading, partition: int, verdict: Verdict, left_ms: int) -> Part:
         if verdict.is_local:
@@ -246,7 +256,7 @@ class Pulls:
         question = Question(
             body=reading.body,
             partition=partition,
-            table=_table(reading.plan.source),
+            table=table_name(reading.plan.source),
             timeout_ms=min(self.forward_timeout_ms, left_ms),
             assignment_epoch=reading.view.snapshot.assignment.epoch,
             committed_end=self._known_end(reading, partition)
@@ -282,7 +292,7 @@ class Pulls:
             _log.error("replica cannot be read", exc_info=error)
             raise Refused(f"Store cannot be read: {error}") from error
         heard_end = self.decisions.heard_end(_replica_id(reading.plan.source, partition))
-        end = _furthest(terms, heard_end)
+        end = furthest(terms, heard_end)
         fresh = self._fresh(status, verdict, end)
         if terms is not None:
             fresh = replace(fresh, committed_end=max(end, status.committed_end))
@@ -294,12 +304,16 @@ class Pulls:
         Raises NotReady or NoReplica with the reason.
         """
         try:
-            _check_terms(terms, reading.plan.source, held)
+            rest_terms.check(terms, reading.plan.source, held)
             asked_for = held if terms.partition is None else (terms.partition,)
             parts = [self._here_only(reading, partition, terms) for partition in asked_for]
         except Refused as refusal:
             self.metrics.count("standpipe_pull_forwarded_in", "refused")
-            raise refusal_to_peer(refusal) from refusal
+            view = reading.view
+            owners = rest_terms.owners(terms, reading.plan.source, held, view.placements)
+            epoch = view.snapshot.assignment.epoch
+            told = with_map(refusal, terms.assignment_epoch, epoch, owners)
+            raise refusal_to_peer(told) from refusal
         self.metrics.count("standpipe_pull_forwarded_in", "answered")
         rows = [row for part in parts for row in part.rows]
         return Part(rows=rows, fresh=oldest(part.fresh for part in parts))
@@ -310,12 +324,11 @@ class Pulls:
         if here is None:
             raise Refused(
                 "NOT_OWNER: no replica of this partition is assigned to this host.",
-                owners=tuple(verdict.node_id for verdict in verdicts),
-                assignment_epoch=reading.view.snapshot.assignment.epoch,
+                is_not_owner=True,
             )
         if here.ok and terms.committed_end is not None:  # else the page need not be read again
             status = self._replica(reading.plan.source, partition).status()
-            lag = _lag_beyond(terms, status, reading.bounds) if status is not None else None
+            lag = lag_beyond(terms, status, reading.bounds) if status is not None else None
             if lag is not None:
                 raise Refused(excluded(lag, reading.bounds), lag_records=lag)
         return self._here(reading, partition, here, terms)
@@ -362,37 +375,6 @@ def _boot_ms() -> int:
 
 def _replica_id(source: Source, partition: int) -> ReplicaId:
     return (source.table_id or "", source.generation, partition)
-
-
-def _table(source: Source) -> str:
-    return f"{source.table_id}-{source.generation}"
-
-
-def _check_terms(terms: Terms, source: Source, held: Sequence[int]) -> None:
-    """Raises Refused when the two nodes mean different tables or count partitions differently.
-
-    `held`: partitions that hold keys of the query, as this node counts.
-    """
-    if terms.timeout_ms is not None and terms.timeout_ms <= 0:
-        raise Refused("The request came too late: its time was over.")
-    if terms.partition is not None and terms.partition not in held:
-        raise Refused(f"NOT_OWNER: no key of the query is in partition {terms.partition}.")
-    if terms.table and terms.table != _table(source):
-        raise Refused(f"NOT_OWNER: {source.name} is {_table(source)} here, not {terms.table}.")
-
-
-def _furthest(terms: Terms | None, heard_end: Offset) -> Offset:
-    """Committed end that others know: who reported to this node, and the sender of a forward."""
-    told = terms.committed_end if terms is not None else None
-    return heard_end if told is None else max(told, heard_end)
-
-
-def _lag_beyond(terms: Terms | None, status: ReplicaStatus, bounds: Bounds) -> int | None:
-    """A lag that exceeds the bound by what the sender of a forward knows; None: it does not."""
-    if terms is None or terms.committed_end is None:
-        return None
-    lag = offset_lag((terms.committed_end,), status.position)
-    return lag if lag is not None and lag > bounds.lag_records_max else None
 
 
 def _first_here(verdicts: Sequence[Verdict], *, only_here: bool) -> Verdict | None:
