@@ -323,8 +323,7 @@ class ReplicaStatus(Record, frozen=True, kw_only=True):
     lease_epoch: LeaseEpoch
     #: last instant on this node's boot clock with Kafka heard and A = C; 0: never
     confirmed_boot_ms: int
-    #: batch_started_ms of the batch that is shown; 0: unknown
-    source_instant_ms: int
+    source_instant_ms: int  # batch_started_ms of the batch that is shown; 0: unknown
     foreign_records: int  # seen and left out since the store was made
     rows: int
     watermark_ms: int
