@@ -109,6 +109,7 @@ def decode_key(
         LookupError,
         csv.Error,
         InvalidOperation,
+        RecursionError,  # a producer chooses how deep a key is nested
     ) as error:
         raise UnfitKey(f"{data[:80]!r} is no key of format {key_format}: {error}") from error
     raise UnfitKey(f"keys of format {key_format} are not supported")

@@ -101,7 +101,7 @@ class RecordRows:
         try:
             head = self._key(record.key)
             rest = self._value(record)
-        except (UnfitKey, UnreadableValue, ValueError):
+        except (UnfitKey, UnreadableValue, ValueError, RecursionError):
             return None
         row = [*head, *rest]
         row += (self._rowtime(record, row), record.partition, record.offset)

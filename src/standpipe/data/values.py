@@ -21,6 +21,8 @@ _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _as_tuple = cast(Callable[[Any], Sequence[msgspec.Raw]], msgspec.structs.astuple)
 
+#: also of what is nested deeper than the interpreter allows: a producer chooses how deep
+_NOT_READ: Final = (msgspec.MsgspecError, RecursionError)
 _ABSENT: Final = msgspec.Raw(b"")
 _NULL: Final = msgspec.Raw(b"null")
 LINE_FEED: Final = ord("\n")
@@ -68,7 +70,7 @@ def to_arrays(source: Source) -> ToArrays | None:
             return None
         try:
             return [*map(_encode, map(_as_tuple, map(decode, values)))]
-        except msgspec.MsgspecError:
+        except _NOT_READ:
             return None
 
     return convert
@@ -96,7 +98,7 @@ def _object_to_array(names: tuple[str, ...]) -> ToArray:
             cells = _as_tuple(decode(value))
             if _ABSENT in cells:
                 cells = _matched_without_case(value, names)
-        except msgspec.MsgspecError as error:
+        except _NOT_READ as error:
             raise UnreadableValue(f"{value[:80]!r}: {error}") from error
         array = _encode(cells)
         # as integers: `b"\n" in value` takes three times as long, and this runs for each record
@@ -114,7 +116,7 @@ def _matched_without_case(value: bytes, names: tuple[str, ...]) -> list[msgspec.
 def _bare_to_array(value: bytes) -> bytes:
     try:
         return _one_line(b"[%b]" % _decode_raw(value))
-    except msgspec.MsgspecError as error:
+    except _NOT_READ as error:
         raise UnreadableValue(f"{value[:80]!r}: {error}") from error
 
 
@@ -130,7 +132,7 @@ def _delimited_to_array(types: tuple[str, ...], delimiter: str) -> ToArray:
         try:
             (fields,) = csv.reader([value.decode()], delimiter=delimiter, strict=True)
             cells = [_cell(text, type_) for text, type_ in zip(fields, types, strict=True)]
-        except (ValueError, csv.Error, msgspec.MsgspecError) as error:
+        except (ValueError, csv.Error, *_NOT_READ) as error:
             raise UnreadableValue(f"{value[:80]!r}: {error}") from error
         return b"[%b]" % b",".join(cells)
 

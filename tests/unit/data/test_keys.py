@@ -100,6 +100,7 @@ def test_keys_that_do_not_fit(
         (("BYTES",), b'"?"', "JSON"),
         (("DECIMAL(4, 2)",), b"x", "DELIMITED"),
         (("STRING",), b"x", "PROTOBUF"),
+        (("STRING",), b"[" * 10_000, "JSON"),
     ],
 )
 def test_bytes_that_are_no_key(types: tuple[str, ...], data: bytes, key_format: str) -> None:

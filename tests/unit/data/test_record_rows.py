@@ -36,6 +36,7 @@ def at(ms: int) -> bytes:
         (TABLE, None, b'{"V":1}', None, "a table's may not"),
         (STREAM, b"a", None, None, "no event"),
         (STREAM, b"a", b"[", None, "unreadable"),
+        (STREAM, b"a", b'{"V":%b}' % (b"[" * 10_000 + b"]" * 10_000), None, "too deep to be read"),
         (TUMBLING, b"a" + at(7200), b'{"V":1}', ["a", 7200, 10800, 1, 77], "start, end"),
         (TUMBLING, b"a", b'{"V":1}', None, "no room for a window"),
         (SESSION, b"a" + at(9) + at(4), b'{"V":1}', ["a", 4, 9, 1, 77], "its end comes first"),

@@ -43,6 +43,26 @@ def test_objects(value: bytes, array: bytes, why: str) -> None:
     assert to_array(AB)(value) == array, why
 
 
+DEEP = b"[" * 10_000 + b"]" * 10_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b'{"A":1,"B":%b}' % DEEP, b'{"A":1,"B":"x","C":%b}' % DEEP, b'{"a":1,"b":"x","c":%b}' % DEEP],
+    ids=["a cell", "beside the cells", "names in small letters"],
+)
+def test_what_is_nested_too_deep_is_unreadable_and_ends_nobody(value: bytes) -> None:
+    """One such record ended the tailer of a topic that others write, each time that it started."""
+    with pytest.raises(UnreadableValue):
+        to_array(AB)(value)
+    convert = to_arrays(AB)
+    assert convert is not None
+    assert convert([value]) is None
+    bare = source(("A", "STRING"), wrap_single_value=False)
+    with pytest.raises(UnreadableValue):
+        to_array(bare)(DEEP)
+
+
 @pytest.mark.parametrize("value", [b"", b"[]", b"5", b"null", b'{"A":}', b'{"A":1}x', b"\xff"])
 def test_what_is_no_object_is_unreadable(value: bytes) -> None:
     with pytest.raises(UnreadableValue):
