@@ -330,6 +330,18 @@ BAD_RECORDS_SAMPLED = key(
     low=0,
     doc="Bad records of one batch that are copied into the processing log; all are counted.",
 )
+RECORD_BYTES_MAX = key(
+    "standpipe.pipeline.record.bytes.max",
+    int,
+    1024 * 1024,
+    unit="bytes",
+    low=1024,
+    high=64 * 1024 * 1024,
+    doc="Key and value of a record, uncompressed. A larger one of a source is a bad record, and a "
+    "row that would be larger is left out: both are counted and sampled in the processing log. Of "
+    "a row the max.message.bytes of its topic counts where that is smaller. Kafka's clients send "
+    "no more than 1 MiB unless they are told to.",
+)
 CONSISTENCY = key(
     "standpipe.consistency",
     str,

@@ -34,7 +34,7 @@ def parsed(
     frame = spark.createDataFrame(rows, RECORDS).selectExpr(
         "key", "value", "partition", "offset", "timestamp_millis(1000) AS timestamp"
     )
-    return [row.asDict(recursive=True) for row in parse(frame, source).collect()]
+    return [row.asDict(recursive=True) for row in parse(frame, source, bytes_max=2**20).collect()]
 
 
 def source_of(text: str, **changes: Any) -> SparkInput:

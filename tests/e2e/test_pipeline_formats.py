@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -17,8 +17,9 @@ from pyspark.sql import types as t
 
 from standpipe.data import records
 from standpipe.model import Column, Source, SparkInput, Window
+from standpipe.pipeline.kafka_write import Limits, fitting, parsed
 from standpipe.pipeline.sink import records_of
-from standpipe.pipeline.source import _visible_columns, parse
+from standpipe.pipeline.source import RAW_BYTES_MAX, _visible_columns, parse
 
 DAY_MS = 86_400_000
 KAFKA_SCHEMA = (
@@ -41,7 +42,7 @@ def read(
     made = {"key_format": "NONE", "value_format": "JSON"} | how
     source = SparkInput(source="S", topic="s", view="v", columns=tuple(columns), **made)
     frame = spark.createDataFrame([(key, value, "s", 3, 5, AT)], KAFKA_SCHEMA)
-    parsed = parse(frame, source)
+    parsed = parse(frame, source, bytes_max=2**20)
     (row,) = parsed.select(*_visible_columns(source), "__bad").collect()
     return row.asDict(recursive=True), row["__bad"]
 
@@ -276,3 +277,78 @@ def test_a_result_of_another_width_is_refused(spark: SparkSession) -> None:
     made = table([column("K", "STRING", key=True), column("A", "STRING")], "KAFKA")
     with pytest.raises(ValueError, match="needs"):
         records_of(spark.sql("SELECT 'k' AS K"), made)
+
+
+@pytest.mark.parametrize(
+    ("is_table", "written", "why"),
+    [
+        (True, [(b"a", "1"), (b"big", None), (b"c", None)], "no older row passes for the current"),
+        (False, [(b"a", "1"), (b"c", None)], "a stream has no older row"),
+    ],
+)
+def test_rows_that_are_too_large_are_left_out_and_told(
+    spark: SparkSession, is_table: bool, written: list[tuple[bytes, str | None]], why: str
+) -> None:
+    rows = spark.createDataFrame(
+        [(b"a", "1", "t"), (b"big", "x" * 8, "t"), (b"k" * 11, "1", "t"), (b"c", None, "t")],
+        "key BINARY, value STRING, topic STRING",
+    )
+    fits = fitting(rows, Limits(bytes_max=10, samples_max=1), is_table=is_table)
+    execution = cast(Any, fits)._jdf.queryExecution()
+    execution.toRdd().count()
+    told = parsed(execution.observedMetrics().get("rows too large").get().json(), 10)
+    assert sorted((bytes(row["key"]), row["value"]) for row in fits.collect()) == written, why
+    assert told.count == 2
+    (sample,) = told.samples
+    assert (sample["topic"], sample["bytes"]) == ("t", 12), "the largest one"
+
+
+POISON = [
+    (b"k" * 9, b"{}", "TOO_LARGE", "key and value together"),
+    (b"k", b'{"A": "' + b"x" * 2000 + b'"}', "TOO_LARGE", "only its head is parsed and shown"),
+    (None, b'{"A": "x"}', "NULL_KEY", "a row of a table has a key"),
+    (None, b"x" * 2000, "TOO_LARGE", ""),
+    (b"k", None, None, "a deletion"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "bad", "why"), POISON)
+def test_why_a_record_is_bad(
+    spark: SparkSession, key: bytes | None, value: bytes | None, bad: str | None, why: str
+) -> None:
+    columns = (column("K", "STRING", key=True), column("A", "STRING"))
+    source = SparkInput(
+        source="S",
+        topic="s",
+        view="v",
+        columns=columns,
+        key_format="KAFKA",
+        value_format="JSON",
+        is_table=True,
+    )
+    frame = spark.createDataFrame([(key, value, "s", 3, 5, AT)], KAFKA_SCHEMA)
+    (row,) = parse(frame, source, bytes_max=10).collect()
+    assert row["__bad"] == bad, why
+    assert row["value"] is None or len(row["value"]) <= RAW_BYTES_MAX
+
+
+DEEP = 10_000
+
+
+@pytest.mark.parametrize("type_", ["STRING", "INTEGER", "ARRAY<INTEGER>", "STRUCT<X INTEGER>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"A": %s}' % ("[" * DEEP + "]" * DEEP),
+        '{"A": 1, "x": %s}' % ("[" * DEEP + "]" * DEEP),
+        '{"aB": 1, "A": %s}' % ('{"a":' * DEEP + "1" + "}" * DEEP),
+        '{"A": %s' % ("[" * DEEP),
+    ],
+    ids=["the column", "beside it", "objects", "not closed"],
+)
+def test_a_deeply_nested_record_is_bad_and_ends_nothing(
+    spark: SparkSession, text: str, type_: str
+) -> None:
+    """Parsers that call themselves overflow their stack at a depth that a producer chooses."""
+    _, bad = read(spark, [column("A", type_)], None, text.encode())
+    assert bad == "VALUE"

@@ -15,13 +15,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from standpipe.config import BAD_RECORDS_SAMPLED
+from standpipe.config import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.model import SparkInput
 from standpipe.pipeline.reads import KafkaReads
-from standpipe.pipeline.source import needs_headers, parse
-
-#: of a bad record's value and key
-RAW_BYTES_MAX = 512
+from standpipe.pipeline.source import RAW_BYTES_MAX, needs_headers, parse
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> offset
 
@@ -43,7 +40,8 @@ def sample(
         .option("endingOffsets", json.dumps({topic: ends.get(topic, {})}))
         .load()
     )
-    bad = parse(records, source).filter("__bad IS NOT NULL")
+    parsed = parse(records, source, bytes_max=reads.config[RECORD_BYTES_MAX])
+    bad = parsed.filter("__bad IS NOT NULL")
     rows = bad.select("partition", "offset", "key", "value", "__bad")
     return [
         {

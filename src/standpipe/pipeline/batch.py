@@ -21,6 +21,7 @@ from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Sou
 from standpipe.pipeline import failpoint
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, records_between
 from standpipe.pipeline.janitor import Janitor
+from standpipe.pipeline.kafka_write import Limits, TooLarge, write_fitting
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.topic_check import TopicCheck
 
@@ -63,8 +64,10 @@ class CommitBatch:
     #: the ids of its topics
     topics: TopicCheck
     check_lease: Callable[[], None]
-    #: counts the batch's bad records and puts samples of them into the processing log
-    report_bad: Callable[[BatchOffsets, BatchOffsets], int]
+    limits: Limits
+    #: counts the batch's bad records and puts samples of them into the processing log, and of the
+    #: rows that were too large
+    report_bad: Callable[[BatchOffsets, BatchOffsets, TooLarge], int]
     #: makes records of a batch's rows (`SparkPlan.batch_sql`); None: they are records
     finish: Callable[[DataFrame], DataFrame] | None = None
     counts: BatchCounts = field(default_factory=BatchCounts)
@@ -91,7 +94,7 @@ class CommitBatch:
         check_topics()  # before there is a byte in a topic that is not ours
         # 2. records, each with the commit's name
         failpoint.reach("before-sink", batch)
-        self._write_once(rows, commit)
+        too_large = self._write_once(rows, commit)
         # 3. where they end, and that all topics were the same until then: an id never comes again
         check_topics = self.topics.ask()
         sinks = self.log.end_offsets(self.table.topic, self.table.partitions)
@@ -99,7 +102,7 @@ class CommitBatch:
         self.janitor.refuse(sinks)
         # bad records are on record before the batch is
         before = self._offsets_before(batch)
-        bad_records = self.report_bad(before, offsets)
+        bad_records = self.report_bad(before, offsets, too_large)
         # 4. the commit itself
         failpoint.reach("before-progress", batch)
         progress = Progress(
@@ -130,19 +133,17 @@ class CommitBatch:
         is_stream = self.table.kind == "STREAM"
         return is_stream and newest is not None and batch <= newest.commit.batch
 
-    def _write_once(self, rows: DataFrame, commit: Commit) -> None:
+    def _write_once(self, rows: DataFrame, commit: Commit) -> TooLarge:
         """Rows that are looked at more than once are computed once: behind them is state."""
         if self.finish is None:
-            self._write(rows, commit)
-            return
+            return self._write(rows, commit)
         rows.persist()
         try:
-            self._write(self.finish(rows), commit)
+            return self._write(self.finish(rows), commit)
         finally:
             rows.unpersist()
 
-    def _write(self, rows: DataFrame, commit: Commit) -> None:
-        """Spark's own Kafka sink: acks = all, and it fails the batch if one record fails."""
+    def _write(self, rows: DataFrame, commit: Commit) -> TooLarge:
         headers = f.array(
             _header(HEADER_COMMIT, f.lit(bytearray(commit_header(commit)))),
             _header(HEADER_ROWTIME, f.col("rowtime")),
@@ -150,11 +151,11 @@ class CommitBatch:
         columns = [name for name in rows.columns if name != "rowtime"]
         topics = [f.lit(topic) for topic in (self.table.topic, self.published_topic) if topic]
         to_topics = f.explode(f.array(*topics)) if len(topics) > 1 else topics[0]
-        (
-            rows.select(*columns, headers.alias("headers"), to_topics.alias("topic"))
-            .write.format("kafka")
-            .option("kafka.bootstrap.servers", self.bootstrap_servers)
-            .save()
+        return write_fitting(
+            rows.select(*columns, headers.alias("headers"), to_topics.alias("topic")),
+            bootstrap_servers=self.bootstrap_servers,
+            limits=self.limits,
+            is_table=self.table.kind == "TABLE",
         )
 
     def _offsets_before(self, batch: int) -> BatchOffsets:

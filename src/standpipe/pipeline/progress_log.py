@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import confluent_kafka
@@ -26,6 +27,8 @@ from standpipe.model import LeaseEpoch, Offset, Progress
 
 WRITE_S_MAX = 30.0
 REQUEST_S_MAX = 10.0
+#: no record of ours is larger (`config.RECORD_BYTES_MAX` is at most 64 MiB)
+REQUEST_BYTES_MAX = 65 * 1024 * 1024
 
 #: hints of confluent_kafka are partial; what leaves this module is typed
 _kafka: Any = confluent_kafka
@@ -44,7 +47,14 @@ class ProgressLog:
         self._processing_log = topics.processing_log_topic(service_id)
         self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 3}
         self._producer: Any = _kafka.Producer(
-            {**self._common, "acks": "all", "enable.idempotence": True, "linger.ms": 0}
+            {
+                **self._common,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                # a row that is repaired is as large as its topic allows: that decides, not 1 MB
+                "message.max.bytes": REQUEST_BYTES_MAX,
+            }
         )
         self._client: Any = _admin.AdminClient(self._common)
 
@@ -62,6 +72,16 @@ class ProgressLog:
         except _kafka.KafkaException as error:
             raise KafkaUnavailable(f"Kafka: {error}") from error
         return len(found[topic].partitions) if topic in found else 0
+
+    def message_bytes_max(self, topic: str) -> int | None:
+        """`max.message.bytes` of a topic; None: Kafka does not say it to us."""
+        resource = _admin.ConfigResource(_admin.ConfigResource.Type.TOPIC, topic)
+        try:
+            asked = self._client.describe_configs([resource], request_timeout=REQUEST_S_MAX)
+            found = asked[resource].result()
+        except _kafka.KafkaException:
+            return None
+        return int(found["max.message.bytes"].value)
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """End of each partition, whoever wrote it: one request. Raises KafkaUnavailable."""
@@ -138,6 +158,12 @@ class ProgressLog:
         if samples:
             self._write(self._processing_log, [(None, sample, []) for sample in samples])
 
+    def tell(self, samples: Sequence[bytes]) -> None:
+        """As `report`, for who must not wait: what Kafka does not take is lost, and is a sample."""
+        for sample in samples:
+            with suppress(BufferError, _kafka.KafkaException):
+                self._producer.produce(self._processing_log, sample, None, partition=0)
+
     def records_until(self, fence_offset: int) -> Iterator[Progress]:
         """Progress records up to and with the one at `fence_offset`. Raises KafkaUnavailable."""
         rows = self._rows_until(fence_offset)
@@ -176,7 +202,7 @@ class ProgressLog:
                 errors.append(str(error))
 
         for key, value, headers in rows:
-            self._producer.produce(
+            self._produce(
                 topic, value, key, partition=partition, headers=headers, on_delivery=acknowledged
             )
         deadline = time.monotonic() + WRITE_S_MAX
@@ -185,3 +211,17 @@ class ProgressLog:
         if len(offsets) < len(rows):
             raise KafkaUnavailable(f"Kafka: {topic}: {errors[0] if errors else 'no answer'}")
         return offsets
+
+    def _produce(self, *record: Any, **how: Any) -> None:
+        """Hand a record to the client, once acknowledgements have made room for it."""
+        deadline = time.monotonic() + WRITE_S_MAX
+        while True:
+            try:
+                self._producer.produce(*record, **how)
+                return
+            except BufferError as error:  # 100,000 records wait: librdkafka's own bound
+                if time.monotonic() > deadline:
+                    raise KafkaUnavailable("Kafka: it takes no records") from error
+                self._producer.poll(0.05)
+            except _kafka.KafkaException as error:
+                raise KafkaUnavailable(f"Kafka: {record[0]}: {error}") from error

@@ -19,14 +19,21 @@ from standpipe.data.committed import Committed
 from standpipe.data.records import HEADER_ROWTIME
 from standpipe.model import Source
 from standpipe.pipeline.committed import visible
+from standpipe.pipeline.kafka_write import Limits, TooLarge, write_fitting
 from standpipe.pipeline.reads import KafkaReads
 
 
 def publish_rows(
-    session: SparkSession, table: Source, topic: str, committed: Committed, reads: KafkaReads
-) -> None:
+    session: SparkSession,
+    table: Source,
+    topic: str,
+    committed: Committed,
+    *,
+    reads: KafkaReads,
+    limits: Limits,
+) -> TooLarge:
     """Write to `topic` what it lacks of the committed rows of `table`. Both have as many
-    partitions, and the same key is in the same one."""
+    partitions, and the same key is in the same one. Returns the rows that `topic` does not take."""
     ranges = {p: committed.ranges(p, 0, end) for p, end in committed.ends().items()}
     ours = _newest(visible(_records(session, table.topic, reads), ranges)).alias("ours")
     there = _newest(_records(session, topic, reads)).alias("there")
@@ -34,17 +41,17 @@ def publish_rows(
         ~f.col("ours.value").eqNullSafe(f.col("there.value"))
     )
     rowtime = f.filter(_either("headers"), lambda header: header["key"] == HEADER_ROWTIME)
-    (
+    return write_fitting(
         differing.select(
             "key",
             f.col("ours.value").alias("value"),
             rowtime.alias("headers"),
             _either("partition").alias("partition"),
-        )
-        .write.format("kafka")
-        .option("kafka.bootstrap.servers", reads.bootstrap_servers)
-        .option("topic", topic)
-        .save()
+            f.lit(topic).alias("topic"),
+        ),
+        bootstrap_servers=reads.bootstrap_servers,
+        limits=limits,
+        is_table=True,
     )
 
 

@@ -18,6 +18,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from standpipe.config import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.data.committed import Committed
 from standpipe.data.takeover import standing
 from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
@@ -28,6 +29,7 @@ from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, pl
 from standpipe.pipeline.committed import Upstream
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.janitor import Beat, Janitor
+from standpipe.pipeline.kafka_write import Limits, TooLarge, row_bytes_max
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.publish import publish_rows
 from standpipe.pipeline.reads import KafkaReads
@@ -172,6 +174,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         janitor=janitor,
         topics=topics,
         check_lease=check_lease,
+        limits=_limits(wanted, around),
         report_bad=inspector.report,
         finish=finisher(wanted),
         counts=_counts_of(stand.newest),
@@ -215,6 +218,17 @@ def _claimed(wanted: WantedQuery, around: Surroundings) -> Checkpoint:
     return checkpoint
 
 
+def _limits(wanted: WantedQuery, around: Surroundings) -> Limits:
+    """Asked at each start: where a topic takes less since, its batch fails once."""
+    config = around.reads.config
+    topics = [each for each in (wanted.table.topic, wanted.published_topic) if each]
+    known = [around.log.message_bytes_max(topic) for topic in topics]
+    return Limits(
+        bytes_max=row_bytes_max(config[RECORD_BYTES_MAX], known),
+        samples_max=config[BAD_RECORDS_SAMPLED],
+    )
+
+
 def _counts_of(newest: Progress | None) -> BatchCounts:
     if newest is None:
         return BatchCounts()
@@ -240,7 +254,15 @@ def _publish(
     for record in records:
         committed.take(record)
     _logger.info("publishing", query_id=wanted.query_id, topic=topic)
-    publish_rows(session, wanted.table, topic, committed, around.reads)
+    found = publish_rows(
+        session,
+        wanted.table,
+        topic,
+        committed,
+        reads=around.reads,
+        limits=_limits(wanted, around),
+    )
+    around.log.report(bad_records.to_log_records(wanted.query_id, found.samples))
     around.check_lease(wanted.query_id, wanted.lease_epoch)
     checkpoint.mark_published(topic)
 
@@ -324,10 +346,11 @@ class _BadRecords:
         self._query = query
         self._query_known.set()
 
-    def report(self, before: BatchOffsets, offsets: BatchOffsets) -> int:
+    def report(self, before: BatchOffsets, offsets: BatchOffsets, too_large: TooLarge) -> int:
         """How many there were; samples of them are in the processing log afterwards."""
         self._query_known.wait()
-        total = 0
+        total = too_large.count
+        self._around.log.report(bad_records.to_log_records(self._query_id, too_large.samples))
         for source in self._inputs:
             count = self._observed(source)
             if count:

@@ -1,6 +1,7 @@
 """A source topic as the view that a query's SQL reads: parsed, counted, with a watermark.
 
-    Kafka records → key and value parsed → bad ones counted (`observe`) and left out → the view
+    Kafka records → cut where too large → key and value parsed → bad ones counted (`observe`) and
+    left out → the view
 
 The view has the declared columns and ROWTIME (BIGINT, ms), ROWPARTITION, ROWOFFSET, `__TS`
 (TIMESTAMP of ROWTIME, with the watermark) and `__ORDER` (BIGINT, grows with the offset: what
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from standpipe.config import RECORD_BYTES_MAX
 from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline import loose_json, partition_udf, wire
@@ -31,6 +33,8 @@ _CORRUPT_FIELD = t.StructField(_CORRUPT, t.StringType())
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 #: headers of the commit protocol: no column shows them
 OWN_HEADERS = (HEADER_COMMIT, HEADER_ROWTIME)
+#: of a bad record's key and value, for people
+RAW_BYTES_MAX = 512
 #: `__ORDER` = offset * this + partition: unique in a topic, and in the order of offsets
 ORDER_PARTITIONS_MAX = 65_536
 
@@ -53,15 +57,10 @@ def open_view(
         # also where the topic was declared once more: ROWTIME travels in a header
         source = structs.replace(source, is_ours=True)
         records = committed_stream(spark, reads, source.topic, upstream, source.view)
-    rows = parse(one_task_per_core(records), source)
-    rows = rows.observe(
-        metrics_name(source),
-        f.count_if(f.col("__bad").isNotNull()).alias("bad"),
-        f.count_if(f.col("__null_key")).alias("null_keys"),
-    )
+    rows = parse(one_task_per_core(records), source, bytes_max=reads.config[RECORD_BYTES_MAX])
+    is_bad = f.col("__bad").isNotNull()
+    rows = rows.observe(metrics_name(source), f.count_if(is_bad).alias("bad"))
     rows = rows.filter("__bad IS NULL")
-    if source.is_table:  # its rows have keys
-        rows = rows.filter("NOT __null_key")
     if not source.keeps_nulls:  # a null value is no event (ksqlDB leaves it out too)
         rows = rows.filter("NOT __null_value")
     rows = rows.select(*_visible_columns(source))
@@ -75,11 +74,13 @@ def needs_headers(source: SparkInput) -> bool:
     return bool(source.is_ours) or any(column.header is not None for column in source.columns)
 
 
-def parse(records: DataFrame, source: SparkInput) -> DataFrame:
+def parse(records: DataFrame, source: SparkInput, *, bytes_max: int) -> DataFrame:
     """Kafka records with `__key` and `__value` parsed, and the reason in `__bad`, else null.
 
-    Also works on a batch. Keeps `key`, `value`, `partition`, `offset`, `timestamp`.
+    Also works on a batch. Keeps `key`, `value`, `partition`, `offset`, `timestamp`; of a record
+    with more than `bytes_max` bytes the heads of key and value.
     """
+    records = _cut(records, bytes_max)
     keys = tuple(column for column in source.columns if column.is_key)
     values = tuple(
         column for column in source.columns if not column.is_key and column.header is None
@@ -103,17 +104,35 @@ def parse(records: DataFrame, source: SparkInput) -> DataFrame:
             delimiter=source.value_delimiter,
         ).alias("__value"),
         f.col("value").isNull().alias("__null_value"),
-        (f.col("key").isNull() if has_key else f.lit(False)).alias("__null_key"),
+        "__too_large",
     )
     if source.value_format == "JSON" and values:
         parsed = _reread_json(parsed, values, wrapped=wrapped)
     timed = parsed.withColumn("ROWTIME", _rowtime(source))
+    # rows of a table have keys
+    no_key = f.col("key").isNull() if has_key and source.is_table else f.lit(False)
     bad = (
-        f.when(_is_corrupt("__key", "key"), f.lit("KEY"))
+        f.when(f.col("__too_large"), f.lit("TOO_LARGE"))
+        .when(no_key, f.lit("NULL_KEY"))
+        .when(_is_corrupt("__key", "key"), f.lit("KEY"))
         .when(_is_corrupt("__value", "value"), f.lit("VALUE"))
         .when(f.col("value").isNotNull() & ~_is_instant("ROWTIME"), f.lit("TIMESTAMP"))
     )
     return timed.withColumn("__bad", bad)
+
+
+def _cut(records: DataFrame, bytes_max: int) -> DataFrame:
+    """Nothing larger than a head goes on of a record that is too large: parsers would hold it
+    several times over, and a sample shows no more of it."""
+    size = f.coalesce(f.octet_length("key"), f.lit(0)).cast("bigint")
+    size += f.coalesce(f.octet_length("value"), f.lit(0))
+
+    def head(name: str) -> SparkColumn:
+        start = f.substring(f.col(name), f.lit(1), f.lit(RAW_BYTES_MAX))
+        return f.when(f.col("__too_large"), start).otherwise(f.col(name))
+
+    marked = records.withColumn("__too_large", size > bytes_max)
+    return marked.withColumns({name: head(name) for name in ("key", "value")})
 
 
 def _is_instant(name: str) -> SparkColumn:

@@ -15,6 +15,7 @@ from standpipe.pipeline.batch import BatchFailed, CommitBatch
 from standpipe.pipeline.checkpoint import Checkpoint
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.janitor import Janitor
+from standpipe.pipeline.kafka_write import Limits, TooLarge
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.topic_check import TopicCheck
 
@@ -24,11 +25,15 @@ from standpipe.pipeline.topic_check import TopicCheck
 )
 
 
+TOO_LARGE = TooLarge(count=1)
+
+
 class Steps(CommitBatch):
     """Notes each step instead of doing it."""
 
-    def _write(self, rows: object, commit: Commit) -> None:
+    def _write(self, rows: object, commit: Commit) -> TooLarge:
         DONE.append(("write", commit))
+        return TOO_LARGE
 
 
 class FreeLock:
@@ -110,9 +115,9 @@ def commit_of(directory: Path, *, lease: list[str], changed: Sequence[bool] = ()
         if lease:
             raise Fenced(lease[0])
 
-    def report_bad(before: object, offsets: object) -> int:
+    def report_bad(before: object, offsets: object, too_large: TooLarge) -> int:
         DONE.append(("bad", None))
-        return 2
+        return 2 + too_large.count
 
     return Steps(
         query_id="Q",
@@ -124,6 +129,7 @@ def commit_of(directory: Path, *, lease: list[str], changed: Sequence[bool] = ()
         janitor=cast(Janitor, NoJanitor()),
         topics=cast(TopicCheck, Topics(*changed)),
         check_lease=check_lease,
+        limits=Limits(bytes_max=9, samples_max=1),
         report_bad=report_bad,
     )
 
@@ -143,7 +149,7 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert (progress.watermark_ms, progress.batch_started_ms) == (5, 6)
     assert progress.since_ms == 3
     assert (commit_batch.counts.batch, commit_batch.counts.input_records) == (1, 10)
-    assert commit_batch.counts.bad_records == 2
+    assert commit_batch.counts.bad_records == 3, "rows that are too large count, too"
     assert commit_batch.counts.covered == {"s": {0: 21}}
 
 

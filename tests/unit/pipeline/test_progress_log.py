@@ -42,8 +42,10 @@ class Client:
         return answers
 
 
-def log_with(client: Client, monkeypatch: pytest.MonkeyPatch) -> ProgressLog:
-    monkeypatch.setattr(progress_log._kafka, "Producer", lambda _options: None)
+def log_with(
+    client: object, monkeypatch: pytest.MonkeyPatch, producer: object = None
+) -> ProgressLog:
+    monkeypatch.setattr(progress_log._kafka, "Producer", lambda _options: producer)
     monkeypatch.setattr(progress_log._admin, "AdminClient", lambda _options: client)
     return ProgressLog("b", "default_")
 
@@ -76,3 +78,75 @@ def test_what_looking_does_not_mend_is_said(
     with pytest.raises(KafkaUnavailable):
         log_with(client, monkeypatch).end_offsets("t", 1)
     assert client.looks == looks, "Kafka that does not answer is not asked twice"
+
+
+class FullProducer:
+    """Takes `room` records, and more once it was polled: then they are acknowledged."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.waiting: list[Any] = []
+        self.taken = 0
+
+    def produce(self, *_record: object, on_delivery: Any, **_how: object) -> None:
+        if len(self.waiting) >= self.room:
+            raise BufferError("Local: Queue full")
+        self.waiting.append(on_delivery)
+
+    def poll(self, _wait_s: float) -> None:
+        for acknowledge in self.waiting:
+            offset, self.taken = self.taken, self.taken + 1
+            acknowledge(None, SimpleNamespace(offset=lambda offset=offset: offset))
+        self.waiting.clear()
+
+
+def test_more_rows_than_the_client_holds_are_all_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair of more than 100,000 rows ended the janitor's thread: Local: Queue full."""
+    producer = FullProducer(room=3)
+    log = log_with(None, monkeypatch, producer)
+    log.write_rows("t", 0, [(b"k", b"v", [])] * 10)
+    assert producer.taken == 10
+
+
+def test_a_record_that_the_client_refuses_says_that_kafka_did_not_take_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refusing:
+        def produce(self, *_record: object, **_how: object) -> None:
+            raise progress_log._kafka.KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+
+    with pytest.raises(KafkaUnavailable, match="too large"):
+        log_with(None, monkeypatch, Refusing()).write_rows("t", 0, [(b"k", b"v", [])])
+
+
+def test_who_must_not_wait_loses_what_the_client_does_not_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[bytes] = []
+
+    class Narrow:
+        def produce(self, _topic: str, value: bytes, _key: None, *, partition: int) -> None:
+            if taken:
+                raise BufferError("Local: Queue full")
+            taken.append(value)
+
+    log_with(None, monkeypatch, Narrow()).tell([b"1", b"2"])
+    assert taken == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("code", "bytes_max"), [(None, 5), (KafkaError.TOPIC_AUTHORIZATION_FAILED, None)]
+)
+def test_how_large_a_message_of_a_topic_may_be(
+    monkeypatch: pytest.MonkeyPatch, code: int | None, bytes_max: int | None
+) -> None:
+    class Configs:
+        def describe_configs(self, asked: list[Any], *, request_timeout: float) -> dict[Any, Any]:
+            answer = Future[Any]()
+            if code is None:
+                answer.set_result({"max.message.bytes": SimpleNamespace(value="5")})
+            else:
+                answer.set_exception(progress_log._kafka.KafkaException(KafkaError(code)))
+            return dict.fromkeys(asked, answer)
+
+    assert log_with(Configs(), monkeypatch).message_bytes_max("t") == bytes_max
