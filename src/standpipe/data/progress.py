@@ -15,7 +15,7 @@ Not here: applying (`data/apply.py`); reading Kafka (`adapters/kafka.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
@@ -41,7 +41,8 @@ class TargetSet(Record, frozen=True, kw_only=True):
     #: end of the target that the topic has before it; where that is less than `start`, those in
     #: between were tombstoned; -1: it has none
     after: Offset = Offset(-1)
-    #: below it offset order alone gives the right rows (every foreign record is repaired)
+    #: below it offset order alone gives the right rows: every foreign record is repaired, or (of a
+    #: stream) no record is left
     clean_through: Offset = Offset(0)
     watermark_ms: int = 0
     source_instant_ms: int = 0
@@ -230,14 +231,25 @@ def left_of(rows: Iterable[tuple[bytes, bytes | None]]) -> list[Progress]:
     return list(left.values())
 
 
+def gone_through(known: Mapping[int, Offset], log_starts: Mapping[int, int]) -> dict[int, Offset]:
+    """`clean_through` of a stream's progress records: below it retention has left no record.
+
+    Where there are no records any order gives the right ones, so a reader that finds no progress
+    for such a range misses nothing, and `removable` holds for streams as it is. It never goes
+    back, or a reader would wait for a record that calls its gap clean once more.
+    """
+    return {p: Offset(max(clean, log_starts.get(p, 0))) for p, clean in known.items()}
+
+
 def removable(
     records: Iterable[Progress], query_id: str, now_ms: int, keep_ms: int = KEEP_MS
 ) -> list[Progress]:
     """Records of one query that may be tombstoned, in the order in which it has to be done.
 
     `records`: the topic from its beginning, in order (`left_of`). Void ones go; valid ones go when
-    every range up to their ends is clean and the newest one, which says so, stays; fences before
-    the last one go at the end, for they are what makes the void ones void.
+    every range up to their ends is clean (of a stream: gone by retention, `gone_through`) and the
+    newest one, which says so, stays; fences before the last one go at the end, for they are what
+    makes the void ones void.
     """
     book = ProgressBook()
     valid: list[Progress] = []

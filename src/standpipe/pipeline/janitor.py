@@ -23,7 +23,7 @@ import structlog
 from msgspec import structs
 
 from standpipe.data.expiry import Expiry, deletable_below
-from standpipe.data.progress import ProgressBook, removable
+from standpipe.data.progress import ProgressBook, gone_through, removable
 from standpipe.data.records import HEADER_COMMIT, commit_header
 from standpipe.data.repair import (
     Finder,
@@ -92,9 +92,15 @@ class Janitor:
         self._sweeps = {
             p: Sweep(Offset(clean.get(p, 0)), gone_ms) for p in range(beat.table.partitions)
         }
+        #: of a stream, per partition: no replica of the topic has records below it
+        self._gone = {p: Offset(clean.get(p, 0)) for p in range(beat.table.partitions)}
+        self._log_starts: dict[int, int] = {}
         self._said_blind = False
         self._news: deque[Progress] = deque()
         self._stopped = threading.Event()
+        #: what ended the thread, if anything did but a newer pipeline: its run must end, too, for
+        #: without the sweeps nothing is ever called clean, and the progress topic grows for ever
+        self.failure: Exception | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"janitor {beat.query_id}", daemon=True
         )
@@ -102,10 +108,9 @@ class Janitor:
     # ------------------------------------------------------------------- called by the batches
 
     def start(self) -> None:
-        """Sweep from now on. Not for a stream: there each record is an event of its own, none
-        hides another, and to write one again would count it twice."""
-        if self._has_rows:
-            self._thread.start()
+        """Sweep from now on. A stream is not swept: there each record is an event of its own, none
+        hides another, and to write one again would count it twice. Its retention is followed."""
+        self._thread.start()
 
     def stop(self) -> None:
         self._stopped.set()
@@ -130,9 +135,9 @@ class Janitor:
         return max(of_batch_ms, 0 if self.newest is None else self.newest.watermark_ms)
 
     def clean_through(self) -> dict[int, int]:
-        """Per partition: below it no key is shadowed; empty for a stream."""
+        """Per partition: below it no key is shadowed; of a stream: there are no records."""
         if not self._has_rows:
-            return {}
+            return dict[int, int](self._gone)
         return {partition: sweep.clean_through for partition, sweep in self._sweeps.items()}
 
     def refuse(self, ends: Mapping[int, int], rows: int | None = None) -> None:
@@ -144,6 +149,41 @@ class Janitor:
     # ---------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
+        try:
+            if self._has_rows:
+                self._keep_clean()
+            else:
+                self._keep_short()
+        except Fenced as fenced:
+            _logger.warning("fenced", query_id=self.beat.query_id, why=str(fenced))
+        except Exception as error:  # nobody sees a thread die: its run is told to
+            _logger.exception("the janitor has failed", query_id=self.beat.query_id)
+            self.failure = error
+
+    def _keep_short(self) -> None:
+        """Of a stream: progress of what retention took goes as well."""
+        work = self._follow_retention
+        while not self._stopped.is_set():
+            try:
+                work()
+            except StandpipeError as error:
+                _logger.warning("tried again", query_id=self.beat.query_id, why=str(error))
+            self._stopped.wait(PRUNE_EVERY_S)
+            work = self._shorten
+
+    def _shorten(self) -> None:
+        self._follow_retention()
+        self._prune()
+
+    def _follow_retention(self) -> None:
+        """What the leaders had deleted at the look before this one is gone from every replica by
+        now: a follower hears of it with its next fetch, and a new leader may be one."""
+        beat = self.beat
+        self._gone = gone_through(self._gone, self._log_starts)
+        self._log_starts = beat.log.start_offsets(beat.table.topic, beat.table.partitions)
+
+    def _keep_clean(self) -> None:
+        """Of a table."""
         starts = {partition: sweep.position for partition, sweep in self._sweeps.items()}
         reader = TopicReader(self.beat.bootstrap_servers, self.beat.table.topic, starts)
         self._tell()
@@ -164,8 +204,6 @@ class Janitor:
                         self._delete_expired()
                 except (StandpipeError, QueryFailed) as error:  # the latter ends the query soon
                     _logger.warning("tried again", query_id=self.beat.query_id, why=str(error))
-        except Fenced as fenced:
-            _logger.warning("fenced", query_id=self.beat.query_id, why=str(fenced))
         finally:
             reader.close()
 

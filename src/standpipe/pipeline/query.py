@@ -79,7 +79,7 @@ class QueryRun:
     def failure(self) -> Exception | None:
         """None while it runs; else what ended it, or must end it."""
         if self.is_active:
-            return self.topics.failure
+            return self.topics.failure or self.janitor.failure
         self.janitor.stop()
         ended = self.counts.failure or self.streaming_query.exception()
         return ended or RuntimeError("Spark ended the query and does not say why")

@@ -118,6 +118,22 @@ def test_a_query_that_died_is_tried_again_after_its_pause() -> None:
     assert world.tend() == "RUNNING"
 
 
+def test_a_query_whose_janitor_died_is_stopped_and_started_anew() -> None:
+    """It went on for ever: nothing was called clean any more, and no replica could be restored."""
+    first, second = Run(), Run()
+    world = World(first, second)
+    assert world.tend() == "RUNNING"
+    first.is_active, first.died = True, ValueError("no progress record")
+    assert world.tend() == "RETRYING"
+    entry = cast(Any, world.queries)._entries[Q]
+    wait([entry.stopping] if entry.stopping else [])
+    assert first.is_stopped
+    assert world.queries.statuses()[0].message == "ValueError: no progress record"
+    world.now += RETRY_S_FIRST
+    world.tend()
+    assert world.tend() == "RUNNING"
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
