@@ -1,19 +1,22 @@
-"""How far the query of a table that is built beside another one is in its topics.
+"""How far a query is in its topics: by Spark's word, and by Kafka's where Spark says nothing.
 
-Counted as Spark planned its newest finished batch: 0 means that this batch took everything that was
-there, however fast more comes. Not here: what follows from it (`control.succession`).
+Of a table that is built beside another one it is counted as Spark planned its newest finished
+batch: 0 means that this batch took everything that was there, however fast more comes. Not here:
+what follows from it (`control.succession`, `stall.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.pipeline.batch import BatchCounts
+from standpipe.pipeline.progress_log import ProgressLog
 
 #: {topic: {partition: offset}}
 Offsets = Mapping[str, Mapping[int, int]]
@@ -45,6 +48,62 @@ class Backlog:
         if progress is None or progress.batchId() != self.counts.batch:
             return None
         return behind([(each.endOffset(), each.latestOffset()) for each in progress.sources()])
+
+
+@dataclass(kw_only=True)
+class Unread:
+    """Whether topics hold what a query does not cover. Spark is not asked: its source may hang.
+
+    `topics`: without those that other queries write. There a stranger's record at the log's end
+    would look unread for ever; and their reader (`committed.py`) has a deadline for all it does.
+    """
+
+    log: ProgressLog
+    counts: BatchCounts
+    topics: frozenset[str]
+    _partitions: dict[str, int] = field(default_factory=dict[str, int])
+
+    def is_there(self) -> bool:
+        """Raises KafkaUnavailable."""
+        return any(map(self._is_behind, sorted(self.topics)))
+
+    def _is_behind(self, topic: str) -> bool:
+        count = self._partitions.get(topic) or self.log.partition_count(topic)
+        self._partitions[topic] = count
+        covered = self.counts.covered.get(topic, {})
+        ends = self.log.end_offsets(topic, count)
+        if ends.keys() <= covered.keys():
+            return is_unread(covered, {}, ends)
+        return is_unread(covered, self.log.start_offsets(topic, count), ends)
+
+
+#: so often Kafka is asked about a query that Spark calls idle
+ASK_EVERY_S = 5.0
+
+
+@dataclass
+class Asked:
+    """A question to Kafka that nobody waits for: the newest answer counts until the next one."""
+
+    answer: bool = False
+    _asking: Future[bool] | None = None
+    _next: float = 0.0
+
+    def ask(self, question: Callable[[], bool], pool: Executor, now: float) -> bool:
+        """False as well while Kafka does not answer: nothing is known then."""
+        if self._asking is not None and self._asking.done():
+            self.answer = self._asking.exception() is None and self._asking.result()
+            self._asking, self._next = None, now + ASK_EVERY_S
+        if self._asking is None and now >= self._next:
+            self._asking = pool.submit(question)
+        return self.answer
+
+
+def is_unread(
+    covered: Mapping[int, int], starts: Mapping[int, int], ends: Mapping[int, int]
+) -> bool:
+    """Whether a partition has records beyond `covered`; one without that is read from its start."""
+    return any(end > covered.get(p, starts.get(p, 0)) for p, end in ends.items())
 
 
 def total(offsets: Offsets) -> int:

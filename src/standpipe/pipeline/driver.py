@@ -153,6 +153,9 @@ def _keep_equal(
                 rehearsals.tend(every_query(catalog))
             cleanup.tend(catalog.queries)
         queries.tend()
+        if queries.wedged:
+            _log.error("this process ends, to be started anew", why=queries.wedged)
+            return EXIT_FAILED
     return EXIT_OK
 
 

@@ -3,7 +3,8 @@
 States are those of `model.QueryStatus`:
 
     STARTING ──► RUNNING ──► RETRYING ──► STARTING …     any failure that may pass by itself,
-        │           │                                    or no progress (`stall.py`)
+        │           │                                    or no progress (`stall.py`); a start that
+        │           │                                    hangs ends the process (`wedged`)
         └───────────┴──► FAILED                          a named one (`failures.py`): stays
 
 Starting blocks for a second or more (Spark plans, Kafka answers), so it happens in threads.
@@ -12,6 +13,7 @@ Starting blocks for a second or more (Spark plans, Kafka answers), so it happens
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,10 +23,12 @@ from typing import Literal
 import structlog
 
 from standpipe.model import NO_BATCH, QueryStatus
+from standpipe.pipeline.backlog import Asked
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.query import QueryRun, Surroundings, start_query
 from standpipe.pipeline.reconcile import Order, StartQuery, WantedQuery
-from standpipe.pipeline.stall import StallWatch
+from standpipe.pipeline.stall import Signs, StallWatch, Work
+from standpipe.pipeline.work import work_of
 
 RETRY_S_FIRST = 0.5
 RETRY_S_MAX = 30.0
@@ -44,6 +48,10 @@ def retry_after_s(failures: int) -> float:
     return min(RETRY_S_MAX, RETRY_S_FIRST * 2 ** max(0, failures - 1))
 
 
+def _work_of_start(around: Surroundings, query_id: str) -> Work:
+    return work_of(around.spark, query_id)
+
+
 @dataclass
 class _Entry:
     wanted: WantedQuery
@@ -58,6 +66,7 @@ class _Entry:
     reason: str = ""
     message: str = ""
     stall: StallWatch = field(default_factory=StallWatch)
+    unread: Asked = field(default_factory=Asked)
     #: a run that was wedged; the next one does not start before it has ended
     stopping: Future[None] | None = None
     #: (input records, instant) at the report before, for the rate
@@ -71,11 +80,17 @@ class Queries:
     around: Surroundings
     start: Callable[[WantedQuery, Surroundings], QueryRun] = start_query
     clock: Callable[[], float] = time.monotonic
+    work: Callable[[Surroundings, str], Work] = _work_of_start
+    #: why this process should be started anew; empty: no need
+    wedged: str = ""
     _entries: dict[str, _Entry] = field(default_factory=dict[str, _Entry])
     _looking: Future[None] | None = None
     _look_at: float = 0.0
     _starters: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="start")
+    )
+    _askers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="ask")
     )
 
     def known(self) -> dict[str, WantedQuery]:
@@ -100,10 +115,13 @@ class Queries:
             elif entry.starting is not None:
                 if entry.starting.done():
                     self._started(entry, entry.starting, now)
+                else:
+                    self._watch_start(entry, entry.starting, now)
             elif entry.run is not None:
                 self._watch(entry, entry.run, now)
             elif entry.state in ("STARTING", "RETRYING") and now >= entry.retry_at:
                 entry.starting = self._starters.submit(self.start, entry.wanted, self.around)
+                entry.stall.began(now)
         self._look(now)
 
     def _look(self, now: float) -> None:
@@ -119,7 +137,8 @@ class Queries:
 
     def stop_all(self) -> None:
         """Stop all at once; each takes at most Spark's stopTimeout."""
-        self._starters.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._starters, self._askers):
+            pool.shutdown(wait=False, cancel_futures=True)
         with ThreadPoolExecutor(8, thread_name_prefix="stop") as stoppers:
             list(stoppers.map(self._end, self._entries.values()))
 
@@ -163,7 +182,10 @@ class Queries:
             return
         if entry.failures and now - entry.since > STEADY_S:
             entry.failures = 0
-        signs = run.signs()
+        signs = run.signs(with_work=entry.stall.wants_work(now))
+        if not signs.has_data:  # or so Spark says, whose source may hang
+            there = entry.unread.ask(run.unread.is_there, self._askers, now)
+            signs = dataclasses.replace(signs, has_data=there)
         silent_s = entry.stall.look(signs, now)
         if entry.stall.is_restarted(silent_s):
             self._restart(entry, run, f"no progress for {silent_s:.0f} s ({signs.doing})", now)
@@ -174,9 +196,27 @@ class Queries:
         elif entry.reason == "NO_PROGRESS":
             entry.reason = entry.message = ""
 
+    def _watch_start(self, entry: _Entry, starting: Future[QueryRun], now: float) -> None:
+        """A start that hangs cannot be taken back: it holds a thread, and may still touch the
+        checkpoint, where a second one would be at work. Only the process can be started anew."""
+        if not starting.running():  # others are before it
+            entry.stall.began(now)
+            return
+        work = self._work_of(entry) if entry.stall.wants_work(now) else None
+        silent_s = entry.stall.look(Signs(mark=(), has_data=True, work=work), now)
+        if entry.stall.is_reported(silent_s):
+            entry.reason = "NO_PROGRESS"
+            entry.message = f"its start takes {silent_s:.0f} s; the pipeline is started anew when "
+            entry.message += "that goes on"
+        if entry.stall.is_restarted(silent_s):
+            self.wedged = f"{entry.wanted.query_id} has not started for {silent_s:.0f} s"
+
+    def _work_of(self, entry: _Entry) -> Work:
+        return self.work(self.around, entry.wanted.query_id)
+
     def _restart(self, entry: _Entry, run: QueryRun, why: str, now: float) -> None:
         entry.run, entry.stopping = None, self._starters.submit(_stop, run)
-        entry.stall.restarts += 1
+        entry.stall.restarted(now)
         self._retry(entry, why, now)
         entry.reason = "NO_PROGRESS"
 

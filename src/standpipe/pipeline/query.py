@@ -23,7 +23,7 @@ from standpipe.data.committed import Committed
 from standpipe.data.takeover import standing
 from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
 from standpipe.pipeline import bad_records
-from standpipe.pipeline.backlog import Backlog
+from standpipe.pipeline.backlog import Backlog, Unread
 from standpipe.pipeline.batch import BatchCounts, CommitBatch
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
 from standpipe.pipeline.committed import Upstream
@@ -39,6 +39,7 @@ from standpipe.pipeline.source import metrics_name, open_view
 from standpipe.pipeline.stall import Signs
 from standpipe.pipeline.stateful import add_step
 from standpipe.pipeline.topic_check import TopicCheck
+from standpipe.pipeline.work import work_of
 
 _logger = structlog.get_logger("query")
 
@@ -66,6 +67,8 @@ class QueryRun:
     counts: BatchCounts
     janitor: Janitor
     topics: TopicCheck
+    unread: Unread
+    spark: SparkSession
     #: of a table that is built beside the one that reads go to
     backlog: Backlog | None = None
     late_records: int = 0
@@ -98,12 +101,13 @@ class QueryRun:
         self.topics.look()
         return self.topics.failure or error
 
-    def signs(self) -> Signs:
+    def signs(self, *, with_work: bool) -> Signs:
         """Whether it gets somewhere: what was committed, and whether there is anything to do."""
         said = self.streaming_query.status
         return Signs(
             mark=(self.counts.batch, self.counts.input_records),
             has_data=bool(said["isDataAvailable"]),
+            work=work_of(self.spark, str(self.streaming_query.name)) if with_work else None,
             doing=str(said["message"]),
         )
 
@@ -149,6 +153,8 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     if taken_back.commits or taken_back.offsets:
         _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
     session = session_of(query, around)
+    # a pool of its own: with FIFO one query's large batch would hold up all others
+    around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
     _publish(wanted, session, around, checkpoint, records)
     janitor = Janitor(
         Beat(
@@ -179,8 +185,6 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         finish=finisher(wanted),
         counts=_counts_of(stand.newest),
     )
-    # a pool of its own: with FIFO one query's large batch would hold up all others
-    around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
     writer = (
         planned(session, wanted, around, checkpoint.directory)
         .writeStream.outputMode(query.plan.output_mode)
@@ -197,6 +201,12 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         counts=commit.counts,
         janitor=janitor,
         topics=topics,
+        unread=Unread(
+            log=around.log,
+            counts=commit.counts,
+            topics=frozenset(each.topic for each in query.plan.inputs) - wanted.writers.keys(),
+        ),
+        spark=around.spark,
         backlog=Backlog(running, commit.counts, starts) if wanted.is_successor else None,
     )
 

@@ -1,8 +1,10 @@
 """A query that does nothing while its source has data: when to say so, and when to start it anew.
 
-Pure: time and what Spark says arrive in `look`. A long batch is no stall by itself, and the first
-restart is late, but a query that is wedged (a task that waits for ever, a source that hangs) would
-otherwise be RUNNING for ever. Not here: stopping and starting (`queries.py`).
+Pure: time and what Spark and Kafka say arrive in `look`. A batch whose tasks get somewhere is no
+stall, however long it takes; what stands still is one, be it a task that waits for ever, a source
+that hangs or a start that does not end. Without this such a query would be RUNNING for ever.
+Not here: stopping and starting (`queries.py`); what tasks have done (`work.py`); what topics hold
+(`backlog.py`).
 """
 
 from __future__ import annotations
@@ -10,17 +12,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+#: what tasks have done is asked of Spark after this, and so often
+ASK_S: Final = 5.0
+ASK_EVERY_S: Final = 1.0
 REPORT_S: Final = 20.0
 RESTART_S_FIRST: Final = 180.0
 RESTART_S_MAX: Final = 3600.0
+#: A batch may need longer than we can see it work, and so may the next one: what was learned of a
+#: query's patience is kept for so long after its last restart.
+FORGET_S: Final = 3600.0
+
+#: {of each stage that runs: who it is, and how far}: differs whenever one got somewhere
+Work = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signs:
-    """What can be seen of a running query. `mark` differs whenever it got somewhere."""
+    """What can be seen of a query. `mark` differs whenever something was committed; `work`
+    whenever its tasks got somewhere, None: nobody looked."""
 
     mark: tuple[int, ...]
     has_data: bool
+    work: Work | None = None
     doing: str = ""
 
 
@@ -29,19 +42,38 @@ class StallWatch:
     """Of one query, over its restarts."""
 
     restarts: int = 0
+    _restarted: float | None = None
     _mark: tuple[int, ...] | None = None
+    _work: Work | None = None
     _since: float = 0.0
+    _asked: float = 0.0
 
     def began(self, now: float) -> None:
-        """The query runs (again) from `now` on."""
-        self._mark, self._since = None, now
+        """The query starts, or runs, (again) from `now` on."""
+        self._mark, self._work, self._since = None, None, now
+
+    def restarted(self, now: float) -> None:
+        """It stood still, and is started anew."""
+        self.restarts, self._restarted = self.restarts + 1, now
+
+    def wants_work(self, now: float) -> bool:
+        """Whether the next look should say what its tasks have done: it costs some calls."""
+        return now - self._since >= ASK_S and now - self._asked >= ASK_EVERY_S
 
     def look(self, signs: Signs, now: float) -> float:
         """Seconds without progress; 0: it got somewhere, or there is nothing to do."""
-        if signs.mark != self._mark or not signs.has_data:
-            if self._mark is not None and signs.mark != self._mark:
-                self.restarts = 0
-            self._mark, self._since = signs.mark, now
+        has_committed = self._mark is not None and signs.mark != self._mark
+        if has_committed and (self._restarted is None or now - self._restarted >= FORGET_S):
+            self.restarts = 0
+        # the first sight of its tasks says nothing yet: they may have stood like that all the time
+        has_worked = None not in (self._work, signs.work) and signs.work != self._work
+        if signs.mark != self._mark or has_worked or not signs.has_data:
+            self._since = now
+        if signs.mark != self._mark:
+            self._work = None
+        if signs.work is not None:
+            self._work, self._asked = signs.work, now
+        self._mark = signs.mark
         return now - self._since
 
     def is_reported(self, silent_s: float) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from standpipe.model import BatchId
-from standpipe.pipeline.backlog import Backlog, behind
+from standpipe.pipeline.backlog import Backlog, Unread, behind, is_unread
 from standpipe.pipeline.batch import BatchCounts
 
 STARTS = {"s": {0: 10, 1: 0}}
@@ -58,3 +58,46 @@ def test_backlog(status: dict[str, object], batch: int | None, records: int, why
 )
 def test_behind(sources: list[tuple[str | None, str | None]], records: int | None) -> None:
     assert behind(sources) == records
+
+
+@pytest.mark.parametrize(
+    ("covered", "starts", "ends", "is_there", "why"),
+    [
+        ({0: 5, 1: 9}, {}, {0: 5, 1: 9}, False, "all is covered"),
+        ({0: 5, 1: 9}, {}, {0: 5, 1: 10}, True, "one record is not"),
+        ({}, {0: 3}, {0: 3}, False, "retention took all that there was"),
+        ({}, {0: 3}, {0: 4}, True, "nothing was read yet"),
+        ({0: 5}, {0: 0, 1: 0}, {0: 5, 1: 1}, True, "a partition that is new"),
+        ({0: 5}, {}, {0: 4}, False, "an old answer of a broker"),
+    ],
+)
+def test_is_unread(
+    covered: dict[int, int], starts: dict[int, int], ends: dict[int, int], is_there: bool, why: str
+) -> None:
+    assert is_unread(covered, starts, ends) == is_there, why
+
+
+class Log:
+    """Kafka, where `s` has one record beyond what the query covers, or none."""
+
+    def __init__(self, ends: dict[int, int]) -> None:
+        self.ends = ends
+        self.asked: list[str] = []
+
+    def partition_count(self, topic: str) -> int:
+        self.asked.append(topic)
+        return 2
+
+    def end_offsets(self, _topic: str, _partitions: int) -> dict[int, int]:
+        return self.ends
+
+    def start_offsets(self, _topic: str, _partitions: int) -> dict[int, int]:
+        raise AssertionError("all partitions are covered")
+
+
+@pytest.mark.parametrize(("end", "is_there"), [(50, False), (51, True)])
+def test_unread_goes_by_kafka_and_looks_at_a_topic_once(end: int, is_there: bool) -> None:
+    log = Log({0: end, 1: 20})
+    unread = Unread(log=cast(Any, log), counts=COUNTS, topics=frozenset({"s"}))
+    assert [unread.is_there(), unread.is_there()] == [is_there] * 2
+    assert log.asked == ["s"]

@@ -1,12 +1,15 @@
 """States of queries, with a start that is told what to do and a clock that is set."""
 
 from concurrent.futures import wait
+from threading import Event
 from typing import Any, cast
 
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
+from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId
+from standpipe.pipeline.backlog import ASK_EVERY_S
 from standpipe.pipeline.batch import BatchCounts
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
 from standpipe.pipeline.queries import (
@@ -18,7 +21,7 @@ from standpipe.pipeline.queries import (
 )
 from standpipe.pipeline.query import QueryRun, Surroundings
 from standpipe.pipeline.reconcile import StartQuery, StopQuery, WantedQuery
-from standpipe.pipeline.stall import REPORT_S, RESTART_S_FIRST, Signs
+from standpipe.pipeline.stall import REPORT_S, RESTART_S_FIRST, Signs, Work
 
 (WANTED,) = wanted_of(
     "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
@@ -33,6 +36,9 @@ class Run:
     def __init__(self) -> None:
         self.counts = BatchCounts(batch=BatchId(3), input_records=100, bad_records=1)
         self.backlog = None
+        self.unread = self  # what Kafka says
+        self.is_behind: bool | None = False
+        self.work: Work = ()
         self.died: Exception | None = None
         self.is_stopped = self.has_data = self.is_active = False
         self.notice = ""
@@ -53,8 +59,14 @@ class Run:
     def named(self, error: Exception) -> Exception:
         return self.topic_changed or error
 
-    def signs(self) -> Signs:
-        return Signs(mark=(self.counts.batch,), has_data=self.has_data, doing="asleep")
+    def signs(self, *, with_work: bool) -> Signs:
+        work = self.work if with_work else None
+        return Signs(mark=(self.counts.batch,), has_data=self.has_data, work=work, doing="asleep")
+
+    def is_there(self) -> bool:
+        if self.is_behind is None:
+            raise KafkaUnavailable("away")
+        return self.is_behind
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -81,6 +93,13 @@ class World:
         self.queries.tend()
         inner = cast(Any, self.queries)
         wait([e.starting for e in inner._entries.values() if e.starting])
+        self.look()
+        return self.look()
+
+    def look(self) -> str:
+        """A look without a wait for starts, once Kafka has answered."""
+        inner = cast(Any, self.queries)
+        wait([e.unread._asking for e in inner._entries.values() if e.unread._asking])
         wait([inner._looking] if inner._looking else [])
         self.queries.tend()
         (status,) = self.queries.statuses()
@@ -282,6 +301,76 @@ def test_a_query_without_progress_is_reported_and_started_anew() -> None:
     world.tend()
     assert world.tend() == "RUNNING"
     assert entry.run is second
+
+
+def test_a_batch_whose_tasks_get_somewhere_is_no_stall() -> None:
+    """Each batch over 180 s was ended at 180 s, for ever."""
+    run = Run()
+    world = World(run)
+    world.tend()
+    run.has_data = True
+    for records in range(60):
+        run.work = ((1, records),)
+        world.now += REPORT_S / 2
+        assert world.look() == "RUNNING"
+    world.now += REPORT_S
+    assert world.look() == "RUNNING NO_PROGRESS", "they stand still"
+
+
+@pytest.mark.parametrize(
+    ("is_behind", "state", "why"),
+    [
+        (True, "RUNNING NO_PROGRESS", "Spark's source hangs, and Spark says that there is no data"),
+        (False, "RUNNING", "there is none"),
+        (None, "RUNNING", "Kafka does not say"),
+    ],
+)
+def test_an_idle_query_that_is_behind_its_topics_stands_still(
+    is_behind: bool | None, state: str, why: str
+) -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    world.look()
+    run.is_behind = is_behind
+    world.now += ASK_EVERY_S  # as long as it takes at most until Kafka is asked
+    world.look()
+    world.look()
+    world.now += REPORT_S
+    assert world.look() == state, why
+    assert ASK_EVERY_S + REPORT_S <= 30, "reported within 30 s"
+
+
+def test_a_start_that_hangs_is_reported_and_ends_the_process() -> None:
+    go_on = Event()
+    world = World(Run())
+
+    def hanging(wanted: WantedQuery, around: Surroundings) -> QueryRun:
+        is_there.set()
+        go_on.wait()
+        return cast(QueryRun, world.outcomes[0])
+
+    is_there = Event()
+    world.queries.start = hanging
+    world.queries.work = lambda _around, _query: ()
+    world.queries.tend()
+    is_there.wait()
+    try:
+        assert world.look() == "STARTING"
+        world.now += REPORT_S
+        assert world.look() == "STARTING NO_PROGRESS"
+        assert not world.queries.wedged
+        world.queries.work = lambda _around, _query: ((1, 1),)
+        world.look()
+        world.now += RESTART_S_FIRST - 1
+        world.queries.work = lambda _around, _query: ((1, 2),)
+        world.look()
+        assert not world.queries.wedged, "its rows are being published"
+        world.now += RESTART_S_FIRST
+        world.look()
+        assert Q in world.queries.wedged
+    finally:
+        go_on.set()
 
 
 @pytest.mark.parametrize(
