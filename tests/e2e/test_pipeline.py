@@ -163,6 +163,8 @@ class World:
                 "bootstrap.servers": self.bootstrap_servers,
                 "partitioner": "murmur2_random",
                 "enable.idempotence": True,  # else a retry on a busy machine changes the order
+                "compression.type": "lz4",
+                "message.max.bytes": 8_000_000,  # of which the broker sees what is left
             }
         )
         for value in values:
@@ -195,6 +197,8 @@ class World:
         """Valid progress records of batches, in order."""
         floor, valid = 0, list[Progress]()
         for message in self.read(PROGRESS, 1):
+            if message.value() is None:  # pruned
+                continue
             record = msgspec.json.decode(message.value(), type=Progress)
             if record.query_id == query_id and record.commit.lease_epoch >= floor:
                 floor = record.commit.lease_epoch
@@ -419,31 +423,103 @@ def test_the_checkpoint_of_a_query_that_was_dropped_long_ago_is_removed(world: W
 def test_a_stream_is_written_once_where_its_driver_died_behind_the_commit(world: World) -> None:
     """Spark had not said that the batch is done, so it runs it again; and readers of a stream,
     which has no keys, would see each row twice."""
-    source, _, _ = sql(world.tag).partition("CREATE TABLE")
-    copied = f"{source} CREATE STREAM COPY{world.tag} AS SELECT TAILNUM, DEST FROM F{world.tag};"
-    _, command = commands_of(copied)
-    assert isinstance(command, catalogs.CreateTableAs)
-    world.make_topics({command.topic.name: PARTITIONS})
-    world.node.log(command)
-    tables = tuple(world.query(name).query_id for name in ("PLANES", "DAYS"))
-    world.node.log(catalogs.SetQueryState(query_ids=tables, state="PAUSED"))
+    name = add_query(
+        world, f"CREATE STREAM COPY{world.tag} AS SELECT TAILNUM, DEST FROM F{world.tag};"
+    )
+    query_id, topic = world.query(name).query_id, world.table(name).topic
     world.send_flights(1500, seed=6)
     driver = world.drive("after-progress@1")
     assert driver.process.wait(300) == -signal.SIGKILL, driver.log.read_text()
     world.drive()
-    eventually("all events are copied", lambda: world.is_caught_up("COPY"))
+    eventually("all events are copied", lambda: world.is_caught_up(name))
 
-    committed = Committed(command.query.query_id)
-    for record in world.progress(command.query.query_id):
+    committed = Committed(query_id)
+    for record in world.progress(query_id):
         committed.take(record)
     seen = [
         message
-        for message in world.read(command.source.topic, PARTITIONS)
+        for message in world.read(topic, PARTITIONS)
         if committed.shows(message.partition(), message.offset(), message.headers() or [])
     ]
     assert len(seen) == len(world.events) == 1500
     dests = Counter((m.key().decode(), json.loads(m.value())["DEST"]) for m in seen)
     assert dests == Counter((event["tailnum"], event["dest"]) for event in world.events)
+
+
+def add_query(world: World, statement: str) -> str:
+    """Let the world run this query instead of its own two. Returns the name of its table."""
+    source, _, _ = sql(world.tag).partition("CREATE TABLE")
+    _, command = commands_of(source + statement)
+    assert isinstance(command, catalogs.CreateTableAs)
+    world.make_topics({command.topic.name: PARTITIONS})
+    world.node.log(command)
+    others = tuple(world.query(name).query_id for name in ("PLANES", "DAYS"))
+    world.node.log(catalogs.SetQueryState(query_ids=others, state="PAUSED"))
+    return command.source.name.removesuffix(world.tag)
+
+
+def logged(world: World, query_id: str) -> list[dict[str, Any]]:
+    lines = [json.loads(message.value()) for message in world.read(PROCESSING_LOG, 1)]
+    return [line for line in lines if line["query_id"] == query_id]
+
+
+def test_records_and_rows_that_are_too_large_or_too_deep_stop_no_query(world: World) -> None:
+    """Each was RETRYING for ever, on the same batch."""
+    name = add_query(
+        world,
+        f"CREATE TABLE LISTS{world.tag} WITH (PARTITIONS=4) AS SELECT TAILNUM, "
+        f"COLLECT_LIST(DEST) AS DESTS FROM F{world.tag} GROUP BY TAILNUM EMIT CHANGES;",
+    )
+    query_id = world.query(name).query_id
+    part = b'{"tailnum": "BIG", "at": 1000, "dest": "%b"}' % (b"y" * 300_000)
+    world.send([part] * 2)
+    world.drive()
+    eventually("the list is a row", lambda: fold(world, name)[0].get("BIG"))
+
+    huge = b'{"at": 1000, "dest": "%b"}' % (b"x" * 3_000_000)  # a few KB on the wire
+    deep = b'{"at": 1000, "dest": "d", "more": %b}' % (b"[" * 10_000 + b"]" * 10_000)
+    world.send([huge, deep], key=b"N1")
+    world.send([part] * 2)
+    world.send([b'{"tailnum": "N1", "at": 1000, "dest": "IAH"}'])
+    eventually("it goes on", lambda: world.is_caught_up(name))
+
+    rows, foreign = fold(world, name)
+    assert (rows["BIG"], rows["N1"]["DESTS"], foreign) == (None, ["IAH"], 0)
+
+    def all_counted() -> QueryStatus | None:
+        status = world.node.status(query_id)
+        return status if status and status.bad_records == 3 else None
+
+    assert eventually("they are counted", all_counted).state == "RUNNING"
+    found = {line["reason"]: line for line in logged(world, query_id)}
+    assert found.keys() == {"TOO_LARGE", "VALUE", "ROW_TOO_LARGE"}
+    for reason in ("TOO_LARGE", "VALUE"):
+        place = {part: found[reason][part] for part in ("topic", "partition")}
+        assert place == {"topic": f"f{world.tag}", "partition": partition_of(b"N1", PARTITIONS)}
+        assert found[reason]["offset"] >= 0
+    assert b64decode(found["TOO_LARGE"]["value_base64"]) == huge[:512]
+    row = found["ROW_TOO_LARGE"]
+    assert (row["topic"], b64decode(row["key_base64"])) == (world.table(name).topic, b"BIG")
+    assert row["bytes"] > row["bytes_max"] > 1_000_000
+
+
+def test_late_records_are_told_batch_by_batch(world: World) -> None:
+    name = add_query(
+        world,
+        f"CREATE TABLE LATE{world.tag} WITH (PARTITIONS=4) AS SELECT TAILNUM, COUNT(*) AS FLIGHTS "
+        f"FROM F{world.tag} WINDOW TUMBLING (SIZE 1 DAYS, GRACE PERIOD 0 SECONDS) "
+        "GROUP BY TAILNUM EMIT CHANGES;",
+    )
+    query_id = world.query(name).query_id
+    world.drive()
+    for day in (100, 101, 1):  # the third is behind the watermark that the batches before it set
+        world.send([b'{"tailnum": "N1", "at": %d}' % (day * DAY_MS)])
+        eventually("it is covered", lambda: world.is_caught_up(name))
+    (line,) = eventually("it is told", lambda: logged(world, query_id))
+    assert (line["reason"], line["count"]) == ("LATE", 1)
+    assert line["watermark_ms"] > DAY_MS
+    place = {"topic": f"f{world.tag}", "partition": partition_of(b"N1", PARTITIONS)}
+    assert line["ranges"] == [{**place, "from": 2, "to": 3}]
 
 
 def write_foreign(world: World, name: str, records: dict[bytes, bytes | None], by: Commit) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +30,7 @@ from standpipe.pipeline.committed import Upstream
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.janitor import Beat, Janitor
 from standpipe.pipeline.kafka_write import Limits, TooLarge, row_bytes_max
+from standpipe.pipeline.late_records import LateRecords
 from standpipe.pipeline.progress_log import ProgressLog
 from standpipe.pipeline.publish import publish_rows
 from standpipe.pipeline.reads import KafkaReads
@@ -68,11 +69,10 @@ class QueryRun:
     janitor: Janitor
     topics: TopicCheck
     unread: Unread
+    late: LateRecords
     spark: SparkSession
     #: of a table that is built beside the one that reads go to
     backlog: Backlog | None = None
-    late_records: int = 0
-    _seen_batch: int = field(default=-1)
 
     @property
     def is_active(self) -> bool:
@@ -122,17 +122,11 @@ class QueryRun:
         self.streaming_query.stop()
 
     def count_late(self) -> int:
-        """Records behind the watermark so far. They are Spark's to drop; we only count them."""
-        progresses = list(cast(Any, self.streaming_query)._jsq.recentProgress())
-        newest = self._seen_batch
-        for progress in reversed(progresses):
-            if progress.batchId() <= self._seen_batch:
-                break
-            newest = max(newest, progress.batchId())
-            for operator in progress.stateOperators():
-                self.late_records += operator.numRowsDroppedByWatermark()
-        self._seen_batch = newest
-        return self.late_records
+        """Records behind the watermark so far. They are Spark's to drop; we count them, and tell
+        the processing log of which batches they were."""
+        recent = list(cast(Any, self.streaming_query)._jsq.recentProgress())
+        self.janitor.beat.log.tell(self.late.take(recent))
+        return self.late.count
 
 
 def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
@@ -206,6 +200,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
             counts=commit.counts,
             topics=frozenset(each.topic for each in query.plan.inputs) - wanted.writers.keys(),
         ),
+        late=LateRecords(query.query_id),
         spark=around.spark,
         backlog=Backlog(running, commit.counts, starts) if wanted.is_successor else None,
     )
