@@ -25,6 +25,7 @@ OVERHEAD_BYTES: Final = 1024
 REASON: Final = "ROW_TOO_LARGE"
 
 _METRICS: Final = "rows too large"
+_MESSAGE_BYTES: Final = 1_048_588  # Kafka's default of max.message.bytes
 _REQUEST_BYTES: Final = 1024 * 1024  # Kafka's default of max.request.size
 _BUFFER_BYTES: Final = 32 * 1024 * 1024  # and of buffer.memory
 _BYTES: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
@@ -48,8 +49,10 @@ class TooLarge:
 
 
 def row_bytes_max(configured: int, topics: Sequence[int | None]) -> int:
-    """What a row may have where its topics take messages of so many bytes (None: not known)."""
-    return min([configured, *(known - OVERHEAD_BYTES for known in topics if known is not None)])
+    """What a row may have where its topics take messages of so many bytes. None: we are not told,
+    so it is Kafka's default: a batch that fails for ever is worse than a row that is left out."""
+    known = [_MESSAGE_BYTES if each is None else each for each in topics]
+    return min([configured, *(each - OVERHEAD_BYTES for each in known)])
 
 
 def write_fitting(

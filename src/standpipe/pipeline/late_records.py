@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, Final, cast
 
 from standpipe.pipeline.backlog import Offsets
@@ -33,9 +34,10 @@ class LateRecords:
 
     def take(self, progresses: Sequence[Any]) -> list[bytes]:
         """Spark's newest progress reports, the oldest first -> entries for the processing log."""
-        new = [each for each in progresses if each.batchId() > self._seen]
+        # from the newest backwards: each look at one is a call into the JVM
+        new = [*takewhile(lambda each: each.batchId() > self._seen, reversed(progresses))]
         self._seen = max([self._seen, *(each.batchId() for each in new)])
-        entries = [entry for entry in map(_entry, new) if entry is not None]
+        entries = [entry for entry in map(_entry, reversed(new)) if entry is not None]
         self.count += sum(entry["count"] for entry in entries)
         at_ms = time.time_ns() // 1_000_000
         return [

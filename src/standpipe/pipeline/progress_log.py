@@ -35,6 +35,11 @@ _kafka: Any = confluent_kafka
 _admin: Any = confluent_kafka.admin
 
 
+_NOT_ALLOWED = (
+    _kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    _kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+
 #: (key, value, headers)
 _Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
@@ -74,13 +79,16 @@ class ProgressLog:
         return len(found[topic].partitions) if topic in found else 0
 
     def message_bytes_max(self, topic: str) -> int | None:
-        """`max.message.bytes` of a topic; None: Kafka does not say it to us."""
+        """`max.message.bytes` of a topic; None: Kafka says it to nobody like us. Raises
+        KafkaUnavailable."""
         resource = _admin.ConfigResource(_admin.ConfigResource.Type.TOPIC, topic)
         try:
             asked = self._client.describe_configs([resource], request_timeout=REQUEST_S_MAX)
             found = asked[resource].result()
-        except _kafka.KafkaException:
-            return None
+        except _kafka.KafkaException as error:
+            if error.args[0].code() in _NOT_ALLOWED:
+                return None
+            raise KafkaUnavailable(f"Kafka: {error}") from error
         return int(found["max.message.bytes"].value)
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:

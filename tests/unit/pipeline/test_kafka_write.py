@@ -16,7 +16,7 @@ MIB = 1024 * 1024
         (MIB, [8 * MIB], MIB, "ours is smaller"),
         (8 * MIB, [MIB], MIB - OVERHEAD_BYTES, "the topic's is"),
         (8 * MIB, [4 * MIB, MIB], MIB - OVERHEAD_BYTES, "that of the public topic"),
-        (MIB, [None], MIB, "Kafka does not tell us"),
+        (8 * MIB, [None], MIB + 12 - OVERHEAD_BYTES, "Kafka does not tell us: its default"),
         (MIB, [None, 9000], 9000 - OVERHEAD_BYTES, "of one it does"),
     ],
 )

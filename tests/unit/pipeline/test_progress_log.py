@@ -134,19 +134,32 @@ def test_who_must_not_wait_loses_what_the_client_does_not_take(
     assert taken == [b"1"]
 
 
+class Configs:
+    """Answers what a topic's configuration is, or an error."""
+
+    def __init__(self, code: int | None) -> None:
+        self.code = code
+
+    def describe_configs(self, asked: list[Any], *, request_timeout: float) -> dict[Any, Any]:
+        assert request_timeout > 0
+        answer = Future[Any]()
+        if self.code is None:
+            answer.set_result({"max.message.bytes": SimpleNamespace(value="5")})
+        else:
+            answer.set_exception(progress_log._kafka.KafkaException(KafkaError(self.code)))
+        return dict.fromkeys(asked, answer)
+
+
 @pytest.mark.parametrize(
     ("code", "bytes_max"), [(None, 5), (KafkaError.TOPIC_AUTHORIZATION_FAILED, None)]
 )
 def test_how_large_a_message_of_a_topic_may_be(
     monkeypatch: pytest.MonkeyPatch, code: int | None, bytes_max: int | None
 ) -> None:
-    class Configs:
-        def describe_configs(self, asked: list[Any], *, request_timeout: float) -> dict[Any, Any]:
-            answer = Future[Any]()
-            if code is None:
-                answer.set_result({"max.message.bytes": SimpleNamespace(value="5")})
-            else:
-                answer.set_exception(progress_log._kafka.KafkaException(KafkaError(code)))
-            return dict.fromkeys(asked, answer)
+    assert log_with(Configs(code), monkeypatch).message_bytes_max("t") == bytes_max
 
-    assert log_with(Configs(), monkeypatch).message_bytes_max("t") == bytes_max
+
+def test_without_an_answer_no_limit_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that the topic takes would be left out."""
+    with pytest.raises(KafkaUnavailable):
+        log_with(Configs(KafkaError._TIMED_OUT), monkeypatch).message_bytes_max("t")
