@@ -195,11 +195,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         counts=commit.counts,
         janitor=janitor,
         topics=topics,
-        unread=Unread(
-            log=around.log,
-            counts=commit.counts,
-            topics=frozenset(each.topic for each in query.plan.inputs) - wanted.writers.keys(),
-        ),
+        unread=_unread(wanted, around.log, commit.counts),
         late=LateRecords(query.query_id),
         spark=around.spark,
         backlog=Backlog(running, commit.counts, starts) if wanted.is_successor else None,
@@ -221,6 +217,11 @@ def _claimed(wanted: WantedQuery, around: Surroundings) -> Checkpoint:
         )
     )
     return checkpoint
+
+
+def _unread(wanted: WantedQuery, log: ProgressLog, counts: BatchCounts) -> Unread:
+    topics = {each.topic for each in wanted.query.plan.inputs} - wanted.writers.keys()
+    return Unread(log=log, counts=counts, topics=frozenset(topics))
 
 
 def _limits(wanted: WantedQuery, around: Surroundings) -> Limits:

@@ -55,6 +55,7 @@ def janitor_of(log: object, table: Any = STREAM, records: list[Progress] | None 
         bootstrap_servers="",
         log=cast(ProgressLog, log),
         check_lease=lambda: None,
+        ask_topics=lambda: lambda: None,
     )
     return Janitor(beat, records or [])
 
