@@ -1,5 +1,7 @@
 # Everything from a bare python3 >= 3.11 and the ordinary package registries: `make demo`.
 SHELL := /bin/bash
+#: else what fails before a pipe would pass
+.SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 PYTHON_IN := .venv/bin/python
 DONE := .venv/.done
@@ -84,8 +86,8 @@ format: $(DONE)/standpipe ## let ruff format and mend what it can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-#: long ones with a target of their own: `make chaos QUICK=1`, `make conformance-sample`
-OWN_TARGETS := tests/chaos/test_chaos.py tests/e2e/test_conformance_sample.py
+#: a long one with a target of its own: `make conformance-sample`
+OWN_TARGETS := tests/e2e/test_conformance_sample.py
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
 #: would put last (beside the cluster of all that came before) if it were not told not to
@@ -103,7 +105,7 @@ NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quor
 
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
-test: setup check ## check, then end to end with real Kafka and real Spark (about 35 minutes)
+test: setup check ## check, then end to end and quick chaos, real Kafka, real Spark (35 minutes)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(NODES_SIDE_BY_SIDE) \

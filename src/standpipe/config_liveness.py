@@ -6,7 +6,6 @@ Not here: what they do (`control.membership`, `control.lag`), all other keys (`s
 from __future__ import annotations
 
 from standpipe.config_registry import Config, key, relation
-from standpipe.control.membership import Rules
 
 HEARTBEAT = key(
     "ksql.heartbeat.enable",
@@ -109,14 +108,3 @@ def reports_age_ms_max(config: Config) -> int:
 def reports_settle_ms(config: Config) -> int:
     """Within which all nodes have reported again, be one report lost on its way."""
     return max(REPORTS_SETTLE_MS_MIN, 3 * config[LAG_SEND] // 2)
-
-
-def rules_of(config: Config) -> Rules:
-    """The keys as membership wants them."""
-    return Rules(
-        send_ms=config[BEAT_SEND],
-        check_ms=config[BEAT_CHECK],
-        window_ms=config[BEAT_WINDOW],
-        missed_count=config[BEATS_MISSED],
-        received_count=config[BEATS_RECEIVED],
-    )

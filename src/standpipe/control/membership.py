@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
+from standpipe import config_liveness as settings
+from standpipe.config_registry import Config
 from standpipe.model import Health, NodeId
 
 #: How often a peer may come back, and in which time.
@@ -60,6 +62,17 @@ class Rules:
     window_ms: int = 2000
     missed_count: int = 3  # in a row, up to now; this many are down (>=)
     received_count: int = 2  # in a row, up to now; this many are up (>=)
+
+    @classmethod
+    def of(cls, config: Config) -> Rules:
+        """As the node's keys say."""
+        return cls(
+            send_ms=config[settings.BEAT_SEND],
+            check_ms=config[settings.BEAT_CHECK],
+            window_ms=config[settings.BEAT_WINDOW],
+            missed_count=config[settings.BEATS_MISSED],
+            received_count=config[settings.BEATS_RECEIVED],
+        )
 
 
 # ------------------------------------------------------------------------- events and orders

@@ -38,7 +38,7 @@ from standpipe.control.catalog import Catalog
 from standpipe.control.features import GOSSIP
 from standpipe.control.gossip import SPREAD, Rumour
 from standpipe.control.lag import Belief, Ledger, replica_id
-from standpipe.control.membership import CheckVoid, Order
+from standpipe.control.membership import CheckVoid, Order, Rules
 from standpipe.control.placement import Heard
 from standpipe.control.verdicts import Verdicts
 from standpipe.control.workload import TablePartition
@@ -89,7 +89,7 @@ class LivenessLoop:
         self._own = Own(config.node_id, config.paths)
         self._leaving = Leaving(config.paths.leaving)
         self._client = PeerClient({SECRET_HEADER: config.secret()})
-        self._verdicts = Verdicts(config.node_id, settings.rules_of(self._values))
+        self._verdicts = Verdicts(config.node_id, Rules.of(self._values))
         self._ledger = Ledger()
         settle_ms = settings.reports_settle_ms(self._values)
         self._belief = Belief(self._reports_age_ms_max, settle_ms)
