@@ -1,10 +1,12 @@
-"""Stores: one LMDB environment per table partition, one writer process, any number of readers.
+"""Stores: one LMDB environment per table partition, one writer process, any number of readers
+(`adapters/store_reader.py`).
 
 The rules (DESIGN section 3, "Rules that were tried and matter") and where they live:
 
 - rows and meta change in one transaction: `StoreWriter.apply` is the only way rows become visible;
-- nothing is awaited inside a transaction: everything here is synchronous, and a read that may be
-  long (`StoreReader.scan`) opens a new transaction for each chunk, so no reader pins pages;
+- nothing is awaited inside a transaction: everything here is synchronous. The one exception is an
+  `Instant`, which a scan holds for a second at the most (`node/scans.py`), half of what PinWatch
+  allows: what it reads must be of one batch;
 - `sync` is off: the changelog is what is durable. A boot id in meta and a marker file `clean`, made
   only after a sync, tell a store that survived from one that a power loss may have torn;
 - `writemap` is off: it would be 1.6 times faster to write, but on a full disk a store through a
@@ -21,14 +23,10 @@ The rules (DESIGN section 3, "Rules that were tried and matter") and where they 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from itertools import islice, takewhile
+from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, Protocol, Self, cast
+from typing import Final, cast
 
 import lmdb
 import msgspec
@@ -45,7 +43,7 @@ from standpipe.data.positions import (
     StoreMeta,
     store_directory,
 )
-from standpipe.errors import DataDirectoryRefused, NotReady
+from standpipe.errors import DataDirectoryRefused
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -55,11 +53,10 @@ MANY_PUTS: Final = 1000
 #: changes from which on a transaction leaves memory that is worth giving back: up to 4 KiB each
 MEMORY_CHANGES: Final = 10_000
 READERS_MAX: Final = 512  # slots in the lock file: one for each thread that reads
-SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of a scan
 
-_META_KEY: Final = b"meta"
+META_KEY: Final = b"meta"
 CLEAN: Final = "clean"
-_DATA: Final = "data.mdb"
+DATA_FILE: Final = "data.mdb"
 
 _DAMAGE: Final = (
     lmdb.CorruptedError,
@@ -80,7 +77,7 @@ def store_path(state: Path, identity: StoreIdentity) -> Path:
     return state / store_directory(identity.table_id, identity.generation, identity.partition)
 
 
-def _open(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:
+def open_environment(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:
     return lmdb.open(
         str(path),
         map_size=map_bytes,
@@ -147,7 +144,7 @@ class StoreWriter:
 
     def _open(self, map_bytes: int) -> None:
         try:
-            self._environment = _open(self.path, map_bytes=map_bytes, writes=True)
+            self._environment = open_environment(self.path, map_bytes=map_bytes, writes=True)
         except lmdb.Error as error:
             raise StoreFailure(self.path, error) from error
         try:
@@ -179,10 +176,10 @@ class StoreWriter:
 
     def _check_identity(self) -> None:
         with self._environment.begin(db=self._meta) as transaction:
-            data = transaction.get(_META_KEY)
+            data = transaction.get(META_KEY)
         if data is None:
             return
-        found = _decode_meta(bytes(data), self.path).identity
+        found = decode_meta(bytes(data), self.path).identity
         if found != self.identity:
             raise DataDirectoryRefused(
                 f"{self.path} holds {found}, not {self.identity}",
@@ -197,10 +194,10 @@ class StoreWriter:
 
     def meta(self) -> StoreMeta:
         with self._environment.begin(db=self._meta) as transaction:
-            data = transaction.get(_META_KEY)
+            data = transaction.get(META_KEY)
         if data is None:
             return StoreMeta(identity=self.identity)
-        return _decode_meta(bytes(data), self.path)
+        return decode_meta(bytes(data), self.path)
 
     def rows(self) -> int:
         with self._environment.begin(db=self._rows) as transaction:
@@ -245,7 +242,7 @@ class StoreWriter:
                 for rows in self._windows.expire(transaction, meta.watermark_ms):
                     digest = digest_after(digest, (), rows, ())
             stamped = msgspec.structs.replace(meta, digest=digest)
-            transaction.put(_META_KEY, _meta_encoder.encode(stamped), db=self._meta)
+            transaction.put(META_KEY, _meta_encoder.encode(stamped), db=self._meta)
         self.digest = digest
 
     def _put(
@@ -270,8 +267,8 @@ class StoreWriter:
     def _digest_in(self, transaction: lmdb.Transaction) -> int:
         """Of what the transaction finds. A store that was made before digests is read through."""
         if self.digest is None:
-            data = transaction.get(_META_KEY, db=self._meta)
-            self.digest = None if data is None else _decode_meta(bytes(data), self.path).digest
+            data = transaction.get(META_KEY, db=self._meta)
+            self.digest = None if data is None else decode_meta(bytes(data), self.path).digest
         if self.digest is None:
             self.digest = rows_digest(cast("Iterable[tuple[bytes, bytes]]", transaction.cursor()))
         return self.digest
@@ -316,8 +313,8 @@ class StoreWriter:
         """
         try:
             with self._environment.begin(db=self._meta) as transaction:
-                data = transaction.get(_META_KEY)
-                meta = None if data is None else _decode_meta(bytes(data), self.path)
+                data = transaction.get(META_KEY)
+                meta = None if data is None else decode_meta(bytes(data), self.path)
                 rows = cast("Iterable[tuple[bytes, bytes]]", transaction.cursor(self._rows))
                 found = sound_digest(rows)
             said = EMPTY if meta is None else meta.digest  # rows without a meta: its page is gone
@@ -338,142 +335,7 @@ class StoreWriter:
         return ""
 
 
-class _Read(Protocol):
-    """A read transaction as py-lmdb has it with `buffers=False`: everything is copied."""
-
-    def get(self, key: bytes, /, *, db: object = ...) -> bytes | None: ...
-    def cursor(self) -> _Cursor: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *why: object) -> None: ...
-
-
-class _Cursor(Protocol):
-    def set_range(self, key: bytes, /) -> bool: ...
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]: ...
-
-
-class _TransactionView:
-    """A store at one instant: see `data.pull.View`."""
-
-    __slots__ = ("_transaction",)
-
-    def __init__(self, transaction: _Read) -> None:
-        self._transaction = transaction
-
-    def get(self, key: bytes, /) -> bytes | None:
-        return self._transaction.get(key)
-
-    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
-        cursor = self._transaction.cursor()
-        if not cursor.set_range(low):
-            return []
-        below = takewhile(lambda pair: pair[0] < high, cursor)
-        return list(islice(below, limit))
-
-
-class StoreReader:
-    """A worker's side of a store. Opened when it is first asked, in the process that asks.
-
-    Every method raises NotReady while there is no store. A store that was rebuilt (another file
-    under the same path) is noticed within CHECK_SECONDS.
-    """
-
-    CHECK_SECONDS: Final = 0.1
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._environment: lmdb.Environment | None = None
-        self._start: Callable[[], _Read] = self._open_and_start
-        self._meta: object = None
-        self._inode = 0
-        self._check_due = 0.0  # monotonic, s
-
-    def get(self, key: bytes, /) -> bytes | None:
-        """The stored value, copied out of the map once."""
-        with self._begin() as transaction:
-            return transaction.get(key)
-
-    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
-        """At most `limit` pairs with low <= key < high, in order; chunks may differ in batch."""
-        pairs: list[tuple[bytes, bytes]] = []
-        while len(pairs) < limit:
-            rows = min(SCAN_CHUNK_ROWS, limit - len(pairs))
-            with self.view() as view:
-                chunk = view.scan(low, high, rows)
-            pairs += chunk
-            if len(chunk) < rows:
-                break
-            low = chunk[-1][0] + b"\0"
-        return pairs
-
-    @contextmanager
-    def view(self) -> Generator[_TransactionView]:
-        """Several reads of one instant. Nothing may be awaited inside: it pins pages."""
-        with self._begin() as transaction:
-            yield _TransactionView(transaction)
-
-    def meta(self) -> StoreMeta:
-        """What the newest transaction said of its rows."""
-        with self._begin() as transaction:
-            return self._meta_in(transaction)
-
-    @contextmanager
-    def whole(self) -> Generator[tuple[StoreMeta, Iterable[tuple[bytes, bytes]]]]:
-        """Meta and all rows of one instant. They may take long: not in a process that serves."""
-        with self._begin() as transaction:
-            yield self._meta_in(transaction), transaction.cursor()
-
-    def _meta_in(self, transaction: _Read) -> StoreMeta:
-        data = transaction.get(_META_KEY, db=self._meta)
-        if data is None:
-            raise NotReady(f"{self.path} holds no batch yet")
-        return _decode_meta(data, self.path)
-
-    def close(self) -> None:
-        if self._environment is not None:
-            self._environment.close()
-        self._environment, self._start = None, self._open_and_start
-
-    def _begin(self) -> _Read:
-        now = time.monotonic()
-        if now >= self._check_due:
-            self._check_due = now + self.CHECK_SECONDS
-            if self._environment is not None and not self._is_current():
-                self.close()
-        while True:  # the map may grow again before it has been adopted
-            try:
-                return self._start()
-            except lmdb.MapResizedError:
-                self._adopt_map_size()
-
-    def _is_current(self) -> bool:
-        try:
-            return (self.path / _DATA).stat().st_ino == self._inode
-        except FileNotFoundError:
-            return False
-
-    def _open_and_start(self) -> _Read:
-        environment: lmdb.Environment | None = None
-        try:
-            self._inode = (self.path / _DATA).stat().st_ino
-            environment = _open(self.path, map_bytes=0, writes=False)  # 0: as the file says
-            rows = environment.open_db(b"rows", create=False)
-            self._meta = environment.open_db(b"meta", create=False)
-        except (OSError, lmdb.Error) as error:
-            if environment is not None:
-                environment.close()
-            raise NotReady(f"there is no store at {self.path} yet: {error}") from error
-        self._environment = environment
-        self._start = cast(Callable[[], _Read], partial(environment.begin, db=rows))
-        return self._start()
-
-    def _adopt_map_size(self) -> None:
-        """The writer has grown the map; 0 means: to the size that the file says."""
-        assert self._environment is not None
-        self._environment.set_mapsize(0)
-
-
-def _decode_meta(data: bytes, path: Path) -> StoreMeta:
+def decode_meta(data: bytes, path: Path) -> StoreMeta:
     try:
         meta = _meta_decoder.decode(data)
     except msgspec.MsgspecError as error:

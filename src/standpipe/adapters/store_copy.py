@@ -17,8 +17,9 @@ from typing import Final
 import lmdb
 import msgspec
 
-from standpipe.adapters.lmdb_store import READERS_MAX, StoreReader
+from standpipe.adapters.lmdb_store import READERS_MAX
 from standpipe.adapters.process import die_with_parent
+from standpipe.adapters.store_reader import StoreReader
 from standpipe.data.positions import StoreMeta
 from standpipe.model import Record
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from standpipe.adapters.lmdb_store import StoreReader
 from standpipe.adapters.process import die_with_parent
+from standpipe.adapters.store_reader import StoreReader
 from standpipe.data.agreement import StoreDigest
 from standpipe.data.digest import sound_digest
 

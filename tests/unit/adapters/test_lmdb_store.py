@@ -16,10 +16,10 @@ import pytest
 from standpipe.adapters import lmdb_store, store_folders
 from standpipe.adapters.lmdb_store import (
     StoreFailure,
-    StoreReader,
     StoreWriter,
     store_path,
 )
+from standpipe.adapters.store_reader import StoreReader
 from standpipe.data.digest import rows_digest
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.errors import DataDirectoryRefused, NotReady

@@ -12,8 +12,9 @@ import pytest
 
 from standpipe.adapters import lmdb_store, snapshot_file
 from standpipe.adapters.kafka import EndHeard, Heard, OffsetGone, Partition, RecordsHeard
-from standpipe.adapters.lmdb_store import StoreFailure, StoreReader, StoreWriter
+from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
 from standpipe.adapters.status_page import StatusReader, page_path
+from standpipe.adapters.store_reader import StoreReader
 from standpipe.data.agreement import KeptDigests
 from standpipe.data.apply_events import ProgressCaughtUp
 from standpipe.data.positions import StoreIdentity
