@@ -183,6 +183,16 @@ ROUTING_TIMEOUT = key(
     source="KLIP-12",
     doc="How long a read may take with all its tries, before it fails.",
 )
+SCAN_TIMEOUT = key(
+    "standpipe.query.pull.scan.timeout.ms",
+    int,
+    30_000,
+    unit="ms",
+    low=10,
+    doc="How long a pull query that scans (no keys in WHERE) may take, with all its tries. A node "
+    "that works at a scan says so to the one that forwarded it, so a forward of a scan fails after "
+    "`ksql.query.pull.forwarding.timeout.ms` of silence, not of work.",
+)
 ROUTING_POLICY = key(
     "standpipe.query.pull.routing.policy",
     str,

@@ -25,7 +25,8 @@ from standpipe.node.forward import Forwarder
 from standpipe.node.heard import Board
 from standpipe.node.race import Racing
 from standpipe.node.rest_bodies import Form
-from standpipe.node.rest_pull import Ask, Pulls
+from standpipe.node.rest_pull import Pulls
+from standpipe.node.rest_terms import Ask
 from standpipe.node.rest_view import Map, Replicas
 
 
@@ -49,6 +50,7 @@ def open_pulls(world: World, session: Session) -> Pulls:
         racing=Racing(Budget(0), Budget(0), Pace()),
         forward_timeout_ms=1000,
         routing_timeout_ms=1000,
+        scan_timeout_ms=30_000,
         bootstrap_servers=world.servers,
     )
 

@@ -30,7 +30,7 @@ import select
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -67,6 +67,10 @@ DOUBT_S = 1.0
 #: A head with one of these is never remembered: its meaning reaches beyond one message.
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _FAR_REACHING = frozenset({b"expect", b"trailer", b"transfer-encoding", b"upgrade"})
+
+
+#: the extension of a request's scope that tells its sender: there is work, the answer will come
+WORKING: Final = "standpipe.working"
 
 
 class Quick(Protocol):
@@ -234,6 +238,8 @@ class LookupProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
 
+        self.scope["extensions"] = {WORKING: self._say_working}  # type: ignore[typeddict-item]
+
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
@@ -254,6 +260,11 @@ class LookupProtocol(HttpToolsProtocol):
             return None
         token = self._quick.classify(self.url, self.headers)
         return None if token is None else (int(lengths[0]), token)
+
+    def _say_working(self) -> None:
+        """An interim response: to be sent before the answer, and to who asked for it only."""
+        if not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 102 Processing\r\n\r\n")
 
     # ---------------------------------------------------------------- timers
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -29,6 +30,10 @@ SECRET_HEADER = "standpipe-secret"  # noqa: S105 the name, not the secret
 
 class PathFailed(Exception):
     """No answer came over this path: refused, reset or out of time. `str` says which."""
+
+
+class StillWorking(Exception):
+    """The time was over, and the peer had said until then that it works at the answer."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class _Connection(asyncio.Protocol):
         self.is_open = False
         self.used_at = 0.0
         self.has_heard = False
+        #: is called with every byte that comes
+        self.on_heard: Callable[[], None] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Response] | None = None
         self._headers: dict[str, str] = {}
@@ -73,6 +80,8 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.has_heard = True
+        if self.on_heard is not None:
+            self.on_heard()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -100,6 +109,8 @@ class _Connection(asyncio.Protocol):
         self._parts.append(body)
 
     def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < 200:
+            return  # interim: the peer works at it, and was heard
         if not self._parser.should_keep_alive():
             self.is_open = False
         if self._answer is not None and not self._answer.done():
@@ -124,14 +135,34 @@ class PeerClient:
         timeout_seconds: float,
         body: bytes = b"",
         headers: dict[str, str] | None = None,
+        silence_seconds: float | None = None,
     ) -> Response:
-        """POST `body` (or GET without one) to `http://address/target`. Raises PathFailed."""
+        """POST `body` (or GET without one) to `http://address/target`. Raises PathFailed.
+
+        `silence_seconds`: the peer will send interim responses, so it fails when it is not heard
+        for so long, and is StillWorking (raised) when it was and the time-out is over.
+        """
         message = self._message(address, target, body, headers or {})
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_seconds
+        silence = silence_seconds or timeout_seconds
+        patience = min(timeout_seconds, silence)
+        silent_at = loop.time()
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await self._exchange(address, message)
+            async with asyncio.timeout(patience) as timeout:
+
+                def heard() -> None:
+                    nonlocal silent_at
+                    if not timeout.expired():
+                        silent_at = loop.time() + silence
+                        timeout.reschedule(min(until, silent_at))
+
+                on_heard = None if silence_seconds is None else heard
+                return await self._exchange(address, message, on_heard)
         except TimeoutError as error:
-            raise PathFailed(f"no answer within {timeout_seconds * 1000:.0f} ms") from error
+            if silent_at > loop.time():
+                raise StillWorking from error
+            raise PathFailed(f"no answer within {patience * 1000:.0f} ms") from error
         except OSError as error:
             raise PathFailed(str(error.strerror or error) or type(error).__name__) from error
 
@@ -141,9 +172,12 @@ class PeerClient:
                 connection.abort()
         self._idle.clear()
 
-    async def _exchange(self, address: str, message: bytes) -> Response:
+    async def _exchange(
+        self, address: str, message: bytes, on_heard: Callable[[], None] | None
+    ) -> Response:
         while True:
             connection, is_kept = await self._connection(address)
+            connection.on_heard = on_heard
             try:
                 response = await connection.ask(message)
             except OSError:
@@ -154,6 +188,7 @@ class PeerClient:
             except asyncio.CancelledError:
                 connection.abort()
                 raise
+            connection.on_heard = None
             self._keep(address, connection)
             return response
 

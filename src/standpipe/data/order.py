@@ -45,6 +45,19 @@ def in_key_order(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[Pair]:
         yield from (pair for key, pair in keyed if key > after)
 
 
+def behind(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Those that come after `plan.after`."""
+    after = _after(plan)
+    if not after:
+        return iter(pairs)
+    return (pair for pair in pairs if full_key(*pair) > after)
+
+
+def are_alike(one: bytes, other: bytes) -> bool:
+    """Whether only the full keys of two store keys tell which comes first."""
+    return one[:SURE_BYTES] == other[:SURE_BYTES]
+
+
 def full_key(key: bytes, data: bytes) -> bytes:
     """A row's key as it would be without a limit of its length."""
     if len(key) <= SURE_BYTES:

@@ -30,7 +30,7 @@ from standpipe.data.records import (
     window_at_end,
 )
 from standpipe.data.rows import Row, unpack_row
-from standpipe.data.scan import is_in_window, rows_of
+from standpipe.data.scan import Scan, is_in_window, rows_of
 from standpipe.model import Source
 from standpipe.sql.plans import PullPlan, Value
 
@@ -95,14 +95,19 @@ def lookup(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
 
 
 def _decoded(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
-    """What splicing cannot do; an instant of the store like any other lookup."""
+    """What splicing cannot do; an instant of the store like any other lookup.
+
+    A scan is gone through at once, for who has nothing else to do; a worker has (`node.scans`).
+    """
     with store.view() as view:
         if plan.is_scan:
-            pairs = _scan(view, *order.bounds(plan))
-        else:
-            pairs = (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
+            scan = Scan(plan)
+            while not scan.is_over:
+                scan.step(view)
+            return scan.rows()
+        pairs = (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
         if plan.is_ordered:
-            pairs = order.in_key_order(plan, pairs if plan.is_scan else sorted(pairs))
+            pairs = order.in_key_order(plan, sorted(pairs))
         rows = rows_of(plan, pairs)
         if plan.is_count:
             return [b"[%d]" % sum(1 for _ in rows)]

@@ -4,6 +4,10 @@ A forward carries the client's own statement and bounds, so that the target can 
 own numbers; it is answered there from the local store or refused with a reason, never forwarded
 again (KLIP-12; users' pain 6).
 
+A *scan* may take much longer than a lookup, on a path that is sound. Its target says now and then
+that it works, and only its silence is a failure; how long scans take says nothing of lookups, so
+they are left out of what a slow read is measured by.
+
 A refused connection, a reset, a time-out or a row of slow reads opens the *breaker* of that path at
 once. An open path is a suspect for `control.routing`: tried last. It is closed again by a probe
 over the same path, with back-off, so that no client's read pays for finding out, and so that a node
@@ -22,7 +26,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from standpipe.adapters.peer_client import PathFailed, PeerClient, Response
+from standpipe.adapters.peer_client import PathFailed, PeerClient, Response, StillWorking
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, NodeInfo, Offset, Record
 from standpipe.node.rest_bodies import Form, split_lines
@@ -33,6 +37,10 @@ DEADLINE_HEADER: Final = "standpipe-deadline-ms"
 PARTITION_HEADER: Final = "standpipe-partition"
 #: of the map that the sender goes by
 EPOCH_HEADER: Final = "standpipe-assignment-epoch"
+#: wanted by who sends a scan: an interim response every so many ms while there is work at it
+WORKING_HEADER: Final = "standpipe-working-ms"
+#: how many of them fit into the time after which silence is a failure
+WORKING_SIGNS: Final = 4
 #: `<table id>-<generation>`: a dead incarnation of a table must not be answered from
 TABLE_HEADER: Final = "standpipe-table"
 
@@ -41,6 +49,11 @@ PROBE_PATH: Final = "/probe"
 PROBE_WAIT_MS_MAX: Final = 10_000
 #: Slow reads in a row that open a breaker before the first of them is out of time.
 SILENCES_MAX: Final = 10
+
+TOO_SLOW: Final = (
+    "The scan was not over in time: name keys, a range or a LIMIT, or raise "
+    "standpipe.query.pull.scan.timeout.ms."
+)
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -126,6 +139,8 @@ class Question:
     assignment_epoch: int = 0
     #: the target's lag counts against it too; None: nothing is bounded, or no end is known
     committed_end: Offset | None = None
+    #: of a scan: it fails after so long without a sign of work; None: a lookup
+    silence_ms: int | None = None
 
 
 @dataclass
@@ -166,6 +181,9 @@ class Forwarder:
         }
         if question.committed_end is not None:
             headers[END_HEADER] = str(question.committed_end)
+        silence_ms = question.silence_ms
+        if silence_ms is not None:
+            headers[WORKING_HEADER] = str(max(1, silence_ms // WORKING_SIGNS))
         started_ms = _now_ms()
         try:
             response = await self.client.request(
@@ -174,11 +192,16 @@ class Forwarder:
                 body=question.body,
                 headers=headers,
                 timeout_seconds=question.timeout_ms / 1000,
+                silence_seconds=None if silence_ms is None else silence_ms / 1000,
             )
+        except StillWorking as slow:
+            self._succeeded(peer.peer)
+            raise Refused(TOO_SLOW) from slow
         except PathFailed as failure:
             self._failed(peer.peer)
             raise Refused(f"Path failed: {failure}.", is_path_failure=True) from failure
-        self.took(_now_ms() - started_ms)
+        if silence_ms is None:
+            self.took(_now_ms() - started_ms)
         self._succeeded(peer.peer)
         return read_part(response)
 

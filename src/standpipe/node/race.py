@@ -23,7 +23,7 @@ from typing import Any, Final
 from standpipe.control.budget import Budget, Pace
 from standpipe.control.routing import Verdict
 from standpipe.model import NodeId, NodeInfo
-from standpipe.node.forward import Part, Refused
+from standpipe.node.forward import TOO_SLOW, Part, Refused
 
 #: A try with less time than this ends without an answer and only costs its target work.
 _TRY_S_MIN: Final = 0.005
@@ -55,10 +55,19 @@ class Racing:
     _tasks: set[asyncio.Task[Part]] = field(default_factory=set[asyncio.Task[Part]])
 
     async def first(
-        self, candidates: Sequence[Verdict], attempt: Attempt, further: Further, total_ms: int
+        self,
+        candidates: Sequence[Verdict],
+        attempt: Attempt,
+        further: Further,
+        total_ms: int,
+        *,
+        is_scan: bool = False,
     ) -> Part:
-        """The first answer. Raises AllRefused."""
-        race = _Race(self, deque(candidates), attempt, further)
+        """The first answer. Raises AllRefused.
+
+        `is_scan`: it takes long by itself, and another replica would take as long: no hedges.
+        """
+        race = _Race(self, deque(candidates), attempt, further, is_scan=is_scan)
         return await race.run(asyncio.get_running_loop().time() + total_ms / 1000)
 
     def start(self, work: Coroutine[Any, Any, Part]) -> asyncio.Task[Part]:
@@ -83,6 +92,7 @@ class _Race:
     queue: deque[Verdict]
     attempt: Attempt
     further: Further
+    is_scan: bool
     refusals: list[tuple[Verdict, Refused]] = field(default_factory=list[tuple[Verdict, Refused]])
     running: dict[asyncio.Task[Part], Verdict] = field(
         default_factory=dict[asyncio.Task[Part], Verdict]
@@ -119,12 +129,13 @@ class _Race:
                 part = await self._hedge(left_s - patience_s, loop.time())
                 if part is not None:
                     return part
+        late = TOO_SLOW if self.is_scan else "Out of time."
         unheard = [*self.running.values(), *self.queue]
-        self.refusals += [(verdict, Refused("Out of time.")) for verdict in unheard]
+        self.refusals += [(verdict, Refused(late)) for verdict in unheard]
         raise AllRefused(self.refusals)
 
     def _may_hedge(self) -> bool:
-        may = self.hedge_count < len(_PATIENCES)
+        may = self.hedge_count < len(_PATIENCES) and not self.is_scan
         return may and bool(self.queue) and self.queue[0].ok
 
     def _patience_s(self) -> float:

@@ -24,6 +24,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from standpipe.adapters.http_server import (
+    WORKING,
     Application,
     Headers,
     Receive,
@@ -46,6 +47,7 @@ from standpipe.node.forward import (
     PARTITION_HEADER,
     PROBE_PATH,
     TABLE_HEADER,
+    WORKING_HEADER,
 )
 from standpipe.node.rest_bodies import (
     INSERTS_PATH,
@@ -61,7 +63,7 @@ from standpipe.node.rest_bodies import (
 from standpipe.node.rest_cluster import ClusterStatus
 from standpipe.node.rest_fresh import END_HEADER
 from standpipe.node.rest_fresh import headers as fresh_headers
-from standpipe.node.rest_pull import Answer, Ask, Pulls
+from standpipe.node.rest_pull import Answer, Pulls
 from standpipe.node.rest_push import Pushes
 from standpipe.node.rest_responses import (
     JSON,
@@ -75,7 +77,8 @@ from standpipe.node.rest_responses import (
 )
 from standpipe.node.rest_route import Routes
 from standpipe.node.rest_status import Status
-from standpipe.node.rest_terms import Terms
+from standpipe.node.rest_terms import Ask, Terms
+from standpipe.node.scans import Asker
 from standpipe.node.statements import Statements
 from standpipe.sql.shape import NotAPullQuery
 from standpipe.sql.statements import PrintTopic
@@ -148,12 +151,17 @@ class PullRoute:
         self, ask: Ask, scope: dict[str, Any], body: bytes, receive: Receive, send: Send
     ) -> Answer | None:
         """None: it was a push query or PRINT, and is over."""
+        terms = ask.terms
+        every_ms = None if terms is None else terms.working_ms
+        asker = Asker(receive, scope.get("extensions", {}).get(WORKING), every_ms)
         try:
-            return await self.pulls.answer(ask, body)
+            return await self.pulls.answer(ask, body, asker)
         except NotAPullQuery as asked:
             if self.pushes is None:
                 raise BadRequest("nodes ask each other for pull queries only") from None
             statement = asked.statement
+        finally:
+            asker.close()
         is_print, accept = isinstance(statement, PrintTopic), header(scope["headers"], "accept")
         if is_print and accepted(accept, (_LINES,)) is None:
             await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
@@ -190,12 +198,14 @@ def _terms(headers: Headers) -> Terms:
         partition = header(headers, PARTITION_HEADER)
         deadline = header(headers, DEADLINE_HEADER)
         epoch, end = header(headers, EPOCH_HEADER), header(headers, END_HEADER)
+        working = header(headers, WORKING_HEADER)
         return Terms(
             partition=int(partition) if partition else None,
             table=header(headers, TABLE_HEADER),
             timeout_ms=int(deadline) if deadline else None,
             assignment_epoch=int(epoch) if epoch else None,
             committed_end=Offset(int(end)) if end else None,
+            working_ms=int(working) if working else None,
         )
     except ValueError as error:
         raise BadRequest(f"a header of the forward is malformed: {error}") from error

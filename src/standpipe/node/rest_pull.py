@@ -3,7 +3,7 @@
     plans.plan(text)            the shape cache; 3 us for a repeated shape
     partition_of(key)           from the table's own partition count, never from live hosts
     control.routing.route       verdicts, in order
-    here or over there          data.pull.lookup, or node.forward
+    here or over there          data.pull.lookup, node.scans, or node.forward
     render_rows                 one of three layouts
 
 `quickly` walks it without waiting, for a single key whose rows lie on this node; everything else
@@ -28,13 +28,13 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing import Bounds, Verdict, excluded
 from standpipe.data.order import merged
 from standpipe.data.pull import lookup, partition_of_key, partitions
-from standpipe.errors import NoReplica, NotReady
+from standpipe.errors import BadRequest, NoReplica, NotReady
 from standpipe.model import NodeId, Offset, ReplicaStatus, Snapshot, Source
 from standpipe.node import rest_terms
 from standpipe.node.decisions import Decisions, newer_owners
 from standpipe.node.forward import Forwarder, Part, Question, Refused
 from standpipe.node.race import AllRefused, Racing
-from standpipe.node.rest_bodies import Form, Lookup, parse_lookup, render_rows
+from standpipe.node.rest_bodies import Lookup, parse_lookup, render_rows
 from standpipe.node.rest_fresh import (
     END_HEADER,
     Freshness,
@@ -46,13 +46,12 @@ from standpipe.node.rest_fresh import (
 from standpipe.node.rest_refusals import (
     Failure,
     Unanswered,
-    is_not_ready,
-    progress,
+    readable,
     refusal_to_peer,
     unanswered,
     with_map,
 )
-from standpipe.node.rest_terms import Terms, furthest, lag_beyond, table_name
+from standpipe.node.rest_terms import Ask, Terms, furthest, lag_beyond, table_name
 from standpipe.node.rest_view import (
     Map,
     Replica,
@@ -60,6 +59,7 @@ from standpipe.node.rest_view import (
     Replicas,
     View,
 )
+from standpipe.node.scans import Asker, Scans
 from standpipe.node.stream_pull import read_stream
 from standpipe.sql.plans import PullPlan
 
@@ -68,20 +68,6 @@ MOVE_SECONDS: Final = 0.1
 
 _END_HEADER: Final = END_HEADER.encode()
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Ask:
-    """How the head of a request wants it: the layout, and the terms of a forward."""
-
-    form: Form
-    terms: Terms | None = None
-    #: response head up to the freshness headers
-    head: bytes = field(init=False)
-
-    def __post_init__(self) -> None:
-        line = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n" % self.form.value
-        object.__setattr__(self, "head", line)
 
 
 @dataclass(frozen=True)
@@ -105,8 +91,10 @@ class Pulls:
     racing: Racing
     forward_timeout_ms: int
     routing_timeout_ms: int
+    scan_timeout_ms: int
     #: for pull queries on streams
     bootstrap_servers: str = ""
+    scans: Scans = field(default_factory=Scans)
 
     # ------------------------------------------------------------- at once
 
@@ -159,29 +147,33 @@ class Pulls:
 
     # ---------------------------------------------------------- with patience
 
-    async def answer(self, ask: Ask, body: bytes) -> Answer:
+    async def answer(self, ask: Ask, body: bytes, asker: Asker | None = None) -> Answer:
         """Raises StandpipeError: the statement's own, NotReady, NoReplica."""
+        asker = asker or Asker()
         asked, view = parse_lookup(body), self.map.view
         try:
-            return await self._answer(ask, asked, body, view)
+            return await self._answer(ask, asked, body, view, asker)
         except NoReplica:
             if ask.terms is not None or not self.map.is_moving:
                 raise
         # nodes hear one after the other that reads move to another generation
         await asyncio.sleep(MOVE_SECONDS)
-        return await self._answer(ask, asked, body, self.map.view)
+        return await self._answer(ask, asked, body, self.map.view, asker)
 
-    async def _answer(self, ask: Ask, asked: Lookup, body: bytes, view: View) -> Answer:
+    async def _answer(
+        self, ask: Ask, asked: Lookup, body: bytes, view: View, asker: Asker
+    ) -> Answer:
         started = time.perf_counter()
         plan = view.plans.plan(asked.text, asked.properties)
         if plan.source.kind == "STREAM":
             return await self._stream(ask, plan, view.snapshot)
         bounds = self.decisions.bounds(asked.offset_lag_max, plan.source)
-        reading = _Reading(asked, body, view, plan, bounds)
+        patience_ms = self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms
+        reading = _Reading(asked, body, view, plan, bounds, asker, patience_ms)
         wanted = partitions(plan)
         try:
             if ask.terms is not None:
-                part = self._forwarded(reading, ask.terms, wanted)
+                part = await self._forwarded(reading, ask.terms, wanted)
             elif len(wanted) == 1:
                 part = await self._part(reading, wanted[0])
             else:
@@ -207,7 +199,7 @@ class Pulls:
         """Rows of several partitions, or of none where all keys are null.
 
         All are waited for, so that an error says what is wrong with each of them; it comes no later
-        than `routing_timeout_ms`. Who is called off calls them off, and waits for their end.
+        than `patience_ms` allows. Who is called off calls them off, and waits for their end.
         """
         ends = await asyncio.gather(
             *(self._part(reading, partition) for partition in wanted), return_exceptions=True
@@ -242,7 +234,10 @@ class Pulls:
             return found
 
         try:
-            return await self.racing.first(verdicts, attempt, further, self.routing_timeout_ms)
+            return await self.racing.first(
+                *(verdicts, attempt, further, reading.patience_ms),
+                is_scan=reading.plan.is_scan,
+            )
         except AllRefused as refused:
             order = [verdict.node_id for verdict in (*verdicts, *named)]
             tried = sorted(refused.refusals, key=lambda one: order.index(one[0].node_id))
@@ -250,14 +245,16 @@ class Pulls:
 
     async def _try(self, reading: _Reading, partition: int, verdict: Verdict, left_ms: int) -> Part:
         if verdict.is_local:
-            return self._here(reading, partition, verdict)
+            return await self._here(reading, partition, verdict, left_ms)
         if not verdict.ok or verdict.info is None:
             raise Refused(verdict.why)
+        is_scan = reading.plan.is_scan
         question = Question(
             body=reading.body,
             partition=partition,
             table=table_name(reading.plan.source),
-            timeout_ms=min(self.forward_timeout_ms, left_ms),
+            timeout_ms=left_ms if is_scan else min(self.forward_timeout_ms, left_ms),
+            silence_ms=self.forward_timeout_ms if is_scan else None,
             assignment_epoch=reading.view.snapshot.assignment.epoch,
             committed_end=self._known_end(reading, partition)
             if reading.bounds.is_bounded
@@ -272,20 +269,32 @@ class Pulls:
         fresh = against(part.fresh, self._known_end(reading, partition))
         return Part(rows=part.rows, fresh=fresh)
 
-    def _here(
-        self, reading: _Reading, partition: int, verdict: Verdict, terms: Terms | None = None
+    async def _here(
+        self,
+        reading: _Reading,
+        partition: int,
+        verdict: Verdict,
+        left_ms: int,
+        terms: Terms | None = None,
     ) -> Part:
-        replica = self._replica(reading.plan.source, partition)
-        status = replica.status()
-        if not verdict.ok or status is None:
-            raise Refused(
-                verdict.why,
-                is_not_ready=is_not_ready(status),
-                progress=progress(status),
-                lag_records=verdict.lag_records,
-            )
+        plan = reading.plan
+        replica = self._replica(plan.source, partition)
+
+        def judged_anew() -> tuple[ReplicaStatus, Verdict]:
+            found = self._verdict_here(reading, partition)
+            return readable(replica.status(), found), found
+
         try:
-            rows = lookup(reading.plan, replica.store, partition)
+            if plan.is_scan:
+                until_s = time.monotonic() + left_ms / 1000
+                rows, (status, verdict) = await self.scans.rows(
+                    *(plan, replica.store, judged_anew, reading.asker), until_s=until_s
+                )
+            else:
+                status = readable(replica.status(), verdict)
+                rows = lookup(plan, replica.store, partition)
+        except (Refused, BadRequest):
+            raise
         except NotReady as error:
             raise Refused(error.message, is_not_ready=True) from error
         except Exception as error:  # a damaged row or file: another replica may be sound
@@ -298,7 +307,7 @@ class Pulls:
             fresh = replace(fresh, committed_end=max(end, status.committed_end))
         return Part(rows=rows, fresh=fresh)
 
-    def _forwarded(self, reading: _Reading, terms: Terms, held: Sequence[int]) -> Part:
+    async def _forwarded(self, reading: _Reading, terms: Terms, held: Sequence[int]) -> Part:
         """The part that another node asked for; `held`: partitions that hold keys of the query.
 
         Raises NotReady or NoReplica with the reason.
@@ -306,7 +315,7 @@ class Pulls:
         try:
             rest_terms.check(terms, reading.plan.source, held)
             asked_for = held if terms.partition is None else (terms.partition,)
-            parts = [self._here_only(reading, partition, terms) for partition in asked_for]
+            parts = [await self._here_only(reading, partition, terms) for partition in asked_for]
         except Refused as refusal:
             self.metrics.count("standpipe_pull_forwarded_in", "refused")
             view = reading.view
@@ -318,20 +327,15 @@ class Pulls:
         rows = [row for part in parts for row in part.rows]
         return Part(rows=rows, fresh=oldest(part.fresh for part in parts))
 
-    def _here_only(self, reading: _Reading, partition: int, terms: Terms) -> Part:
-        verdicts = self._verdicts(reading, partition)
-        here = next((verdict for verdict in verdicts if verdict.is_local), None)
-        if here is None:
-            raise Refused(
-                "NOT_OWNER: no replica of this partition is assigned to this host.",
-                is_not_owner=True,
-            )
+    async def _here_only(self, reading: _Reading, partition: int, terms: Terms) -> Part:
+        here = self._verdict_here(reading, partition)
         if here.ok and terms.committed_end is not None:  # else the page need not be read again
             status = self._replica(reading.plan.source, partition).status()
             lag = lag_beyond(terms, status, reading.bounds) if status is not None else None
             if lag is not None:
                 raise Refused(excluded(lag, reading.bounds), lag_records=lag)
-        return self._here(reading, partition, here, terms)
+        left_ms = reading.patience_ms if terms.timeout_ms is None else terms.timeout_ms
+        return await self._here(reading, partition, here, left_ms, terms)
 
     # ------------------------------------------------------------------ shared
 
@@ -339,6 +343,15 @@ class Pulls:
         replica_id = _replica_id(reading.plan.source, partition)
         status = self.replicas.get(replica_id).status()
         return self.decisions.of(reading.view, replica_id, status, reading.bounds).verdicts
+
+    def _verdict_here(self, reading: _Reading, partition: int) -> Verdict:
+        """On the own replica. Raises Refused where there is none."""
+        verdicts = self._verdicts(reading, partition)
+        here = next((verdict for verdict in verdicts if verdict.is_local), None)
+        if here is None:
+            why = "NOT_OWNER: no replica of this partition is assigned to this host."
+            raise Refused(why, is_not_owner=True)
+        return here
 
     def _known_end(self, reading: _Reading, partition: int) -> Offset | None:
         replica_id = _replica_id(reading.plan.source, partition)
@@ -367,6 +380,9 @@ class _Reading:
     view: View
     plan: PullPlan
     bounds: Bounds
+    asker: Asker
+    #: for all tries at a partition
+    patience_ms: int
 
 
 def _boot_ms() -> int:

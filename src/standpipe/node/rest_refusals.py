@@ -27,6 +27,18 @@ def is_not_ready(status: ReplicaStatus | None) -> bool:
     return status is None or status.state in (ReplicaState.ABSENT, ReplicaState.BOOTSTRAP)
 
 
+def readable(status: ReplicaStatus | None, verdict: Verdict) -> ReplicaStatus:
+    """What the own replica is, before it is read. Raises Refused where it may not be."""
+    if not verdict.ok or status is None:
+        raise Refused(
+            verdict.why,
+            is_not_ready=is_not_ready(status),
+            progress=progress(status),
+            lag_records=verdict.lag_records,
+        )
+    return status
+
+
 def progress(status: ReplicaStatus | None) -> float | None:
     """Share of the changelog that a replica has read, 0 to 1; None: its end is unknown."""
     if status is None or status.log_end < 0:

@@ -14,12 +14,13 @@ Not here: headers (`node.forward` writes them, `node.rest_app` reads them).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from standpipe.control.lag import offset_lag
 from standpipe.control.routing import Bounds
 from standpipe.model import NodeId, Offset, Placement, ReplicaStatus, Source
 from standpipe.node.forward import Refused
+from standpipe.node.rest_bodies import Form
 from standpipe.node.rest_view import ReplicaId
 
 Placed = Mapping[ReplicaId, Placement]
@@ -34,6 +35,21 @@ class Terms:
     timeout_ms: int | None = None  # what is left of the client's patience
     assignment_epoch: int | None = None  # of the map that the sender goes by
     committed_end: Offset | None = None  # furthest that the sender knows, where a lag is bounded
+    working_ms: int | None = None  # how often the sender of a scan wants a sign of work
+
+
+@dataclass(frozen=True)
+class Ask:
+    """How the head of a request wants it: the layout, and the terms of a forward."""
+
+    form: Form
+    terms: Terms | None = None
+    #: response head up to the freshness headers
+    head: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        line = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n" % self.form.value
+        object.__setattr__(self, "head", line)
 
 
 def table_name(source: Source) -> str:

@@ -47,6 +47,7 @@ from standpipe.config import (
     PUSH_QUERIES_MAX,
     RETRY_LOAD,
     ROUTING_TIMEOUT,
+    SCAN_TIMEOUT,
     TLS_LISTENER,
     Config,
 )
@@ -124,6 +125,7 @@ class Worker:
             racing=self.racing,
             forward_timeout_ms=timeout_ms,
             routing_timeout_ms=self.settings[ROUTING_TIMEOUT],
+            scan_timeout_ms=self.settings[SCAN_TIMEOUT],
             bootstrap_servers=self.node.bootstrap_servers,
         )
         board = PushBoard(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])

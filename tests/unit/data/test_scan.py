@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from standpipe.data import pull, scan
+from standpipe.data import order, pull, scan
 from standpipe.data.records import full_store_key, store_key
 from standpipe.data.rows import pack_row
 from standpipe.errors import BadRequest
@@ -81,7 +85,93 @@ def test_a_long_key_is_shown_whole() -> None:
     assert pull.lookup(plan(), SortedStore(rows), 0) == [b'["%b",1]' % key.encode()]
 
 
-def test_a_scan_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+KEYS = st.sets(
+    st.one_of(
+        st.text("ab", max_size=4),
+        st.text("ab", min_size=1, max_size=3).map(lambda tail: "x" * 600 + tail),
+    ),
+    max_size=25,
+)
+
+
+def at_once(asked: PullPlan, rows: dict[bytes, bytes]) -> list[bytes]:
+    """The dull twin: everything is read, put in order, decoded and cut."""
+    pairs = [pair for pair in sorted(rows.items()) if pair[0] >= order.bounds(asked)[0]]
+    found = scan.rows_of(asked, order.in_key_order(asked, pairs) if asked.is_ordered else pairs)
+    if asked.is_count:
+        return [b"[%d]" % len([*found])]
+    return [*found][: asked.limit]
+
+
+@given(
+    keys=KEYS,
+    changes=st.fixed_dictionaries(
+        {
+            "limit": st.one_of(st.none(), st.integers(0, 6)),
+            "is_ordered": st.booleans(),
+            "is_count": st.booleans(),
+            "where": st.sampled_from([None, lambda row: row[1] % 2 == 0]),
+            "after": st.sampled_from([(), ("ab",), ("x" * 600 + "a",)]),
+        }
+    ),
+    step_rows=st.integers(1, 4),
+    copied_bytes_max=st.sampled_from([0, 700, 1_000_000]),
+)
+def test_step_by_step_is_like_at_once(
+    keys: set[str], changes: dict[str, Any], step_rows: int, copied_bytes_max: int
+) -> None:
+    if not changes["is_ordered"]:
+        changes["after"] = ()
+    stored: dict[bytes, bytes] = {}
+    for number, key in enumerate(sorted(keys)):
+        short, full = (made((key,), ("STRING",)) for made in (store_key, full_store_key))
+        stored[short] = pack_row(b"[%d]" % number, 5, full if full != short else b"")
+    asked = plan(**changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "STEP_ROWS", step_rows)
+        patch.setattr(scan, "COPIED_BYTES_MAX", copied_bytes_max)
+        assert pull.lookup(asked, SortedStore(stored), 0) == at_once(asked, stored)
+
+
+@pytest.mark.parametrize(
+    ("changes", "copied_bytes_max", "copies_at", "why"),
+    [
+        ({}, 1000, [0, 1, 2, 3], "all is copied first; the fourth look finds the end"),
+        ({}, 0, [0, 2, 4, 6], "no room: decoded before more is copied"),
+        ({"limit": 3}, 1000, [0, 2, 4], "a LIMIT may end it early, and does"),
+        ({"limit": 1}, 1000, [0], ""),
+        ({"limit": 0}, 1000, [], ""),
+        ({"limit": 1, "is_ordered": True}, 1000, [0, 2], "the next key tells that it is complete"),
+        ({"key_low": "c", "key_high": "a"}, 1000, [], "an empty range"),
+    ],
+)
+def test_when_the_store_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, object],
+    copied_bytes_max: int,
+    copies_at: list[int],
+    why: str,
+) -> None:
+    monkeypatch.setattr(scan, "STEP_ROWS", 1)
+    monkeypatch.setattr(scan, "COPIED_BYTES_MAX", copied_bytes_max)
+    seen: list[int] = []
+
+    class Watched(SortedStore):
+        def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
+            seen.append(steps)
+            return super().scan(low, high, limit)
+
+    store, steps = Watched(dict(PLAIN.scan(b"", b"\xff", 9))), 0
+    made = scan.Scan(plan(**changes))
+    while not made.is_over:
+        made.step(store)
+        steps += 1
+    assert seen == copies_at, why
+
+
+def test_too_many_rows_are_refused_before_any_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "SCAN_ROWS_MAX", 2)
+    decoded: list[object] = []
     with pytest.raises(BadRequest, match="more than 2 rows"):
-        pull.lookup(plan(), PLAIN, 0)
+        pull.lookup(plan(where=decoded.append), PLAIN, 0)
+    assert decoded == []

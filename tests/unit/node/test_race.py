@@ -12,7 +12,7 @@ import pytest
 from standpipe.control.budget import Budget, Pace
 from standpipe.control.routing import Verdict
 from standpipe.model import NodeId, NodeInfo
-from standpipe.node.forward import Part, Refused
+from standpipe.node.forward import TOO_SLOW, Part, Refused
 from standpipe.node.race import AllRefused, Racing
 from standpipe.node.rest_fresh import Freshness
 
@@ -102,6 +102,7 @@ def run(
     shared: Racing | None = None,
     total_ms: int = 10_000,
     further: Callable[[Refused], Sequence[Verdict]] = nobody,
+    is_scan: bool = False,
 ) -> str | list[str]:
     """Who answered, or the reasons of all."""
 
@@ -109,7 +110,9 @@ def run(
         chosen = shared or racing()
         candidates = [candidate(name) for name in names.split()]
         try:
-            won = await chosen.first(candidates, replicas.attempt, further, total_ms)
+            won = await chosen.first(
+                *(candidates, replicas.attempt, further, total_ms), is_scan=is_scan
+            )
         except AllRefused as refused:
             return [f"{verdict.node_id}: {refusal.why}" for verdict, refusal in refused.refusals]
         finally:
@@ -150,6 +153,24 @@ def test_nothing_is_hedged_three_times() -> None:
     assert replicas.asked == ["a", "b", "c"]
     assert isinstance(reasons, list)
     assert len(reasons) == 4, "one verdict per replica"
+
+
+@pytest.mark.parametrize(
+    ("answers", "result", "asked", "why"),
+    [
+        ({"a": 1.0, "b": 0.0}, "a", ["a"], "a scan is slow by itself"),
+        ({"a": FAILED, "b": 1.0}, "b", ["a", "b"], "a path that failed is another matter"),
+        ({"a": NEVER, "b": 0.0}, [f"a: {TOO_SLOW}", f"b: {TOO_SLOW}"], ["a"], "out of time"),
+    ],
+)
+def test_a_scan_is_not_hedged(
+    answers: dict[str, float | Refused], result: str | list[str], asked: list[str], why: str
+) -> None:
+    replicas, slow = Replicas(**answers), list[str]()
+    shared = racing()
+    shared.silent = lambda peer: slow.append(peer.node_id)
+    assert run(replicas, "a b", shared=shared, is_scan=True) == result, why
+    assert (replicas.asked, slow) == (asked, []), "and nobody is called slow for it"
 
 
 def test_each_hedge_says_once_who_is_slow() -> None:

@@ -51,7 +51,8 @@ from standpipe.node.rest_app import PullRoute
 from standpipe.node.rest_bodies import Form
 from standpipe.node.rest_cluster import ClusterStatus
 from standpipe.node.rest_fresh import headers as fresh_headers
-from standpipe.node.rest_pull import Answer, Ask, Pulls
+from standpipe.node.rest_pull import Answer, Pulls
+from standpipe.node.rest_terms import Ask
 from standpipe.node.rest_view import Map, Replicas
 
 PARTITIONS = 4
@@ -112,6 +113,7 @@ class Wires(PeerClient):
         timeout_seconds: float,
         body: bytes = b"",
         headers: dict[str, str] | None = None,
+        silence_seconds: float | None = None,
     ) -> Response:
         worker = self._nodes.get(address)
         if worker is None:
@@ -151,6 +153,7 @@ class Worker:
                 racing=self.racing,
                 forward_timeout_ms=20_000,
                 routing_timeout_ms=20_000,
+                scan_timeout_ms=20_000,
             )
         return self._pulls
 
