@@ -165,7 +165,7 @@ class StoreWriter:
         up to 512 MB, until the store is closed. So it is closed and opened again, which readers in
         other processes do not notice; 10 ms and more, too much for each transaction.
 
-        Raises StoreFailure when it cannot be opened; then it must be closed.
+        Raises StoreFailure or DataDirectoryRefused when it cannot be opened: it must be closed.
         """
         if self._has_grown_memory:
             map_bytes = self._environment.info()["map_size"]

@@ -70,7 +70,8 @@ class Replica:
     """One open store with its machine and its status page: carries out what the machine orders.
 
     Raises StoreFailure, DataDirectoryRefused or StandpipeError when it cannot be opened, and
-    StoreFailure when a transaction fails; it must be closed then.
+    StoreFailure or DataDirectoryRefused when a transaction fails, or its store cannot be opened
+    anew; it must be closed then.
     """
 
     def __init__(self, holding: Holding, page: StatusWriter, world: World) -> None:

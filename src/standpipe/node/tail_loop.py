@@ -156,7 +156,7 @@ class Tailer:
             for replica in list(self._replicas.values()):
                 try:
                     replica.confirm(confirmed_ms)
-                except StoreFailure as error:
+                except (StoreFailure, DataDirectoryRefused) as error:
                     self._give_up(replica, error)
 
     def _judge_silence(self, now_ms: int) -> None:
@@ -232,18 +232,22 @@ class Tailer:
         for replica in replicas:
             try:
                 replica.handle(event)
-            except StoreFailure as error:
+            except (StoreFailure, DataDirectoryRefused) as error:
                 self._give_up(replica, error)
 
-    def _give_up(self, replica: Replica, error: StoreFailure) -> None:
-        """Close a store that failed, to open it again later. Its page stays as it is, and ages."""
-        _log.error("store failed", error=str(error), damaged=error.is_damaged)
+    def _give_up(self, replica: Replica, error: StoreFailure | DataDirectoryRefused) -> None:
+        """Close a store that failed, to open it again later. Its page stays as it is, and ages; of
+        one that is damaged, or is not ours to touch any more, it says so."""
+        is_refused = isinstance(error, DataDirectoryRefused)
+        is_damaged = isinstance(error, StoreFailure) and error.is_damaged
+        _log.error("store failed", error=str(error), damaged=is_damaged, refused=is_refused)
         identity = replica.holding.identity
         replica.close(in_order=False)
         self._replicas.pop(identity, None)
         self._every.put_off(identity, REOPEN_MS)
-        if error.is_damaged:
+        if is_damaged or is_refused:
             self._pages[identity].write(blank_status(ReplicaState.FAILED))
+        if is_damaged:
             store_folders.retire(replica.store.path, self._clock.wall_ms())
 
     def _replicas_of(self, query_id: str, partition: int) -> list[Replica]:
@@ -279,7 +283,7 @@ class Tailer:
                     self._make_anew(identity)
 
     def _make_the_odd_anew(self) -> None:
-        """Replicas whose rows are not those of the others (`node/scrub.py`)."""
+        """Replicas whose rows are not those of the others (`node/verification.py`)."""
         for asked in self._paths.rebuilds.glob("*"):
             for identity, replica in list(self._replicas.items()):
                 if replica.name == asked.name:

@@ -29,6 +29,7 @@ from standpipe.data.records import (
 from standpipe.data.rows import unpack_row
 from standpipe.data.stage import Fetched
 from standpipe.data.topic_identity import LASTED_MS
+from standpipe.errors import DataDirectoryRefused
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,
@@ -628,6 +629,26 @@ def test_a_store_that_fails_is_opened_again(
     node.deliver(*rows)
     node.turn()
     assert node.rows() == {"a": b"[9]", "b": b"[2]"}
+
+
+def test_a_store_that_is_refused_when_it_is_opened_anew_is_failed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restore it is closed and opened; its meta cannot be read. The others go on."""
+
+    def refuse(store: StoreWriter) -> None:
+        store.abandon()
+        raise DataDirectoryRefused("an unreadable meta", next_step="move it away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreWriter, "shed_memory", refuse)
+        running(node)
+        assert node.status().state is ReplicaState.FAILED
+        assert node.tables.reading == {}
+    assert [*node.paths.state.glob("*/*.retired*")] == [], "it may be somebody else's"
+    node.turn(2, ms=tail_loop.REOPEN_MS)
+    assert node.status().state is ReplicaState.RUNNING
+    assert node.rows() == {"a": b"[1]", "b": b"[2]"}
 
 
 def test_metrics_say_how_it_goes(node: Node) -> None:
