@@ -108,7 +108,13 @@ def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> Verdict:
     return Verdict(partition=partition, agreement=Agreement.DIFFERENT, odd=tuple(odd))
 
 
-def to_rebuild(verdict: Verdict, holders: Sequence[NodeId]) -> tuple[NodeId, ...]:
-    """The odd ones, but never all: who would answer meanwhile, and whose rows would they take?
-    What all have in common may be a fault of ours."""
-    return verdict.odd if set(holders) - set(verdict.odd) else ()
+def answering(replicas: Sequence[ReplicaDigest]) -> tuple[NodeId, ...]:
+    """Those whose stores can be read now."""
+    return tuple(one.node_id for one in replicas if one.of is not None)
+
+
+def to_rebuild(verdict: Verdict, who_answers: Sequence[NodeId]) -> tuple[NodeId, ...]:
+    """The odd ones, but never all of those that answer: who would go on meanwhile, and whose rows
+    would they take? What all have in common may be a fault of ours. A holder that is down counts
+    for nothing: it may never come back."""
+    return verdict.odd if set(who_answers) - set(verdict.odd) else ()

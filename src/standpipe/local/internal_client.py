@@ -14,6 +14,7 @@ from standpipe.errors import ConfigError, SetupError
 from standpipe.local.directory import running_cluster
 
 ANSWER_S_MAX = 30.0
+ACCEPTED = 202
 
 
 class QuorumRefused(SetupError):
@@ -36,6 +37,8 @@ class InternalClient:
             for node in self.nodes:
                 try:
                     answer = client.request(method, f"http://{node}{path}", content=body)
+                    while answer.status_code == ACCEPTED:  # there is work: `node/long_answers.py`
+                        answer = client.request(method, f"http://{node}{path}", content=body)
                 except httpx2.TransportError as error:
                     silent.append(f"{node} ({error or type(error).__name__})")
                     continue

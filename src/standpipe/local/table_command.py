@@ -56,10 +56,11 @@ def verify(
     """
     from standpipe.data.agreement import Agreement
     from standpipe.local.internal_client import InternalClient, client_of
+    from standpipe.node.long_answers import PATIENT
     from standpipe.node.verification import WHOLE, TableDigests
 
     client = client_of(InternalClient, node, secret_file, directory)
-    query = urlencode({"name": name, "recompute": str(recompute).lower()})
+    query = urlencode({"name": name, "recompute": str(recompute).lower(), PATIENT: "true"})
     deadline, console = time.monotonic() + TRY_S_MAX, Console()
     with console.status(f"asking the replicas of {name}") if not as_json else _Silent():
         while True:

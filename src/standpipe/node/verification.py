@@ -7,7 +7,8 @@
 
 `recompute=true`: from the rows themselves, all of which are read then. Each answer is the state of
 one instant at one node; under load replicas are at different batches, and who asks asks again
-(`standpipe table verify`).
+(`standpipe table verify`). To read a store takes a second a million rows, or waits for others that
+are read: with `patient=true` a node says every few seconds that it works (`long_answers.py`).
 
 Nodes ask each other as well: the first holder of a partition compares what all of its holders
 remember of their newest batches. Where that differs, stores are read through; the odd replica is
@@ -43,6 +44,7 @@ from standpipe.data.agreement import (
     ReplicaDigest,
     StoreDigest,
     Verdict,
+    answering,
     at_one_batch,
     judge,
     to_rebuild,
@@ -51,13 +53,13 @@ from standpipe.data.positions import StoreIdentity
 from standpipe.errors import NotFound, NotReady
 from standpipe.model import NodeId, Placement, Record
 from standpipe.node.log_copy import LogCopy
+from standpipe.node.long_answers import LongAnswers, ask_patiently
 from standpipe.node.node_config import NodeConfig
 
 LOCAL: Final = "/store-digest"
 WHOLE: Final = "/table-digests"
 KEPT: Final = "/kept-digests"
 REBUILD: Final = "/replica-rebuild"
-ANSWER_MS_MAX: Final = 20_000
 #: until stores that differ are read through once more, or a replica is asked once more to be made
 #: anew: reading costs, and what makes it odd may be a fault of ours
 AGAIN_S: Final = 600.0
@@ -75,6 +77,7 @@ class WhichStore(msgspec.Struct):
     generation: int
     partition: int
     recompute: bool = False
+    patient: bool = False
 
 
 class WhichTable(msgspec.Struct):
@@ -82,6 +85,7 @@ class WhichTable(msgspec.Struct):
 
     name: str
     recompute: bool = False
+    patient: bool = False
 
 
 class Odd(Record, frozen=True, kw_only=True):
@@ -108,6 +112,7 @@ class Verification:
         """`every_ms`: between two comparisons of what this node holds first; 0: none."""
         self._node_id, self._paths = config.node_id, config.paths
         self._copy, self._client, self._every_ms = copy, client, every_ms
+        self._long = LongAnswers()
         self._turn = asyncio.Semaphore(2)  # processes at once: reads of clients come first
         self._done_s: dict[object, float] = {}  # when what was done last
 
@@ -151,16 +156,23 @@ class Verification:
     async def _look_closer(self, placement: Placement, shared: Sequence[ReplicaDigest]) -> None:
         """At one batch they were not the same rows. Whose are damaged?"""
         asked = [self._ask(node_id, placement, recompute=True) for node_id in placement.holders]
-        verdict = judge(placement.partition, await asyncio.gather(*asked))
+        read = await asyncio.gather(*asked)
+        verdict = judge(placement.partition, read)
         if not verdict.odd:
             verdict = judge(placement.partition, shared)
-        await self._alarm(placement, shared, verdict)
+        await self._alarm(placement, shared, verdict, answering(read))
 
     async def _alarm(
-        self, placement: Placement, said: Sequence[ReplicaDigest], verdict: Verdict
+        self,
+        placement: Placement,
+        said: Sequence[ReplicaDigest],
+        verdict: Verdict,
+        who_answers: Sequence[NodeId],
     ) -> None:
         digests = {one.node_id: msgspec.to_builtins(one.of) for one in said}
-        odd = to_rebuild(verdict, placement.holders)
+        # a warm-up is not read: it would not go on in their place
+        readable = [node_id for node_id in who_answers if node_id in placement.replicas]
+        odd = to_rebuild(verdict, readable)
         _log.error(
             "REPLICAS_DIFFER",
             replica=_identity(placement).name,
@@ -221,6 +233,10 @@ class Verification:
 
     async def _local(self, call: Call) -> Reply:
         which = call.query(WhichStore)
+        what = (_identity(which), which.recompute)
+        return await self._long.reply(what, lambda: self._read(which), is_patient=which.patient)
+
+    async def _read(self, which: WhichStore) -> Reply:
         path = str(store_path(self._paths.state, _identity(which)))
         more = [store_digest.RECOMPUTE] if which.recompute else []
         command = [sys.executable, "-m", store_digest.__name__, path, *more]
@@ -235,6 +251,10 @@ class Verification:
 
     async def _whole(self, call: Call) -> Reply:
         which = call.query(WhichTable)
+        what = (which.name, which.recompute)
+        return await self._long.reply(what, lambda: self._read_all(which), is_patient=which.patient)
+
+    async def _read_all(self, which: WhichTable) -> Reply:
         catalog = self._copy.catalog
         source = catalog.sources.get(which.name)
         if source is None or source.table_id is None or not source.is_materialized:
@@ -255,7 +275,7 @@ class Verification:
             said = [one for one in replicas if one.partition == partition]
             verdicts.append(judge(partition, said))
             if verdicts[-1].agreement is Agreement.DIFFERENT:
-                await self._alarm(placement, said, verdicts[-1])
+                await self._alarm(placement, said, verdicts[-1], answering(said))
         return json_reply(
             TableDigests(table=source.name, replicas=replicas, verdicts=tuple(verdicts))
         )
@@ -276,9 +296,7 @@ class Verification:
             "recompute": str(recompute).lower(),
         }
         try:
-            reply = await self._client.get(
-                node.internal, LOCAL, timeout_ms=ANSWER_MS_MAX, **parameters
-            )
+            reply = await ask_patiently(self._client, node.internal, LOCAL, **parameters)
         except (PeerUnreachable, PeerSilent) as error:
             return answer(error=error.message)
         if not reply.ok:

@@ -9,6 +9,7 @@ from standpipe.data.agreement import (
     ReplicaDigest,
     StoreDigest,
     Verdict,
+    answering,
     at_one_batch,
     judge,
     to_rebuild,
@@ -131,17 +132,21 @@ def test_nobody_remembers_anything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("odd", "rebuilt", "why"),
+    ("odd", "down", "rebuilt", "why"),
     [
-        ([], [], "nothing to do, or nobody knows"),
-        ([1], [1], "its peers go on"),
-        ([1, 2], [1, 2], "one goes on"),
-        ([1, 2, 3], [], "nobody would answer"),
+        ([], [], [], "nothing to do, or nobody knows"),
+        ([1], [], [1], "its peers go on"),
+        ([1, 2], [], [1, 2], "one goes on"),
+        ([1, 2, 3], [], [], "nobody would answer"),
+        ([2, 3], [1], [], "the third is down: nobody would answer"),
+        ([3], [1], [3], "the second goes on"),
+        ([3], [1, 2], [], "the only one that answers"),
     ],
 )
-def test_to_rebuild(odd: list[int], rebuilt: list[int], why: str) -> None:
+def test_to_rebuild(odd: list[int], down: list[int], rebuilt: list[int], why: str) -> None:
     nodes = {number: NodeId(f"node-{number}") for number in (1, 2, 3)}
+    asked = [replica(number, None if number in down else (4, 7, None)) for number in nodes]
     verdict = Verdict(
         partition=0, agreement=Agreement.DIFFERENT, odd=tuple(nodes[number] for number in odd)
     )
-    assert to_rebuild(verdict, [*nodes.values()]) == tuple(nodes[n] for n in rebuilt), why
+    assert to_rebuild(verdict, answering(asked)) == tuple(nodes[n] for n in rebuilt), why
