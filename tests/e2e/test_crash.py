@@ -187,13 +187,14 @@ def check_that_an_odd_replica_is_made_anew(cluster: TestCluster, node: NodeId) -
 
 
 def give_another_row(path: Path) -> str:
-    """One more row, under the batch and with a digest that fits: as a faulty tailer would leave
-    it. Returns the replica's name."""
+    """A row that nobody wrote, under a key that is there (of a window that has not expired), the
+    batch, and a digest that fits: as a faulty tailer would leave it. Returns the replica's name."""
     reader = StoreReader(path)
     identity = reader.meta().identity
+    [(key, _)] = reader.scan(b"", b"\xff" * 512, 1)
     reader.close()
     store = StoreWriter(path, identity)
-    store.apply([(b"nobody wrote this\0\1", pack_row(b"[1]", 0))], [], store.meta())
+    store.apply([(key, pack_row(b"[1]", 0))], [], store.meta())
     store.close()
     return identity.name
 
