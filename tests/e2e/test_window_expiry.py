@@ -116,6 +116,7 @@ class Sweeper:
             bootstrap_servers=self.servers,
             log=self.log,
             check_lease=lambda: None,
+            ask_topics=lambda: lambda: None,
         )
         return Janitor(beat, self.log.records())
 
