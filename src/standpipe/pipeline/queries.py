@@ -25,6 +25,7 @@ import structlog
 from standpipe.model import NO_BATCH, QueryStatus
 from standpipe.pipeline.backlog import Asked
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
+from standpipe.pipeline.kafka_write import is_refusal
 from standpipe.pipeline.query import QueryRun, Surroundings, start_query
 from standpipe.pipeline.reconcile import Order, StartQuery, WantedQuery
 from standpipe.pipeline.stall import Signs, StallWatch, Work
@@ -60,6 +61,8 @@ class _Entry:
     run: QueryRun | None = None
     since: float = 0.0
     failures: int = 0
+    #: Kafka has refused a row of it
+    looks_at_sizes: bool = False
     #: since when something that it needs has been missing
     missing_since: float | None = None
     retry_at: float = 0.0
@@ -120,7 +123,10 @@ class Queries:
             elif entry.run is not None:
                 self._watch(entry, entry.run, now)
             elif entry.state in ("STARTING", "RETRYING") and now >= entry.retry_at:
-                entry.starting = self._starters.submit(self.start, entry.wanted, self.around)
+                wanted = entry.wanted
+                if entry.looks_at_sizes:
+                    wanted = dataclasses.replace(wanted, looks_at_sizes=True)
+                entry.starting = self._starters.submit(self.start, wanted, self.around)
                 entry.stall.began(now)
         self._look(now)
 
@@ -236,6 +242,9 @@ class Queries:
             self._fail(entry, reason, f"{how} ({message})")
         else:
             self._retry(entry, f"{type(error).__name__}: {message}", now)
+            if is_refusal(message) and not entry.looks_at_sizes:
+                entry.looks_at_sizes = True  # so the batch is tried again without that row
+                entry.failures, entry.retry_at = entry.failures - 1, now
 
     def _fail(self, entry: _Entry, reason: str, message: str) -> None:
         entry.state, entry.reason, entry.message = "FAILED", reason, message[:MESSAGE_LENGTH_MAX]

@@ -174,7 +174,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         janitor=janitor,
         topics=topics,
         check_lease=check_lease,
-        limits=_limits(wanted, around),
+        limits=_limits(wanted, around, looks=wanted.looks_at_sizes),
         report_bad=inspector.report,
         finish=finisher(wanted),
         counts=_counts_of(stand.newest),
@@ -224,7 +224,7 @@ def _unread(wanted: WantedQuery, log: ProgressLog, counts: BatchCounts) -> Unrea
     return Unread(log=log, counts=counts, topics=frozenset(topics))
 
 
-def _limits(wanted: WantedQuery, around: Surroundings) -> Limits:
+def _limits(wanted: WantedQuery, around: Surroundings, *, looks: bool) -> Limits:
     """Asked at each start: where a topic takes less since, its batch fails once."""
     config = around.reads.config
     topics = [each for each in (wanted.table.topic, wanted.published_topic) if each]
@@ -232,6 +232,7 @@ def _limits(wanted: WantedQuery, around: Surroundings) -> Limits:
     return Limits(
         bytes_max=row_bytes_max(config[RECORD_BYTES_MAX], known),
         samples_max=config[BAD_RECORDS_SAMPLED],
+        looks=looks,
     )
 
 
@@ -266,7 +267,7 @@ def _publish(
         topic,
         committed,
         reads=around.reads,
-        limits=_limits(wanted, around),
+        limits=_limits(wanted, around, looks=True),
     )
     around.log.report(bad_records.to_log_records(wanted.query_id, found.samples))
     around.check_lease(wanted.query_id, wanted.lease_epoch)

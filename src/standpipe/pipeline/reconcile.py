@@ -38,6 +38,8 @@ class WantedQuery:
     partitions: Mapping[str, int] = field(default_factory=dict[str, int])
     #: its table is built beside the one that reads go to
     is_successor: bool = False
+    #: the sizes of its rows are looked at, for Kafka has refused one; of this pipeline alone
+    looks_at_sizes: bool = False
 
     @property
     def query_id(self) -> str:

@@ -78,11 +78,13 @@ class Run:
 class World:
     def __init__(self, *outcomes: Run | Exception) -> None:
         self.outcomes = list(outcomes)
+        self.looked: list[bool] = []
         self.now = 1000.0
         self.queries = Queries(cast(Surroundings, None), start=self._start, clock=lambda: self.now)
         self.queries.carry_out(StartQuery(WANTED))
 
     def _start(self, wanted: WantedQuery, around: Surroundings) -> QueryRun:
+        self.looked.append(wanted.looks_at_sizes)
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -124,6 +126,21 @@ def test_retry_after_s(failures: int, pause_s: float) -> None:
 )
 def test_how_a_start_ends(outcome: Run | Exception, state: str, why: str) -> None:
     assert World(outcome).tend() == state, why
+
+
+def test_a_refused_row_lets_the_next_start_look_at_sizes_at_once() -> None:
+    first, second, third = Run(), Run(), Run()
+    world = World(first, second, third)
+    assert world.tend() == "RUNNING"
+    first.died = RuntimeError("…apache.kafka.common.errors.RecordTooLargeException: The message…")
+    assert world.tend() == "RETRYING"
+    assert world.tend() == "RUNNING", "without a pause"
+    second.died = RuntimeError("RecordTooLargeException")
+    assert world.tend() == "RETRYING"
+    assert world.tend() == "RETRYING", "looking did not help: now it backs off"
+    world.now += RETRY_S_FIRST
+    assert world.tend() == "RUNNING"
+    assert world.looked == [False, True, True]
 
 
 def test_a_query_that_died_is_tried_again_after_its_pause() -> None:
