@@ -5,7 +5,7 @@ is looked at before, inside Spark and without a row in Python: of a table, a tom
 row's place (an older row must not pass for the current one); of a stream, it is left out. How many
 there were and whose they are comes from the same pass (`observe`), which costs each batch some
 20 ms and a tenth of the throughput. A query therefore begins without, and looks from the first row
-on that Kafka refused (`is_refusal`): one batch of its life is tried twice.
+on that Kafka refused (`is_refusal`): each pipeline that holds it tries one batch twice, at most.
 
 Not here: how much a topic takes (`ProgressLog.message_bytes_max`); the headers (`batch.py`).
 """
@@ -70,8 +70,9 @@ def write_fitting(
 ) -> TooLarge:
     """Write records (`key`, `value`, `topic`, …), those too large as the module says.
 
-    Spark's own Kafka sink: acks = all, and it fails the batch if one record fails. Called as
-    `DataFrame.write` calls it, for `write` makes a plan of its own whose metrics nobody can ask.
+    Spark's own Kafka sink: acks = all, and it fails the batch if one record fails. Where sizes are
+    looked at, it is called as `DataFrame.write` calls it, for `write` makes a plan of its own whose
+    metrics nobody can ask.
     """
     if not limits.looks:
         request = str(limits.bytes_max + OVERHEAD_BYTES)
