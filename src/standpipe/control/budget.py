@@ -24,6 +24,11 @@ class Budget:
         self._seconds: deque[list[int]] = deque()
         self._reads = self._spent = 0
 
+    @property
+    def is_off(self) -> bool:
+        """Nothing is wanted, what costs nothing included."""
+        return self._share <= 0
+
     def read(self, now_s: float) -> None:
         """A read came."""
         self._second(now_s)[1] += 1
@@ -32,7 +37,7 @@ class Budget:
     def take(self, now_s: float) -> bool:
         """Spend one, if there is one left."""
         second = self._second(now_s)
-        if self._share <= 0 or self._spent >= self._burst + self._share * self._reads:
+        if self.is_off or self._spent >= self._burst + self._share * self._reads:
             return False
         second[2] += 1
         self._spent += 1

@@ -148,7 +148,8 @@ class _Race:
             if slow.info is not None and slow.node_id not in self.slow:
                 self.slow.add(slow.node_id)
                 self.shared.silent(slow.info)
-        if self.queue[0].is_local or self.shared.hedges.take(now_s):
+        hedges = self.shared.hedges
+        if (self.queue[0].is_local and not hedges.is_off) or hedges.take(now_s):
             return await self._begin(self.queue.popleft(), left_s)
         return None
 

@@ -204,9 +204,23 @@ def test_a_spent_hedge_budget_waits() -> None:
 
 
 def test_the_own_replica_needs_no_budget() -> None:
-    none = racing(hedges=0.0, retries=0.0)
-    assert run(Replicas(a=NEVER, here=0.0), "a here", shared=none) == "here"
-    assert run(Replicas(a=FAILED, here=0.0), "a here", shared=none) == "here"
+    spent = racing(burst=0)
+    for budget in (spent.hedges, spent.retries):
+        budget.read(0.0)
+        assert budget.take(0.0)
+    assert run(Replicas(a=NEVER, b=0.0), "a b", shared=spent, total_ms=60) == [
+        "a: Out of time.",
+        "b: Out of time.",
+    ]
+    assert run(Replicas(a=NEVER, here=0.0), "a here", shared=spent) == "here"
+    assert run(Replicas(a=FAILED, here=0.0), "a here", shared=spent) == "here"
+
+
+def test_hedges_off_means_the_own_replica_too() -> None:
+    """`standpipe.forward.hedge.load.percent=0`: only a failure moves a read from the first."""
+    off = racing(hedges=0.0)
+    assert run(Replicas(a=0.05, here=0.0), "a here", shared=off) == "a"
+    assert run(Replicas(a=FAILED, here=0.0), "a here", shared=off) == "here"
 
 
 def test_a_spent_retry_budget_tells_so() -> None:
