@@ -162,10 +162,11 @@ class PersistentQuery(Record, frozen=True, kw_only=True):
 
 
 class QueryStatus(Record, frozen=True, kw_only=True):
-    """What a pipeline says of one of its queries, once a second. Never in the log."""
+    """What a pipeline says of one of its queries, once a second. Never in the log.
+    UNRESPONSIVE says a node, of a pipeline that is silent."""
 
     query_id: str
-    state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED"]
+    state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED", "UNRESPONSIVE"]
     reason: str = ""  # stable name where the state needs one: CHECKPOINT_MISMATCH, DATA_LOSS, ...
     message: str = ""
     lease_epoch: LeaseEpoch = LeaseEpoch(0)
@@ -254,8 +255,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     successors: tuple[Source, ...] = ()  # built beside a table that reads still go to
     types: dict[str, str] = {}  # name of CREATE TYPE -> what it stands for
     query_statuses: tuple[QueryStatus, ...] = ()
-    #: instant on this node's boot clock at which control wrote this
-    published_boot_ms: int = 0
+    published_boot_ms: int = 0  # when control wrote this, on the node's boot clock
 
 
 # ------------------------------------------------------------------------- the commit protocol

@@ -234,6 +234,11 @@ def test_what_a_pipeline_says_is_in_the_snapshot(shared: ControlCluster) -> None
     assert answer.json() == {"ok": True}
     assert shared.snapshot("node-2").query_statuses == (status,)
 
+    def shown() -> str:
+        return shared.snapshot("node-2").query_statuses[0].state
+
+    until("its pipeline to be silent for too long", lambda: shown() == "UNRESPONSIVE")
+
 
 def test_sigterm_ends_each_process(control: ControlCluster) -> None:
     for process in control.processes.values():

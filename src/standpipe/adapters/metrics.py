@@ -84,7 +84,7 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "standpipe_query_state": (
         ("query_id", "state", "reason"),
-        "1 for the state that a pipeline reports of a query, PAUSED, or UNRESPONSIVE: none did.",
+        "1 for the state that a pipeline reports of a query; PAUSED; UNRESPONSIVE: none does.",
     ),
     "standpipe_query_report_age_seconds": (
         ("query_id",),

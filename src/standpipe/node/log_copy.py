@@ -24,6 +24,7 @@ from standpipe.control import catalog as catalogs
 from standpipe.control import features
 from standpipe.control.catalog import Catalog
 from standpipe.control.commands import LogEntry, LogPage
+from standpipe.control.query_reports import QueryReports
 from standpipe.control.quorum import LogOffset
 from standpipe.control.raft_log import Entry
 from standpipe.model import LogIndex, NodeId, QueryStatus
@@ -51,8 +52,7 @@ class LogCopy:
         self._entries: list[LogEntry] = []
         self._kept_from = LogIndex(1)
         self._grown = asyncio.Event()
-        #: query id -> what its pipeline said last; in memory only
-        self._statuses: dict[str, QueryStatus] = {}
+        self._reports = QueryReports()
         self._snapshots = SnapshotWriter(config.paths.snapshot, time.time_ns() // 1_000_000)
         before = snapshot_file.read(config.paths.snapshot)
         #: a map that is older than the one of an earlier life is not shown
@@ -124,14 +124,13 @@ class LogCopy:
         """Write `run/snapshot`."""
         if not self._is_shown or self.catalog.index < self._shown_index:
             return
-        running = self.catalog.queries
         self._snapshots.publish(
             catalogs.to_snapshot(
                 self.catalog,
                 node_id=self.config.node_id,
                 leader=self.leader,
                 service_id=self.config.service_id,
-                query_statuses=tuple(s for s in self._statuses.values() if s.query_id in running),
+                query_statuses=self._reports.shown(self.catalog.queries, _now_ms()),
                 published_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
             )
         )
@@ -145,14 +144,11 @@ class LogCopy:
     @property
     def statuses(self) -> Mapping[str, QueryStatus]:
         """What pipelines said last of their queries."""
-        return self._statuses
+        return self._reports.newest
 
     def take_statuses(self, statuses: Sequence[QueryStatus]) -> None:
-        """Keep the newest of each query; a pipeline with an older lease epoch is not heard."""
-        for status in statuses:
-            known = self._statuses.get(status.query_id)
-            if known is None or status.lease_epoch >= known.lease_epoch:
-                self._statuses[status.query_id] = status
+        """A pipeline reports."""
+        self._reports.take(statuses, _now_ms())
         self.publish()
 
     # -- for pipelines and whoever waits ----------------------------------------------------------
@@ -186,3 +182,7 @@ class LogCopy:
                 break
             found.append(entry)
         return tuple(found)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -59,7 +59,7 @@ class Scene:
     )
 
     def query_state(self, query: PersistentQuery) -> str:
-        """State to show: what a pipeline reports, in ksqlDB's words; unheard is UNRESPONSIVE."""
+        """State to show: what a pipeline reports, in ksqlDB's words; none does: UNRESPONSIVE."""
         if query.state == "PAUSED":
             return "PAUSED"
         status = self.query_status(query.query_id)

@@ -130,6 +130,7 @@ def test_streams_and_tables() -> None:
         ("RUNNING", "RETRYING", "RUNNING", "it will go on by itself"),
         ("RUNNING", "FAILED", "ERROR", "ksqlDB's word"),
         ("RUNNING", "STOPPED", "STOPPED", "as reported"),
+        ("RUNNING", "UNRESPONSIVE", "UNRESPONSIVE", "nor does its pipeline any more"),
         ("PAUSED", "RUNNING", "PAUSED", "what is wanted comes first"),
     ],
 )

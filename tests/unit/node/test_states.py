@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -223,7 +223,7 @@ def test_sizes_are_those_of_the_files(world: World) -> None:
     assert found["standpipe_replica_store_map_bytes"] == {("T", "1", "0"): size.map_bytes}
 
 
-def said(state: Literal["RUNNING", "RETRYING", "FAILED"], reason: str = "") -> QueryStatus:
+def said(state: Any, reason: str = "") -> QueryStatus:
     return QueryStatus(query_id="CTAS_T_1", state=state, reason=reason)
 
 
@@ -235,6 +235,7 @@ def said(state: Literal["RUNNING", "RETRYING", "FAILED"], reason: str = "") -> Q
         ("RUNNING", said("RETRYING", "TOPIC_MISSING"), "RETRYING", "TOPIC_MISSING", "and a wait"),
         ("RUNNING", said("FAILED", "DATA_LOSS"), "FAILED", "DATA_LOSS", "and a failure"),
         ("RUNNING", None, "UNRESPONSIVE", "", "no pipeline said anything"),
+        ("RUNNING", said("UNRESPONSIVE"), "UNRESPONSIVE", "", "or does so any more"),
         ("PAUSED", said("RUNNING"), "PAUSED", "", "what is wanted counts, as in SHOW QUERIES"),
     ],
 )
