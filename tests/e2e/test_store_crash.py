@@ -2,8 +2,9 @@
 
 The writer is a child that is killed at random moments (`STORE_KILLS`, default 8; `make
 store-kills` does 1,000). The damage is a flipped bit, a zeroed page, a cut or a swapped directory
-at a random place (`STORE_DAMAGES`, default 15); each store is opened in a child, for it may be
-SIGBUS. The table has windows that expire, for such a store has a second database (its index).
+at a random place (`STORE_DAMAGES`, default 21), and bits flipped where only lookups or a writer
+would notice; each store is opened in a child, for it may be SIGBUS. The table has windows that
+expire, for such a store has a second database (its index).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -28,15 +30,18 @@ from standpipe.data.expiry import Expiry
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import ordered_longs
 from standpipe.data.rows import pack_row
-from standpipe.errors import NotReady
+from standpipe.errors import DataDirectoryRefused, NotReady
 from standpipe.model import Offset
 
 pytestmark = pytest.mark.e2e
 KILLS = int(os.environ.get("STORE_KILLS", "8"))
-DAMAGES = int(os.environ.get("STORE_DAMAGES", "15"))
+DAMAGES = int(os.environ.get("STORE_DAMAGES", "21"))
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
 MAP_BYTES = 1024 * 1024
 KEYS = 400
+MORE = 20  # batches after a damage
+#: of LMDB's file, version 0.9: a page of keys, and where a meta page says what is newest and free
+PAGE_BYTES, P_BRANCH, META_TXN, META_FREE_ROOT = 4096, 1, 144, 80
 #: each WINDOW batches a new window, which leaves the store RETENTION batches after its start
 WINDOW, RETENTION = 20, 60
 EXPIRY = Expiry(bounds=1, grace_ms=0, retention_ms=RETENTION)
@@ -84,11 +89,16 @@ def write_for_ever(path: Path, ready: Path) -> None:
         number += 1
 
 
-def write_on(path: Path, first: int, end: int) -> None:
+def write_on(path: Path, first: int, rows: dict[bytes, bytes]) -> None:
+    """MORE batches, each looked at by whoever reads by key. `rows`: those of the batches before."""
     store = open_verified(path, IDENTITY, MAP_BYTES, 0, expiry=EXPIRY)
-    for number in range(first, end):
+    for number in range(first, first + MORE):
         puts, deletes = batch(number)
         store.apply([*puts.items()], deletes, meta_after(number))
+        fold(rows, number, number + 1)
+        with store._environment.begin(db=store._rows) as transaction:
+            if any(transaction.get(key) != row for key, row in rows.items()):
+                raise SystemExit(7)
     store.abandon()
 
 
@@ -97,6 +107,7 @@ def rows_of(path: Path) -> tuple[int, dict[bytes, bytes]]:
     store = open_verified(path, IDENTITY, MAP_BYTES, 0, expiry=EXPIRY)
     with store._environment.begin(db=store._rows) as transaction:
         rows = {bytes(key): bytes(row) for key, row in transaction.cursor()}
+        assert {key: transaction.get(key) for key in rows} == rows, "each is found by its key"
     position, digest = int(store.meta().position), store.meta().digest
     store.abandon()
     assert digest in (None, rows_digest(rows.items()))
@@ -146,6 +157,36 @@ def flip(path: Path, chance: random.Random) -> None:
         file.write(bytes([byte ^ 1 << chance.randrange(8)]))
 
 
+def flip_what_leads_to_rows(path: Path, chance: random.Random) -> None:
+    """In a page of keys: a walk along the rows would not notice."""
+    data = (path / "data.mdb").read_bytes()
+    _flip_below(path, chance.choice(_pages_with(data, P_BRANCH)), chance)
+
+
+def flip_what_is_free(path: Path, chance: random.Random) -> None:
+    """In the list of free pages: rows would be gone batches later."""
+    data = (path / "data.mdb").read_bytes()
+    metas = (page * PAGE_BYTES for page in (0, 1))
+    newest = max(metas, key=lambda meta: struct.unpack_from("=Q", data, meta + META_TXN)[0])
+    (root,) = struct.unpack_from("=Q", data, newest + META_FREE_ROOT)
+    _flip_below(path, root, chance)
+
+
+def _pages_with(data: bytes, flag: int) -> list[int]:
+    pages = range(2, len(data) // PAGE_BYTES)
+    headers = ((page, struct.unpack_from("=QHH", data, page * PAGE_BYTES)) for page in pages)
+    return [page for page, (number, _, flags) in headers if number == page and flags & flag]
+
+
+def _flip_below(path: Path, page: int, chance: random.Random) -> None:
+    """A bit of what the page holds, not of its header or of what is unused."""
+    data = bytearray((path / "data.mdb").read_bytes())
+    (upper,) = struct.unpack_from("=H", data, page * PAGE_BYTES + 14)
+    place = page * PAGE_BYTES + chance.randrange(upper, PAGE_BYTES)
+    data[place] ^= 1 << chance.randrange(8)
+    (path / "data.mdb").write_bytes(data)
+
+
 def zero_a_page(path: Path, chance: random.Random) -> None:
     data = path / "data.mdb"
     with data.open("r+b") as file:
@@ -167,19 +208,15 @@ def swap(path: Path, chance: random.Random) -> None:
 
 
 def open_and_compare(path: Path, position: int) -> None:
-    """The child. Exit status 0: right rows, also after more writes; 3: known to be damaged, or
-    refused."""
-    from standpipe.errors import DataDirectoryRefused
-
+    """The child. Exit status 0: right rows, also after each of MORE writes; 3: known to be damaged,
+    or refused; 7: rows that no batch left."""
+    expected: dict[bytes, bytes] = {}
     try:
-        found, rows = rows_of(path)
-        expected: dict[bytes, bytes] = {}
-        fold(expected, 0, min(found, position))
-        empty = found == 0 and not rows  # made anew: BOOTSTRAP, does not answer
-        older = found <= position and rows == expected  # the other meta page of LMDB
-        if not empty and not older:
+        found, rows = rows_of(path)  # an older batch: the other meta page of LMDB; 0: made anew
+        fold(expected, 0, found)
+        if found > position + MORE or rows != expected:
             raise SystemExit(7)
-        write_on(path, found, found + 20)
+        write_on(path, found, expected)
         found, rows = rows_of(path)
     except (NotReady, DataDirectoryRefused):
         raise SystemExit(3) from None
@@ -188,7 +225,6 @@ def open_and_compare(path: Path, position: int) -> None:
             raise
         retire(path, 1)  # as the tailer does
         raise SystemExit(3) from None
-    fold(expected, found - 20, found)
     raise SystemExit(0 if rows == expected else 7)
 
 
@@ -201,7 +237,10 @@ def test_a_damaged_store_is_known_or_harmless(tmp_path: Path) -> None:
         store.apply([*puts.items()], deletes, meta_after(number))
     store.close()
     chance, ends = random.Random(2), dict[int, int]()
-    kinds: list[Callable[[Path, random.Random], None]] = [flip, flip, zero_a_page, cut, swap]
+    kinds: list[Callable[[Path, random.Random], None]] = [
+        *(flip, flip, zero_a_page, cut, swap),
+        *(flip_what_leads_to_rows, flip_what_is_free),
+    ]
     code = "import sys; from pathlib import Path; import tests.e2e.test_store_crash as t;"
     for number in range(DAMAGES):
         path = tmp_path / str(number)

@@ -23,10 +23,10 @@ The rules (DESIGN section 3, "Rules that were tried and matter") and where they 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import lmdb
 import msgspec
@@ -58,8 +58,12 @@ META_KEY: Final = b"meta"
 CLEAN: Final = "clean"
 DATA_FILE: Final = "data.mdb"
 
+#: what LMDB says of a file that is not as it wrote it. NotFoundError: a page of what is free, as a
+#: put looks for one; BadTxnError: the call before failed so, and a delete called that "not there"
 _DAMAGE: Final = (
     lmdb.CorruptedError,
+    lmdb.NotFoundError,
+    lmdb.BadTxnError,
     lmdb.PageNotFoundError,
     lmdb.InvalidError,
     lmdb.VersionMismatchError,
@@ -95,6 +99,16 @@ def open_environment(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Enviro
 def _as_they_are(cursor: lmdb.Cursor, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """Rows of those keys that are there. One call for all: a transaction may have 100,000."""
     return cast("list[tuple[bytes, bytes]]", cursor.getmulti(keys)) if keys else []
+
+
+def _looked_up(transaction: lmdb.Transaction, rows: Any) -> Iterator[tuple[bytes, bytes]]:
+    """All rows, each as a lookup from the root finds it: one page of keys that lead to the rows may
+    be damaged where a walk along the rows notices nothing. Raises lmdb.CorruptedError."""
+    for key in cast("Iterator[bytes]", transaction.cursor(rows).iternext(values=False)):
+        row = transaction.get(key, db=rows)
+        if row is None:
+            raise lmdb.CorruptedError("a row that is there cannot be found by its key")
+        yield key, cast(bytes, row)
 
 
 class _NotAllNew(Exception):
@@ -232,8 +246,8 @@ class StoreWriter:
             cursor = transaction.cursor()
             before = self._digest_in(transaction)
             deleted = _as_they_are(cursor, deletes)
-            for key in deletes:
-                transaction.delete(key)
+            if sum(map(transaction.delete, deletes)) != len(deleted):
+                raise lmdb.CorruptedError("a key that is there cannot be found")
             replaced, put = self._put(cursor, puts)
             digest = digest_after(before, replaced, deleted, put)
             if self._windows:
@@ -306,8 +320,9 @@ class StoreWriter:
         self._environment.close()
 
     def damage(self) -> str:
-        """What is wrong with it; "": every row is as it was written, none is missing, and it takes
-        a transaction. Reads all rows, and the pages that only a writer reads, of what is free.
+        """What is wrong with it; "": every row is as it was written and found by its key, none is
+        missing, and it takes a transaction. Looks up all rows, and reads the pages that only a
+        writer reads, of what is free.
 
         Raises StoreFailure when it cannot be written for another reason (a full disk).
         """
@@ -315,8 +330,7 @@ class StoreWriter:
             with self._environment.begin(db=self._meta) as transaction:
                 data = transaction.get(META_KEY)
                 meta = None if data is None else decode_meta(bytes(data), self.path)
-                rows = cast("Iterable[tuple[bytes, bytes]]", transaction.cursor(self._rows))
-                found = sound_digest(rows)
+                found = sound_digest(_looked_up(transaction, self._rows))
             said = EMPTY if meta is None else meta.digest  # rows without a meta: its page is gone
             if found is None or said not in (None, found):
                 return "its rows are not those that were written"

@@ -1,8 +1,8 @@
 """Which rows of a windowed store expire next: its keys by the edges of their windows.
 
-A second database of the store's environment: slot (`data.expiry.slot_of`) -> store keys, as sorted
-duplicates. It changes in the transactions of the rows, so it is as whole as they are, and what
-expired is found without a look at what lives on. Not here: the rows (`lmdb_store.py`).
+A second database of the store's environment: of each row, its key with the window's edge put first
+(`data.expiry.by_edge`). It changes in the transactions of the rows, so it is as whole as they are,
+and what expired is found without a look at what lives on. Not here: the rows (`lmdb_store.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
 from typing import Any, Final, cast
-from zlib import crc32
 
 import lmdb
 
-from standpipe.data.expiry import Expiry, slot_after, slot_of
+from standpipe.data.expiry import Expiry, by_edge, edges_after, store_key_of
 
 #: rows that are held in memory at once: all windows of a day may expire with one batch
 CHUNK_ROWS: Final = 10_000
@@ -28,16 +27,19 @@ class WindowIndex:
     def __init__(self, environment: lmdb.Environment, rows: Any, expiry: Expiry) -> None:
         self._expiry = expiry
         self._rows: Any = rows
-        self._slots: Any = environment.open_db(b"windows", dupsort=True)
+        self._edges: Any = environment.open_db(b"edges")
 
     def change(
         self, transaction: lmdb.Transaction, added: Iterable[bytes], removed: Iterable[bytes]
     ) -> None:
-        """Store keys that have a row now, or none any more."""
+        """Store keys that have a row now, or none any more.
+
+        Raises lmdb.CorruptedError where the index is not that of the rows.
+        """
         for key in removed:
-            transaction.delete(slot_of(key), key, db=self._slots)
-        pairs = sorted((slot_of(key), key) for key in added)
-        transaction.cursor(self._slots).putmulti(pairs, dupdata=True)
+            _remove(transaction, by_edge(key), self._edges)
+        turned = sorted(map(by_edge, added))
+        transaction.cursor(self._edges).putmulti([(each, b"") for each in turned])
 
     def expire(
         self, transaction: lmdb.Transaction, watermark_ms: int
@@ -49,41 +51,45 @@ class WindowIndex:
         edge_ms = self._expiry.newest_expired_ms(watermark_ms)
         if edge_ms is None:
             return
-        end = slot_after(edge_ms)
-        while pairs := self._first(transaction, end):
-            keys = [key for slot, key in pairs if slot == slot_of(key)]
+        end = edges_after(edge_ms)
+        while turned := self._first(transaction, end):
+            keys = [store_key_of(each) for each in turned]
             rows = cast(_Pairs, transaction.cursor(self._rows).getmulti(keys))
-            if len(rows) < len(pairs):
+            if len(rows) < len(keys):
                 raise lmdb.CorruptedError("a window stands for a row that it does not have")
-            for slot, key in pairs:
-                transaction.delete(slot, key, db=self._slots)
-                transaction.delete(key, db=self._rows)
+            for key in keys:
+                _remove(transaction, by_edge(key), self._edges)
+                _remove(transaction, key, self._rows)
             yield rows
 
-    def _first(self, transaction: lmdb.Transaction, end: bytes) -> _Pairs:
-        cursor = transaction.cursor(self._slots)
-        if not cursor.first():
-            return []
-        pairs = cast("Iterator[tuple[bytes, bytes]]", cursor.iternext())
-        return list(islice(takewhile(lambda pair: pair[0] < end, pairs), CHUNK_ROWS))
+    def _first(self, transaction: lmdb.Transaction, end: bytes) -> list[bytes]:
+        turned = takewhile(lambda each: each < end, _keys(transaction, self._edges))
+        return list(islice(turned, CHUNK_ROWS))
 
     def make_sound(self, transaction: lmdb.Transaction) -> None:
         """Make it anew where it is not that of the rows: of a store from before there was one, or
         damaged. Reads both through."""
-        if _sum(_all(transaction, self._slots)) == _sum(
-            (slot_of(key), key) for key, _ in _all(transaction, self._rows)
-        ):
+        if self._is_sound(transaction):
             return
-        transaction.drop(self._slots, delete=False)
-        keys = (key for key, _ in _all(transaction, self._rows))
+        transaction.drop(self._edges, delete=False)
+        keys = _keys(transaction, self._rows)
         while chunk := list(islice(keys, CHUNK_ROWS)):
             self.change(transaction, chunk, ())
 
+    def _is_sound(self, transaction: lmdb.Transaction) -> bool:
+        rows = 0
+        for key in _keys(transaction, self._rows):
+            rows += 1
+            if transaction.get(by_edge(key), db=self._edges) is None:
+                return False
+        return rows == sum(1 for _ in _keys(transaction, self._edges))
 
-def _all(transaction: lmdb.Transaction, database: Any) -> Iterator[tuple[bytes, bytes]]:
-    return cast("Iterator[tuple[bytes, bytes]]", iter(transaction.cursor(database)))
+
+def _keys(transaction: lmdb.Transaction, database: Any) -> Iterator[bytes]:
+    cursor = transaction.cursor(database)
+    return cast("Iterator[bytes]", cursor.iternext(keys=True, values=False))
 
 
-def _sum(pairs: Iterable[tuple[bytes, bytes]]) -> int:
-    """Equal for equal pairs, in whatever order."""
-    return sum((crc32(key, crc32(slot)) << 1) + 1 for slot, key in pairs)
+def _remove(transaction: lmdb.Transaction, key: bytes, database: Any) -> None:
+    if not transaction.delete(key, db=database):
+        raise lmdb.CorruptedError("a key that is there cannot be found")

@@ -60,13 +60,18 @@ class Expiry:
         return split_windowed_key(raw_key)[1]
 
 
-def slot_of(store_key: bytes) -> bytes:
-    """The edge of a row's window: the end of its key in a store, in an order of bytes."""
-    return store_key[-WINDOW_BYTES:]
+def by_edge(store_key: bytes) -> bytes:
+    """A row's key in a store with the edge of its window, its end, put first: in order of edges."""
+    return store_key[-WINDOW_BYTES:] + store_key[:-WINDOW_BYTES]
 
 
-def slot_after(edge_ms: int) -> bytes:
-    """The first slot behind those of windows with edges up to `edge_ms`."""
+def store_key_of(turned: bytes) -> bytes:
+    """The store key that `by_edge` turned."""
+    return turned[WINDOW_BYTES:] + turned[:WINDOW_BYTES]
+
+
+def edges_after(edge_ms: int) -> bytes:
+    """Sorts behind each turned key of a window with an edge up to `edge_ms`, before all others."""
     return ordered_longs((edge_ms + 1,))
 
 

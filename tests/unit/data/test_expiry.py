@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from standpipe.data.expiry import Expiry, deletable_below, slot_after, slot_of
+from standpipe.data.expiry import (
+    Expiry,
+    by_edge,
+    deletable_below,
+    edges_after,
+    store_key_of,
+)
 from standpipe.data.keys import session_key, windowed_key
 from standpipe.data.records import store_key
 from standpipe.data.repair import TopicRecord
@@ -55,19 +61,25 @@ def test_which_tables_expire(of: Window | None, found: Expiry | None, why: str) 
 )
 def test_expired_at(watermark_ms: int, start_ms: int, is_expired: bool, why: str) -> None:
     edge_ms = expiry().newest_expired_ms(watermark_ms)
-    slot = slot_of(store_key(("k",), ("STRING",), start_ms))
-    assert (edge_ms is not None and slot < slot_after(edge_ms)) is is_expired, why
+    turned = by_edge(store_key(("k",), ("STRING",), start_ms))
+    assert (edge_ms is not None and turned < edges_after(edge_ms)) is is_expired, why
 
 
 def test_a_session_counts_from_its_end() -> None:
-    slot = slot_of(store_key(("k",), ("STRING",), 5, 1000))
-    assert slot == slot_of(store_key(("other",), ("STRING",), 1000))
+    session = by_edge(store_key(("k",), ("STRING",), 5, 1000))
+    assert session[:8] == by_edge(store_key(("other",), ("STRING",), 1000))[:8]
     assert expiry("SESSION").edge_of_record_ms(session_key(b"k", 5, 1000)) == 1000
 
 
 def test_a_shortened_key_ends_with_its_window() -> None:
     long_key = store_key(("k" * 2000,), ("STRING",), 77)
-    assert slot_of(long_key) == slot_of(store_key(("k",), ("STRING",), 77))
+    assert by_edge(long_key)[:8] == by_edge(store_key(("k",), ("STRING",), 77))[:8]
+
+
+@pytest.mark.parametrize("name", ["", "k", "k" * 2000])
+def test_a_turned_key_turns_back(name: str) -> None:
+    key = store_key((name,), ("STRING",), 77)
+    assert (store_key_of(by_edge(key)), len(by_edge(key))) == (key, len(key))
 
 
 @pytest.mark.parametrize("watermark_ms", [2**63 - 1, 2**62])
@@ -76,7 +88,7 @@ def test_a_watermark_of_the_far_future_expires_everything_and_breaks_nothing(
 ) -> None:
     edge_ms = expiry(grace_ms=2**62).newest_expired_ms(watermark_ms)
     assert edge_ms is not None
-    assert slot_of(store_key(("k",), ("STRING",), 10**15)) < slot_after(edge_ms)
+    assert by_edge(store_key(("k",), ("STRING",), 10**15)) < edges_after(edge_ms)
 
 
 def row(offset: int, start_ms: int, written_ms: int = 0, value: bytes | None = b"v") -> TopicRecord:
