@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
+from standpipe.adapters.process import die_with_parent
 from standpipe.adapters.store_folders import retire
 from standpipe.adapters.store_opening import open_verified
 from standpipe.data.digest import rows_digest
@@ -79,7 +80,8 @@ def fold(rows: dict[bytes, bytes], first: int, end: int) -> None:
 
 
 def write_for_ever(path: Path, ready: Path) -> None:
-    """The child: goes on from the store's position."""
+    """The child: goes on from the store's position, for as long as there is somebody to kill it."""
+    die_with_parent()
     store = open_verified(path, IDENTITY, MAP_BYTES, 0, expiry=EXPIRY)
     number = int(store.meta().position)
     ready.touch()

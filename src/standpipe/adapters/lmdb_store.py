@@ -26,7 +26,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import lmdb
 import msgspec
@@ -101,14 +101,21 @@ def _as_they_are(cursor: lmdb.Cursor, keys: Sequence[bytes]) -> list[tuple[bytes
     return cast("list[tuple[bytes, bytes]]", cursor.getmulti(keys)) if keys else []
 
 
-def _looked_up(transaction: lmdb.Transaction, rows: Any) -> Iterator[tuple[bytes, bytes]]:
+class ReadsRows(Protocol):
+    """A transaction whose database is that of the rows."""
+
+    def get(self, key: bytes, /) -> Any: ...
+    def cursor(self) -> Any: ...
+
+
+def looked_up(transaction: ReadsRows) -> Iterator[tuple[bytes, bytes]]:
     """All rows, each as a lookup from the root finds it: one page of keys that lead to the rows may
     be damaged where a walk along the rows notices nothing. Raises lmdb.CorruptedError."""
-    for key in cast("Iterator[bytes]", transaction.cursor(rows).iternext(values=False)):
-        row = transaction.get(key, db=rows)
+    for key in cast("Iterator[bytes]", transaction.cursor().iternext(values=False)):
+        row = cast("bytes | None", transaction.get(key))
         if row is None:
             raise lmdb.CorruptedError("a row that is there cannot be found by its key")
-        yield key, cast(bytes, row)
+        yield key, row
 
 
 class _NotAllNew(Exception):
@@ -327,10 +334,10 @@ class StoreWriter:
         Raises StoreFailure when it cannot be written for another reason (a full disk).
         """
         try:
-            with self._environment.begin(db=self._meta) as transaction:
-                data = transaction.get(META_KEY)
+            with self._environment.begin(db=self._rows) as transaction:
+                data = transaction.get(META_KEY, db=self._meta)
                 meta = None if data is None else decode_meta(bytes(data), self.path)
-                found = sound_digest(_looked_up(transaction, self._rows))
+                found = sound_digest(looked_up(transaction))
             said = EMPTY if meta is None else meta.digest  # rows without a meta: its page is gone
             if found is None or said not in (None, found):
                 return "its rows are not those that were written"

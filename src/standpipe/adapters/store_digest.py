@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import lmdb
 import msgspec
 
 from standpipe.adapters.process import die_with_parent
@@ -25,15 +26,20 @@ _NICE: Final = 10  # readers come first
 
 def digest_of(reader: StoreReader, *, recompute: bool) -> StoreDigest:
     """`recompute`: also what the rows say themselves. Raises NotReady and lmdb.Error."""
+    found, damage = None, ""
     with reader.whole() as (meta, rows):
-        found = sound_digest(rows) if recompute else None
-    is_damaged = recompute and found is None
+        if recompute:
+            try:
+                found = sound_digest(rows)
+                damage = "a row is not what its checksum says" if found is None else ""
+            except lmdb.CorruptedError as error:
+                damage = str(error)
     return StoreDigest(
         position=meta.position,
         batch=meta.batch,
         digest=meta.digest,
         recomputed=found,
-        damage="a row is not what its checksum says" if is_damaged else "",
+        damage=damage,
     )
 
 

@@ -16,7 +16,13 @@ from typing import Final, Protocol, Self, cast
 
 import lmdb
 
-from standpipe.adapters.lmdb_store import DATA_FILE, META_KEY, decode_meta, open_environment
+from standpipe.adapters.lmdb_store import (
+    DATA_FILE,
+    META_KEY,
+    decode_meta,
+    looked_up,
+    open_environment,
+)
 from standpipe.data.positions import StoreMeta
 from standpipe.errors import NotReady
 
@@ -136,9 +142,10 @@ class StoreReader:
 
     @contextmanager
     def whole(self) -> Generator[tuple[StoreMeta, Iterable[tuple[bytes, bytes]]]]:
-        """Meta and all rows of one instant. They may take long: not in a process that serves."""
+        """Meta and all rows of one instant, looked up one by one (`lmdb_store.looked_up`). They may
+        take long: not in a process that serves."""
         with self._begin() as transaction:
-            yield self._meta_in(transaction), transaction.cursor()
+            yield self._meta_in(transaction), looked_up(transaction)
 
     def _meta_in(self, transaction: _Read) -> StoreMeta:
         data = transaction.get(META_KEY, db=self._meta)

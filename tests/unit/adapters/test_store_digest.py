@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,32 @@ def test_a_row_that_is_gone_and_one_that_is_damaged(tmp_path: Path) -> None:
     gone = said(tmp_path / "gone", "recompute")
     assert gone.recomputed not in (None, gone.digest)
     assert said(tmp_path / "damaged", "recompute").damage == "a row is not what its checksum says"
+
+
+def test_rows_that_no_lookup_finds(tmp_path: Path) -> None:
+    """A bit of the page of keys that leads to them: a walk along the rows sees all of them."""
+    writer = StoreWriter(tmp_path / "store", IDENTITY)
+    rows = [row(number) for number in range(1000)]
+    writer.apply(rows, [], StoreMeta(identity=IDENTITY, position=Offset(9)))
+    writer.close()
+    data = tmp_path / "store" / "data.mdb"
+    leading, *others = _separators(data.read_bytes())
+    assert others, "more than one page of rows"
+    with data.open("r+b") as file:
+        file.seek(leading)
+        file.write(b"\xff")  # behind all keys: a lookup of what is there goes to the page before
+    assert "cannot be found by its key" in said(tmp_path / "store", "recompute").damage
+
+
+def _separators(data: bytes) -> list[int]:
+    """Where keys of a page of keys begin, by LMDB's format 0.9; the first of a page is empty."""
+    places: list[int] = []
+    for page in range(0, len(data), 4096):
+        number, _, flags, lower = struct.unpack_from("=QHHH", data, page)
+        if number == page // 4096 and flags & 1:
+            nodes = struct.unpack_from(f"={(lower - 16) // 2}H", data, page + 16)
+            places += [page + node + 8 for node in nodes[1:]]
+    return places
 
 
 def test_no_store_is_said_in_a_line(tmp_path: Path) -> None:
