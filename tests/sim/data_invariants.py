@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.data.rows import key_of
-
 from standpipe.data.digest import rows_digest
 from standpipe.data.records import commit_header, parse_rowtime_header, partition_of
 from standpipe.data.rows import pack_row
@@ -51,6 +49,7 @@ class Oracle:
         for p, log in enumerate(self.world.tables):
             end = progress.sinks[p]
             self._fold(p, log, end, commit_header(progress.commit))
+            self._expire(p, progress.watermark_ms)
             self.ends[p] = end
             label = (end, epoch, progress.commit.batch)
             self.folds[p].setdefault(label, []).append(dict(self.rows[p]))
@@ -63,7 +62,7 @@ class Oracle:
             if headers.get("sp-commit") != wanted or record.key is None:
                 continue
             self.visible[p].append(record.offset)
-            key = key_of(record.key.decode())
+            key = self.world.keys.stored(record.key)
             if record.value is None:
                 self.rows[p].pop(key, None)
                 continue
@@ -71,6 +70,10 @@ class Oracle:
             rowtime = parse_rowtime_header(headers["sp-rowtime"] or b"")
             self.rows[p][key] = pack_row(columns, rowtime)
             self.ever[p].add((key, self.rows[p][key]))
+
+    def _expire(self, p: int, watermark_ms: int) -> None:
+        for key in [key for key in self.rows[p] if self.world.keys.is_expired(key, watermark_ms)]:
+            del self.rows[p][key]
 
 
 class DataInvariant:
@@ -189,12 +192,17 @@ class CommitsAreWhatTheEventsSay(DataInvariant):
             for rows in self.oracle.rows
             for key, row in rows.items()
         }
-        self.check(committed == self._recompute(end), f"batch {batch}: {committed} is not right")
+        right = self._recompute(end, progress.watermark_ms)
+        self.check(committed == right, f"batch {batch}: {committed} is not right")
 
-    def _recompute(self, end: int) -> dict[bytes, Any]:
-        keys = {key for key, _ in self.world.events[:end]}
-        sums = {key_of(key): self.world.sum_of(key, end) for key in keys}
-        return {key: number for key, number in sums.items() if number is not None}
+    def _recompute(self, end: int, watermark_ms: int) -> dict[bytes, Any]:
+        names, keys = {name for name, _ in self.world.events[:end]}, self.world.keys
+        sums = {keys.stored(keys.raw(name)): self.world.sum_of(name, end) for name in names}
+        return {
+            key: number
+            for key, number in sums.items()
+            if number is not None and not keys.is_expired(key, watermark_ms)
+        }
 
 
 class WhatCompactionLeavesIsEnough(DataInvariant):

@@ -49,6 +49,12 @@ class SimLog:
             return found, self.end
         return found, found[-1].offset + 1 if found else offset
 
+    def delete_below(self, offset: int) -> int:
+        """DeleteRecords: how many went."""
+        before = len(self.kept)
+        self.kept = [record for record in self.kept if record.offset >= offset]
+        return before - len(self.kept)
+
     def compact(self, now_ms: int, chance: random.Random | None = None) -> int:
         """How many records went. `chance`: how far the cleaner comes; None: all the way."""
         old = now_ms - self.retention.compaction_lag_ms

@@ -255,7 +255,9 @@ class DataNemesis:
             lease_epoch=LeaseEpoch(epochs), batch=batch, attempt=self.random.getrandbits(64)
         )
         value = b'{"N":%d}' % -self.random.randint(1, 10**9)
-        key = f"k{self.random.randrange(self.world.options.keys + 1)}".encode()
+        name = f"k{self.random.randrange(self.world.options.keys + 1)}"
+        keys = self.world.keys
+        key = keys.raw(keys.name_at(name, self.world.now_ms, self.random))
         headers = self.random.choice([by, by, None])
         self.world.write([(key, self.random.choice([value, value, None]))], headers)
         return True

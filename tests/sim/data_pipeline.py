@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from standpipe.data import progress as progress_log
 from standpipe.data import repair, takeover
+from standpipe.data.expiry import deletable_below
 from standpipe.data.progress import ProgressBook
 from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME, commit_header, rowtime_header
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
@@ -190,7 +191,9 @@ class SimDriver:
         yield self.random.random() * 20
         sinks = self._ends(len(rows))
         yield self.random.random() * 20
-        yield from self._append(commit, source_end, sinks)
+        before = self.newest.watermark_ms if self.newest else 0
+        watermark_ms = max(before, world.keys.watermark_ms(world.events[:start]))
+        yield from self._append(commit, source_end, sinks, watermark_ms)
 
     def _commit(self, batch: int) -> Commit:
         attempt = self.random.getrandbits(64)
@@ -226,7 +229,9 @@ class SimDriver:
             raise Ended(refused)
         return answered
 
-    def _append(self, commit: Commit, source_end: int, sinks: dict[int, int]) -> Life:
+    def _append(
+        self, commit: Commit, source_end: int, sinks: dict[int, int], watermark_ms: int
+    ) -> Life:
         record = Progress(
             query_id=QUERY,
             commit=commit,
@@ -235,6 +240,7 @@ class SimDriver:
             starts=takeover.ends_before(self.newest, self.world.partitions),
             since_ms=self.newest.committed_at_ms if self.newest else 0,
             clean_through={p: sweep.clean_through for p, sweep in enumerate(self.sweeps)},
+            watermark_ms=watermark_ms,
             committed_at_ms=self.world.now_ms,
         )
         self.world.append_progress(record)
@@ -266,6 +272,7 @@ class SimDriver:
                 self._sweep(p)
             if self.random.random() < 0.2:
                 yield from self._prune()
+                self._delete_expired()
             if self.newest is None or self.world.now_ms < due_ms:
                 continue
             if any(sweep.all_shadows() for sweep in self.sweeps) or self.has_news():
@@ -327,7 +334,23 @@ class SimDriver:
         world.counts["repairs"] += count
         world.note("repairs", self.name, f"{count} under {commit.attempt}")
         sinks = self._ends(count)
-        yield from self._append(commit, newest.sources["s"][0], sinks)
+        yield from self._append(commit, newest.sources["s"][0], sinks, newest.watermark_ms)
+
+    def _delete_expired(self) -> None:
+        world, newest = self.world, self.newest
+        if world.keys.expiry is None or newest is None:
+            return
+        for p, end in newest.sinks.items():
+            records, _ = world.tables[p].read(0, end)
+            below = deletable_below(
+                world.keys.expiry,
+                [record for record in records if record.offset < end],
+                clean_through=Offset(newest.clean_through.get(p, 0)),
+                watermark_ms=newest.watermark_ms,
+                written_before_ms=world.gone_ms,
+            )
+            gone = world.tables[p].delete_below(below)
+            world.counts["records of expired windows deleted"] += gone
 
     def _prune(self) -> Life:
         topic, _ = self.world.progress.read(0, self.world.progress.end)

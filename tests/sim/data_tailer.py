@@ -18,6 +18,7 @@ from standpipe.data.apply_events import (
     RecordsFetched,
     ReportDataLoss,
 )
+from standpipe.data.expiry import Expiry, by_edge, edges_after
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.progress import ProgressBook, parse
 from standpipe.data.stage import RowCodec
@@ -33,10 +34,12 @@ FETCH_MAX = 40  # records at once
 class SimStore:
     """What is on a tailer's disk. A transaction is atomic; `kill -9` loses none of it."""
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, expiry: Expiry | None = None) -> None:
+        self.expiry = expiry
         identity = StoreIdentity(table_id="t", generation=1, partition=partition)
         self.rows: dict[bytes, bytes] = {}
         self.meta = StoreMeta(identity=identity, digest=digest.EMPTY)
+        self.expired = 0  # rows, for the totals
         self.is_there = False  # as a file: it is made when it is opened first
 
     def apply(self, order: ApplyBatch, now_ms: int, is_caught_up: bool = False) -> None:
@@ -47,8 +50,20 @@ class SimStore:
         for key in order.deletes:
             self.rows.pop(key, None)
         self.rows |= puts
+        gone = self._expired(order.meta.watermark_ms)
+        for key, _ in gone:
+            del self.rows[key]
+        sum_ = digest.digest_after(sum_, (), gone, ())
         meta = positions.applied_at(order.meta, self.meta, _at(now_ms), is_caught_up=is_caught_up)
         self.meta = msgspec.structs.replace(meta, digest=sum_)
+        self.expired += len(gone)
+
+    def _expired(self, watermark_ms: int) -> list[tuple[bytes, bytes]]:
+        edge_ms = self.expiry.newest_expired_ms(watermark_ms) if self.expiry else None
+        if edge_ms is None:
+            return []
+        end = edges_after(edge_ms)
+        return [(key, row) for key, row in self.rows.items() if by_edge(key) < end]
 
 
 def _at(now_ms: int) -> positions.Now:
@@ -59,7 +74,7 @@ class SimTailer:
     def __init__(self, world: DataWorld, name: str, partition: int) -> None:
         self.world, self.name, self.partition = world, name, partition
         self.random = world.random
-        self.store = SimStore(partition)
+        self.store = SimStore(partition, world.keys.expiry)
         self.lives = 0  # of stores: what was promised by one binds the next not
         self.machine: ApplyMachine | None = None
         self.paused_until_ms = 0
@@ -86,7 +101,8 @@ class SimTailer:
         if self.is_up:
             return
         self._wipe_what_is_outdated()
-        codec = RowCodec.of(table(partitions=self.world.partitions), self.partition)
+        source = table(partitions=self.world.partitions, window=self.world.keys.window)
+        codec = RowCodec.of(source, self.partition)
         self._copy_from_a_peer()
         self._wipe_what_is_outdated()
         self.store.is_there = True
@@ -135,7 +151,7 @@ class SimTailer:
         self._run += 1
 
     def wipe(self) -> None:
-        self.store = SimStore(self.partition)
+        self.store = SimStore(self.partition, self.world.keys.expiry)
         self.lives += 1
 
     def _plan(self, run: int) -> None:
@@ -247,4 +263,6 @@ class SimTailer:
 
     def apply(self, order: ApplyBatch) -> None:
         is_caught_up = self.machine is not None and self.machine.is_caught_up
+        before = self.store.expired
         self.store.apply(order, self.world.now_ms, is_caught_up)
+        self.world.counts["rows of expired windows dropped"] += self.store.expired - before

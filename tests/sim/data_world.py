@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from standpipe.data import progress as progress_log
-from standpipe.data.records import HEADER_ROWTIME, parse_store_key, partition_of, rowtime_header
+from standpipe.data.records import HEADER_ROWTIME, partition_of, rowtime_header
 from standpipe.data.repair import Repair
 from standpipe.data.rows import unpack_row
 from standpipe.model import NO_BATCH, Commit, LeaseEpoch, Progress
@@ -26,6 +26,7 @@ from .data_nemesis import DataNemesis
 from .data_pipeline import QUERY, SimCheckpoint, SimDriver, record_headers
 from .data_reader import SimReader
 from .data_tailer import SimTailer
+from .data_windows import PlainKeys, WindowedKeys
 from .invariants import Violation
 from .scheduler import Scheduler
 
@@ -62,6 +63,8 @@ class DataOptions:
     """Tailers live and do not hear Kafka, or not the leader of their partition, for long."""
     is_left_alone: bool
     """Pipelines stay away for longer than tombstones stay, and nothing comes in at the end."""
+    is_windowed: bool = False
+    """Rows are of windows, which expire."""
 
     @classmethod
     def of(cls, seed: int) -> DataOptions:
@@ -97,6 +100,7 @@ class DataWorld:
         self.seed = seed
         self.options = options or DataOptions.of(seed)
         self.partitions = self.options.partitions
+        self.keys = WindowedKeys() if self.options.is_windowed else PlainKeys()
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
         self.counts: Counter[str] = Counter()
@@ -246,6 +250,7 @@ class DataWorld:
         key = f"k{self.random.randrange(self.options.keys)}"
         if self.random.random() < 0.02:  # some keys are written rarely: what is deleted stays so
             key = f"rare{self.random.randrange(3)}"
+        key = self.keys.name_at(key, self.now_ms, self.random)
         self.events.append((key, self.random.randint(1, 9)))
         self.after(self.random.random() * 2 * self.options.event_ms, self._event)
 
@@ -261,14 +266,14 @@ class DataWorld:
         for key in dict.fromkeys(name for name, _ in self.events[start:end]):
             number = self.sum_of(key, end)
             value = None if number is None else b'{"N":%d}' % (number * 1000 + salt)
-            rows.append((key.encode(), value))
+            rows.append((self.keys.raw(key), value))
         return rows
 
     # -- Kafka ------------------------------------------------------------------------------------
 
     def write(self, rows: list[tuple[bytes, bytes | None]], commit: Commit | None) -> None:
         for key, value in rows:
-            partition = partition_of(key, self.partitions)
+            partition = partition_of(self.keys.without_window(key), self.partitions)
             headers = record_headers(commit, self.now_ms)
             self.tables[partition].append(key, value, headers, self.now_ms)
             self.counts["records written"] += 1
@@ -300,11 +305,8 @@ class DataWorld:
             if tailer.partition == p and tailer.answers and label_of(tailer) == label:
                 found: dict[bytes, Repair] = {}
                 for stored, data in tailer.store.rows.items():
-                    ((key, *_), _), row = (
-                        parse_store_key(stored, ("STRING",), 0),
-                        unpack_row(data),
-                    )
-                    value, raw = b'{"N":' + row.value_json[1:-1] + b"}", str(key).encode()
+                    raw, row = self.keys.raw_of_stored(stored), unpack_row(data)
+                    value = b'{"N":' + row.value_json[1:-1] + b"}"
                     headers = [(HEADER_ROWTIME, rowtime_header(row.rowtime_ms))]
                     found[raw] = Repair(raw, value, headers)
                 return found

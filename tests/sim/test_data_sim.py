@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.sim import data_planted, runner
+from tests.sim import data_planted, data_windows_planted, runner
 from tests.sim.data import run_seed
 
 
@@ -66,6 +66,7 @@ def test_a_seed_replays_byte_for_byte() -> None:
         data_planted.ignore_the_epoch_of_a_progress_record,
         data_planted.no_digest_for_deletes,
         data_planted.share_one_checkpoint,
+        data_windows_planted.expire_a_window_too_early,
     ],
     ids=lambda plant: plant.__name__,
 )
