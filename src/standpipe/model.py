@@ -163,7 +163,7 @@ class PersistentQuery(Record, frozen=True, kw_only=True):
 
 class QueryStatus(Record, frozen=True, kw_only=True):
     """What a pipeline says of one of its queries, once a second. Never in the log.
-    UNRESPONSIVE says a node, of a pipeline that is silent."""
+    Only a node says UNRESPONSIVE, of a pipeline that is silent."""
 
     query_id: str
     state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED", "UNRESPONSIVE"]

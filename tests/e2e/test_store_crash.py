@@ -13,7 +13,6 @@ import os
 import random
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.adapters import lmdb_file
 
 from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
 from standpipe.adapters.process import die_with_parent
@@ -41,8 +41,6 @@ IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
 MAP_BYTES = 1024 * 1024
 KEYS = 400
 MORE = 20  # batches after a damage
-#: of LMDB's file, version 0.9: a page of keys, and where a meta page says what is newest and free
-PAGE_BYTES, P_BRANCH, META_TXN, META_FREE_ROOT = 4096, 1, 144, 80
 #: each WINDOW batches a new window, which leaves the store RETENTION batches after its start
 WINDOW, RETENTION = 20, 60
 EXPIRY = Expiry(bounds=1, grace_ms=0, retention_ms=RETENTION)
@@ -161,31 +159,15 @@ def flip(path: Path, chance: random.Random) -> None:
 
 def flip_what_leads_to_rows(path: Path, chance: random.Random) -> None:
     """In a page of keys: a walk along the rows would not notice."""
-    data = (path / "data.mdb").read_bytes()
-    _flip_below(path, chance.choice(_pages_with(data, P_BRANCH)), chance)
+    data = bytearray((path / "data.mdb").read_bytes())
+    lmdb_file.flip_in(data, chance.choice(lmdb_file.pages_of_keys(data)), chance)
+    (path / "data.mdb").write_bytes(data)
 
 
 def flip_what_is_free(path: Path, chance: random.Random) -> None:
     """In the list of free pages: rows would be gone batches later."""
-    data = (path / "data.mdb").read_bytes()
-    metas = (page * PAGE_BYTES for page in (0, 1))
-    newest = max(metas, key=lambda meta: struct.unpack_from("=Q", data, meta + META_TXN)[0])
-    (root,) = struct.unpack_from("=Q", data, newest + META_FREE_ROOT)
-    _flip_below(path, root, chance)
-
-
-def _pages_with(data: bytes, flag: int) -> list[int]:
-    pages = range(2, len(data) // PAGE_BYTES)
-    headers = ((page, struct.unpack_from("=QHH", data, page * PAGE_BYTES)) for page in pages)
-    return [page for page, (number, _, flags) in headers if number == page and flags & flag]
-
-
-def _flip_below(path: Path, page: int, chance: random.Random) -> None:
-    """A bit of what the page holds, not of its header or of what is unused."""
     data = bytearray((path / "data.mdb").read_bytes())
-    (upper,) = struct.unpack_from("=H", data, page * PAGE_BYTES + 14)
-    place = page * PAGE_BYTES + chance.randrange(upper, PAGE_BYTES)
-    data[place] ^= 1 << chance.randrange(8)
+    lmdb_file.flip_in(data, lmdb_file.free_root(data), chance)
     (path / "data.mdb").write_bytes(data)
 
 

@@ -60,7 +60,7 @@ DATA_FILE: Final = "data.mdb"
 
 #: what LMDB says of a file that is not as it wrote it. NotFoundError: a page of what is free, as a
 #: put looks for one; BadTxnError: the call before failed so, and a delete called that "not there"
-_DAMAGE: Final = (
+DAMAGE: Final = (
     lmdb.CorruptedError,
     lmdb.NotFoundError,
     lmdb.BadTxnError,
@@ -128,7 +128,7 @@ class StoreFailure(Exception):
 
     def __init__(self, path: Path, error: lmdb.Error) -> None:
         super().__init__(f"{path}: {error}")
-        self.is_damaged = isinstance(error, _DAMAGE)
+        self.is_damaged = isinstance(error, DAMAGE)
 
 
 class StoreWriter:
@@ -151,7 +151,7 @@ class StoreWriter:
         self.identity = identity
         self._expiry, self._windows = expiry, None
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _refuse_strangers(path)
+        refuse_strangers(path)
         self._clean_marker = path / CLEAN
         #: of all rows as of the newest transaction; None: not known yet
         self.digest: int | None = None
@@ -372,7 +372,8 @@ def decode_meta(data: bytes, path: Path) -> StoreMeta:
     return meta
 
 
-def _refuse_strangers(path: Path) -> None:
+def refuse_strangers(path: Path) -> None:
+    """Raises DataDirectoryRefused for a directory of another user; closes ours to others."""
     stat = path.stat()
     if stat.st_uid != os.geteuid():
         raise DataDirectoryRefused(

@@ -88,7 +88,7 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "standpipe_query_report_age_seconds": (
         ("query_id",),
-        "Since a pipeline said anything of a query that is not paused; above 5, nobody runs it.",
+        "Since a pipeline said anything of a query that is not paused (it does each second).",
     ),
     "standpipe_query_bad_records_total": (
         ("query_id",),

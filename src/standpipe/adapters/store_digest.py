@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import lmdb
 import msgspec
 
+from standpipe.adapters.lmdb_store import DAMAGE
 from standpipe.adapters.process import die_with_parent
 from standpipe.adapters.store_reader import StoreReader
 from standpipe.data.agreement import StoreDigest
@@ -32,7 +32,7 @@ def digest_of(reader: StoreReader, *, recompute: bool) -> StoreDigest:
             try:
                 found = sound_digest(rows)
                 damage = "a row is not what its checksum says" if found is None else ""
-            except lmdb.CorruptedError as error:
+            except DAMAGE as error:
                 damage = str(error)
     return StoreDigest(
         position=meta.position,

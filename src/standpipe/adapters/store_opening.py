@@ -6,6 +6,7 @@ Not here: what damage is (`StoreWriter.damage`), where a store comes from when t
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast
@@ -13,13 +14,18 @@ from typing import Final, cast
 import lmdb
 from lmdb import verify
 
-from standpipe.adapters.lmdb_store import DATA_FILE, StoreFailure, StoreWriter
+from standpipe.adapters.lmdb_store import (
+    DATA_FILE,
+    StoreFailure,
+    StoreWriter,
+    refuse_strangers,
+)
 from standpipe.adapters.store_folders import retire
 from standpipe.data.expiry import Expiry
 from standpipe.data.positions import StoreIdentity
 from standpipe.errors import DataDirectoryRefused, NotReady
 
-#: of a library that has types of all else
+#: it has no annotations; by its name, pyright would call its result unknown
 _verify: Final = cast("Callable[[str], list[str]]", vars(verify)["verify"])
 #: tries to open a store that ended with the death of the process; it may have been killed by chance
 _TRIES_MAX: Final = 5
@@ -47,9 +53,9 @@ def open_verified(
     count = len(tries.read_bytes()) if tries.exists() else 0
     why = "it ended the process that opened it"
     if count < _TRIES_MAX:
-        tries.write_bytes(b"." * (count + 1))
         try:
-            _check_structure(path)
+            _check_structure(path)  # ends no process, so it is no try
+            tries.write_bytes(b"." * (count + 1))
             store = StoreWriter(path, identity, map_bytes=map_bytes, expiry=expiry)
             why = store.damage()
             if not why:
@@ -57,11 +63,11 @@ def open_verified(
                 return store
             store.abandon()
         except DataDirectoryRefused:  # somebody else's: not to be moved by us
-            tries.unlink()
+            tries.unlink(missing_ok=True)
             raise
         except StoreFailure as failure:
             if not failure.is_damaged:
-                tries.unlink()
+                tries.unlink(missing_ok=True)
                 raise
             why = str(failure)
     retire(path, now_ms)
@@ -70,6 +76,7 @@ def open_verified(
 
 def _check_structure(path: Path) -> None:
     """Raises StoreFailure where the file, at rest, is none that LMDB would have left."""
+    refuse_strangers(path)
     data = path / DATA_FILE
     if not data.exists() or not data.stat().st_size:
         return  # to be made
@@ -77,5 +84,9 @@ def _check_structure(path: Path) -> None:
         found = _verify(str(path))
     except verify.VerifyError as error:
         found = [str(error)]
+    except OSError as error:
+        is_damaged = error.errno == errno.EIO  # a bad sector stays bad; anything else may pass
+        kind = lmdb.CorruptedError if is_damaged else lmdb.Error
+        raise StoreFailure(path, kind(str(error))) from error
     if found:
         raise StoreFailure(path, lmdb.CorruptedError(found[0]))

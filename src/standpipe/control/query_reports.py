@@ -36,6 +36,8 @@ class QueryReports:
     def take(self, statuses: Sequence[QueryStatus], now_ms: int) -> None:
         """A pipeline said so."""
         for status in statuses:
+            if status.state == "UNRESPONSIVE":
+                continue  # nobody says so of himself
             known = self._newest.get(status.query_id)
             if known is None or status.lease_epoch >= known.lease_epoch:
                 self._newest[status.query_id] = status
@@ -51,6 +53,6 @@ class QueryReports:
         if silent_ms < SILENT_MS or status.state not in _LIVELY:
             return status
         by = f"Pipeline {status.pipeline_id}" if status.pipeline_id else "Its pipeline"
-        why = f"{by} has said nothing for over {SILENT_MS // 1000} s, and no other has taken over"
-        message = f"{why}: is a `standpipe pipeline` running?"
+        why = f"{by} has told this node nothing for over {SILENT_MS // 1000} s"
+        message = f"{why}: is it running, and does it reach this node?"
         return msgspec.structs.replace(status, state="UNRESPONSIVE", reason="", message=message)

@@ -3,11 +3,12 @@
     candidates, in routing's order
       first ──────────── answer ─────────────────────────────► done
         │ refused ─────► next, at once (after a failed path: if the retry budget has one left)
-        │ slow (p95) ──► next, beside it (a hedge, within its budget; the own replica: free)
+        │ slow (p95) ──► next, beside it (a hedge, within its budget; the own replica is free)
               │ slow (4 × p95) ──► the one after it: two replicas may be lost at once
 
 A loser is not called off: its end, be it a time-out, is what the breaker of its path learns from.
-Nothing is hedged three times: three replicas that are slow are a sick cluster.
+Nothing is hedged three times: three replicas that are slow are a sick cluster. Where hedges are
+switched off, the own replica is none either.
 
 Not here: the order (`control.routing`), budgets (`control.budget`), the forward (`node.forward`).
 """
@@ -142,7 +143,7 @@ class _Race:
         return _PATIENCES[self.hedge_count] * self.shared.pace.slow_ms / 1000
 
     async def _hedge(self, left_s: float, now_s: float) -> Part | None:
-        """Ask the next one too; the own replica costs no other node anything."""
+        """Ask the next one too. The own replica costs no other node anything."""
         self.hedge_count += 1
         for slow in self.running.values():
             if slow.info is not None and slow.node_id not in self.slow:

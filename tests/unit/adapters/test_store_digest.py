@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import lmdb
 import msgspec
+from tests.unit.adapters import lmdb_file
 
 from standpipe.adapters.lmdb_store import StoreWriter
 from standpipe.data.agreement import StoreDigest
@@ -75,24 +75,12 @@ def test_rows_that_no_lookup_finds(tmp_path: Path) -> None:
     rows = [row(number) for number in range(1000)]
     writer.apply(rows, [], StoreMeta(identity=IDENTITY, position=Offset(9)))
     writer.close()
-    data = tmp_path / "store" / "data.mdb"
-    leading, *others = _separators(data.read_bytes())
-    assert others, "more than one page of rows"
-    with data.open("r+b") as file:
-        file.seek(leading)
-        file.write(b"\xff")  # behind all keys: a lookup of what is there goes to the page before
+    path = tmp_path / "store" / "data.mdb"
+    data = bytearray(path.read_bytes())
+    (page,) = lmdb_file.pages_of_keys(data)
+    data[lmdb_file.last_key(data, page)] = 0xFF  # what is behind it is looked for before it
+    path.write_bytes(data)
     assert "cannot be found by its key" in said(tmp_path / "store", "recompute").damage
-
-
-def _separators(data: bytes) -> list[int]:
-    """Where keys of a page of keys begin, by LMDB's format 0.9; the first of a page is empty."""
-    places: list[int] = []
-    for page in range(0, len(data), 4096):
-        number, _, flags, lower = struct.unpack_from("=QHHH", data, page)
-        if number == page // 4096 and flags & 1:
-            nodes = struct.unpack_from(f"={(lower - 16) // 2}H", data, page + 16)
-            places += [page + node + 8 for node in nodes[1:]]
-    return places
 
 
 def test_no_store_is_said_in_a_line(tmp_path: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import os
 import shutil
+import struct
 from pathlib import Path
 
 import lmdb
 import pytest
+from tests.unit.adapters import lmdb_file
 
+from standpipe.adapters import store_opening
 from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
 from standpipe.adapters.store_opening import open_verified
 from standpipe.data.positions import StoreIdentity, StoreMeta
@@ -92,3 +96,53 @@ def test_rows_without_a_meta_are_damage(tmp_path: Path, whole: Path) -> None:
             transaction.drop(meta, delete=False)
     with pytest.raises(NotReady, match="not those that were written"):
         open_verified(whole, IDENTITY, MAP_BYTES, 0)
+
+
+def test_a_page_that_is_in_use_and_called_free(whole: Path) -> None:
+    """A later batch would write over it, under readers."""
+    data = bytearray((whole / "data.mdb").read_bytes())
+    struct.pack_into("=Q", data, lmdb_file.first_free(data), lmdb_file.main_root(data))
+    (whole / "data.mdb").write_bytes(data)
+    with pytest.raises(NotReady, match="both reachable and in the freeDB"):
+        open_verified(whole, IDENTITY, MAP_BYTES, 0)
+    assert not (whole / "data.mdb").exists(), "before LMDB has seen it"
+
+
+def test_rows_that_no_lookup_finds(whole: Path) -> None:
+    """All of them are where they were, and in order; a page of keys leads elsewhere."""
+    data = bytearray((whole / "data.mdb").read_bytes())
+    for page in lmdb_file.pages_of_keys(data):
+        data[lmdb_file.last_key(data, page)] = 0xFF
+    (whole / "data.mdb").write_bytes(data)
+    with pytest.raises(NotReady, match="cannot be found by its key"):
+        open_verified(whole, IDENTITY, MAP_BYTES, 0)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_store_that_was_only_begun_opens(tmp_path: Path, is_made: bool) -> None:
+    if is_made:
+        lmdb.open(str(tmp_path), max_dbs=3).close()
+    else:
+        (tmp_path / "data.mdb").touch()
+    store = open_verified(tmp_path, IDENTITY, MAP_BYTES, 0)
+    assert store.rows() == 0
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "is_damaged", "why"),
+    [(errno.EIO, True, "a sector is bad"), (errno.EACCES, False, "it may be let in later")],
+)
+def test_a_file_that_cannot_be_read(
+    whole: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_damaged: bool, why: str
+) -> None:
+    """Neither ends the tailer, which has other replicas."""
+
+    def refuse(path: str) -> list[str]:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(store_opening, "_verify", refuse)
+    with pytest.raises(NotReady if is_damaged else StoreFailure):
+        open_verified(whole, IDENTITY, MAP_BYTES, 0)
+    assert (whole / "data.mdb").exists() is not is_damaged, why
+    assert not (whole / "opening").exists(), "no try that ended a process"

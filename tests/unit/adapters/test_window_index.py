@@ -116,8 +116,9 @@ def test_an_index_that_lacks_a_row_is_made_anew(tmp_path: Path) -> None:
         with environment.begin(write=True) as transaction:
             assert transaction.delete(by_edge(key("a", 0)), db=edges)
     store = opened(tmp_path / "s")
-    with pytest.raises(StoreFailure):
+    with pytest.raises(StoreFailure) as caught:
         store.apply([], [key("a", 0)], meta(0))
+    assert (caught.value.is_damaged, store.rows()) == (True, 2), "the transaction did not count"
     assert store.damage() == ""
     store.apply([], [], meta(150))
     assert holds(store, key("b", 120))

@@ -29,6 +29,12 @@ def test_a_zombie_is_not_heard() -> None:
     assert states(reports, 2) == ["FAILED"]
 
 
+def test_nobody_says_of_himself_that_he_is_silent() -> None:
+    reports = QueryReports()
+    reports.take([said("UNRESPONSIVE")], 0)
+    assert states(reports, 0) == []
+
+
 def test_only_queries_that_exist_and_were_named() -> None:
     reports = QueryReports()
     reports.take([said("RUNNING")], 0)
@@ -58,7 +64,7 @@ def test_silence_names_who_is_silent_and_keeps_what_was_counted() -> None:
     status = said("RUNNING", reason="NO_PROGRESS", pipeline_id="p-1", bad_records=3, at_ms=77)
     reports.take([status], 0)
     (shown,) = reports.shown([QUERY], SILENT_MS)
-    assert "Pipeline p-1 has said nothing" in shown.message
+    assert "Pipeline p-1 has told this node nothing" in shown.message
     assert (shown.reason, shown.bad_records, shown.at_ms) == ("", 3, 77)
     assert dict(reports.newest) == {QUERY: status}, "decisions go by what was said"
 
