@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -45,22 +45,24 @@ def cluster(tmp_path: Path) -> Iterator[TestCluster]:
         running.close()
 
 
-def send(cluster: TestCluster, *hours: int) -> None:
-    """An event of each key in each of these hours."""
-    events = [
-        Event(key=key, value=json.dumps({"V": 1}), time_ms=BEGIN_MS + hour * HOUR_MS)
-        for hour in hours
-        for key in KEYS
-    ]
-    cluster.send("readings", events)
+def send(cluster: TestCluster, hour: int, keys: Sequence[str] = KEYS) -> None:
+    """An event of each key in this hour."""
+    value, time_ms = json.dumps({"V": 1}), BEGIN_MS + hour * HOUR_MS
+    cluster.send("readings", [Event(key=key, value=value, time_ms=time_ms) for key in keys])
 
 
-def wait_for_hours(cluster: TestCluster, *hours: int) -> None:
-    """Until these windows, and no others, have a row of each key."""
+def tick(cluster: TestCluster, hour: int) -> None:
+    """One event alone: no two batches can share it, and the second drop what it makes expire."""
+    send(cluster, hour, KEYS[:1])
+
+
+def wait_for_hours(cluster: TestCluster, *hours: int, ticks: Sequence[int] = ()) -> None:
+    """Until these windows, and no others, have a row of each key, and of `ticks` of the first."""
+    keys = {hour: KEYS for hour in hours} | {hour: KEYS[:1] for hour in ticks}
     rows = [
         [key, BEGIN_MS + hour * HOUR_MS, BEGIN_MS + (hour + 1) * HOUR_MS, 1]
-        for hour in hours
-        for key in KEYS
+        for hour, each in keys.items()
+        for key in each
     ]
     cluster.wait_for_rows("SELECT * FROM HOURLY;", rows)
 
@@ -129,15 +131,16 @@ def test_windows_expire_in_replicas_and_topics(
 ) -> None:
     cluster.topic("readings")
     cluster.sql(STATEMENTS)
-    send(cluster, 0, 1, 2)
-    wait_for_hours(cluster, 0, 1, 2)
-    send(cluster, 8)
-    wait_for_hours(cluster, 0, 1, 2, 8)  # Spark's watermark moves with the batch after
+    for hour in (0, 1, 2):  # one by one: nothing is late, however batches part the events
+        send(cluster, hour)
+        wait_for_hours(cluster, *range(hour + 1))
+    tick(cluster, 8)
+    wait_for_hours(cluster, 0, 1, 2, ticks=[8])  # Spark's watermark moves with the batch after
     send(cluster, 9)
-    wait_for_hours(cluster, 8, 9)  # those that began 4 hours before 8 and more are gone
+    wait_for_hours(cluster, 9, ticks=[8])  # those that began 4 hours before 8 and more are gone
     send(cluster, 2)  # late, and of a window that expired
     send(cluster, 10)
-    wait_for_hours(cluster, 8, 9, 10)
+    wait_for_hours(cluster, 9, 10, ticks=[8])
 
     sweeper = Sweeper(cluster, cluster.query_of("HOURLY"))
     ends = sweeper.log.end_offsets("HOURLY", PARTITIONS)
@@ -159,9 +162,9 @@ def test_windows_expire_in_replicas_and_topics(
     cluster.local.kill_node(NODE)
     shutil.rmtree(cluster.local.plans[0].data_directory / "state")
     cluster.local.restart_node(NODE)
-    wait_for_hours(cluster, 8, 9, 10)
+    wait_for_hours(cluster, 9, 10, ticks=[8])
     wait_until(lambda: digests(cluster) == before or None, "the same from what is left")
-    send(cluster, 13)
-    wait_for_hours(cluster, 8, 9, 10, 13)
-    send(cluster, 14)
-    wait_for_hours(cluster, 10, 13, 14)  # 9 + retention = 13: the edge itself is gone
+    tick(cluster, 13)
+    wait_for_hours(cluster, 9, 10, ticks=[8, 13])
+    tick(cluster, 14)
+    wait_for_hours(cluster, 10, ticks=[13, 14])  # 9 + retention = 13: the edge itself is gone
