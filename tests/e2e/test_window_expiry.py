@@ -58,7 +58,7 @@ def tick(cluster: TestCluster, hour: int) -> None:
 
 def wait_for_hours(cluster: TestCluster, *hours: int, ticks: Sequence[int] = ()) -> None:
     """Until these windows, and no others, have a row of each key, and of `ticks` of the first."""
-    keys = {hour: KEYS for hour in hours} | {hour: KEYS[:1] for hour in ticks}
+    keys = dict.fromkeys(hours, KEYS) | dict.fromkeys(ticks, KEYS[:1])
     rows = [
         [key, BEGIN_MS + hour * HOUR_MS, BEGIN_MS + (hour + 1) * HOUR_MS, 1]
         for hour, each in keys.items()
