@@ -15,12 +15,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from standpipe.adapters import lmdb_store, store_folders
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.kafka import Partition, PartitionReader
-from standpipe.adapters.lmdb_store import StoreWriter
+from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
 from standpipe.adapters.status_page import StatusWriter
-from standpipe.adapters.store_opening import open_verified
 from standpipe.data.agreement import RECENT_BATCHES, KeptDigests, StoreDigest
 from standpipe.data.apply import ApplyMachine
 from standpipe.data.apply_events import (
@@ -35,20 +33,17 @@ from standpipe.data.apply_events import (
     ResumeFetching,
 )
 from standpipe.data.copying import Meter, RestoreView
-from standpipe.data.expiry import Expiry
 from standpipe.data.holdings import Holding
 from standpipe.data.positions import (
     Now,
     StoreMeta,
     applied_at,
     must_note_current,
-    must_rebuild,
     must_reopen,
     opened_at,
     unread_ms,
 )
 from standpipe.data.stage import RowCodec
-from standpipe.errors import NotReady
 from standpipe.model import NO_BATCH, Offset, ReplicaState
 from standpipe.node.node_config import NodePaths
 from standpipe.topics import TOMBSTONES_MS
@@ -65,26 +60,40 @@ class World:
     reader: PartitionReader  # of the table topics
     map_bytes: int
 
+    def now(self) -> Now:
+        clock = self.clock
+        return Now(wall_ms=clock.wall_ms(), boot_ms=clock.boot_ms(), boot_id=clock.boot_id())
+
 
 class Replica:
     """One open store with its machine and its status page: carries out what the machine orders.
 
-    Raises StoreFailure, DataDirectoryRefused or StandpipeError when it cannot be opened, and
-    StoreFailure or DataDirectoryRefused when a transaction fails, or its store cannot be opened
-    anew; it must be closed then.
+    Raises StoreFailure when the store takes no transaction; it is closed then. Later: StoreFailure
+    or DataDirectoryRefused when a transaction fails, or its store cannot be opened anew; the
+    replica must be closed then.
     """
 
-    def __init__(self, holding: Holding, page: StatusWriter, world: World) -> None:
+    def __init__(
+        self,
+        holding: Holding,
+        codec: RowCodec,
+        store: StoreWriter,
+        page: StatusWriter,
+        world: World,
+    ) -> None:
         self.holding = holding
         self.topic = Partition(holding.source.topic, holding.partition)
         self._world, self._page = world, page
         self._log = _log.bind(table=holding.source.name, partition=holding.partition)
-        codec = RowCodec.of(holding.source, holding.partition)
-        self.store = self._open_store()
-        silent_ms = unread_ms(self.store.meta(), self._now())
+        self.store = store
+        silent_ms = unread_ms(self.store.meta(), world.now())
         #: what the newest transaction wrote; the first makes the store readable for workers
-        self._written = opened_at(self.store.meta(), self._now())
-        self.store.apply([], [], self._written)
+        self._written = opened_at(self.store.meta(), world.now())
+        try:
+            store.apply([], [], self._written)
+        except StoreFailure:
+            store.abandon()
+            raise
         gone_ms = world.clock.wall_ms() - TOMBSTONES_MS
         self.machine = ApplyMachine(codec, self.store.meta(), gone_ms=gone_ms)
         self._rows = self.store.rows()
@@ -104,24 +113,6 @@ class Replica:
             ReportDataLoss: self._report_loss,
         }
         self._log.info("replica opened", position=self.position, rows=self._rows)
-
-    def _open_store(self) -> StoreWriter:
-        path = lmdb_store.store_path(self._world.paths.state, self.holding.identity)
-        now, map_bytes = self._now(), self._world.map_bytes
-        expiry = Expiry.of(self.holding.source.window)
-        identity = self.holding.identity
-        store = open_verified(path, identity, map_bytes, now.wall_ms, expiry=expiry)
-        why = must_rebuild(
-            store.meta(),
-            now,
-            closed_cleanly=store.was_closed_cleanly,
-            tombstones_ms=TOMBSTONES_MS,
-        )
-        if why is None:
-            return store
-        store.abandon()
-        store_folders.retire(path, now.wall_ms)
-        raise NotReady(f"{path} is made anew: {why}")
 
     @property
     def position(self) -> Offset:
@@ -213,13 +204,9 @@ class Replica:
             self._recent.append(of)
 
     def _stamped(self, meta: StoreMeta) -> StoreMeta:
-        is_caught_up = self.machine.is_caught_up
-        self._written = applied_at(meta, self._written, self._now(), is_caught_up=is_caught_up)
+        now, is_caught_up = self._world.now(), self.machine.is_caught_up
+        self._written = applied_at(meta, self._written, now, is_caught_up=is_caught_up)
         return self._written
-
-    def _now(self) -> Now:
-        clock = self._world.clock
-        return Now(wall_ms=clock.wall_ms(), boot_ms=clock.boot_ms(), boot_id=clock.boot_id())
 
     def _report(self, order: Report) -> None:
         self._log.warning("records left out", **dataclasses.asdict(order))

@@ -46,12 +46,14 @@ from standpipe.data.positions import (
     blank_status,
     must_restart,
 )
+from standpipe.data.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
 from standpipe.model import Offset, ReplicaState
 from standpipe.node import clock_watch, node_config
 from standpipe.node.node_config import NodeConfig
 from standpipe.node.replica import Replica, World
 from standpipe.node.store_fetch import Restores
+from standpipe.node.store_openings import StoreOpenings
 from standpipe.topics import TOMBSTONES_MS, progress_topic
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -81,6 +83,7 @@ class Tailer:
         self._world = World(node.paths, clock, self._tables, map_bytes)
         rate_bytes = node.settings()[config.RESTORE_BYTES]
         self._restores = Restores(node.paths, node.secret(), clock, rate_bytes)
+        self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
         self._strays = store_folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
         #: what the map gives to this node, and what of it is open
@@ -107,8 +110,11 @@ class Tailer:
             page = self._pages.pop(identity)
             page.write(blank_status(ReplicaState.ABSENT))
             page.close(unlink=True)
+        self._openings.keep_only(self._holdings.keys())
         for identity, holding in self._holdings.items():
-            if identity not in self._replicas and self._every.is_due(identity, REOPEN_MS):
+            if identity in self._replicas:
+                continue
+            if self._openings.is_over(identity) or self._every.is_due(identity, REOPEN_MS):
                 self._open(holding)
 
     def follow_progress(self) -> None:
@@ -190,19 +196,25 @@ class Tailer:
         for replica in self._replicas.values():
             replica.write_page()
             replica.close(in_order=True)
+        self._openings.close()
         self._tables.close()
         self._progress.close()
 
     def _open(self, holding: Holding) -> None:
         identity = holding.identity
+        self._every.put_off(identity, REOPEN_MS)
         if identity not in self._pages:
             name = (identity.table_id, identity.generation, identity.partition)
             self._pages[identity] = StatusWriter(page_path(self._paths.run, *name))
             self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
-        if not self._restores.ready(holding, self._snapshots.current()):
+        is_begun = identity in self._openings
+        if not is_begun and not self._restores.ready(holding, self._snapshots.current()):
             return  # a peer's copy is on its way
         try:
-            replica = Replica(holding, self._pages[identity], self._world)
+            codec = RowCodec.of(holding.source, holding.partition)  # first: it costs nothing
+            if (store := self._openings.take(holding)) is None:
+                return  # it is large, and checked beside this loop
+            replica = Replica(holding, codec, store, self._pages[identity], self._world)
         except NotReady as error:  # at the next try it is made anew
             self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
             _log.warning("store is made anew", why=error.message)
@@ -258,9 +270,10 @@ class Tailer:
         ]
 
     def _keep_house(self) -> None:
-        for query, partition in self._progress.book.partitions():
-            positions = [held.position for held in self._replicas_of(query, partition)]
-            self._progress.book.prune(query, partition, positions)
+        if not self._openings:  # one that is opened may be behind all others
+            for query, partition in self._progress.book.partitions():
+                positions = [held.position for held in self._replicas_of(query, partition)]
+                self._progress.book.prune(query, partition, positions)
         stores = [replica.store for replica in self._replicas.values()]
         late = self._pins.look(stores, self._clock.monotonic_ms(), PIN_MS_MAX)
         workers = {process.read_pid(file) for file in self._paths.run.glob("worker-*.pid")}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from standpipe.adapters.status_page import StatusReader, page_path
 from standpipe.adapters.store_reader import StoreReader
 from standpipe.data.agreement import KeptDigests
 from standpipe.data.apply_events import ProgressCaughtUp
+from standpipe.data.holdings import Holding
 from standpipe.data.positions import StoreIdentity
 from standpipe.data.progress import ProgressBook, ValidTarget
 from standpipe.data.records import (
@@ -47,8 +50,9 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
-from standpipe.node import tail_loop
+from standpipe.node import store_openings, tail_loop
 from standpipe.node.node_config import NodeConfig
+from standpipe.node.replica import World
 from standpipe.node.tail_loop import Tailer
 from standpipe.topics import TOMBSTONES_MS
 
@@ -428,6 +432,41 @@ def test_a_store_that_no_batch_comes_to_is_no_older_than_it_was_confirmed(node: 
     node.progress.topic = topic
     node.turn(2, ms=tail_loop.REOPEN_MS)
     assert node.tables.reading == {T0: 2}
+
+
+def test_others_go_on_while_a_large_store_is_checked(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million rows take 2.3 s; then it goes on where it was, however far the others are."""
+    running(node)
+    topic = node.progress.topic
+    node.stop()
+    monkeypatch.setattr(store_openings, "AT_ONCE_BYTES_MAX", 0)
+    is_free, really = threading.Event(), store_openings.open_store
+
+    def slowly(holding: Holding, world: World) -> StoreWriter:
+        assert is_free.wait(60)
+        return really(holding, world)
+
+    monkeypatch.setattr(store_openings, "open_store", slowly)
+    node.start()
+    node.progress.topic = topic
+    node.turn()
+    node.commit(1, 3)
+    node.commit(2, 4)
+    node.turn(3, ms=tail_loop.HOUSEKEEPING_MS)
+    assert node.status().state is ReplicaState.BOOTSTRAP
+    assert json.loads((node.paths.run / "tailer.json").read_text())["knows_all_progress"]
+    is_free.set()
+    while not node.tailer._openings.is_over(IDENTITY):
+        time.sleep(0.01)
+    read = node.progress.book
+    node.turn(ms=0)
+    assert node.progress.book is read, "all progress is still known: it need not be read anew"
+    node.deliver((1, "a", 9), (2, "c", 3))
+    node.turn(2)
+    assert node.status().state is ReplicaState.RUNNING
+    assert node.rows() == {"a": b"[9]", "b": b"[2]", "c": b"[3]"}
 
 
 @pytest.mark.parametrize(
