@@ -20,17 +20,8 @@ from standpipe.control.catalog import EMPTY, Catalog
 from standpipe.control.features import GOSSIP
 from standpipe.control.verdicts import SWITCH_NODES
 from standpipe.local.ports import any_port
-from standpipe.model import (
-    Assignment,
-    AssignmentEpoch,
-    Health,
-    KnownLags,
-    Liveness,
-    NodeId,
-    NodeInfo,
-    PeerLiveness,
-    Placement,
-)
+from standpipe.model import Assignment, AssignmentEpoch, Health, NodeId, NodeInfo, Placement
+from standpipe.model_liveness import KnownLags, Liveness, PeerLiveness
 from standpipe.node.leaving import Leaving
 from standpipe.node.liveness_loop import LivenessLoop
 from standpipe.node.node_config import NodeConfig

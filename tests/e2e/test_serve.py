@@ -40,12 +40,10 @@ from standpipe.model import (
     Column,
     Health,
     LeaseEpoch,
-    Liveness,
     LogIndex,
     NodeId,
     NodeInfo,
     Offset,
-    PeerLiveness,
     PersistentQuery,
     Placement,
     QueryStatus,
@@ -56,6 +54,7 @@ from standpipe.model import (
     SparkPlan,
     Window,
 )
+from standpipe.model_liveness import Liveness, PeerLiveness
 from standpipe.node import node_config
 from standpipe.node.node_config import NodeConfig
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
+
+import structlog
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Clock:
@@ -44,6 +51,20 @@ class Every:
 
     def put_off(self, what: object, delay_ms: int) -> None:
         self._due_ms[what] = self._clock.monotonic_ms() + delay_ms
+
+
+async def steadily(every_ms: int, work: Callable[[], None], what: str) -> NoReturn:
+    """Call at a steady pace; what was missed while the process stood still is not made up for. What
+    `work` raises is logged, as of `what`."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while True:
+        try:
+            work()
+        except Exception:
+            _log.exception(f"{what}: tried again at the next turn")
+        due = max(due + every_ms / 1000, loop.time())
+        await asyncio.sleep(due - loop.time())
 
 
 @cache

@@ -31,15 +31,8 @@ from zlib import crc32
 
 import msgspec
 
-from standpipe.model import (
-    KnownLag,
-    LagDelta,
-    NodeId,
-    Offset,
-    Placement,
-    ReplicaLag,
-    ReplicaState,
-)
+from standpipe.model import NodeId, Offset, Placement, ReplicaState
+from standpipe.model_liveness import KnownLag, LagDelta, ReplicaLag
 
 #: (table id, generation, partition)
 ReplicaId = tuple[str, int, int]

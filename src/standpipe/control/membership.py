@@ -11,7 +11,8 @@ matter; the instant in a ksqlDB beat is not looked at. A check that comes more t
 interval late is void: this process was starved or stopped, beats may lie unread, and whoever does
 not listen must condemn nobody. After it silence counts anew.
 
-Going down is immediate, coming up is damped: a peer that flaps returns at most twice a minute. The
+Going down is immediate, coming up is damped: a peer that flaps returns at most twice a minute. One
+that beats meanwhile is held down and not dead (`held_down`): where nobody else answers, it may. The
 verdicts decide routing only (`control.routing`); promotions are the quorum's, by other clocks.
 
 Source: KLIP-12 "Failure detection/Healthcheck"; ARCHITECTURE §4. Left on purpose: >= MISSED, not
@@ -153,6 +154,8 @@ class _Peer:
     newest_ms: float | None = None
     #: instants at which it came back from DOWN, within RETURNS_MS
     returns_ms: list[float] = field(default_factory=list[float])
+    #: it beats as one that is alive, and came back too often
+    is_held_down: bool = False
 
 
 class Membership:
@@ -169,6 +172,11 @@ class Membership:
     def health(self) -> Mapping[NodeId, Health]:
         """Verdict on every peer that is known."""
         return {node: peer.health for node, peer in self._peers.items()}
+
+    @property
+    def held_down(self) -> frozenset[NodeId]:
+        """Peers that are DOWN only because they came back too often: their beats are heard."""
+        return frozenset(node for node, peer in self._peers.items() if peer.is_held_down)
 
     def silent_since_ms(self, node: NodeId) -> float:
         """Instant of a known peer's last beat, or at which it became known."""
@@ -210,11 +218,13 @@ class Membership:
         peer.beats_ms = [at for at in peer.beats_ms if at >= now_ms - self._rules.window_ms]
         count = self._count(peer, now_ms)
         after = NEXT.get((peer.health, count), peer.health) if count else peer.health
+        peer.is_held_down = False
         if after is peer.health:
             return None
         if peer.health is Health.DOWN:
             peer.returns_ms = [at for at in peer.returns_ms if at > now_ms - RETURNS_MS]
             if len(peer.returns_ms) >= RETURNS_MAX:
+                peer.is_held_down = True
                 return None
             peer.returns_ms.append(now_ms)
         peer.health = after

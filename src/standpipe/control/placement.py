@@ -31,9 +31,9 @@ from standpipe.model import (
     Offset,
     Placement,
     PlacementRules,
-    ReplicaLag,
     ReplicaState,
 )
+from standpipe.model_liveness import ReplicaLag
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -3,16 +3,17 @@
 A pure decision on what is at hand: no call leaves the node for it (KLIP-12, tradeoff 2). Order:
 the active, then standbys by lag, the least first, an unknown lag after every known one. Those of
 which there is doubt come after all others, because a doubt may be wrong and a late answer is better
-than none: not heard of yet, no answering state when last heard, workers that hang, no beats, a path
-that failed. Only who neither beats nor answers on its path is refused as dead.
+than none: not heard of yet, no answering state when last heard, beats that came back too often,
+workers that hang, no beats, a path that failed. Only who neither beats nor answers on its path is
+refused as dead.
 
 The bounds are enforced here with what this node knows, that is for its own replica and where a peer
 reported a lag just now; the target of a forward enforces them again with its own numbers. A lag of
 a while ago is an upper bound: who exceeds by it is tried last, not refused. So is a peer's lag
 against the end that this node's own replica knows, which is of now.
 
-Not here: how beats become verdicts (`control.membership`) and reports lags (`control.lag`), hedging
-and the forward itself (`node.forward`).
+Not here: which of equals is preferred (`control.routing_policies`), how beats become verdicts
+(`control.membership`) and reports lags (`control.lag`), hedging and the forward (`node.forward`).
 """
 
 from __future__ import annotations
@@ -20,22 +21,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Final, Literal
 
 from standpipe.control.lag import NO_END, offset_lag
+from standpipe.control.routing_policies import POLICIES
 from standpipe.model import (
     Assignment,
     Health,
-    KnownLag,
     NodeId,
     NodeInfo,
     Offset,
-    PeerLiveness,
     Placement,
     ReplicaState,
     ReplicaStatus,
 )
+from standpipe.model_liveness import KnownLag, PeerLiveness
 
 Role = Literal["ACTIVE", "STANDBY"]
 
@@ -99,12 +99,18 @@ class Candidate:
     #: against what was told when its position was; None: the same
     lag_records_then: int | None = None
     health: Health = Health.ALIVE
+    is_held_down: bool = False  # DOWN, and it beats
     workers_ok: bool = True
     is_leaving: bool = False  # it is drained, or about to stop
     is_suspect: bool = False  # its path failed lately
     beat_boot_ms: int = 0
     lag_boot_ms: int = 0
     is_lag_fresh: bool = True
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its beats ceased."""
+        return self.health is Health.DOWN and not self.is_held_down
 
     def is_beyond(self, bounds: Bounds) -> bool:
         """Whether its lag, as it is known here, exceeds the bound."""
@@ -176,7 +182,7 @@ def is_not_dead(candidate: Candidate, bounds: Bounds) -> str | None:
     A node whose control stopped does not beat and yet answers reads; a path that failed may work
     again. Source: KLIP-12; ksqlDB's LivenessFilter.
     """
-    if candidate.health is Health.DOWN and candidate.is_suspect:
+    if candidate.is_silent and candidate.is_suspect:
         return "Host is not alive: no beats, and its path failed."
     return None
 
@@ -219,7 +225,8 @@ RULES: Final[tuple[Rule, ...]] = (
     is_within_lag,
 )
 
-#: A doubt about a usable replica; the first that applies is its reason. A later one weighs more.
+#: A doubt about a usable replica. A later one weighs more than all before it; the last that applies
+#: is its reason.
 DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
     (lambda c: c.is_leaving, "Host is drained or about to stop, it says; tried late."),
     (lambda c: c.health is Health.UNKNOWN, "Not heard of yet; tried after those that are."),
@@ -227,8 +234,9 @@ DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
         lambda c: c.state is not None and not c.state.answers,
         "Replica was not answering when last heard; tried late.",
     ),
+    (lambda c: c.is_held_down, "Host beats again, and did so too often lately; tried late."),
     (lambda c: not c.workers_ok, "Its workers hang or died, it says; tried late."),
-    (lambda c: c.health is Health.DOWN, "Host does not beat; tried late."),
+    (lambda c: c.is_silent, "Host does not beat; tried late."),
     (lambda c: c.is_suspect, "Path failed lately; tried last."),
 )
 
@@ -238,34 +246,6 @@ DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
 
 #: sorts candidates; False and less go first
 _Rank = tuple[bool, int, int, tuple[int, ...], bool, int, int]
-Policy = Callable[[Candidate, Placement, NodeInfo | None], tuple[int, ...]]
-
-
-def _active_first(candidate: Candidate, placement: Placement, here: NodeInfo | None) -> tuple[int]:
-    """KLIP-12: the active, wherever it is."""
-    return (candidate.role != "ACTIVE",)
-
-
-def _balanced(candidate: Candidate, placement: Placement, here: NodeInfo | None) -> tuple[int, int]:
-    """The own replica, else one that differs from node to node and by partition."""
-    name = f"{here.node_id if here else ''}/{placement.partition}/{candidate.node_id}"
-    draw = int.from_bytes(blake2b(name.encode(), digest_size=4).digest())
-    return (not candidate.is_local, draw)
-
-
-def _nearest(candidate: Candidate, placement: Placement, here: NodeInfo | None) -> tuple[int, ...]:
-    """The own replica, else the one that shares most tags with this node; then as ever."""
-    tags = candidate.info.tags if candidate.info else {}
-    shared = sum(tags.get(tag) == value for tag, value in here.tags.items()) if here else 0
-    return (not candidate.is_local, -shared, candidate.role != "ACTIVE")
-
-
-#: by the value of `standpipe.query.pull.routing.policy`
-POLICIES: Final[Mapping[str, Policy]] = {
-    "active-first": _active_first,
-    "balanced": _balanced,
-    "nearest": _nearest,
-}
 
 
 def route(
@@ -295,18 +275,18 @@ def route(
         else:
             candidate = _there(node_id, role, info, heard, own_end=own_end, is_suspect=is_suspect)
         refusal = next((why for rule in rules if (why := rule(candidate, bounds))), None)
-        doubt = next((n for n in range(len(DOUBTS), 0, -1) if DOUBTS[n - 1][0](candidate)), 0)
+        doubts = [n for n, (applies, _) in enumerate(DOUBTS) if applies(candidate)]
         lag = candidate.lag_records
         rank = (
             refusal is not None,
-            doubt,
+            sum(1 << n for n in doubts),
             _lag_doubt(candidate, bounds),
             POLICIES[policy](candidate, placement, nodes.get(local)),
             lag is None,
             lag or 0,
             place,
         )
-        why = refusal or (DOUBTS[doubt - 1][1] if doubt else _why_usable(candidate, bounds))
+        why = refusal or (DOUBTS[doubts[-1]][1] if doubts else _why_usable(candidate, bounds))
         ranked.append((rank, _verdict(candidate, bounds, ok=refusal is None, why=why)))
     return [verdict for _, verdict in sorted(ranked, key=lambda pair: pair[0])]
 
@@ -366,6 +346,7 @@ def _there(
         lag_records=lag,
         lag_records_then=lag_then,
         health=peer.health if peer else unheard,
+        is_held_down=peer.is_held_down if peer else False,
         workers_ok=peer.workers_ok if peer else True,
         is_leaving=peer.is_leaving if peer else False,
         is_suspect=is_suspect,

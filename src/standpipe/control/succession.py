@@ -18,16 +18,8 @@ from standpipe.control.assignment import TablePartition
 from standpipe.control.catalog import Catalog, SwitchTable
 from standpipe.control.lag import offset_lag
 from standpipe.control.placement import Heard
-from standpipe.model import (
-    NO_BATCH,
-    BatchId,
-    LeaseEpoch,
-    Offset,
-    QueryStatus,
-    ReplicaLag,
-    ReplicaState,
-    Source,
-)
+from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Offset, QueryStatus, ReplicaState, Source
+from standpipe.model_liveness import ReplicaLag
 
 
 class Watch:

@@ -124,6 +124,10 @@ class Verdicts:
         """Verdict on every peer that is known."""
         return self._shown
 
+    def is_held_down(self, node: NodeId) -> bool:
+        """Whether a peer that is DOWN beats again, as far as this node hears its beats."""
+        return node in self._membership.held_down
+
     def newest_word_ms(self, node: NodeId) -> float | None:
         """Instant at which a peer itself was heard last; None: never."""
         return self._heard_ms.get(node)

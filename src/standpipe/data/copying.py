@@ -16,17 +16,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from standpipe.model import (
-    BatchId,
-    Health,
-    KnownLag,
-    NodeId,
-    NodeInfo,
-    Offset,
-    PeerLiveness,
-    Placement,
-    Record,
-)
+from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset, Placement, Record
+from standpipe.model_liveness import KnownLag, PeerLiveness
 
 #: For how long a node that hears nobody waits for somebody to offer a copy.
 HEAR_MS_MAX: Final = 3000

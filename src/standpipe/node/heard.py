@@ -25,15 +25,8 @@ from standpipe.config import Config
 from standpipe.config_liveness import BEAT_WINDOW
 from standpipe.control.lag import FRESH_MS, ReplicaId, replica_id
 from standpipe.control.routing import NO_END, NOTHING_HEARD, Heard
-from standpipe.model import (
-    Health,
-    KnownLag,
-    KnownLags,
-    Liveness,
-    NodeId,
-    Offset,
-    PeerLiveness,
-)
+from standpipe.model import Health, NodeId, Offset
+from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness
 
 #: Control renews its verdicts twice a second.
 VERDICTS_AGE_MS_MAX: Final = 3000

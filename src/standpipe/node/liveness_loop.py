@@ -29,7 +29,7 @@ import structlog
 from msgspec.structs import replace
 
 from standpipe import config_liveness as settings
-from standpipe.adapters.clock import Clock
+from standpipe.adapters.clock import Clock, steadily
 from standpipe.adapters.http_client import Call, Handler, Reply, json_reply
 from standpipe.adapters.peer_client import SECRET_HEADER, PathFailed, PeerClient
 from standpipe.adapters.start_number import next_number
@@ -42,7 +42,8 @@ from standpipe.control.membership import CheckVoid, Order, Rules
 from standpipe.control.placement import Heard
 from standpipe.control.verdicts import Verdicts
 from standpipe.control.workload import TablePartition
-from standpipe.model import Health, LagDelta, NodeId, NodeInfo
+from standpipe.model import Health, NodeId, NodeInfo
+from standpipe.model_liveness import LagDelta
 from standpipe.node.lag_reports import LagReports
 from standpipe.node.leaving import Leaving
 from standpipe.node.liveness_pages import LivenessPages
@@ -146,7 +147,7 @@ class LivenessLoop:
         try:
             async with asyncio.TaskGroup() as group:
                 for every_ms, work in works:
-                    group.create_task(_every(every_ms, work))
+                    group.create_task(steadily(every_ms, work, "liveness"))
         finally:
             self._client.close()
         raise AssertionError("loops end by cancellation only")
@@ -385,16 +386,3 @@ def _tell(order: Order) -> None:
         return
     silent_ms = None if order.silent_ms is None else int(order.silent_ms)
     _log.info(f"peer is {order.health.name.lower()}", peer=order.node, silent_ms=silent_ms)
-
-
-async def _every(every_ms: int, work: Callable[[], None]) -> NoReturn:
-    """Call at a steady pace; what was missed while the process stood still is not made up for."""
-    loop = asyncio.get_running_loop()
-    due = loop.time()
-    while True:
-        try:
-            work()
-        except Exception:
-            _log.exception("liveness: tried again at the next turn")
-        due = max(due + every_ms / 1000, loop.time())
-        await asyncio.sleep(due - loop.time())

@@ -14,7 +14,8 @@ from standpipe.adapters.clock import Clock
 from standpipe.control.gossip import WELL, Note
 from standpipe.control.lag import Ledger
 from standpipe.control.verdicts import Verdicts
-from standpipe.model import Health, KnownLags, Liveness, NodeId, PeerLiveness
+from standpipe.model import Health, NodeId
+from standpipe.model_liveness import KnownLags, Liveness, PeerLiveness
 from standpipe.node.liveness_wire import BeatExtra
 from standpipe.node.node_config import NodePaths
 
@@ -70,6 +71,7 @@ class LivenessPages:
         return PeerLiveness(
             node_id=node,
             health=health,
+            is_held_down=health is Health.DOWN and self._verdicts.is_held_down(node),
             beat_boot_ms=int(self._verdicts.newest_word_ms(node) or 0),
             workers_ok=Note.WORKERS_SICK not in note,
             tailer_ok=Note.TAILER_SICK not in note,

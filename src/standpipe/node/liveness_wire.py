@@ -13,16 +13,15 @@ from standpipe.control.lag import digest_of, offset_lag
 from standpipe.data.positions import replica_lag_ms
 from standpipe.model import (
     NO_BATCH,
-    LagDelta,
     NodeId,
     NodeInfo,
     Offset,
     Record,
-    ReplicaLag,
     ReplicaState,
     ReplicaStatus,
     Source,
 )
+from standpipe.model_liveness import LagDelta, ReplicaLag
 
 
 class BeatExtra(Record, frozen=True, kw_only=True):

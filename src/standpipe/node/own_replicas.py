@@ -11,7 +11,8 @@ from standpipe.adapters.store_size import disk_bytes
 from standpipe.control.catalog import Catalog
 from standpipe.control.lag import ReplicaId
 from standpipe.data.positions import store_directory
-from standpipe.model import NodeId, ReplicaLag
+from standpipe.model import NodeId
+from standpipe.model_liveness import ReplicaLag
 from standpipe.node.liveness_wire import lag_of
 from standpipe.node.node_config import NodePaths
 

@@ -24,7 +24,6 @@ from standpipe.control.lag import NO_END, known_lag_ms, offset_lag, replica_id
 from standpipe.model import (
     NO_BATCH,
     Health,
-    KnownLag,
     NodeId,
     NodeInfo,
     Offset,
@@ -33,6 +32,7 @@ from standpipe.model import (
     ReplicaStatus,
     Source,
 )
+from standpipe.model_liveness import KnownLag
 from standpipe.node.forward import Forwarder
 from standpipe.node.heard import Board, Told
 from standpipe.node.liveness_wire import lag_of, store_lags, store_name

@@ -39,17 +39,8 @@ from standpipe.adapters.store_copy import DATA, checksum_of
 from standpipe.data.copying import CopyOffer, Meter, RestoreView, donors, may_wait
 from standpipe.data.holdings import Holding
 from standpipe.data.positions import StoreIdentity
-from standpipe.model import (
-    Health,
-    KnownLag,
-    KnownLags,
-    Liveness,
-    NodeId,
-    NodeInfo,
-    PeerLiveness,
-    Placement,
-    Snapshot,
-)
+from standpipe.model import Health, NodeId, NodeInfo, Placement, Snapshot
+from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness
 from standpipe.node.heard import VERDICTS_AGE_MS_MAX
 from standpipe.node.node_config import NodePaths
 from standpipe.node.store_copies import PATH

@@ -17,7 +17,8 @@ from standpipe.control.lag import (
     known_lag_ms,
     offset_lag,
 )
-from standpipe.model import BatchId, LagDelta, NodeId, Offset, ReplicaLag, ReplicaState
+from standpipe.model import BatchId, NodeId, Offset, ReplicaState
+from standpipe.model_liveness import LagDelta, ReplicaLag
 
 A, B = NodeId("a"), NodeId("b")
 RUNNING, ABSENT = ReplicaState.RUNNING, ReplicaState.ABSENT

@@ -182,6 +182,24 @@ def test_flapping_comes_up_twice_a_minute() -> None:
         assert last - first >= RETURNS_MS, "the first time up is no return"
 
 
+def test_who_came_back_too_often_is_held_down_and_not_dead() -> None:
+    """It was refused as dead: three faults of one node within a minute, then one of another."""
+    machine, now = alive_at(1000), 1000
+    for turn in range(RETURNS_MAX + 1):
+        told(machine, checks(*range(now + 200, now + 1001, 200)))  # silence
+        assert machine.health == {A: DOWN}
+        assert machine.held_down == frozenset(), "it is silent"
+        now += 1000
+        for _ in range(5):
+            told(machine, [*beats(now + 100, now + 200), *checks(now + 200)])
+            now += 200
+        is_back = turn < RETURNS_MAX
+        assert machine.health == {A: ALIVE if is_back else DOWN}
+        assert machine.held_down == (frozenset() if is_back else {A})
+    told(machine, checks(*range(now + 200, now + 1001, 200)))
+    assert machine.held_down == frozenset(), "silent again"
+
+
 def test_a_member_that_left_is_forgotten() -> None:
     machine = alive_at(1000)
     assert machine.handle(known()) == []

@@ -20,10 +20,10 @@ from standpipe.model import (
     NodeInfo,
     Offset,
     PlacementRules,
-    ReplicaLag,
     ReplicaState,
     Source,
 )
+from standpipe.model_liveness import ReplicaLag
 
 LIMITS = Limits(gone_after_ms=10_000, throttle=Throttle(warmup_count_max=2))
 NOTHING = Heard()

@@ -20,17 +20,15 @@ from standpipe.model import (
     AssignmentEpoch,
     BatchId,
     Health,
-    KnownLag,
     LeaseEpoch,
     NodeId,
     NodeInfo,
     Offset,
-    PeerLiveness,
     Placement,
-    ReplicaLag,
     ReplicaState,
     ReplicaStatus,
 )
+from standpipe.model_liveness import KnownLag, PeerLiveness, ReplicaLag
 
 A, B, C, D = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("d")
 PLACEMENT = Placement(table_id="T_1", generation=1, partition=0, replicas=(A, B, C))
@@ -72,6 +70,7 @@ def heard(
     unknown: str = "",
     hung: str = "",
     leaving: str = "",
+    held_down: str = "",
     state: ReplicaState = RUNNING,
 ) -> Heard:
     """What was reported: lags in records below END; health of nodes, alive if not named."""
@@ -98,10 +97,11 @@ def heard(
             node_id: PeerLiveness(
                 node_id=node_id,
                 health=Health.DOWN
-                if node_id in down
+                if node_id in down + held_down
                 else Health.UNKNOWN
                 if node_id in unknown
                 else Health.ALIVE,
+                is_held_down=node_id in held_down,
                 beat_boot_ms=500,
                 workers_ok=node_id not in hung,
                 is_leaving=node_id in leaving,
@@ -172,6 +172,10 @@ def test_order(
         ),
         (C, heard(hung="a"), "", "cba", "control beats, and says that its workers hang"),
         (C, heard({A: 0}, state=ReplicaState.BOOTSTRAP), "", "cba", "cannot answer, it said"),
+        (C, heard(held_down="a"), "", "cba", "it flaps: late, though it beats"),
+        (C, heard(held_down="a", down="b"), "", "cab", "who beats before who does not"),
+        (C, heard(held_down="a"), "a", "cba", "it beats: not dead, whatever its path did"),
+        (D, heard(held_down="b", hung="a"), "ab", "cba", "two paths failed: who hangs is last"),
         (C, Heard(), "", "acb", "heartbeats off: all count as alive (ksqlDB)"),
     ],
 )

@@ -27,9 +27,9 @@ from standpipe.model import (
     Offset,
     Placement,
     QueryStatus,
-    ReplicaLag,
     ReplicaState,
 )
+from standpipe.model_liveness import ReplicaLag
 
 A, B = NodeId("a"), NodeId("b")
 PLACED = tuple(

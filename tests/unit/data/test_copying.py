@@ -6,18 +6,8 @@ import msgspec
 import pytest
 
 from standpipe.data.copying import HEAR_MS_MAX, Meter, donors, may_wait
-from standpipe.model import (
-    BatchId,
-    Health,
-    KnownLag,
-    NodeId,
-    NodeInfo,
-    Offset,
-    PeerLiveness,
-    Placement,
-    ReplicaLag,
-    ReplicaState,
-)
+from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset, Placement, ReplicaState
+from standpipe.model_liveness import KnownLag, PeerLiveness, ReplicaLag
 
 ME = NodeId("me")
 PLACEMENT = Placement(

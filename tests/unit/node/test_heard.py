@@ -11,18 +11,8 @@ from standpipe import config
 from standpipe.adapters import record_file
 from standpipe.adapters.clock import Clock
 from standpipe.control.lag import FRESH_MS
-from standpipe.model import (
-    BatchId,
-    Health,
-    KnownLag,
-    KnownLags,
-    Liveness,
-    NodeId,
-    Offset,
-    PeerLiveness,
-    ReplicaLag,
-    ReplicaState,
-)
+from standpipe.model import BatchId, Health, NodeId, Offset, ReplicaState
+from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness, ReplicaLag
 from standpipe.node.heard import VERDICTS_AGE_MS_MAX, Board
 
 A, B = NodeId("a"), NodeId("b")

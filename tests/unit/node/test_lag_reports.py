@@ -12,9 +12,9 @@ from standpipe.model import (
     NodeId,
     Offset,
     Placement,
-    ReplicaLag,
     ReplicaState,
 )
+from standpipe.model_liveness import ReplicaLag
 from standpipe.node.lag_reports import NEWS_MS, LagReports
 
 ME, CO_HOLDER, WARMING, LEADER = (NodeId(name) for name in ("me", "co", "warming", "leader"))

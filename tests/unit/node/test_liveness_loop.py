@@ -33,10 +33,10 @@ from standpipe.model import (
     NodeInfo,
     Offset,
     Placement,
-    ReplicaLag,
     ReplicaState,
     ReplicaStatus,
 )
+from standpipe.model_liveness import ReplicaLag
 from standpipe.node.liveness_loop import LivenessLoop
 from standpipe.node.liveness_wire import Beat, BeatExtra, HostStoreLags, LagExtra, LagReport
 from standpipe.node.node_config import NodeConfig

@@ -22,12 +22,10 @@ from standpipe.model import (
     Column,
     Health,
     LeaseEpoch,
-    Liveness,
     LogIndex,
     NodeId,
     NodeInfo,
     Offset,
-    PeerLiveness,
     PersistentQuery,
     Placement,
     QueryStatus,
@@ -37,6 +35,7 @@ from standpipe.model import (
     Source,
     SparkPlan,
 )
+from standpipe.model_liveness import Liveness, PeerLiveness
 from standpipe.node.heard import Board
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.node.states import States

@@ -23,7 +23,8 @@ from standpipe.data.records import store_key
 from standpipe.data.rows import pack_row
 from standpipe.errors import NotReady
 from standpipe.local.ports import any_port
-from standpipe.model import BatchId, Health, Liveness, NodeId, NodeInfo, Offset, PeerLiveness
+from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset
+from standpipe.model_liveness import Liveness, PeerLiveness
 from standpipe.node import store_copies, store_fetch
 from standpipe.node.heard import VERDICTS_AGE_MS_MAX
 from standpipe.node.node_config import NodePaths

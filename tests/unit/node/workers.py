@@ -26,22 +26,18 @@ from standpipe.model import (
     BatchId,
     Column,
     Health,
-    KnownLag,
-    KnownLags,
     LeaseEpoch,
-    Liveness,
     LogIndex,
     NodeId,
     NodeInfo,
     Offset,
-    PeerLiveness,
     Placement,
-    ReplicaLag,
     ReplicaState,
     ReplicaStatus,
     Snapshot,
     Source,
 )
+from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness, ReplicaLag
 from standpipe.node.decisions import Decisions
 from standpipe.node.forward import Forwarder
 from standpipe.node.heard import Board
