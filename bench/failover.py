@@ -48,7 +48,8 @@ from tests.hosts.network import Network, enter  # noqa: E402
 
 from standpipe.adapters.peer_client import PathFailed, PeerClient  # noqa: E402
 from standpipe.adapters.record_file import RecordReader  # noqa: E402
-from standpipe.model import Health, Liveness  # noqa: E402
+from standpipe.model import Health  # noqa: E402
+from standpipe.model_liveness import Liveness  # noqa: E402
 
 BEFORE_S, AFTER_S = 2.0, 5.0
 READ_S_MAX = 4.0
