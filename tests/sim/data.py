@@ -16,6 +16,7 @@ QUESTION = "does the data path keep its promises under every fault of the simula
 SIMULATED = (
     *(f"src/standpipe/data/{n}.py" for n in ("apply", "digest", "expiry", "positions", "progress")),
     *(f"src/standpipe/data/{n}.py" for n in ("gaps", "repair", "shadows", "stage", "takeover")),
+    "src/standpipe/data/topic_identity.py",
     "tests/sim/data_*.py",
     *(f"tests/sim/{name}.py" for name in ("options", "scheduler")),
 )
@@ -38,6 +39,7 @@ EXPECTED = (
     "pipelines away for longer than tombstones",
     "progress records taken by compaction",
     "progress records tombstoned",
+    "queries that ended with their topic",
     "query restarts",
     "readers crashed",
     "reads",
@@ -46,6 +48,7 @@ EXPECTED = (
     "repairs",
     "rows of expired windows dropped",
     "replicas opened again after their table was away",
+    "replicas that lost their topic",
     "shadows found too late",
     "stale end offsets",
     "stores copied from a peer",
@@ -59,30 +62,38 @@ EXPECTED = (
     "tailers killed between two steps",
     "tailers paused",
     "tailers restarted after a stall",
+    "topics made anew",
     "transactions",
     "void progress records",
 )
 
 
-WINDOWED_EVERY = 4
-
-
 def run_seed(seed: int) -> runner.Outcome:
-    """A plain table; every fourth seed also one of windows that expire, in a world of its own, so
-    that what plain worlds do has not changed with them."""
+    """A plain table; some seeds also one of windows that expire, or one whose topic is made anew,
+    in a world of its own, so that what plain worlds do has not changed with them."""
     plain = runner.outcome_of(DataWorld(seed), seed)
-    if seed % WINDOWED_EVERY:
+    other_world = OTHER_WORLDS.get(seed % EVERY)
+    if other_world is None:
         return plain
-    windowed = runner.outcome_of(windowed_world(seed), seed)
-    failures = [found for found in (plain[1], windowed[1]) if found]
+    other = runner.outcome_of(other_world(seed), seed)
+    failures = [found for found in (plain[1], other[1]) if found]
     counts = Counter(plain[2])
-    counts.update(windowed[2])
-    sums = plain[3] + windowed[3], plain[4] + windowed[4]
+    counts.update(other[2])
+    sums = plain[3] + other[3], plain[4] + other[4]
     return seed, "\n".join(failures) or None, counts, *sums
 
 
 def windowed_world(seed: int) -> DataWorld:
     return DataWorld(seed, replace(DataOptions.of(seed), is_windowed=True))
+
+
+def recreated_world(seed: int) -> DataWorld:
+    return DataWorld(seed, replace(DataOptions.of(seed), is_recreated=True))
+
+
+EVERY = 4
+#: seeds modulo EVERY; those of 2 are neither cut off nor left alone
+OTHER_WORLDS = {0: windowed_world, 2: recreated_world}
 
 
 def main() -> None:

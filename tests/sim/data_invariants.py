@@ -26,6 +26,8 @@ class Oracle:
 
     def __init__(self, world: DataWorld) -> None:
         self.world = world
+        #: those that were committed to, should others take their names
+        self.tables = world.tables
         self.lease_epoch = 0
         self.newest: Progress | None = None
         self.ends = [0] * world.partitions
@@ -46,7 +48,7 @@ class Oracle:
         self.lease_epoch = epoch
         if progress.commit.batch == NO_BATCH:
             return
-        for p, log in enumerate(self.world.tables):
+        for p, log in enumerate(self.tables):
             end = progress.sinks[p]
             self._fold(p, log, end, commit_header(progress.commit))
             self._expire(p, progress.watermark_ms)

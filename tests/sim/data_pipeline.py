@@ -56,6 +56,8 @@ class SimDriver:
         self.book = ProgressBook()
         self.sweeps: list[repair.Sweep] = []
         self.is_busy = False  # the lock between batches and repairs
+        self.topic_id = ""  # of the table, as it was when the query began
+        self.has_lost_its_topic = False
         self._run = 0
         self.start_query()
 
@@ -108,6 +110,13 @@ class SimDriver:
             self.is_alive = False
             raise Ended("fenced")
 
+    def _check_topic(self, known_id: str) -> None:
+        """As `pipeline.topic_check`: no batch is written, and none committed, to another topic."""
+        if why := self.world.recreation.why_changed(known_id):
+            self.is_alive, self.has_lost_its_topic = False, True
+            self.world.counts["queries that ended with their topic"] += 1
+            raise Ended(f"TOPIC_CHANGED: {why}")
+
     # -- batches ----------------------------------------------------------------------------------
 
     def batches(self) -> Life:
@@ -124,6 +133,8 @@ class SimDriver:
         if stand.fenced_by is not None:
             self.is_alive = False
             raise Ended("found itself fenced")
+        self.topic_id = self.world.recreation.topic_id
+        self._check_topic(stand.newest.topic_id if stand.newest else "")
         self.checkpoint = checkpoint = self._inherit(stand.newest)
         self._take_back(stand.valid)
         self.newest = stand.newest
@@ -182,6 +193,7 @@ class SimDriver:
     def _batch(self, batch: int) -> Life:
         world = self.world
         self._lease()
+        self._check_topic(self.topic_id)
         commit = self._commit(batch)
         world.note("batch", self.name, f"{batch} attempt {commit.attempt}")
         source_end = self.checkpoint.offsets[batch]
@@ -222,6 +234,7 @@ class SimDriver:
                     yield self.random.random() * 20
 
     def _ends(self, rows: int) -> dict[int, int]:
+        self._check_topic(self.topic_id)
         answered = self.world.ends(rows)
         before = self.newest.sinks if self.newest else {}
         refused = takeover.ends_refused(before, answered, rows)
@@ -242,6 +255,7 @@ class SimDriver:
             clean_through={p: sweep.clean_through for p, sweep in enumerate(self.sweeps)},
             watermark_ms=watermark_ms,
             committed_at_ms=self.world.now_ms,
+            topic_id=self.topic_id,
         )
         self.world.append_progress(record)
         if self.random.random() < self.world.options.lose_answer:
@@ -268,6 +282,7 @@ class SimDriver:
         due_ms = self.world.now_ms + self.world.options.repair_after_ms
         while True:
             yield 50 + self.random.random() * 200
+            self._check_topic(self.topic_id)
             for p in range(self.world.partitions):
                 self._sweep(p)
             if self.random.random() < 0.2:
@@ -306,6 +321,7 @@ class SimDriver:
         world, newest = self.world, self.newest
         assert newest is not None
         self._lease()
+        self._check_topic(self.topic_id)
         for p, sweep in enumerate(self.sweeps):
             while sweep.fetched < world.tables[p].end or sweep.is_behind:
                 self._sweep(p)

@@ -20,7 +20,7 @@ from standpipe.data.progress import ProgressBook
 from standpipe.data.records import commit_header, parse_commit_header
 from standpipe.model import Offset
 
-from . import data_windows_planted
+from . import data_recreated_planted, data_windows_planted
 from .data_pipeline import SimDriver
 from .data_tailer import SimTailer
 from .runner import Plant, replacing
@@ -436,5 +436,6 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     share_one_checkpoint,
     judge_after_a_stall_with_old_progress,
     read_on_after_the_tombstones_went,
+    *data_recreated_planted.PLANTS,
     *data_windows_planted.PLANTS,
 )

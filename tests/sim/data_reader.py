@@ -40,6 +40,8 @@ class SimReader:
         self.world.after(self.random.random() * 400, self._step)
 
     def _step(self) -> None:
+        if self.world.recreation.is_over:
+            return  # its query has ended: a source of it is another topic
         self._follow_progress()
         self._run_batch()
         if not self.world.is_healed and self.random.random() < 0.02:

@@ -16,12 +16,16 @@ from standpipe.data.apply_events import (
     LogEndHeard,
     ProgressCaughtUp,
     RecordsFetched,
+    RecordsGone,
     ReportDataLoss,
+    TopicHeard,
+    TopicSilent,
 )
 from standpipe.data.expiry import Expiry, by_edge, edges_after
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.progress import ProgressBook, parse
 from standpipe.data.stage import RowCodec
+from standpipe.data.topic_identity import HEARD_MS_MAX
 from standpipe.model import NO_BATCH, Offset
 
 if TYPE_CHECKING:
@@ -84,6 +88,7 @@ class SimTailer:
         self.fetch_max = FETCH_MAX
         self.may_copy = True
         self._run = 0
+        self._topic_heard_ms = 0
 
     @property
     def is_up(self) -> bool:
@@ -171,6 +176,7 @@ class SimTailer:
             if self.random.random() < 0.5 and is_known:
                 self._follow_progress()
             is_there = self.world.now_ms >= self.table_away_until_ms
+            self._ask_for_the_topic()
             if self._is_fetching and self.machine is not None and is_there:
                 if self._reopens():
                     return
@@ -216,6 +222,11 @@ class SimTailer:
                 self._end_ms = self.world.now_ms
                 self._note_current()
 
+    def _ask_for_the_topic(self) -> None:
+        if self.world.options.is_recreated and self.random.random() < 0.5:
+            self._topic_heard_ms = self.world.now_ms
+            self._handle(TopicHeard(self.world.recreation.topic_id, self.world.now_ms))
+
     def _note_current(self) -> None:
         meta, tombstones_ms = self.store.meta, self.world.options.retention.tombstones_ms
         if positions.must_note_current(meta.current_ms, self.world.now_ms, tombstones_ms):
@@ -223,6 +234,12 @@ class SimTailer:
 
     def _follow_table(self) -> None:
         log = self.world.tables[self.partition]
+        silent_ms = self.world.now_ms - self._topic_heard_ms
+        if self.world.options.is_recreated and silent_ms > HEARD_MS_MAX:
+            self._handle(TopicSilent())
+        if self.fetched > log.end:
+            self._handle(RecordsGone())
+            return
         records, self.fetched = log.read(
             self.fetched, min(self.fetch_max, self.random.randint(1, FETCH_MAX))
         )
@@ -257,7 +274,9 @@ class SimTailer:
                 is_part = order.meta.position > 0 and machine._applied is None
                 self.world.counts["parts of a range that goes by order"] += is_part
             elif isinstance(order, ReportDataLoss):
-                self.world.never(True, f"{self.name} reports data loss: {order.reason}")
+                is_false = not self.world.recreation.is_over
+                self.world.never(is_false, f"{self.name} reports data loss: {order.reason}")
+                self.world.counts["replicas that lost their topic"] += 1
         if self.machine is not None:
             self.world.seen(self)
 

@@ -25,6 +25,7 @@ from .data_kafka import Retention, SimLog
 from .data_nemesis import DataNemesis
 from .data_pipeline import QUERY, SimCheckpoint, SimDriver, record_headers
 from .data_reader import SimReader
+from .data_recreated import Recreation
 from .data_tailer import SimTailer
 from .data_windows import PlainKeys, WindowedKeys
 from .invariants import Violation
@@ -65,6 +66,8 @@ class DataOptions:
     """Pipelines stay away for longer than tombstones stay, and nothing comes in at the end."""
     is_windowed: bool = False
     """Rows are of windows, which expire."""
+    is_recreated: bool = False
+    """The table topic is deleted and made anew."""
 
     @classmethod
     def of(cls, seed: int) -> DataOptions:
@@ -109,6 +112,7 @@ class DataWorld:
         self.tables = [SimLog(self.options.retention) for _ in range(self.partitions)]
         self.progress = SimLog(Retention(0, self.options.retention.tombstones_ms))
         self.checkpoints: dict[LeaseEpoch, SimCheckpoint] = {}
+        self.recreation = Recreation(self)
         self.oracle = Oracle(self)
         self.invariants: list[DataInvariant] = [kind(self) for kind in ALL]
         self.lease_epoch = 0
@@ -148,6 +152,7 @@ class DataWorld:
         self.reader.plan()
         self.nemesis.begin()
         self.cuts.begin()
+        self.recreation.begin()
         self.scheduler.run(self.options.safety_ms * 1000)
         self.heal()
         end_us = self._probe_at_us + CONVERGE_MS * 1000
@@ -157,6 +162,8 @@ class DataWorld:
             return
         if why:
             raise Violation(f"Converges: not within {CONVERGE_MS} ms: {why}")
+        if self.recreation.is_over:
+            return  # there is nothing left to rebuild from
         for invariant in self.invariants:
             invariant.at_the_end()
         self.never(not self.counts["batches committed"], "no batch was ever committed")
@@ -184,6 +191,8 @@ class DataWorld:
 
     def _why_not(self) -> str:
         """Why the healed world is not yet what it should be; nothing when it is."""
+        if self.options.is_recreated:
+            return self.recreation.why_not()
         driver = self.drivers[-1]
         if driver.newest is None or driver.newest.sources["s"][0] < len(self.events):
             return f"events wait: {driver.name} has committed {driver.newest} of {len(self.events)}"

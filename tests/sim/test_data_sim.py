@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.sim import data_planted, data_windows_planted, runner
+from tests.sim import data_planted, data_recreated_planted, data_windows_planted, runner
 from tests.sim.data import run_seed
 
 
@@ -29,6 +29,7 @@ FOUND = {
     480: "a new store was judged by tombstones from before it had taken anything",
     1003: "a partition was away for longer than tombstones, and a restart in between hid it",
     1632: "whoever took long to read all progress began anew for ever",
+    338: "a replica stood still while its topic was made anew, and took copies for rows",
     56: "after the last copies were lost, a row may be missing: nobody may answer without it",
 }
 
@@ -66,6 +67,7 @@ def test_a_seed_replays_byte_for_byte() -> None:
         data_planted.ignore_the_epoch_of_a_progress_record,
         data_planted.no_digest_for_deletes,
         data_planted.share_one_checkpoint,
+        data_recreated_planted.trust_the_name,
         data_windows_planted.expire_a_window_too_early,
     ],
     ids=lambda plant: plant.__name__,

@@ -47,6 +47,7 @@ from standpipe.data.apply_events import (
     ReportDataLoss,
     ResumeFetching,
     TopicHeard,
+    TopicSilent,
 )
 from standpipe.data.gaps import Gaps
 from standpipe.data.positions import ReplicaEvent, StoreMeta, next_state, opened
@@ -149,6 +150,8 @@ class ApplyMachine:
             self._set_target(event)
         elif isinstance(event, TopicHeard):
             self._topic.heard(event.topic_id, event.at_ms)
+        elif isinstance(event, TopicSilent):
+            self._topic.silent()
         elif isinstance(event, ProgressCaughtUp):
             self._knows_all_progress = True
         reason = self._lost(event)

@@ -51,6 +51,11 @@ class TopicHeard:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicSilent:
+    """Kafka has not said for `topic_identity.HEARD_MS_MAX` which topic has that name."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressCaughtUp:
     """The progress topic was read up to its end: no older target can still come."""
 
@@ -62,6 +67,7 @@ Event = (
     | LogEndHeard
     | RecordsGone
     | TopicHeard
+    | TopicSilent
     | ProgressCaughtUp
 )
 

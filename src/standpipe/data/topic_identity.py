@@ -6,6 +6,10 @@ believes. So a progress record says of which topics its offsets are (`Progress.t
 `source_topic_ids`), and both sides compare that with what Kafka says: the writer before it writes
 and before it commits (`changes`), a replica before it applies (`TopicDoubt`).
 
+A process may stand still between the answer and the next record that it reads, and topics be made
+anew meanwhile: an answer holds for HEARD_MS_MAX. Who deletes, makes and fills a topic anew within
+that time is not found out before a replica has read of it.
+
 A broker may be behind in what it knows of topics, for a moment: an answer that a topic is absent,
 or is another one, counts when it has lasted (`LASTED_MS`). For writers an id that differs counts at
 once: they stop, which harms nobody.
@@ -23,6 +27,8 @@ from typing import Final
 
 #: metadata reach every broker well within it
 LASTED_MS: Final = 3_000
+#: Kafka is asked once a second; a replica that has no answer for so long waits for one
+HEARD_MS_MAX: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,10 @@ class TopicDoubt:
     def named(self, topic_id: str) -> None:
         """A commit names it; an older release's names none."""
         self._named = topic_id or self._named
+
+    def silent(self) -> None:
+        """Kafka has said nothing for HEARD_MS_MAX: what is read from here on may be of another."""
+        self._heard = None
 
     def heard(self, topic_id: str, at_ms: int) -> None:
         """Kafka's answer to a question of `at_ms`."""

@@ -39,6 +39,7 @@ from standpipe.data.apply_events import (
     ProgressCaughtUp,
     RecordsFetched,
     TopicHeard,
+    TopicSilent,
 )
 from standpipe.data.holdings import Holding, holdings
 from standpipe.data.positions import (
@@ -47,6 +48,7 @@ from standpipe.data.positions import (
     must_restart,
 )
 from standpipe.data.stage import RowCodec
+from standpipe.data.topic_identity import HEARD_MS_MAX
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
 from standpipe.model import Offset, ReplicaState
 from standpipe.node import clock_watch, node_config
@@ -86,6 +88,8 @@ class Tailer:
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
         self._strays = store_folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
+        #: topic -> boot ms of the question to which Kafka said last which one it is
+        self._topics_heard_ms: dict[str, int] = {}
         #: what the map gives to this node, and what of it is open
         self._holdings: dict[StoreIdentity, Holding] = {}
         self._replicas: dict[StoreIdentity, Replica] = {}
@@ -136,6 +140,7 @@ class Tailer:
         if heard is None:
             return
         at_ms, ids = heard
+        self._topics_heard_ms |= dict.fromkeys(ids, at_ms)
         for replica in list(self._replicas.values()):
             if replica.topic.topic in ids:
                 self._hand([replica], TopicHeard(ids[replica.topic.topic], at_ms))
@@ -149,6 +154,8 @@ class Tailer:
             event = event_of(heard)
             self._reopen_outdated(heard.of)
             replicas = [r for r in self._replicas.values() if r.topic == heard.of]
+            if self._clock.boot_ms() - self._topics_heard_ms.get(heard.of.topic, 0) > HEARD_MS_MAX:
+                self._hand(replicas, TopicSilent())
             self._hand(replicas, LogEndHeard(Offset(self._tables.log_end(heard.of))))
             self._hand(replicas, event)
             self._records += len(event.records) if isinstance(event, RecordsFetched) else 0

@@ -31,7 +31,7 @@ from standpipe.data.records import (
 )
 from standpipe.data.rows import unpack_row
 from standpipe.data.stage import Fetched
-from standpipe.data.topic_identity import LASTED_MS
+from standpipe.data.topic_identity import HEARD_MS_MAX, LASTED_MS
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import (
     Assignment,
@@ -320,6 +320,38 @@ def test_a_replica_is_not_restored_from_a_topic_that_was_made_anew(
     node.turn(2 + LASTED_MS // 100)
     assert node.status().state is state, why
     assert node.rows() == ({"a": b"[1]", "b": b"[2]"} if state.answers else {}), why
+
+
+@pytest.mark.parametrize(
+    ("now_id", "state", "newest"),
+    [("I", ReplicaState.RUNNING, b"[9]"), ("J", ReplicaState.DATA_LOSS, b"[1]")],
+)
+def test_what_is_read_after_a_pause_waits_until_kafka_says_what_it_is_of(
+    node: Node, now_id: str, state: ReplicaState, newest: bytes
+) -> None:
+    """Seed 338: a replica stood still while its topic was made anew, and took copies for rows."""
+    node.topics.ids = {"T": "I"}
+    node.place(PLACE)
+    node.commit(0, 2, topic_id="I")
+    node.turn()
+    node.deliver((0, "a", 1), (0, "b", 2))
+    node.turn()
+    node.clock.now_ms += HEARD_MS_MAX
+    node.topics.ids = None  # no answer yet
+    node.commit(1, 3, topic_id="I")
+    node.deliver((1, "a", 9))
+    node.turn(3)
+    assert node.status().batch == 0
+    assert node.status().state is ReplicaState.RUNNING, "it answers with what it has"
+    node.topics.ids = {"T": now_id}
+    node.turn(2 + LASTED_MS // 100)
+    assert node.status().state is state
+    node.stop()
+    reader = StoreReader(node.paths.state / "t-1" / "0")
+    row = reader.get(b"a\0\1")
+    reader.close()
+    assert row is not None
+    assert unpack_row(row).value_json == newest
 
 
 def test_a_confirmation_needs_a_replica_at_its_end(node: Node) -> None:
