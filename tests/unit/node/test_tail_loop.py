@@ -491,7 +491,7 @@ def test_others_go_on_while_a_large_store_is_checked(
     assert json.loads((node.paths.run / "tailer.json").read_text())["knows_all_progress"]
     is_free.set()
     while not node.tailer._openings.is_over(IDENTITY):
-        time.sleep(0.01)
+        time.sleep(0.01)  # a thread of its own is at it, and tells nobody
     read = node.progress.book
     node.turn(ms=0)
     assert node.progress.book is read, "all progress is still known: it need not be read anew"
