@@ -3,14 +3,17 @@
 Sketch: 2 M records of one table in 4 partitions, shuffled keys, about 48 bytes each, headers
 checked; the tailer's own path from librdkafka messages through `data.apply` into LMDB, pinned to
 one core. First from memory (messages made ahead, chunk by chunk, outside the clock), then from a
-real broker on another core, where librdkafka's threads take their share of the one core as well.
-Both clocks are told: on a machine that others use, processor time is the one to compare.
+real broker on another core, where librdkafka's threads take their share of the one core as well;
+each such round by turns with the peers (`restore_parts/peers.py`): Kafka Streams, at its defaults
+and tuned, and a bare loop that says what the machine can do. Machines differ by a factor of three
+in this: ratios are what to compare. Both clocks are told of ours.
 
     python bench/restore.py [--records 2000000] [--batch 50000] [--rounds 5]
                             writes bench/results/restore.json
 
-shared/performance.md, section c, has the peers (Kafka Streams 325 k/s by default, 379 k/s tuned)
-and what slows librdkafka down. Not here: copies of finished stores, several cores.
+shared/performance.md, section c, has the peers on the budgets' machine (Kafka Streams 325 k/s by
+default, 379 k/s tuned, the bare loop 443 k/s) and what slows librdkafka down. Not here: copies of
+finished stores, several cores.
 """
 
 from __future__ import annotations
@@ -60,6 +63,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests import report  # noqa: E402
+
+from restore_parts.peers import CHANGELOG, INPUT, KafkaStreams, bare_restore_s  # noqa: E402
 
 PARTITIONS = 4
 #: On a virtual machine the first touch of a page is the host's work: measured, 12 us a page, later
@@ -225,8 +230,8 @@ def _in_fetches(rows: list[Made], offsets: list[int]) -> list[Any]:
     return sorted(messages, key=lambda message: message.partition())
 
 
-def produce(records: int, batch: int, servers: str, topic: str) -> list[Progress]:
-    """Write the table; the progress records that commit it."""
+def produce(records: int, batch: int, servers: str) -> list[Progress]:
+    """Write the table, a changelog for Kafka Streams too; the progress records that commit it."""
     producer: Any = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 20})
     commits: list[Commit] = []
     ends: list[dict[int, int]] = []
@@ -236,7 +241,7 @@ def produce(records: int, batch: int, servers: str, topic: str) -> list[Progress
             while True:
                 try:
                     producer.produce(
-                        topic, row.value, row.key, partition=row.partition, headers=row.headers
+                        CHANGELOG, row.value, row.key, partition=row.partition, headers=row.headers
                     )
                     break
                 except BufferError:
@@ -248,14 +253,14 @@ def produce(records: int, batch: int, servers: str, topic: str) -> list[Progress
     return progress_of(commits, ends)
 
 
-def from_broker(servers: str, topic: str, progress: list[Progress], folder: Path) -> Round:
+def from_broker(servers: str, progress: list[Progress], folder: Path) -> Round:
     restore = Restore(folder)
     records = sum(progress[-1].sinks.values())
     wall, processor = time.perf_counter(), time.process_time()
     restore.know(progress)
     reader = PartitionReader(servers)
     for partition in range(PARTITIONS):
-        reader.start(Partition(topic, partition), 0)
+        reader.start(Partition(CHANGELOG, partition), 0)
     while not restore.is_done:
         for heard in reader.poll(0.005):
             restore.hear(heard)
@@ -272,18 +277,47 @@ def touch_memory() -> None:
     assert sum(map(len, held)) == TOUCHED_BYTES
 
 
-def rounds_of(name: str, count: int, one: Callable[[Path], Round]) -> list[Round]:
-    found: list[Round] = []
-    for number in range(count):
-        with tempfile.TemporaryDirectory(prefix="restore-") as folder:
-            found.append(one(Path(folder)))
-        last = found[-1]
-        print(
-            f"from {name}, round {number + 1}: {last.per_second:,} records/s, "
-            f"{last.per_processor_second:,} per processor second",
-            flush=True,
-        )
+def measured(name: str, one: Callable[[Path], Round]) -> Round:
+    with tempfile.TemporaryDirectory(prefix="restore-") as folder:
+        found = one(Path(folder))
+    print(
+        f"{name}: {found.per_second:,} records/s, {found.per_processor_second:,} per processor"
+        " second",
+        flush=True,
+    )
     return found
+
+
+#: what one turn found: whose restore -> records a second
+Turn = dict[str, int]
+
+
+def turns(
+    count: int, ours: Callable[[], Round], peers: dict[str, Callable[[], float]], records: int
+) -> tuple[list[Round], list[Turn]]:
+    """Ours and each peer by turns, every other turn backwards."""
+    rounds: list[Round] = []
+    found: list[Turn] = []
+    for number in range(count):
+        turn: Turn = {}
+        for name in ["standpipe", *peers][:: 1 if number % 2 == 0 else -1]:
+            if name == "standpipe":
+                rounds.append(ours())
+                turn[name] = rounds[-1].per_second
+            else:
+                turn[name] = round(records / peers[name]())
+                print(f"  {name}: {turn[name]:,} records/s", flush=True)
+        found.append(turn)
+    return rounds, found
+
+
+def ratios(found: list[Turn]) -> dict[str, float]:
+    """Ours to each peer, the median of the turns: above 1, ours is the faster one."""
+    return {
+        f"to_{name}": round(statistics.median(turn["standpipe"] / turn[name] for turn in found), 3)
+        for name in found[0]
+        if name != "standpipe"
+    }
 
 
 def told(rounds: list[Round]) -> dict[str, Any]:
@@ -306,26 +340,43 @@ def main() -> None:
     gc.disable()  # as the tailer does
     touch_memory()
     cores = sorted(os.sched_getaffinity(0))
-    with tempfile.TemporaryDirectory(prefix="restore-kafka-") as kafka_folder:
+    with tempfile.TemporaryDirectory(prefix="restore-kafka-") as work:
+        print("Kafka Streams, the peer, is fetched", flush=True)
+        streams = KafkaStreams(Path(work, "streams"))
         os.sched_setaffinity(0, cores[1:] or cores)  # the broker inherits it
-        with Broker(Path(kafka_folder), say=lambda _: None) as broker:
-            servers, topic = broker.bootstrap_servers, "restore"
+        with Broker(Path(work, "kafka"), say=lambda _: None) as broker:
+            servers = broker.bootstrap_servers
             admin = AdminClient({"bootstrap.servers": servers})
-            for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+            topics = [NewTopic(name, PARTITIONS, 1) for name in (CHANGELOG, INPUT)]
+            for made in admin.create_topics(topics).values():
                 made.result()
             print(f"{options.records:,} records are written to a broker of its own", flush=True)
-            progress = produce(options.records, options.batch, servers, topic)
+            progress = produce(options.records, options.batch, servers)
             os.sched_setaffinity(0, cores[:1])
-            memory = rounds_of(
-                "memory",
+            memory = [
+                measured(
+                    f"from memory, round {number + 1}",
+                    lambda folder: from_memory(options.records, options.batch, folder),
+                )
+                for number in range(options.rounds)
+            ]
+            changelog, found = turns(
                 options.rounds,
-                lambda folder: from_memory(options.records, options.batch, folder),
+                lambda: measured(
+                    "from a broker", lambda folder: from_broker(servers, progress, folder)
+                ),
+                {
+                    "kafka_streams": lambda: streams.restore_s(
+                        servers, PARTITIONS, options.records, is_tuned=False
+                    ),
+                    "kafka_streams_tuned": lambda: streams.restore_s(
+                        servers, PARTITIONS, options.records, is_tuned=True
+                    ),
+                    "bare_loop": lambda: bare_restore_s(servers, PARTITIONS, options.records),
+                },
+                options.records,
             )
-            changelog = rounds_of(
-                "a broker",
-                options.rounds,
-                lambda folder: from_broker(servers, topic, progress, folder),
-            )
+    print(f"medians of the ratios: {ratios(found)}", flush=True)
     report.write(
         report.RESULTS / "restore.json",
         {
@@ -334,6 +385,8 @@ def main() -> None:
             "records": options.records,
             "from_memory": told(memory),
             "from_a_broker": told(changelog),
+            "turns": found,
+            "ratios": ratios(found),
         },
     )
 

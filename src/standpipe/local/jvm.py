@@ -182,24 +182,32 @@ def _resolve(home: Path, say: Say) -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=home.parent, prefix="fetch-") as draft:
         lib = Path(draft) / "lib"
-        command = [
-            str(find_java().executable),
-            *("-jar", str(next(pyspark_jars().glob("ivy-*.jar")))),
-            *("-ivy", str(IVY_FILE)),
-            # a cache of our own, since Ivy's does not stand two processes; the lock guards it
-            *("-cache", str(home.parent / "ivy-cache")),
-            *("-types", "jar", "bundle", "maven-plugin"),
-            *("-retrieve", f"{lib}/[conf]/[artifact]-[revision].[ext]"),
-        ]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=draft)
-        if ran.returncode != 0 or not (lib / "broker").is_dir():
-            tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-12:])
-            raise JarsMissing(
-                f"Ivy could not fetch the Java libraries:\n{tail}",
-                next_step="check the way to Maven's central repository (proxy: JAVA_TOOL_OPTIONS)",
-            )
+        # a cache of our own, since Ivy's does not stand two processes; the lock guards it
+        retrieve(IVY_FILE, lib, ivy_cache=home.parent / "ivy-cache")
         lib.rename(home)
     say(f"Java libraries are in {home} ({time.monotonic() - began:.0f} s)")
+
+
+def retrieve(ivy_file: Path, lib: Path, *, ivy_cache: Path) -> None:
+    """The jars that an Ivy file names, into `lib`/<its configuration>. `ivy_cache`: a directory
+    that no other process uses meanwhile. Raises JarsMissing with Ivy's last lines, or JavaMissing.
+    """
+    command = [
+        str(find_java().executable),
+        *("-jar", str(next(pyspark_jars().glob("ivy-*.jar")))),
+        *("-ivy", str(ivy_file)),
+        *("-cache", str(ivy_cache)),
+        *("-types", "jar", "bundle", "maven-plugin"),
+        *("-retrieve", f"{lib}/[conf]/[artifact]-[revision].[ext]"),
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=scratch)
+    if ran.returncode != 0 or not lib.is_dir():
+        tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-12:])
+        raise JarsMissing(
+            f"Ivy could not fetch the Java libraries:\n{tail}",
+            next_step="check the way to Maven's central repository (proxy: JAVA_TOOL_OPTIONS)",
+        )
 
 
 @contextmanager
