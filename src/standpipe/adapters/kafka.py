@@ -26,8 +26,8 @@ import structlog
 from confluent_kafka import KafkaError
 
 from standpipe.data.apply_events import EndReached, ProgressCaughtUp, RecordsFetched, RecordsGone
+from standpipe.data.fetched import Fetched, FetchedColumns
 from standpipe.data.progress import ProgressBook, ValidTarget, parse
-from standpipe.data.stage import Fetched
 from standpipe.model import Offset
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
@@ -93,6 +93,7 @@ _READER_OPTIONS: Final[dict[str, object]] = {
 _message: Any = _kafka.Message
 #: bare methods of the class: no frame and no look-up for each of millions of messages
 _topic, _partition, _error = _message.topic, _message.partition, _message.error
+_offset, _key, _value, _headers = _message.offset, _message.key, _message.value, _message.headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class RecordsHeard:
     """Records of one partition, offsets ascending."""
 
     of: Partition
-    records: list[Fetched]
+    records: Sequence[Fetched]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +210,12 @@ def facts(messages: Sequence[Any]) -> Iterator[Heard]:
                 yield RecordsHeard(of, _records(run))
 
 
-def _records(run: Iterable[Any]) -> list[Fetched]:
-    return [(each.offset(), each.key(), each.value(), each.headers()) for each in run]
+def _records(run: list[Any]) -> FetchedColumns:
+    first, last = _offset(run[0]), _offset(run[-1])
+    # ascending, so where there are as many as there is room for none is missing
+    is_whole = last - first + 1 == len(run)
+    offsets = range(first, last + 1) if is_whole else [*map(_offset, run)]
+    return FetchedColumns(offsets, [*map(_key, run)], [*map(_value, run)], [*map(_headers, run)])
 
 
 def _mixed_facts(of: Partition, run: list[Any]) -> Iterator[Heard]:
@@ -219,7 +224,7 @@ def _mixed_facts(of: Partition, run: list[Any]) -> Iterator[Heard]:
             for message in each:
                 yield from _fact_of(message.error(), of, message)
         else:
-            yield RecordsHeard(of, _records(each))
+            yield RecordsHeard(of, _records([*each]))
 
 
 def _fact_of(error: Any, of: Partition, message: Any) -> Iterator[Heard]:

@@ -49,11 +49,12 @@ from standpipe.data.apply_events import (
     TopicHeard,
     TopicSilent,
 )
+from standpipe.data.fetched import Fetched, bytes_of, offset_of
 from standpipe.data.gaps import Gaps
 from standpipe.data.positions import ReplicaEvent, StoreMeta, next_state, opened
 from standpipe.data.progress import TargetSet
 from standpipe.data.records import commit_header
-from standpipe.data.stage import Fetched, RowCodec, Stage, bytes_of, offset_of, stage_records
+from standpipe.data.stage import RowCodec, Stage, stage_records
 from standpipe.data.topic_identity import TopicDoubt
 from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from standpipe.data.fetched import Fetched
 from standpipe.data.positions import StoreMeta
 from standpipe.data.progress import TargetSet
-from standpipe.data.stage import Fetched
 from standpipe.model import Offset
 
 # ------------------------------------------------------------------------------------- events

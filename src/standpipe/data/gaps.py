@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from standpipe.data.fetched import Fetched
 from standpipe.data.progress import TargetSet
 from standpipe.data.shadows import Shadows
-from standpipe.data.stage import Fetched
 from standpipe.model import Offset
 
 

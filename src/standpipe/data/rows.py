@@ -17,6 +17,7 @@ from standpipe.errors import ServerError
 
 ROWTIME_BYTES: Final = 8
 _ROW: Final = struct.Struct(">IBq")  # crc-32 of all that follows, flags, rowtime in ms
+_packed_crc: Final = struct.Struct(">I").pack
 _COUNT: Final = struct.Struct(">I")
 _FLAG_FULL_KEY: Final = 1
 _FULL: Final = bytes((_FLAG_FULL_KEY,))
@@ -65,7 +66,7 @@ def pack_rows_at(values_json: Sequence[bytes], rowtimes: Sequence[bytes]) -> lis
         for rowtime, value_json in zip(rowtimes, values_json, strict=True)
     ]
     return [
-        crc.to_bytes(4, "big") + body for crc, body in zip(map(crc32, bodies), bodies, strict=True)
+        crc + body for crc, body in zip(map(_packed_crc, map(crc32, bodies)), bodies, strict=True)
     ]
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from standpipe.data.fetched import Fetched
 from standpipe.data.records import HEADER_COMMIT
-from standpipe.data.stage import Fetched
 from standpipe.model import Offset
 
 _NEVER: Final = 1 << 63

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from standpipe.data.fetched import Fetched, Headers, columns_of
 from standpipe.data.keys import WINDOW_BYTES, bounds_of
 from standpipe.data.records import (
     HEADER_COMMIT,
@@ -25,11 +26,6 @@ from standpipe.data.rows import pack_row_at, pack_rows_at
 from standpipe.data.values import ToArray, ToArrays, to_array, to_arrays
 from standpipe.model import Source
 
-#: (offset, key, value, headers) of a Kafka record: a bare tuple, for there are millions
-Fetched = tuple[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]] | None]
-
-#: what a waiting record costs beside its key and value: tuples, headers
-RECORD_OVERHEAD_BYTES: Final = 300
 #: fetches of more records than this have their partitions checked by samples
 SAMPLED_ABOVE: Final = 256
 SAMPLED_EACH: Final = 64
@@ -137,22 +133,22 @@ def _rows_at_once(
     records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None
 ) -> tuple[list[bytes], list[bytes]] | None:
     """Store keys and rows of all, in their order; None: not each has a row and our two headers."""
-    mark = (HEADER_COMMIT, wanted)
-    _, raw_keys, values, headers = zip(*records, strict=True)
+    raw_keys, values, headers = columns_of(records)
     if codec.to_arrays is None or None in headers or None in values or None in raw_keys:
         return None
     try:
-        rowtimes = [
-            rowtime
-            for found, (name, rowtime) in headers
-            if found == mark and name == HEADER_ROWTIME and rowtime is not None
-        ]
-        if len(rowtimes) < len(records):
+        # of all first headers, then of all second ones, each at once
+        commits, others = zip(*cast("Sequence[Headers]", headers), strict=True)
+        names, rowtimes = zip(*others, strict=True)
+        if commits.count((HEADER_COMMIT, wanted)) < len(records) or None in rowtimes:
             return None
-        keys, arrays = codec.to_store_keys(raw_keys), codec.to_arrays(values)
+        if names.count(HEADER_ROWTIME) < len(records):
+            return None
+        keys = codec.to_store_keys(cast("Sequence[bytes]", raw_keys))
+        arrays = codec.to_arrays(cast("Sequence[bytes]", values))
         if keys is None or arrays is None:
             return None
-        return keys, pack_rows_at(arrays, rowtimes)
+        return keys, pack_rows_at(arrays, cast("Sequence[bytes]", rowtimes))
     except (UnfitKey, ValueError):  # also: not two headers
         return None
 
@@ -210,12 +206,3 @@ def _misplaced(records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None
         for record in records
         if wanted is None or (HEADER_COMMIT, wanted) in (record[3] or ())
     )
-
-
-def offset_of(record: Fetched) -> int:
-    return record[0]
-
-
-def bytes_of(record: Fetched) -> int:
-    """Memory that a record takes while it waits, roughly."""
-    return len(record[1] or b"") + len(record[2] or b"") + RECORD_OVERHEAD_BYTES

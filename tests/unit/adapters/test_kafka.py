@@ -6,7 +6,7 @@ The real one is met in tests/e2e.
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,11 +92,17 @@ def records(of: Partition, *offsets: int) -> RecordsHeard:
     return RecordsHeard(of, [(offset, b"k", b"v", None) for offset in offsets])
 
 
+def plain(heard: Heard) -> Heard:
+    """With records that are compared one by one."""
+    return replace(heard, records=[*heard.records]) if isinstance(heard, RecordsHeard) else heard
+
+
 @pytest.mark.parametrize(
     ("messages", "facts", "why"),
     [
         ([], [], ""),
         ([message(0), message(1)], [records(T0, 0, 1)], "one run, one fact"),
+        ([message(n) for n in (3, 4, 7)], [records(T0, 3, 4, 7)], "compaction took some"),
         (
             [message(0), message(5, part=1), message(1), message(0, on="U")],
             [records(T0, 0), records(T1, 5), records(T0, 1), records(U0, 0)],
@@ -116,7 +122,7 @@ def records(of: Partition, *offsets: int) -> RecordsHeard:
 )
 def test_facts(client: Client, messages: list[Message], facts: list[Heard], why: str) -> None:
     client.script = [messages]
-    assert PartitionReader("b").poll(0) == facts, why
+    assert [plain(heard) for heard in PartitionReader("b").poll(0)] == facts, why
 
 
 def test_partitions_are_read_from_their_offsets(client: Client) -> None:
@@ -144,14 +150,14 @@ def test_the_beginning_is_where_retention_has_left_it(client: Client) -> None:
     reader.stop(U0)
     client.told.clear()
     client.script = [[message(0, code=GONE), message(0, part=1)]]
-    assert reader.poll(0) == [records(T1, 0)], "that there is no offset 0 is no news"
+    assert [*map(plain, reader.poll(0))] == [records(T1, 0)], "that there is no offset 0 is no news"
     assert client.told == [
         ("incremental_unassign", "T", 0, kafka._kafka.OFFSET_INVALID),
         ("incremental_assign", "T", 0, kafka._kafka.OFFSET_BEGINNING),
     ]
     client.script = [[message(7)], [message(8, code=GONE), message(1, part=1, code=GONE)]]
-    assert reader.poll(0) == [records(T0, 7)]
-    assert reader.poll(0) == [OffsetGone(T0), OffsetGone(T1)], "from then on it is"
+    assert [*map(plain, reader.poll(0))] == [records(T0, 7)]
+    assert [*map(plain, reader.poll(0))] == [OffsetGone(T0), OffsetGone(T1)], "from then on it is"
 
 
 def test_a_probe_asks_one_question_at_a_time_and_never_waits(client: Client) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from standpipe.data.apply_events import ApplyBatch
+from standpipe.data.fetched import Fetched, FetchedColumns
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import (
     HEADER_COMMIT,
@@ -14,7 +15,7 @@ from standpipe.data.records import (
     store_key,
 )
 from standpipe.data.rows import unpack_row
-from standpipe.data.stage import Fetched, RowCodec
+from standpipe.data.stage import RowCodec
 from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Source, Window
 
 COLUMNS = (Column(name="K", type="STRING", is_key=True), Column(name="N", type="BIGINT"))
@@ -97,3 +98,9 @@ class DictStore:
 def numbers(rows: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Stored rows as {store key: JSON array}."""
     return {key: unpack_row(data).value_json for key, data in rows.items()}
+
+
+def in_columns(records: Sequence[Fetched]) -> FetchedColumns:
+    """The same records as the tailer's reader hands them on."""
+    columns = [[record[n] for record in records] for n in range(4)]
+    return FetchedColumns(*columns)  # type: ignore[arg-type]

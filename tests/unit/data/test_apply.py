@@ -19,9 +19,10 @@ from standpipe.data.apply_events import (
     ResumeFetching,
     TopicHeard,
 )
+from standpipe.data.fetched import Fetched
 from standpipe.data.positions import StoreMeta
 from standpipe.data.progress import TargetSet
-from standpipe.data.stage import Fetched, RowCodec
+from standpipe.data.stage import RowCodec
 from standpipe.data.topic_identity import LASTED_MS
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Offset, ReplicaState
 

@@ -6,8 +6,8 @@ import pytest
 
 from standpipe.data.apply import ApplyMachine
 from standpipe.data.apply_events import EndReached, LogEndHeard, ProgressCaughtUp, Report
+from standpipe.data.fetched import Fetched
 from standpipe.data.positions import ReplicaEvent, StoreMeta, opened
-from standpipe.data.stage import Fetched
 from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Offset, ReplicaState
 
 from .rows import IDENTITY, commit, key_of, record

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from standpipe.data.apply import ApplyMachine
 from standpipe.data.apply_events import ApplyBatch, EndReached, ProgressCaughtUp, RecordsFetched
+from standpipe.data.fetched import Fetched
 from standpipe.data.progress import ProgressBook, fence
-from standpipe.data.stage import Fetched
 from standpipe.model import NO_BATCH, Commit, LeaseEpoch, Offset, Progress, ReplicaState
 
 from .rows import CODEC, DictStore, commit, key_of, record

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from standpipe.data.fetched import Fetched, bytes_of
 from standpipe.data.records import commit_header, partition_of
-from standpipe.data.stage import SAMPLED_ABOVE, Fetched, RowCodec, Stage, bytes_of, stage_records
+from standpipe.data.stage import SAMPLED_ABOVE, RowCodec, Stage, stage_records
 
-from .rows import CODEC, commit, key_of, numbers, record, table, tumbling
+from .rows import CODEC, commit, in_columns, key_of, numbers, record, table, tumbling
 
 BY = commit(1, 0)
 WANTED = commit_header(BY)
@@ -127,12 +128,17 @@ def test_at_once_or_one_by_one_is_the_same(
     for place, spoil in odd:
         at = place % len(records)
         records[at] = (at, *spoil(record(at, "a", 1, BY))[1:])
-    slow, fast = Stage(), Stage()
-    one_by_one = replace(CODEC, to_arrays=None)
-    for codec, stage in ((one_by_one, slow), (CODEC, fast)):
-        stage_records(records[:2], stage, codec, WANTED)
-        stage_records(records[2:], stage, codec, WANTED)
+    slow, fast, fastest = Stage(), Stage(), Stage()
+    one_by_one, columns = replace(CODEC, to_arrays=None), in_columns(records)
+    for codec, given_, stage in (
+        (one_by_one, records, slow),
+        (CODEC, records, fast),
+        (CODEC, columns, fastest),
+    ):
+        stage_records(given_[:2], stage, codec, WANTED)
+        stage_records(given_[2:], stage, codec, WANTED)
     assert fast == slow
+    assert fastest == slow
 
 
 def test_what_our_writer_makes_goes_at_once() -> None:

@@ -19,6 +19,7 @@ from standpipe.adapters.status_page import StatusReader, page_path
 from standpipe.adapters.store_reader import StoreReader
 from standpipe.data.agreement import KeptDigests
 from standpipe.data.apply_events import ProgressCaughtUp
+from standpipe.data.fetched import Fetched
 from standpipe.data.holdings import Holding
 from standpipe.data.positions import StoreIdentity
 from standpipe.data.progress import ProgressBook, ValidTarget
@@ -30,7 +31,6 @@ from standpipe.data.records import (
     store_key,
 )
 from standpipe.data.rows import unpack_row
-from standpipe.data.stage import Fetched
 from standpipe.data.topic_identity import HEARD_MS_MAX, LASTED_MS
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import (
