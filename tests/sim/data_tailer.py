@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from tests.unit.data.rows import table
+from tests.unit.data.rows import in_columns, table
 
 from standpipe.data import digest, positions
 from standpipe.data.apply import ApplyMachine
@@ -245,8 +245,8 @@ class SimTailer:
         )
         self._handle(LogEndHeard(Offset(log.end)))
         if records:
-            plain = [record[:4] for record in records]
-            self._handle(RecordsFetched(plain, Offset(records[-1].offset + 1)))
+            fetched = in_columns([record[:4] for record in records])
+            self._handle(RecordsFetched(fetched, Offset(records[-1].offset + 1)))
         if self.fetched == log.end:
             self._end_ms = self.world.now_ms
             self._handle(EndReached(Offset(log.end)))

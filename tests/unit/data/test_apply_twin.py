@@ -20,7 +20,7 @@ from standpipe.data.fetched import Fetched
 from standpipe.data.progress import ProgressBook, fence
 from standpipe.model import NO_BATCH, Commit, LeaseEpoch, Offset, Progress, ReplicaState
 
-from .rows import CODEC, DictStore, commit, key_of, record
+from .rows import CODEC, DictStore, commit, in_columns, key_of, record
 
 KEYS = "abcde"
 
@@ -117,7 +117,7 @@ class Driver:
             self.offset = end
             return self.handle(EndReached(end))
         self.offset = Offset(ahead[-1][0] + 1)
-        return self.handle(RecordsFetched(ahead, self.offset))
+        return self.handle(RecordsFetched(in_columns(ahead), self.offset))
 
     def handle(self, event: object) -> bool:
         """False: killed before an order was carried out, and started again."""
