@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import confluent_kafka
 import msgspec
+import psutil
 import pytest
 from tests.e2e.forked import fork
 from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes
@@ -59,7 +60,9 @@ def node(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[N
         made.start(0)
         made.start(1)
         made.wait_ready()
-        # the two share a port, and each answers some: one may have the map before the other
+        # the two share a port, and each answers some once it listens: one may have the map before
+        # the other, or all 20 go to the first while the second is not there yet
+        eventually(lambda: listeners(made.port()) == 2, "both listen")
         asked = range(20)
         eventually(
             lambda: all(ask(made.port(), "/info").status == 200 for _ in asked), "a map at both"
@@ -69,6 +72,11 @@ def node(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[N
         made.stop()
         control.terminate()
         control.wait(5)
+
+
+def listeners(port: int) -> int:
+    sockets = psutil.net_connections("tcp")
+    return sum(each.status == psutil.CONN_LISTEN and each.laddr[1] == port for each in sockets)
 
 
 def eventually(look: Callable[[], object], what: str) -> None:
