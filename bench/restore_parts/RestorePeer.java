@@ -16,9 +16,9 @@ import org.apache.kafka.streams.state.Stores;
  * Kafka Streams restores a wiped RocksDB store from its changelog, and says how long that took.
  *
  * <p>Arguments: bootstrap servers, application id, store, an empty input topic, partitions, folder,
- * whether it is tuned. The changelog is the topic "application id-store-changelog", as Kafka Streams names it. One line
- * goes to standard output: records restored, seconds from the first partition's start to the last
- * one's end.
+ * whether it is tuned. The changelog is the topic "application id-store-changelog", as Kafka Streams
+ * names it. One line goes to standard output: records restored, seconds from the first partition's
+ * start to the last one's end.
  *
  * <p>Tuned: polls of 10,000 records, and fetches large enough for them. Otherwise at its defaults.
  */

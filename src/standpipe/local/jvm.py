@@ -202,7 +202,8 @@ def retrieve(ivy_file: Path, lib: Path, *, ivy_cache: Path) -> None:
     ]
     with tempfile.TemporaryDirectory() as scratch:
         ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=scratch)
-    if ran.returncode != 0 or not lib.is_dir():
+    wanted = re.findall(r'<conf name="([^"]+)"', ivy_file.read_text())
+    if ran.returncode != 0 or not all((lib / name).is_dir() for name in wanted):
         tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-12:])
         raise JarsMissing(
             f"Ivy could not fetch the Java libraries:\n{tail}",
