@@ -49,8 +49,8 @@ $(DONE)/packages: requirements.lock | $(DONE)/venv
 		$(PYTHON_IN) -m pip install --require-hashes --no-deps -r requirements.lock
 	@touch $@
 
-$(DONE)/standpipe: pyproject.toml $(DONE)/packages
-	@$(STEP) "standpipe itself, editable" \
+$(DONE)/standpipe: pyproject.toml setup.py src/standpipe/data/_quick.c $(DONE)/packages
+	@$(STEP) "standpipe itself, editable, its C compiled where there is a compiler" \
 		$(PYTHON_IN) -m pip install --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 

@@ -8,14 +8,14 @@ cryptographic hash would cost a restore (bench/restore.py).
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
 
+from standpipe.data import quick
+
 #: digest of a store without rows
 EMPTY: Final = 0
-_crc_of: Final = struct.Struct(">I").unpack_from
 _BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -25,6 +25,8 @@ def rows_digest(rows: Iterable[tuple[bytes, bytes]]) -> int:
     A stored row begins with the CRC-32 of all else in it (`rows.pack_row`), so hashing the
     key on top of that covers both.
     """
+    if isinstance(rows, list) and (found := quick.digest(rows)) is not None:
+        return found
     return sum(crc32(key, int.from_bytes(row[:4], "big")) for key, row in rows) & _BITS
 
 
@@ -43,13 +45,9 @@ def digest_after(
     digest: int,
     replaced: Iterable[tuple[bytes, bytes]],
     deleted: Iterable[tuple[bytes, bytes]],
-    puts: Collection[tuple[bytes, bytes]],
+    puts: Iterable[tuple[bytes, bytes]],
 ) -> int:
     """`replaced`, `deleted`: the rows as they were of keys that are put or deleted now. Each key
     occurs once in `puts`."""
     gone = rows_digest(replaced) + rows_digest(deleted)
-    try:  # half the time of `rows_digest`, for each row of a restore
-        put = sum(crc32(key, _crc_of(row)[0]) for key, row in puts)
-    except struct.error:  # a row without room for a CRC: nothing that we pack
-        put = rows_digest(puts)
-    return (digest - gone + put) & _BITS
+    return (digest - gone + rows_digest(puts)) & _BITS

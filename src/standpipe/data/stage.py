@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from standpipe.data.fetched import Fetched, Headers, columns_of
 from standpipe.data.keys import WINDOW_BYTES, bounds_of
+from standpipe.data.quick import Labels, labels_of, pack_rows
 from standpipe.data.records import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
@@ -23,7 +24,7 @@ from standpipe.data.records import (
     store_keys_from_raw,
 )
 from standpipe.data.rows import pack_row_at, pack_rows_at
-from standpipe.data.values import ToArray, ToArrays, to_array, to_arrays
+from standpipe.data.values import ToArray, ToArrays, object_names, to_array, to_arrays
 from standpipe.model import Source
 
 #: fetches of more records than this have their partitions checked by samples
@@ -48,6 +49,8 @@ class RowCodec:
     #: the same of many at once
     to_store_keys: Callable[[Sequence[bytes]], list[bytes] | None]
     to_arrays: ToArrays | None
+    #: of the columns of a value that is an object, else none
+    labels: Labels = ()
 
     @classmethod
     def of(cls, source: Source, partition: int) -> RowCodec:
@@ -62,6 +65,7 @@ class RowCodec:
             to_array=to_array(source),
             to_store_keys=store_keys_from_raw(*key, bounds=bounds, delimiter=source.key_delimiter),
             to_arrays=to_arrays(source),
+            labels=labels_of(object_names(source)) if object_names(source) else (),
         )
 
     def is_misplaced(self, record: Fetched) -> bool:
@@ -134,9 +138,16 @@ def _rows_at_once(
 ) -> tuple[list[bytes], list[bytes]] | None:
     """Store keys and rows of all, in their order; None: not each has a row and our two headers."""
     raw_keys, values, headers = columns_of(records)
-    if codec.to_arrays is None or None in headers or None in values or None in raw_keys:
+    if codec.to_arrays is None or None in raw_keys:
         return None
     try:
+        keys = codec.to_store_keys(cast("Sequence[bytes]", raw_keys))
+        if keys is None:
+            return None
+        if (rows := pack_rows(values, headers, wanted, codec.labels)) is not None:
+            return keys, rows
+        if None in headers or None in values:
+            return None
         # of all first headers, then of all second ones, each at once
         commits, others = zip(*cast("Sequence[Headers]", headers), strict=True)
         names, rowtimes = zip(*others, strict=True)
@@ -144,9 +155,8 @@ def _rows_at_once(
             return None
         if names.count(HEADER_ROWTIME) < len(records):
             return None
-        keys = codec.to_store_keys(cast("Sequence[bytes]", raw_keys))
         arrays = codec.to_arrays(cast("Sequence[bytes]", values))
-        if keys is None or arrays is None:
+        if arrays is None:
             return None
         return keys, pack_rows_at(arrays, cast("Sequence[bytes]", rowtimes))
     except (UnfitKey, ValueError):  # also: not two headers

@@ -100,6 +100,17 @@ def test_many_values_become_what_each_becomes(values: list[bytes]) -> None:
         assert found == [to_array(AB)(value) for value in values]
 
 
+@pytest.mark.parametrize("name", ['q"', "back\\slash", "tab\t"])
+def test_a_name_that_json_has_to_escape(name: str) -> None:
+    """Such a table ended its tailers: msgspec's structs take no such name."""
+    table_ = source((name, "BIGINT"), ("B", "STRING"))
+    value = json.dumps({"B": "x", name: 1}).encode()
+    assert to_array(table_)(value) == b'[1,"x"]'
+    assert to_arrays(table_) is None, "one by one"
+    with pytest.raises(UnreadableValue):
+        to_array(table_)(b"[]")
+
+
 def test_only_objects_go_at_once() -> None:
     assert to_arrays(source(("A", "STRING"), wrap_single_value=False)) is None
     assert to_arrays(source(("A", "STRING"), value_format="DELIMITED")) is None
