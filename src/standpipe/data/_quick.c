@@ -226,6 +226,7 @@ static PyObject *row_of(PyObject *value, const char *rowtime, PyObject *labels, 
     PyObject *row = PyBytes_FromStringAndSize(NULL, HEAD + 1 + cells + (count - 1) + 1);
     if (!row)
         return NULL;
+    Py_ssize_t room = cells;
     unsigned char *begin = (unsigned char *)PyBytes_AS_STRING(row), *to = begin + CRC;
     *to++ = 0;
     memcpy(to, rowtime, ROWTIME), to += ROWTIME;
@@ -235,7 +236,8 @@ static PyObject *row_of(PyObject *value, const char *rowtime, PyObject *labels, 
         if (end - at < size || memcmp(at, PyBytes_AS_STRING(label), size))
             goto unusual;
         Text cell = at + size;
-        if (!(at = past_value(cell, end, 0)))
+        /* where later labels are missing this cell may be longer than all should be together */
+        if (!(at = past_value(cell, end, 0)) || (room -= at - cell) < 0)
             goto unusual;
         *to++ = n ? ',' : '[';
         memcpy(to, cell, at - cell), to += at - cell;

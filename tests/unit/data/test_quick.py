@@ -16,46 +16,27 @@ from hypothesis import strategies as st
 
 from standpipe.data import quick
 from standpipe.data.digest import rows_digest
-from standpipe.data.records import commit_header, rowtime_header
-from standpipe.data.rows import pack_row, pack_row_at
-from standpipe.data.values import UnreadableValue, object_names, to_array
-from standpipe.model import Column, Source
+from standpipe.data.records import commit_header
+from standpipe.data.rows import pack_row
+from standpipe.data.values import UnreadableValue, object_names
 
-from .rows import commit, table
+from .quick_fuzz import (
+    LABELS,
+    NAMES,
+    OURS,
+    ROWTIME,
+    SLOW,
+    WANTED,
+    agrees,
+    packed,
+    source,
+    value_of,
+)
+from .rows import commit
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPILER = str(sysconfig.get_config_var("CC") or "cc").split()[0]
-WANTED = commit_header(commit(1, 0))
-ROWTIME = rowtime_header(7)
-OURS = [("sp-commit", WANTED), ("sp-rowtime", ROWTIME)]
-NAMES = ("A", "é", 'q"')
-LABELS = quick.labels_of(NAMES)
 compiled = pytest.mark.skipif(not quick.IS_COMPILED, reason="nothing was compiled")
-
-
-def source(*names: str) -> Source:
-    columns = (Column(name="K", type="STRING", is_key=True),)
-    columns += tuple(Column(name=name, type="STRING") for name in names)
-    return msgspec.structs.replace(table(), columns=columns)
-
-
-SLOW = to_array(source(*NAMES))
-
-
-def packed(*values: bytes, headers: object = OURS) -> list[bytes] | None:
-    return quick.pack_rows(values, [headers] * len(values), WANTED, LABELS)  # type: ignore[list-item]
-
-
-def value_of(*cells: bytes) -> bytes:
-    return b"".join(a + b for a, b in zip(LABELS, cells, strict=True)) + b"}"
-
-
-def agrees(value: bytes) -> bool:
-    """Whether it was packed; then as Python packs it."""
-    rows = packed(value)
-    if rows is not None:
-        assert rows == [pack_row_at(SLOW(value), ROWTIME)]
-    return rows is not None
 
 
 PLAIN = st.recursive(
@@ -181,17 +162,44 @@ def test_names_of_objects() -> None:
     assert object_names(msgspec.structs.replace(source("A"), wrap_single_value=False)) == ()
 
 
-@pytest.mark.parametrize("compiler", ["", "/nowhere/cc"])
-def test_it_is_built_where_there_is_a_compiler(tmp_path: Path, compiler: str) -> None:
-    """Without one nothing is lost but speed; with one it must not fail unseen, `optional` as it
-    is."""
-    command = [sys.executable, "setup.py", "-q", "build_ext", "-b", str(tmp_path), "-t"]
-    environment = {**os.environ, **({"CC": compiler} if compiler else {})}
+def built(folder: Path, **environment: str) -> Path | None:
+    """The extension, built there; None where that is not possible."""
+    command = [sys.executable, "setup.py", "-q", "build_ext", "-b", folder, "-t", folder]
     ran = subprocess.run(
-        [*command, str(tmp_path)], cwd=ROOT, env=environment, capture_output=True, check=False
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, check=False
     )
     assert ran.returncode == 0, ran.stderr.decode()
-    has_compiler = not compiler and shutil.which(COMPILER) is not None
-    assert bool([*tmp_path.rglob("_quick*.so")]) is has_compiler, ran.stderr.decode()
-    if has_compiler:
-        assert quick.IS_COMPILED, "make setup compiles it"
+    return next(folder.rglob("_quick*.so"), None)
+
+
+def test_it_is_built_where_there_is_a_compiler(tmp_path: Path) -> None:
+    """It must not fail unseen, `optional` as it is."""
+    has_compiler = shutil.which(COMPILER) is not None
+    assert (built(tmp_path) is not None) is has_compiler
+    assert quick.IS_COMPILED is has_compiler, "make setup compiles it"
+
+
+def test_without_a_compiler_nothing_is_lost_but_speed(tmp_path: Path) -> None:
+    assert built(tmp_path, CC="/nowhere/cc") is None
+
+
+@compiled
+def test_it_touches_no_memory_but_its_own(tmp_path: Path) -> None:
+    """Found by this: a cell behind which the other labels were missing was longer than its row."""
+    flags = "-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+    module = built(tmp_path, CFLAGS=flags, LDFLAGS=flags)
+    asked = [COMPILER, "-print-file-name=libasan.so"]
+    library = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    if module is None or not Path(library).is_absolute():
+        pytest.skip("a compiler without sanitizers")
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": library,
+        "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter's
+        "PYTHONMALLOC": "malloc",
+    }
+    fuzz = [sys.executable, "-m", "tests.unit.data.quick_fuzz", "--count", "100000"]
+    ran = subprocess.run(
+        [*fuzz, "--module", module], cwd=ROOT, env=environment, capture_output=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr.decode()[:2000]

@@ -1,0 +1,102 @@
+"""Random values into the compiled loop: what it packs must be what Python packs.
+
+    python -m tests.unit.data.quick_fuzz [--seed 1] [--count 100000] [--module FILE]
+
+`--module`: a build of `_quick.c` with sanitizers (test_quick.py makes one), instead of the one that
+is installed; the process ends where it touches memory that is not its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import random
+from types import ModuleType
+
+import msgspec
+from tests.unit.data.rows import commit, table
+
+from standpipe.data import quick
+from standpipe.data.records import commit_header, rowtime_header
+from standpipe.data.rows import pack_row_at
+from standpipe.data.values import to_array
+from standpipe.model import Column, Source
+
+NAMES = ("A", "é", 'q"')
+LABELS = quick.labels_of(NAMES)
+WANTED = commit_header(commit(1, 0))
+ROWTIME = rowtime_header(7)
+OURS = [("sp-commit", WANTED), ("sp-rowtime", ROWTIME)]
+PIECES = (
+    *(b'" \\ { } [ ] , : 1 - . e E + 0 true null fals "a": "x" 12.5e-3 \\u0041 \\n'.split()),
+    *(b"\x00 \x7f \x80 \xc3\xa9 \xf0\x9f\x92\xa7 \xed\xa0\x80".split()),
+    *(b" ", b"\n", b"\t", b'"' + b"long" * 20 + b'"'),
+)
+USUAL = (b"1", b'"x"', b'[1,{"a":"\xc3\xa9"}]', b"-0.5E+7", b"null", b'"' + b"long" * 20 + b'"')
+
+
+def source(*names: str) -> Source:
+    columns = (Column(name="K", type="STRING", is_key=True),)
+    columns += tuple(Column(name=name, type="STRING") for name in names)
+    return msgspec.structs.replace(table(), columns=columns)
+
+
+SLOW = to_array(source(*NAMES))
+
+
+def packed(*values: bytes, headers: object = OURS) -> list[bytes] | None:
+    return quick.pack_rows(values, [headers] * len(values), WANTED, LABELS)  # type: ignore[list-item]
+
+
+def value_of(*cells: bytes) -> bytes:
+    return b"".join(a + b for a, b in zip(LABELS, cells, strict=True)) + b"}"
+
+
+def agrees(value: bytes) -> bool:
+    """Whether it was packed; then as Python packs it."""
+    rows = packed(value)
+    if rows is not None:
+        assert rows == [pack_row_at(SLOW(value), ROWTIME)], value
+    return rows is not None
+
+
+def value_by(chance: random.Random) -> bytes:
+    """Like one of ours, with a cell made of pieces, bytes changed, labels left out, an end cut."""
+    cells = [
+        b"".join(chance.choices(PIECES, k=chance.randint(1, 6)))
+        if chance.random() < 0.3
+        else chance.choice(USUAL)
+        for _ in NAMES
+    ]
+    labels = [b"" if chance.random() < 0.03 else label for label in LABELS]
+    value = bytearray(b"".join(a + b for a, b in zip(labels, cells, strict=True)) + b"}")
+    for _ in range(chance.choice([0, 0, 0, 1, 2])):
+        value[chance.randrange(len(value))] = chance.randrange(256)
+    return bytes(value[: len(value) - chance.choice([0, 0, 0, 0, 1, 3])])
+
+
+def loaded(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("standpipe.data._quick", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--module")
+    options = parser.parse_args()
+    if options.module:
+        quick._quick = loaded(options.module)
+    chance = random.Random(options.seed)
+    taken = sum(agrees(value_by(chance)) for _ in range(options.count))
+    print(f"{options.count} values, {taken} packed as Python packs them, the others refused")
+    assert options.count // 10 < taken < options.count, "else this shows nothing"
+
+
+if __name__ == "__main__":
+    main()
