@@ -19,6 +19,7 @@ from tests.e2e.netns import Hosts
 from standpipe.adapters.peer_client import SECRET_HEADER
 from standpipe.adapters.snapshot_file import read
 from standpipe.control.commands import LogPage
+from standpipe.errors import LogUnavailable
 from standpipe.local.ports import any_port
 from standpipe.model import NodeId, Snapshot
 from standpipe.node import node_config
@@ -28,6 +29,7 @@ SECRET = "swordfish"
 _CONTROL = "standpipe.node.control_loop"
 WAIT_S_MAX = 120.0  # generous: a busy machine is no failure
 NAMES = ("node-1", "node-2", "node-3")
+NOBODY_LEADS = LogUnavailable.code
 
 
 def until(what: str, condition: Callable[[], Any]) -> Any:
@@ -117,6 +119,18 @@ class ControlCluster:
         return self.client.post(self._url(name, path), content=msgspec.json.encode(body))
 
     def execute(self, name: str, sql: str, request_id: str) -> httpx2.Response:
+        """Asked again, with the same request id, while nobody leads: a machine may be slower than
+        elections are."""
+
+        def answer() -> httpx2.Response | None:
+            found = self.execute_once(name, sql, request_id)
+            nobody_leads = found.status_code == 503 and found.json()["error_code"] == NOBODY_LEADS
+            return None if nobody_leads else found
+
+        found: httpx2.Response = until(f"a leader that takes {sql}", answer)
+        return found
+
+    def execute_once(self, name: str, sql: str, request_id: str) -> httpx2.Response:
         body = {"ksql": sql, "streamsProperties": {}, "request_id": request_id}
         return self.post(name, "/execute", body)
 

@@ -23,6 +23,7 @@ from tests.e2e.test_serve import Reply, ask, json_bytes, status
 
 from standpipe.adapters.snapshot_file import read
 from standpipe.data.records import encode_key, partition_of
+from standpipe.errors import LogUnavailable
 from standpipe.local.ports import any_port
 from standpipe.model import NodeId, ReplicaStatus, Source
 from standpipe.node import node_config
@@ -202,7 +203,7 @@ class LivenessCluster:
         return {name: one["hostAlive"] for name, one in self.cluster(node).items()}
 
     def get(self, node: WholeNode, path: str) -> Any:
-        return httpx2.get(f"http://{node.config.public}{path}", timeout=10).json()
+        return httpx2.get(f"http://{node.config.public}{path}", timeout=WAIT_S_MAX).json()
 
     def post(self, node: WholeNode, path: str, body: object) -> httpx2.Response:
         """To the internal listener."""
@@ -210,19 +211,25 @@ class LivenessCluster:
             f"http://{node.config.internal}{path}",
             content=json.dumps(body),
             headers={"standpipe-secret": SECRET, "content-type": "application/json"},
-            timeout=10,
+            timeout=WAIT_S_MAX,
         )
 
     def _execute(self, text: str) -> None:
         body = {"ksql": text, "streamsProperties": {}, "request_id": text[:20]}
+        until(f"a leader that takes {text}", lambda: self._is_taken(body))
+
+    def _is_taken(self, body: object) -> bool:
+        """503: nobody leads, on a machine that is slower than elections are."""
         reply = self.post(self.nodes[0], "/execute", body)
-        assert reply.status_code == 200, reply.text
+        assert reply.status_code in {200, LogUnavailable.status}, reply.text
+        return reply.status_code == 200
 
     def _nodes_known(self) -> list[object]:
         try:
             reply = httpx2.get(
                 f"http://{self.nodes[0].config.internal}/describe",
                 headers={"standpipe-secret": SECRET},
+                timeout=WAIT_S_MAX,
             )
         except httpx2.TransportError:
             return []

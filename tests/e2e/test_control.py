@@ -90,7 +90,7 @@ def test_without_a_majority_reads_go_on_and_statements_say_why(control: ControlC
     for name in NAMES:
         if name != last:
             control.kill(name)
-    refused = control.execute(last, TABLE, "r2")
+    refused = control.execute_once(last, TABLE, "r2")
     assert (refused.status_code, refused.json()["error_code"]) == (503, 50307)
     assert refused.headers["retry-after"] == "1"
     assert control.page(last, 1).last_index == before.log_index, "served from its own copy"
