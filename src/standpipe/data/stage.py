@@ -1,9 +1,9 @@
 """Records on their way into a store: the codec of one table partition, and what it has staged.
 
 2 million records of a restore decide how long a node that lost its disk stays out (performance.md,
-section c): a fetch whose records are all as our writer makes them goes column by column, at three
-quarters of the time; any other goes record by record. Not here: which range belongs to which
-commit (`data/apply.py`).
+section c). A fetch whose records are all as our writer makes them goes at once, in C where that is
+compiled (`data/quick.py`), else column by column; any other goes record by record, which says what
+each record means. Not here: which range belongs to which commit (`data/apply.py`).
 """
 
 from __future__ import annotations

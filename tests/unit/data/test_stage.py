@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from standpipe.data import quick
 from standpipe.data.fetched import Fetched, bytes_of
 from standpipe.data.records import commit_header, partition_of
 from standpipe.data.stage import SAMPLED_ABOVE, RowCodec, Stage, stage_records
@@ -128,24 +130,34 @@ def test_at_once_or_one_by_one_is_the_same(
     for place, spoil in odd:
         at = place % len(records)
         records[at] = (at, *spoil(record(at, "a", 1, BY))[1:])
-    slow, fast, fastest = Stage(), Stage(), Stage()
-    one_by_one, columns = replace(CODEC, to_arrays=None), in_columns(records)
-    for codec, given_, stage in (
-        (one_by_one, records, slow),
-        (CODEC, records, fast),
-        (CODEC, columns, fastest),
+    one_by_one, by_column = replace(CODEC, to_arrays=None), replace(CODEC, labels=())
+    columns = in_columns(records)
+    stages: list[Stage] = []
+    for codec, given_ in (
+        (one_by_one, records),
+        (by_column, records),
+        (by_column, columns),
+        (CODEC, records),
+        (CODEC, columns),
     ):
-        stage_records(given_[:2], stage, codec, WANTED)
-        stage_records(given_[2:], stage, codec, WANTED)
-    assert fast == slow
-    assert fastest == slow
+        stages.append(Stage())
+        stage_records(given_[:2], stages[-1], codec, WANTED)
+        stage_records(given_[2:], stages[-1], codec, WANTED)
+    assert all(stage == stages[0] for stage in stages)
 
 
-def test_what_our_writer_makes_goes_at_once() -> None:
-    def fail(_: bytes) -> tuple[bytes, bytes]:
-        raise AssertionError("one by one")
+def _must_not_be_called(_: object) -> Any:
+    raise AssertionError("the long way")
 
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        replace(CODEC, to_store_key=_must_not_be_called, labels=()),
+        *([replace(CODEC, to_arrays=_must_not_be_called)] if quick.IS_COMPILED else []),
+    ],
+)
+def test_what_our_writer_makes_goes_at_once(codec: RowCodec) -> None:
     stage = Stage()
-    at_once = replace(CODEC, to_store_key=fail)
-    stage_records([record(n, key, n, BY) for n, key in enumerate("aba")], stage, at_once, WANTED)
+    stage_records([record(n, key, n, BY) for n, key in enumerate("aba")], stage, codec, WANTED)
     assert staged(stage) == ({key_of("a"): b"[2]", key_of("b"): b"[1]"}, [])
