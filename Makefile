@@ -49,7 +49,8 @@ $(DONE)/packages: requirements.lock | $(DONE)/venv
 		$(PYTHON_IN) -m pip install --require-hashes --no-deps -r requirements.lock
 	@touch $@
 
-$(DONE)/standpipe: pyproject.toml setup.py src/standpipe/data/_quick.c $(DONE)/packages
+$(DONE)/standpipe: pyproject.toml setup.py src/standpipe/data/_compiled.c $(DONE)/packages
+	@rm -rf build src/standpipe/data/_compiled*.so  # what was built before would do for a new one
 	@$(STEP) "standpipe itself, editable, its C compiled where there is a compiler" \
 		$(PYTHON_IN) -m pip install --no-deps --no-build-isolation --no-index -e .
 	@touch $@

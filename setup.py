@@ -2,9 +2,9 @@
 
 from setuptools import Extension, setup
 
-# optional: without a compiler Standpipe is the same, and restores at two thirds of the speed
+# optional: without a compiler Standpipe is the same, and its restores take longer
 setup(
     ext_modules=[
-        Extension("standpipe.data._quick", ["src/standpipe/data/_quick.c"], optional=True),
+        Extension("standpipe.data._compiled", ["src/standpipe/data/_compiled.c"], optional=True),
     ]
 )

@@ -30,7 +30,7 @@ from tests.unit.pipeline.queries_of import commands_of
 
 from standpipe.control import catalog as catalogs
 from standpipe.control import features
-from standpipe.data import quick, records
+from standpipe.data import compiled, records
 from standpipe.data.committed import Committed
 from standpipe.data.records import commit_header, partition_of, rowtime_header
 from standpipe.data.values import object_names
@@ -304,10 +304,10 @@ def fold(world: World, name: str) -> tuple[dict[Any, dict[str, Any] | None], int
 def go_at_once(world: World, name: str) -> bool:
     """Whether the compiled loop of a restore takes what Spark has written, rows with a value."""
     table = world.table(name)
-    labels = quick.labels_of(object_names(table))
+    heads = compiled.heads_of(object_names(table))
     rows = [m for m in world.read(table.topic, PARTITIONS) if m.value() is not None]
     packed = [
-        quick.pack_rows([m.value()], [m.headers()], header(m, "sp-commit"), labels) for m in rows
+        compiled.pack_rows([m.value()], [m.headers()], header(m, "sp-commit"), heads) for m in rows
     ]
     return len(packed) > 0 and None not in packed
 
@@ -358,7 +358,7 @@ def test_tables_equal_a_recompute_and_bad_records_are_on_record(world: World) ->
 
     assert check_tables(world) == {"PLANES": 0, "DAYS": 0}
     for name in ("PLANES", "DAYS"):
-        assert go_at_once(world, name) is quick.IS_COMPILED
+        assert go_at_once(world, name) is compiled.IS_COMPILED
         query_id = world.query(name).query_id
         batches = [record.commit.batch for record in world.progress(query_id)]
         # the newest may be told again when nothing comes for a while

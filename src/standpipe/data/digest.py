@@ -8,14 +8,16 @@ cryptographic hash would cost a restore (bench/restore.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Collection, Iterable
 from typing import Final
 from zlib import crc32
 
-from standpipe.data import quick
+from standpipe.data import compiled
 
 #: digest of a store without rows
 EMPTY: Final = 0
+_crc_of: Final = struct.Struct(">I").unpack_from
 _BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -25,8 +27,6 @@ def rows_digest(rows: Iterable[tuple[bytes, bytes]]) -> int:
     A stored row begins with the CRC-32 of all else in it (`rows.pack_row`), so hashing the
     key on top of that covers both.
     """
-    if isinstance(rows, list) and (found := quick.digest(rows)) is not None:
-        return found
     return sum(crc32(key, int.from_bytes(row[:4], "big")) for key, row in rows) & _BITS
 
 
@@ -43,11 +43,20 @@ def sound_digest(rows: Iterable[tuple[bytes, bytes]]) -> int | None:
 
 def digest_after(
     digest: int,
-    replaced: Iterable[tuple[bytes, bytes]],
-    deleted: Iterable[tuple[bytes, bytes]],
-    puts: Iterable[tuple[bytes, bytes]],
+    replaced: Collection[tuple[bytes, bytes]],
+    deleted: Collection[tuple[bytes, bytes]],
+    puts: Collection[tuple[bytes, bytes]],
 ) -> int:
     """`replaced`, `deleted`: the rows as they were of keys that are put or deleted now. Each key
     occurs once in `puts`."""
-    gone = rows_digest(replaced) + rows_digest(deleted)
-    return (digest - gone + rows_digest(puts)) & _BITS
+    return (digest - _digest_of(replaced) - _digest_of(deleted) + _digest_of(puts)) & _BITS
+
+
+def _digest_of(rows: Collection[tuple[bytes, bytes]]) -> int:
+    """`rows_digest` in half the time, in a tenth where that is compiled: each row of a restore."""
+    if (found := compiled.digest(rows)) is not None:
+        return found
+    try:
+        return sum(crc32(key, _crc_of(row)[0]) for key, row in rows) & _BITS
+    except struct.error:  # a row without room for a CRC: nothing that we pack
+        return rows_digest(rows)

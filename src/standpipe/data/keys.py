@@ -309,6 +309,14 @@ def _delimited(value: Value, kind: str, delimiter: str, *, is_first: bool) -> st
     return '"' + text.replace('"', '""') + '"' if quoted else text
 
 
+def to_double(value: float | Decimal) -> float:
+    """Raises UnfitKey for an integer of more than 308 digits, which a producer may write."""
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise UnfitKey(f"an integer of {len(str(value))} digits is no DOUBLE") from error
+
+
 def _plain_text(value: Value, kind: str) -> str:
     if kind == "STRING" and isinstance(value, str):
         return value
@@ -318,7 +326,7 @@ def _plain_text(value: Value, kind: str) -> str:
         return b64encode(value).decode()
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
         if kind == "DOUBLE":
-            return java_double(float(value))
+            return java_double(to_double(value))
         if kind == "DECIMAL":
             return f"{Decimal(value):f}"
         if kind in {"INT", "BIGINT"}:

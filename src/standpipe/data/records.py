@@ -26,6 +26,7 @@ from standpipe.data.keys import (
     session_key,
     split_session_key,
     split_windowed_key,
+    to_double,
     value_of_json,
     windowed_key,
 )
@@ -312,7 +313,7 @@ def _encoded(value: Value, type_: str) -> bytes:
         if kind in {"INT", "BIGINT"} and isinstance(value, int):
             return _ordered_long(value)
         if kind == "DOUBLE":
-            return _ordered_double(float(value))
+            return _ordered_double(to_double(value))
         if kind == "DECIMAL":
             return _ordered_decimal(Decimal(value), decimal_scale(type_))
     raise UnfitKey(f"{value!r} is no key of type {type_}")

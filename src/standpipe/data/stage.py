@@ -2,8 +2,8 @@
 
 2 million records of a restore decide how long a node that lost its disk stays out (performance.md,
 section c). A fetch whose records are all as our writer makes them goes at once, in C where that is
-compiled (`data/quick.py`), else column by column; any other goes record by record, which says what
-each record means. Not here: which range belongs to which commit (`data/apply.py`).
+compiled (`data/compiled.py`), else column by column; any other goes record by record, which says
+what each record means. Not here: which range belongs to which commit (`data/apply.py`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from standpipe.data.compiled import Heads, heads_of, pack_rows
 from standpipe.data.fetched import Fetched, Headers, columns_of
 from standpipe.data.keys import WINDOW_BYTES, bounds_of
-from standpipe.data.quick import Labels, labels_of, pack_rows
 from standpipe.data.records import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
@@ -50,7 +50,7 @@ class RowCodec:
     to_store_keys: Callable[[Sequence[bytes]], list[bytes] | None]
     to_arrays: ToArrays | None
     #: of the columns of a value that is an object, else none
-    labels: Labels = ()
+    heads: Heads = ()
 
     @classmethod
     def of(cls, source: Source, partition: int) -> RowCodec:
@@ -65,7 +65,7 @@ class RowCodec:
             to_array=to_array(source),
             to_store_keys=store_keys_from_raw(*key, bounds=bounds, delimiter=source.key_delimiter),
             to_arrays=to_arrays(source),
-            labels=labels_of(object_names(source)) if object_names(source) else (),
+            heads=heads_of(object_names(source)),
         )
 
     def is_misplaced(self, record: Fetched) -> bool:
@@ -138,29 +138,37 @@ def _rows_at_once(
 ) -> tuple[list[bytes], list[bytes]] | None:
     """Store keys and rows of all, in their order; None: not each has a row and our two headers."""
     raw_keys, values, headers = columns_of(records)
-    if codec.to_arrays is None or None in raw_keys:
+    if wanted is None or codec.to_arrays is None or None in raw_keys:
         return None
     try:
-        keys = codec.to_store_keys(cast("Sequence[bytes]", raw_keys))
-        if keys is None:
-            return None
-        if (rows := pack_rows(values, headers, wanted, codec.labels)) is not None:
-            return keys, rows
-        if None in headers or None in values:
-            return None
-        # of all first headers, then of all second ones, each at once
-        commits, others = zip(*cast("Sequence[Headers]", headers), strict=True)
-        names, rowtimes = zip(*others, strict=True)
-        if commits.count((HEADER_COMMIT, wanted)) < len(records) or None in rowtimes:
-            return None
-        if names.count(HEADER_ROWTIME) < len(records):
-            return None
-        arrays = codec.to_arrays(cast("Sequence[bytes]", values))
-        if arrays is None:
-            return None
-        return keys, pack_rows_at(arrays, cast("Sequence[bytes]", rowtimes))
-    except (UnfitKey, ValueError):  # also: not two headers
+        rows = pack_rows(values, headers, wanted, codec.heads)
+        if rows is None:
+            rows = _rows_by_column(values, headers, codec.to_arrays, wanted)
+        # not before all are known to be of this commit: others may have any key
+        keys = None if rows is None else codec.to_store_keys(cast("Sequence[bytes]", raw_keys))
+    except (UnfitKey, ValueError):
         return None
+    return None if rows is None or keys is None else (keys, rows)
+
+
+def _rows_by_column(
+    values: Sequence[bytes | None],
+    headers: Sequence[Headers | None],
+    to_arrays: ToArrays,
+    wanted: bytes,
+) -> list[bytes] | None:
+    """What `pack_rows` says, in Python. Raises ValueError where not each has two headers."""
+    if None in headers or None in values:
+        return None
+    # of all first headers, then of all second ones, each at once
+    commits, others = zip(*cast("Sequence[Headers]", headers), strict=True)
+    names, rowtimes = zip(*others, strict=True)
+    if commits.count((HEADER_COMMIT, wanted)) < len(values) or None in rowtimes:
+        return None
+    if names.count(HEADER_ROWTIME) < len(values):
+        return None
+    arrays = to_arrays(cast("Sequence[bytes]", values))
+    return None if arrays is None else pack_rows_at(arrays, cast("Sequence[bytes]", rowtimes))
 
 
 def _stage_one_by_one(

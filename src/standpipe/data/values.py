@@ -7,6 +7,7 @@ without regard to case (ksqlDB); an absent column is null. Not here: keys (`data
 from __future__ import annotations
 
 import csv
+import re
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
@@ -25,6 +26,7 @@ _as_tuple = cast(Callable[[Any], Sequence[msgspec.Raw]], msgspec.structs.astuple
 _NOT_READ: Final = (msgspec.MsgspecError, RecursionError)
 _ABSENT: Final = msgspec.Raw(b"")
 _NULL: Final = msgspec.Raw(b"null")
+_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
 LINE_FEED: Final = ord("\n")
 CARRIAGE_RETURN: Final = ord("\r")
 
@@ -84,7 +86,7 @@ def to_arrays(source: Source) -> ToArrays | None:
 
 def _are_field_names(names: Sequence[str]) -> bool:
     """msgspec's structs take none that JSON has to escape."""
-    return all(name.isprintable() and not {'"', "\\"} & {*name} for name in names)
+    return not any(map(_ESCAPED.search, names))
 
 
 def _decoder_of_fields(names: tuple[str, ...], *, may_be_absent: bool) -> Callable[[bytes], Any]:

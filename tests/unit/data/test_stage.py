@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standpipe.data import quick
+from standpipe.data import compiled
 from standpipe.data.fetched import Fetched, bytes_of
 from standpipe.data.records import commit_header, partition_of
 from standpipe.data.stage import SAMPLED_ABOVE, RowCodec, Stage, stage_records
+from standpipe.model import Column
 
 from .rows import CODEC, commit, in_columns, key_of, numbers, record, table, tumbling
 
@@ -130,7 +132,7 @@ def test_at_once_or_one_by_one_is_the_same(
     for place, spoil in odd:
         at = place % len(records)
         records[at] = (at, *spoil(record(at, "a", 1, BY))[1:])
-    one_by_one, by_column = replace(CODEC, to_arrays=None), replace(CODEC, labels=())
+    one_by_one, by_column = replace(CODEC, to_arrays=None), replace(CODEC, heads=())
     columns = in_columns(records)
     stages: list[Stage] = []
     for codec, given_ in (
@@ -153,11 +155,25 @@ def _must_not_be_called(_: object) -> Any:
 @pytest.mark.parametrize(
     "codec",
     [
-        replace(CODEC, to_store_key=_must_not_be_called, labels=()),
-        *([replace(CODEC, to_arrays=_must_not_be_called)] if quick.IS_COMPILED else []),
+        replace(CODEC, to_store_key=_must_not_be_called, heads=()),
+        *([replace(CODEC, to_arrays=_must_not_be_called)] if compiled.IS_COMPILED else []),
     ],
 )
 def test_what_our_writer_makes_goes_at_once(codec: RowCodec) -> None:
     stage = Stage()
     stage_records([record(n, key, n, BY) for n, key in enumerate("aba")], stage, codec, WANTED)
     assert staged(stage) == ({key_of("a"): b"[2]", key_of("b"): b"[1]"}, [])
+
+
+def test_keys_of_other_commits_are_not_looked_at() -> None:
+    """A foreign key that no DOUBLE holds ended the tailer: keys were converted before headers were
+    compared."""
+    columns = (Column(name="K", type="ARRAY<DOUBLE>", is_key=True), table().columns[1])
+    source = msgspec.structs.replace(table(), columns=columns, key_format="JSON")
+    codec, stage = RowCodec.of(source, 0), Stage()
+    ours, foreign = record(0, "a", 1, BY), record(1, "b", 1, commit(1, 1))
+    huge = b"[" + b"9" * 400 + b"]"
+    rows = [(0, b"[1.0]", *ours[2:]), (1, huge, *foreign[2:]), (2, huge, *ours[2:])]
+    for given_ in (rows[:2], rows[2:]):
+        stage_records(given_, stage, codec, WANTED)
+    assert (len(stage.keys), stage.foreign, stage.unreadable) == (1, 1, 1)

@@ -1,10 +1,15 @@
+from collections.abc import Collection
+
 from standpipe.data.fetched import Headers
+
+FORM: int
 
 def pack_rows(
     values: list[bytes | None],
     headers: list[Headers | None],
     names: tuple[str, str],
     wanted: bytes,
-    labels: tuple[bytes, ...],
+    heads: tuple[bytes, ...],
+    /,
 ) -> list[bytes] | None: ...
-def digest(rows: list[tuple[bytes, bytes]]) -> int | None: ...
+def digest(rows: Collection[tuple[bytes, bytes]], /) -> int | None: ...

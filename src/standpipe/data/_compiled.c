@@ -1,9 +1,10 @@
-/* The inner loops of a restore, for where a compiler was at hand: see data/quick.py, which has the
- * same in Python. Each function either returns what its Python twin returns, or None: "go the other
- * way". So whatever is unusual is refused here, never judged; tests/unit/data/test_quick.py holds
- * both together.
+/* The inner loops of a restore, for where a compiler was at hand (data/compiled.py).
  *
- * Nothing in here keeps state, releases the interpreter lock or calls back into Python.
+ * Their Python is in data/stage.py, values.py, rows.py and digest.py, and says what they mean:
+ * each function returns what that returns, or None, "go the other way". So whatever is unusual is
+ * refused here, never judged; tests/unit/data/test_compiled.py holds both together.
+ *
+ * Nothing in here releases the interpreter lock or calls back into Python.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -17,6 +18,8 @@
 enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is its affair */
 enum { DEPTH_MAX = 32 };
+/* data/compiled.py has the same number, or takes no notice of this */
+enum { FORM = 1 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
 
@@ -98,7 +101,7 @@ static Text past_number(Text at, Text end)
     return at;
 }
 
-/* A character of two to four bytes (RFC 3629). */
+/* A character of two to four bytes (RFC 3629). Python stores others as they are: its affair. */
 static Text past_character(Text at, Text end)
 {
     unsigned char first = *at++;
@@ -187,7 +190,7 @@ static Text past_value(Text at, Text end, int depth)
     }
 }
 
-/* -------------------------------------------------------------------------------------- the rows */
+/* ------------------------------------------------------------------------------------ the rows */
 
 /* One of our headers: its value; NULL: it is another one, or has none. */
 static PyObject *header_of(PyObject *header, PyObject *name)
@@ -216,11 +219,12 @@ static const char *rowtime_of(PyObject *headers, PyObject *names, PyObject *want
 }
 
 /* A packed row (rows.pack_row_at); NULL without an error: the value is unusual. */
-static PyObject *row_of(PyObject *value, const char *rowtime, PyObject *labels, Py_ssize_t labels_bytes)
+static PyObject *
+row_of(PyObject *value, const char *rowtime, PyObject *heads, Py_ssize_t heads_bytes)
 {
-    Py_ssize_t count = PyTuple_GET_SIZE(labels), length = PyBytes_GET_SIZE(value);
+    Py_ssize_t count = PyTuple_GET_SIZE(heads), length = PyBytes_GET_SIZE(value);
     Text at = (Text)PyBytes_AS_STRING(value), end = at + length;
-    Py_ssize_t cells = length - labels_bytes - 1; /* the last byte closes the object */
+    Py_ssize_t cells = length - heads_bytes - 1; /* the last byte closes the object */
     if (cells < count)
         return NULL;
     PyObject *row = PyBytes_FromStringAndSize(NULL, HEAD + 1 + cells + (count - 1) + 1);
@@ -231,12 +235,12 @@ static PyObject *row_of(PyObject *value, const char *rowtime, PyObject *labels, 
     *to++ = 0;
     memcpy(to, rowtime, ROWTIME), to += ROWTIME;
     for (Py_ssize_t n = 0; n < count; n++) {
-        PyObject *label = PyTuple_GET_ITEM(labels, n);
-        Py_ssize_t size = PyBytes_GET_SIZE(label);
-        if (end - at < size || memcmp(at, PyBytes_AS_STRING(label), size))
+        PyObject *head = PyTuple_GET_ITEM(heads, n);
+        Py_ssize_t size = PyBytes_GET_SIZE(head);
+        if (end - at < size || memcmp(at, PyBytes_AS_STRING(head), size))
             goto unusual;
         Text cell = at + size;
-        /* where later labels are missing this cell may be longer than all should be together */
+        /* where later heads are missing this cell may be longer than all should be together */
         if (!(at = past_value(cell, end, 0)) || (room -= at - cell) < 0)
             goto unusual;
         *to++ = n ? ',' : '[';
@@ -261,25 +265,27 @@ static int all_bytes(PyObject *tuple)
 }
 
 PyDoc_STRVAR(pack_rows_doc,
-    "pack_rows(values, headers, names, wanted, labels)\n--\n\n"
+    "pack_rows(values, headers, names, wanted, heads)\n--\n\n"
     "Packed rows of records that all are as our writer makes them, else None.\n\n"
     "values, headers: lists of one length; names: those of our two headers; wanted: value of the\n"
-    "first; labels: what stands before each column in a value, the first with its brace.");
+    "first; heads: what stands before each column in a value, the first with its brace.\n"
+    "Raises TypeError where these are not what they should be.");
 
 static PyObject *pack_rows(PyObject *module, PyObject *args)
 {
-    PyObject *values, *headers, *names, *wanted, *labels;
+    PyObject *values, *headers, *names, *wanted, *heads;
     if (!PyArg_ParseTuple(args, "O!O!O!SO!", &PyList_Type, &values, &PyList_Type, &headers,
-                          &PyTuple_Type, &names, &wanted, &PyTuple_Type, &labels))
+                          &PyTuple_Type, &names, &wanted, &PyTuple_Type, &heads))
         return NULL;
-    Py_ssize_t count = PyList_GET_SIZE(values), labels_bytes = 0;
-    if (PyTuple_GET_SIZE(names) != 2 || PyTuple_GET_SIZE(labels) < 1 || !all_bytes(labels)
-        || !PyUnicode_Check(PyTuple_GET_ITEM(names, 0)) || !PyUnicode_Check(PyTuple_GET_ITEM(names, 1))) {
-        PyErr_SetString(PyExc_TypeError, "names: two str; labels: bytes, at least one");
+    Py_ssize_t count = PyList_GET_SIZE(values), heads_bytes = 0;
+    if (PyTuple_GET_SIZE(names) != 2 || PyTuple_GET_SIZE(heads) < 1 || !all_bytes(heads)
+        || !PyUnicode_Check(PyTuple_GET_ITEM(names, 0))
+        || !PyUnicode_Check(PyTuple_GET_ITEM(names, 1))) {
+        PyErr_SetString(PyExc_TypeError, "names: two str; heads: bytes, at least one");
         return NULL;
     }
-    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(labels); n++)
-        labels_bytes += PyBytes_GET_SIZE(PyTuple_GET_ITEM(labels, n));
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(heads); n++)
+        heads_bytes += PyBytes_GET_SIZE(PyTuple_GET_ITEM(heads, n));
     if (PyList_GET_SIZE(headers) != count)
         Py_RETURN_NONE;
     PyObject *rows = PyList_New(count);
@@ -289,7 +295,7 @@ static PyObject *pack_rows(PyObject *module, PyObject *args)
         PyObject *value = PyList_GET_ITEM(values, n), *row = NULL;
         const char *rowtime = rowtime_of(PyList_GET_ITEM(headers, n), names, wanted);
         if (rowtime && PyBytes_CheckExact(value))
-            row = row_of(value, rowtime, labels, labels_bytes);
+            row = row_of(value, rowtime, heads, heads_bytes);
         if (!row) {
             Py_DECREF(rows);
             if (PyErr_Occurred())
@@ -303,7 +309,8 @@ static PyObject *pack_rows(PyObject *module, PyObject *args)
 
 PyDoc_STRVAR(digest_doc,
     "digest(rows)\n--\n\n"
-    "`digest.rows_digest` of a list of (key, stored row), or None where a row has no room for its CRC.");
+    "`digest.rows_digest` of a list of (key, stored row); None where it is anything else, or\n"
+    "a row has no room for its CRC.");
 
 static PyObject *digest(PyObject *module, PyObject *rows)
 {
@@ -330,11 +337,14 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "standpipe.data._quick", "The inner loops of a restore.", 0, methods,
+    PyModuleDef_HEAD_INIT, "standpipe.data._compiled", "The inner loops of a restore.", 0, methods,
 };
 
-PyMODINIT_FUNC PyInit__quick(void)
+PyMODINIT_FUNC PyInit__compiled(void)
 {
     make_crc_table();
-    return PyModule_Create(&definition);
+    PyObject *module = PyModule_Create(&definition);
+    if (module && PyModule_AddIntConstant(module, "FORM", FORM) < 0)
+        Py_CLEAR(module);
+    return module;
 }

@@ -1,0 +1,59 @@
+"""The inner loops of a restore in C (`_compiled.c`), where a compiler was at hand when Standpipe
+was installed: two thirds more records a second (bench/restore.py).
+
+Nothing depends on it: each function answers None for "go the other way", which is Python beside
+the call (`data/stage.py`, `data/digest.py`), and always does so where nothing was compiled. What it
+does answer is what Python would; tests/unit/data/test_compiled.py holds both together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from standpipe.data.fetched import Headers
+from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME
+
+#: of what `_compiled.c` is asked and makes; higher with each change of either
+FORM: Final = 1
+
+try:
+    from standpipe.data import _compiled
+except ImportError:  # no compiler, or another processor than it can do with
+    _compiled = None
+else:
+    if _compiled.FORM != FORM:  # built from an older source: `make setup` builds it anew
+        _compiled = None
+
+IS_COMPILED: Final = _compiled is not None
+
+_HEADERS: Final = (HEADER_COMMIT, HEADER_ROWTIME)
+
+#: what stands before each column in a value as our writer makes it, the first with its brace
+Heads = tuple[bytes, ...]
+
+
+def heads_of(names: Sequence[str]) -> Heads:
+    """Of an object with these columns in this order, without spaces; of none: none."""
+    texts = [msgspec.json.encode(name) + b":" for name in names]
+    return tuple((b"," if n else b"{") + text for n, text in enumerate(texts))
+
+
+def pack_rows(
+    values: Sequence[bytes | None],
+    headers: Sequence[Headers | None],
+    wanted: bytes,
+    heads: Heads,
+) -> list[bytes] | None:
+    """Stored rows (`data/rows.py`) of a fetch in which all is as our writer makes it: our two
+    headers, that of the commit `wanted`, and an object of just these columns; else None."""
+    if _compiled is None or not heads:
+        return None
+    return _compiled.pack_rows([*values], [*headers], _HEADERS, wanted, heads)
+
+
+def digest(rows: Collection[tuple[bytes, bytes]]) -> int | None:
+    """`digest.rows_digest` of a list; of anything else None."""
+    return None if _compiled is None else _compiled.digest(rows)
