@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -35,6 +34,7 @@ import structlog
 from standpipe.adapters.durability import sync
 from standpipe.adapters.process import give_back_freed_memory
 from standpipe.adapters.window_index import WindowIndex
+from standpipe.data import compiled
 from standpipe.data.digest import EMPTY, digest_after, rows_digest, sound_digest
 from standpipe.data.expiry import Expiry
 from standpipe.data.positions import (
@@ -273,7 +273,7 @@ class StoreWriter:
         if puts and self._expects_new_keys:
             # a restore: to look for keys that are not there costs as much as to put them; in order
             # a put finds its page where the one before it was
-            consumed, added = cursor.putmulti(sorted(puts, key=itemgetter(0)), overwrite=False)
+            consumed, added = cursor.putmulti(compiled.in_order(puts), overwrite=False)
             self._expects_new_keys = consumed == added == len(puts)
             if not self._expects_new_keys:  # or one that is put again
                 raise _NotAllNew

@@ -1,14 +1,15 @@
 /* The inner loops of a restore, for where a compiler was at hand (data/compiled.py).
  *
- * Their Python is in data/stage.py, values.py, rows.py and digest.py, and says what they mean:
- * each function returns what that returns, or None, "go the other way". So whatever is unusual is
- * refused here, never judged; tests/unit/data/test_compiled.py holds both together.
+ * Their Python is in data/stage.py, values.py, rows.py, digest.py and compiled.py, and says what
+ * they mean: each function returns what that returns, or None, "go the other way". So whatever is
+ * unusual is refused here, never judged; tests/unit/data/test_compiled.py holds both together.
  *
  * Nothing in here releases the interpreter lock or calls back into Python.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -19,7 +20,7 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is its affair */
 enum { DEPTH_MAX = 32 };
 /* data/compiled.py has the same number, or takes no notice of this */
-enum { FORM = 1 };
+enum { FORM = 2 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
 
@@ -330,9 +331,128 @@ static PyObject *digest(PyObject *module, PyObject *rows)
     return PyLong_FromUnsignedLongLong(sum);
 }
 
+/* ------------------------------------------------------------------------------- pairs in order */
+
+typedef struct {
+    /* of what its key has beyond the beginning of all keys: the first eight bytes, zeros where it
+       is shorter, as a number that sorts as they do */
+    uint64_t word;
+    PyObject *pair;
+    Py_ssize_t place;
+} Sortable;
+
+/* For qsort: by the whole keys, then by their places. */
+static int compare(const void *left, const void *right)
+{
+    const Sortable *a = left, *b = right;
+    PyObject *key_a = PyTuple_GET_ITEM(a->pair, 0), *key_b = PyTuple_GET_ITEM(b->pair, 0);
+    Py_ssize_t size_a = PyBytes_GET_SIZE(key_a), size_b = PyBytes_GET_SIZE(key_b);
+    int found = memcmp(PyBytes_AS_STRING(key_a), PyBytes_AS_STRING(key_b),
+                       size_a < size_b ? size_a : size_b);
+    if (found)
+        return found;
+    if (size_a != size_b)
+        return size_a < size_b ? -1 : 1;
+    return a->place < b->place ? -1 : 1;
+}
+
+/* By their words, byte after byte from the last one on: a third of what qsort takes for 100,000.
+ * Answers where they are then, one of the two. */
+static Sortable *by_words(Sortable *from, Sortable *to, Py_ssize_t count)
+{
+    for (int shift = 0; count && shift < 64; shift += 8) {
+        Py_ssize_t ends[256] = {0};
+        for (Py_ssize_t n = 0; n < count; n++)
+            ends[from[n].word >> shift & 0xFF]++;
+        if (ends[from[0].word >> shift & 0xFF] == count)
+            continue; /* all have the same byte here */
+        for (int byte = 1; byte < 256; byte++)
+            ends[byte] += ends[byte - 1];
+        for (Py_ssize_t n = count; n--;)
+            to[--ends[from[n].word >> shift & 0xFF]] = from[n];
+        Sortable *sorted = to;
+        to = from, from = sorted;
+    }
+    return from;
+}
+
+static void sort_where_words_are_equal(Sortable *pairs, Py_ssize_t count)
+{
+    for (Py_ssize_t begin = 0, end; begin < count; begin = end) {
+        for (end = begin + 1; end < count && pairs[end].word == pairs[begin].word;)
+            end++;
+        if (end - begin > 1)
+            qsort(pairs + begin, end - begin, sizeof *pairs, compare);
+    }
+}
+
+/* How many bytes all keys begin with; -1: one of the pairs is none. */
+static Py_ssize_t shared_bytes(PyObject *pairs)
+{
+    Text first = NULL;
+    Py_ssize_t shared = 0;
+    for (Py_ssize_t n = 0; n < PyList_GET_SIZE(pairs); n++) {
+        PyObject *pair = PyList_GET_ITEM(pairs, n);
+        if (!PyTuple_CheckExact(pair) || PyTuple_GET_SIZE(pair) != 2
+            || !PyBytes_CheckExact(PyTuple_GET_ITEM(pair, 0)))
+            return -1;
+        PyObject *key = PyTuple_GET_ITEM(pair, 0);
+        Text text = (Text)PyBytes_AS_STRING(key);
+        if (!first)
+            first = text, shared = PyBytes_GET_SIZE(key);
+        if (PyBytes_GET_SIZE(key) < shared)
+            shared = PyBytes_GET_SIZE(key);
+        if (memcmp(first, text, shared))
+            for (shared = 0; first[shared] == text[shared];)
+                shared++;
+    }
+    return shared;
+}
+
+static uint64_t word_of(PyObject *key, Py_ssize_t shared)
+{
+    Py_ssize_t size = PyBytes_GET_SIZE(key) - shared;
+    unsigned char begin[8] = {0};
+    memcpy(begin, PyBytes_AS_STRING(key) + shared, size < 8 ? size : 8);
+    return (uint64_t)big_endian(begin) << 32 | big_endian(begin + 4);
+}
+
+PyDoc_STRVAR(in_order_doc,
+    "in_order(pairs)\n--\n\n"
+    "`sorted(pairs, key=itemgetter(0))` of a list of (key, anything); None where it is anything\n"
+    "else.");
+
+static PyObject *in_order(PyObject *module, PyObject *pairs)
+{
+    Py_ssize_t shared = PyList_CheckExact(pairs) ? shared_bytes(pairs) : -1;
+    if (shared < 0)
+        Py_RETURN_NONE;
+    Py_ssize_t count = PyList_GET_SIZE(pairs);
+    Sortable *room = PyMem_New(Sortable, 2 * count);
+    PyObject *sorted = PyList_New(count);
+    if (!room || !sorted) {
+        PyMem_Free(room);
+        Py_XDECREF(sorted);
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t n = 0; n < count; n++) {
+        PyObject *pair = PyList_GET_ITEM(pairs, n);
+        room[n] = (Sortable){word_of(PyTuple_GET_ITEM(pair, 0), shared), pair, n};
+    }
+    Sortable *found = by_words(room, room + count, count);
+    sort_where_words_are_equal(found, count);
+    for (Py_ssize_t n = 0; n < count; n++) {
+        Py_INCREF(found[n].pair);
+        PyList_SET_ITEM(sorted, n, found[n].pair);
+    }
+    PyMem_Free(room);
+    return sorted;
+}
+
 static PyMethodDef methods[] = {
     {"pack_rows", pack_rows, METH_VARARGS, pack_rows_doc},
     {"digest", digest, METH_O, digest_doc},
+    {"in_order", in_order, METH_O, in_order_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,4 @@
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from standpipe.data.fetched import Headers
 
@@ -13,3 +13,4 @@ def pack_rows(
     /,
 ) -> list[bytes] | None: ...
 def digest(rows: Collection[tuple[bytes, bytes]], /) -> int | None: ...
+def in_order(pairs: Sequence[tuple[bytes, bytes]], /) -> list[tuple[bytes, bytes]] | None: ...

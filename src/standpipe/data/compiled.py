@@ -9,6 +9,7 @@ does answer is what Python would; tests/unit/data/test_compiled.py holds both to
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from standpipe.data.fetched import Headers
 from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME
 
 #: of what `_compiled.c` is asked and makes; higher with each change of either
-FORM: Final = 1
+FORM: Final = 2
 
 try:
     from standpipe.data import _compiled
@@ -57,3 +58,9 @@ def pack_rows(
 def digest(rows: Collection[tuple[bytes, bytes]]) -> int | None:
     """`digest.rows_digest` of a list; of anything else None."""
     return None if _compiled is None else _compiled.digest(rows)
+
+
+def in_order(pairs: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Sorted by their keys; equal ones stay in their order."""
+    found = None if _compiled is None else _compiled.in_order(pairs)
+    return sorted(pairs, key=itemgetter(0)) if found is None else found

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import random
+from operator import itemgetter
 from types import ModuleType
 
 import msgspec
@@ -85,6 +86,14 @@ def rows_by(chance: random.Random) -> list[tuple[bytes, bytes]]:
     ]
 
 
+def pairs_by(chance: random.Random) -> list[tuple[bytes, bytes]]:
+    begin = chance.randbytes(chance.randrange(12))
+    return [
+        (begin[: chance.randint(0, 20)] + chance.randbytes(chance.randrange(12)), b"%d" % place)
+        for place in range(chance.randrange(40))
+    ]
+
+
 def run(seed: int, count: int) -> tuple[int, int]:
     """How many values were packed, and how many were refused; asserts that all were alike."""
     chance = random.Random(seed)
@@ -92,6 +101,8 @@ def run(seed: int, count: int) -> tuple[int, int]:
     for _ in range(count // 100):
         rows = rows_by(chance)
         assert compiled.digest(rows) == rows_digest(rows)
+        pairs = pairs_by(chance)
+        assert compiled._compiled.in_order(pairs) == sorted(pairs, key=itemgetter(0))  # type: ignore[union-attr]
     return sum(alike), count - sum(alike)
 
 

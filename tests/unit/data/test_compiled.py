@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -205,6 +206,25 @@ def test_an_odd_row_has_no_digest(odd: object) -> None:
     assert compiled.digest(tuple(rows[:1])) is None, "a list is what it takes"  # type: ignore[arg-type]
 
 
+#: some with much in common, some equal, some the beginning of others, some that end in zeros
+KEYS = st.lists(st.sampled_from([b"", b"\0", b"a", b"\xff", b"stand", b"pipe" * 3]), max_size=5)
+
+
+@needs_it
+@given(st.lists(KEYS.map(b"".join) | st.binary(max_size=12), max_size=300))
+def test_pairs_in_order(keys: list[bytes]) -> None:
+    pairs = [(key, b"%d" % place) for place, key in enumerate(keys)]
+    assert compiled._compiled.in_order(pairs) == sorted(pairs, key=itemgetter(0))  # type: ignore[union-attr]
+
+
+@needs_it
+@pytest.mark.parametrize("odd", [(b"k",), (bytearray(b"k"), b""), ("k", b""), [b"k", b""], None])
+def test_an_odd_pair_is_not_put_in_order(odd: object) -> None:
+    assert compiled._compiled is not None
+    assert compiled._compiled.in_order([(b"a", b""), odd]) is None  # type: ignore[list-item]
+    assert compiled._compiled.in_order(((b"a", b""),)) is None, "a list is what it takes"
+
+
 def test_names_of_objects() -> None:
     assert object_names(source("A", "B")) == ("A", "B")
     assert object_names(msgspec.structs.replace(source("A"), wrap_single_value=False)) == ()
@@ -216,6 +236,7 @@ def test_without_it_python_goes_the_other_way(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(compiled, "_compiled", None)
     assert packed(value_of(b"1", b"2", b"3")) is None
     assert compiled.digest([]) is None
+    assert compiled.in_order([(b"b", b"1"), (b"a", b"2")]) == [(b"a", b"2"), (b"b", b"1")]
 
 
 def built(folder: Path, **environment: str) -> Path | None:
