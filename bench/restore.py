@@ -38,6 +38,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from standpipe.adapters import kafka
 from standpipe.adapters.kafka import EndHeard, Heard, Partition, PartitionReader, RecordsHeard
 from standpipe.adapters.lmdb_store import MAP_BYTES_START, StoreWriter, store_path
+from standpipe.data import compiled
 from standpipe.data.apply import ApplyMachine
 from standpipe.data.apply_events import (
     ApplyBatch,
@@ -383,6 +384,7 @@ def main() -> None:
             "question": (__doc__ or "").splitlines()[0],
             **report.circumstances(),
             "records": options.records,
+            "is_compiled": compiled.IS_COMPILED,
             "from_memory": told(memory),
             "from_a_broker": told(changelog),
             "turns": found,
