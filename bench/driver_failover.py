@@ -114,7 +114,7 @@ def kill_once(cluster: LocalCluster, leases: Leases, probes: Probes) -> dict[str
 
 
 def measure(cluster: LocalCluster, options: argparse.Namespace) -> dict[str, object]:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
     for answer in admin.create_topics([NewTopic("events", PARTITIONS, 1)]).values():
         answer.result()
     url = f"http://{cluster.plans[0].public}"

@@ -79,6 +79,7 @@ class Feed(threading.Thread):
         self._producer: Any = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
+                "log_level": 2,
                 "partitioner": "murmur2_random",
                 "linger.ms": 0,
             }
@@ -128,7 +129,7 @@ class Reader(threading.Thread):
 
 
 def measure(cluster: LocalCluster, options: argparse.Namespace) -> list[dict[str, float]]:
-    admin: Any = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin: Any = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
     for answer in admin.create_topics([NewTopic("events", PARTITIONS, 1)]).values():
         answer.result()
     url = f"http://{cluster.plans[0].public}"

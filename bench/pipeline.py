@@ -182,7 +182,7 @@ class Bench:
     ) -> float:
         """Median ms of a batch of one event, by Spark's own clock, warm."""
         query = start()
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
         try:
             wait_for(query, self.events * PASSES)
             done = query.recentProgress[-1].batchId
@@ -217,7 +217,7 @@ def wait_for(query: StreamingQuery, events: int) -> None:
 
 
 def make_topics(bootstrap_servers: str, topics: dict[str, int]) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
     new = [NewTopic(name, count, 1) for name, count in topics.items()]
     for answer in admin.create_topics(new).values():
         answer.result()
@@ -231,6 +231,7 @@ def load(bootstrap_servers: str, events: list[tuple[bytes, bytes]]) -> None:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
+            "log_level": 2,  # that the broker is gone in the end is no news
             "partitioner": "murmur2_random",
             "linger.ms": 50,
             "queue.buffering.max.messages": 2_000_000,

@@ -233,7 +233,9 @@ def _in_fetches(rows: list[Made], offsets: list[int]) -> list[Any]:
 
 def produce(records: int, batch: int, servers: str) -> list[Progress]:
     """Write the table, a changelog for Kafka Streams too; the progress records that commit it."""
-    producer: Any = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 20})
+    # log_level: that the broker is gone in the end is no news
+    options = {"bootstrap.servers": servers, "linger.ms": 20, "log_level": 2}
+    producer: Any = confluent_kafka.Producer(options)
     commits: list[Commit] = []
     ends: list[dict[int, int]] = []
     offsets = dict.fromkeys(range(PARTITIONS), 0)
@@ -347,7 +349,7 @@ def main() -> None:
         os.sched_setaffinity(0, cores[1:] or cores)  # the broker inherits it
         with Broker(Path(work, "kafka"), say=lambda _: None) as broker:
             servers = broker.bootstrap_servers
-            admin = AdminClient({"bootstrap.servers": servers})
+            admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
             topics = [NewTopic(name, PARTITIONS, 1) for name in (CHANGELOG, INPUT)]
             for made in admin.create_topics(topics).values():
                 made.result()

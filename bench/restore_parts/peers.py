@@ -32,6 +32,7 @@ RECORDS_AT_ONCE: Final = 2000
 _BARE_OPTIONS: Final[dict[str, object]] = {
     "group.id": "restore-bare",
     "enable.auto.commit": False,
+    "log_level": 2,
     "fetch.queue.backoff.ms": 5,  # at its default of 1000 a full queue pauses the fetch for 1 s
 }
 _HERE = Path(__file__).resolve().parent

@@ -50,7 +50,8 @@ class ProgressLog:
     def __init__(self, bootstrap_servers: str, service_id: str) -> None:
         self.topic = topics.progress_topic(service_id)
         self._processing_log = topics.processing_log_topic(service_id)
-        self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 3}
+        # not each failed connection of each query's clients: who asks them says what failed, once
+        self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 2}
         self._producer: Any = _kafka.Producer(
             {
                 **self._common,
