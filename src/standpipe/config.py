@@ -220,6 +220,19 @@ RETRY_LOAD = key(
     doc="Reads that are sent again after a path failed: so many more at the most (over 10 s, with "
     "a burst), so that a sick cluster is not asked twice as much.",
 )
+FETCH_TIMEOUT = key(
+    "controller.quorum.fetch.timeout.ms",
+    int,
+    600,
+    unit="ms",
+    low=300,
+    high=60_000,
+    source="Kafka",
+    doc="How long a voter of the metadata quorum waits for its leader before it seeks an election; "
+    "the quorum's other time-outs keep their proportion to it. A node's disk must be quicker "
+    "(`standpipe_quorum_sync_seconds`): four fifths of it are the most. Longer means a disk may be "
+    "slower, and a leader that died is replaced later. Kafka's is 2000.",
+)
 LEASE_TIMEOUT = key(
     "standpipe.pipeline.lease.timeout.ms",
     int,

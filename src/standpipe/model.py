@@ -256,6 +256,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     types: dict[str, str] = {}  # name of CREATE TYPE -> what it stands for
     query_statuses: tuple[QueryStatus, ...] = ()
     published_boot_ms: int = 0  # when control wrote this, on the node's boot clock
+    quorum_sync_ms: int = 0  # what the slowest write of its log took in the last minute
 
 
 # ------------------------------------------------------------------------- the commit protocol

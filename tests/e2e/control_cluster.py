@@ -23,7 +23,7 @@ from standpipe.errors import LogUnavailable
 from standpipe.local.ports import any_port
 from standpipe.model import NodeId, Snapshot
 from standpipe.node import node_config
-from standpipe.node.node_config import NodeConfig
+from standpipe.node.node_config import NodeConfig, Setting
 
 SECRET = "swordfish"
 _CONTROL = "standpipe.node.control_loop"
@@ -50,6 +50,8 @@ class ControlCluster:
     bootstrap_servers: str = ""
     names: Sequence[str] = NAMES
     voters: Sequence[str] = ()  # default: all
+    #: keys of config.py, of each node
+    settings: dict[str, Setting] = field(default_factory=dict[str, Setting])
     hosts: Hosts | None = None  # default: all on loopback
     #: environment of a node's process; default: ours
     environment: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
@@ -71,6 +73,7 @@ class ControlCluster:
                 voters=tuple(NodeId(name) for name in self.voters or self.names),
                 nodes={NodeId(n): address for n, address in internal.items() if n != name},
                 secret_file=str(secret),
+                config=self.settings,
             )
             node_config.save(self.directory / name / "node.json", config)
             self.configs[name] = config

@@ -1,4 +1,5 @@
-"""A disk that refuses, under real processes: the C library's fsync answers EIO from a moment on.
+"""A disk that refuses, and one that is slow, under real processes: the C library's fsync answers
+EIO from a moment on, or takes its time.
 
 Torn tails and flipped bits of real processes: tests/e2e/test_control.py. No Kafka.
 """
@@ -9,11 +10,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.e2e.control_cluster import NAMES, WAIT_S_MAX, ControlCluster, until
 from tests.e2e.quorum_faults import check, load_on, lost, more
+from tests.e2e.test_control import STREAM
+
+from standpipe.config import FETCH_TIMEOUT
 
 SHIM = """
 #define _GNU_SOURCE
@@ -23,7 +28,9 @@ SHIM = """
 #include <unistd.h>
 int fsync(int descriptor) {
     const char *flag = getenv("EIO_WHEN");
+    const char *slow_ms = getenv("SLOW_MS");
     if (flag && access(flag, F_OK) == 0) { errno = EIO; return -1; }
+    if (slow_ms) usleep(atoi(slow_ms) * 1000);
     return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(descriptor);
 }
 """
@@ -80,3 +87,41 @@ def test_a_failed_fsync_ends_the_process_and_loses_nothing(
     history = load.stop()
     check(history, tmp_path)
     assert lost(cluster, history) == 0
+
+
+SLOW_MS = 700  # longer than the quorum's time-outs are by themselves
+
+
+def slow_cluster(folder: Path, shim: Path, *names: str, fetch_ms: int = 0) -> ControlCluster:
+    settings = {FETCH_TIMEOUT.name: fetch_ms} if fetch_ms else {}
+    cluster = ControlCluster(folder, names=names, settings=settings)
+    environment = {**os.environ, "LD_PRELOAD": str(shim), "SLOW_MS": str(SLOW_MS)}
+    cluster.environment = dict.fromkeys(names, environment)
+    return cluster
+
+
+def test_leaders_stay_on_slow_disks_where_time_outs_are_longer(tmp_path: Path, shim: Path) -> None:
+    """With the time-outs as they are nobody leads there for long."""
+    with closing(slow_cluster(tmp_path, shim, *NAMES, fetch_ms=10_000)) as cluster:
+        cluster.start(*NAMES)
+        cluster.until_voters(*NAMES)
+        cluster.until_members(3, *NAMES)
+        before = cluster.quorum("node-1")
+        for number in range(5):
+            statement = STREAM.format(f"S{number}", f"s{number}")
+            assert cluster.execute_once("node-2", statement, f"r{number}").status_code == 200
+        after = cluster.quorum("node-1")
+        assert before is not None
+        assert after is not None
+        assert (after["leader"], after["epoch"]) == (before["leader"], before["epoch"])
+        for name in NAMES:
+            until(f"{name}'s", lambda name=name: cluster.snapshot(name).quorum_sync_ms >= SLOW_MS)
+
+
+def test_a_disk_that_is_slow_for_the_quorum_is_named(tmp_path: Path, shim: Path) -> None:
+    with closing(slow_cluster(tmp_path, shim, "node-1")) as cluster:
+        cluster.start("node-1")
+        cluster.until_voters("node-1")
+        said = "the disk is slow for the quorum"
+        until("its log says so", lambda: said in cluster.errors("node-1"))
+        assert FETCH_TIMEOUT.name in cluster.errors("node-1"), "and what to do"

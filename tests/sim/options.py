@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from standpipe.control.raft_events import RaftSettings
+from standpipe.control.raft_settings import RaftSettings
 
 from .network import NetworkFaults
 

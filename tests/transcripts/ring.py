@@ -16,9 +16,10 @@ from standpipe.control.quorum import Incarnation, LeaderEpoch, LogOffset, Replic
 from standpipe.control.raft import Raft
 from standpipe.control.raft_log import Entry, Snapshot, SnapshotId
 from standpipe.control.raft_messages import Error
+from standpipe.control.raft_settings import RaftSettings
 from standpipe.model import NodeId
 
-SETTINGS = ev.RaftSettings()
+SETTINGS = RaftSettings()
 QUIET = (
     msg.FetchRequest,
     msg.FetchResponse,

@@ -56,6 +56,18 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
         (),
         "Since control renewed this node's map of the cluster; above 5, /healthcheck fails.",
     ),
+    "standpipe_quorum_has_leader": (
+        (),
+        "1: this node knows who leads the metadata quorum; 0: statements that change it fail.",
+    ),
+    "standpipe_quorum_applied_entries": (
+        (),
+        "How much of the metadata log this node has applied.",
+    ),
+    "standpipe_quorum_sync_seconds": (
+        (),
+        "Slowest write of the metadata log in the last minute, until it was durable.",
+    ),
     "standpipe_replica_state": (
         (*_REPLICA, "state"),
         "1 for the state that a copy on this node is in.",

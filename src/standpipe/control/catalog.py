@@ -214,6 +214,7 @@ def to_snapshot(
     service_id: str,
     query_statuses: tuple[QueryStatus, ...],
     published_boot_ms: int,
+    quorum_sync_ms: int,
 ) -> Snapshot:
     """The catalog as workers and tailer see it. Whoever publishes it gives it a stamp."""
     return Snapshot(
@@ -231,6 +232,7 @@ def to_snapshot(
         assignment=catalog.assignment,
         query_statuses=query_statuses,
         published_boot_ms=published_boot_ms,
+        quorum_sync_ms=quorum_sync_ms,
     )
 
 

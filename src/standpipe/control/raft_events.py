@@ -1,4 +1,4 @@
-"""The core's two languages: facts that it is told and orders that it gives, with its settings.
+"""The core's two languages: facts that it is told and orders that it gives.
 
 **The contract of orders.**  The lists that `Raft.handle` returns form one sequence, and within each
 list the disk's orders come first, the election file's before all.  A driver carries the sequence
@@ -28,62 +28,6 @@ from standpipe.control.quorum import (
 from standpipe.control.raft_log import Entry, Snapshot, SnapshotId
 from standpipe.control.raft_messages import Error, Message
 from standpipe.model import NodeId
-
-
-@dataclass(frozen=True, slots=True)
-class RaftSettings:
-    """Time-outs and limits; unit ms unless the name says otherwise.
-
-    Kafka's defaults are 1000 (election), 2000 (fetch), 500 (wait), 2000 (request): made for a
-    controller.  Ours are made for a leader that is replaced within a second.
-    """
-
-    election_ms: int = 300
-    """How long a vote may take; up to once more is drawn on top of it, anew for each attempt."""
-    backoff_ms_min: int = 50
-    """The bound of the random pause after the first lost election; it doubles with each loss."""
-    backoff_ms_max: int = 500
-    """The bound that doubling does not pass."""
-    fetch_ms: int = 600
-    """Without a good fetch for so long (1/4 more is drawn) a follower seeks an election."""
-    wait_ms: int = 150
-    """How long a leader keeps a fetch that has nothing to bring."""
-    request_ms: int = 400
-    """How long an answer is waited for, beyond `wait_ms` for a fetch."""
-    retry_ms: int = 20
-    """The pause after an answer that refuses, or a connection that fails."""
-    change_ms: int = 10_000
-    """How long a change of voters, a transfer or a shutdown may take."""
-    read_ms: int = 3_000
-    """How long a linearizable read waits before it fails."""
-    forget_ms: int = 300_000
-    """After how long a silent observer is no longer described."""
-    entries_max: int = 512
-    """Entries per fetch answer."""
-    answer_bytes_max: int = 1 << 20
-    """Commands in one fetch answer together; the first comes in any case."""
-    entry_bytes_max: int = 1 << 20
-    """Largest command that is accepted."""
-    chunk_bytes_max: int = 1 << 18
-    """Largest piece of a snapshot."""
-
-    def __post_init__(self) -> None:
-        assert self.wait_ms < self.fetch_ms, (
-            "a parked fetch must return before the follower gives up"
-        )
-        assert self.backoff_ms_min <= self.backoff_ms_max
-        # A leader gives up after its followers have: else it would depose itself on one late fetch.
-        assert self.check_ms > self.fetch_ms + self.fetch_ms // 4
-
-    @property
-    def check_ms(self) -> int:
-        """How long a leader leads without a majority that fetches (check-quorum): 1.5 x fetch."""
-        return self.fetch_ms * 3 // 2
-
-    @property
-    def begin_ms(self) -> int:
-        """How often a leader calls voters that do not fetch: fetch / 2 (KIP-595)."""
-        return self.fetch_ms // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from standpipe.control.raft_events import (
     AppendLog,
     InstallSnapshot,
     Order,
-    RaftSettings,
     TruncateLog,
     WriteSnapshotChunk,
 )
@@ -27,6 +26,7 @@ from standpipe.control.raft_messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
 )
+from standpipe.control.raft_settings import RaftSettings
 
 #: the first may be a connection that broke; a process that lives accepts the next
 LOST_AFTER_FAILURES: Final = 2

@@ -27,7 +27,6 @@ from standpipe.control.raft_events import (
     AppendLog,
     Order,
     Proposed,
-    RaftSettings,
     Send,
     TransferRequested,
     VoterAddRequested,
@@ -51,6 +50,7 @@ from standpipe.control.raft_messages import (
 )
 from standpipe.control.raft_progress import Followers
 from standpipe.control.raft_reads import NotedRead, ReadRounds
+from standpipe.control.raft_settings import RaftSettings
 from standpipe.model import NodeId
 
 

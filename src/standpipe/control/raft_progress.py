@@ -14,8 +14,8 @@ from standpipe.control.quorum import (
     Round,
     reached,
 )
-from standpipe.control.raft_events import RaftSettings
 from standpipe.control.raft_log import LogView
+from standpipe.control.raft_settings import RaftSettings
 
 NOT_COMPARED = LogOffset(-1)
 """End offset of a replica whose log has not been found to be a prefix of ours."""

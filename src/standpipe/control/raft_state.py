@@ -13,7 +13,6 @@ from standpipe.control.raft_calls import Calls
 from standpipe.control.raft_events import (
     ElectionState,
     Order,
-    RaftSettings,
     Recovered,
     Send,
 )
@@ -23,6 +22,7 @@ from standpipe.control.raft_log import LogView
 from standpipe.control.raft_messages import Error, Request, refusal
 from standpipe.control.raft_reads import ReadQueue
 from standpipe.control.raft_roles import Cause, Role, next_role
+from standpipe.control.raft_settings import RaftSettings
 from standpipe.model import NodeId
 
 FETCHING: Final = frozenset({Role.FOLLOWER, Role.OBSERVER})

@@ -32,6 +32,7 @@ import structlog
 
 from standpipe import config as settings
 from standpipe.adapters import http_client, quorum_wire
+from standpipe.adapters.clock import Clock
 from standpipe.adapters.http_client import (
     Call,
     Handler,
@@ -47,7 +48,7 @@ from standpipe.adapters.quorum_disk import QuorumDisk
 from standpipe.adapters.quorum_wire import QuorumWire
 from standpipe.config_liveness import reports_settle_ms
 from standpipe.control.quorum import Incarnation, ReplicaKey
-from standpipe.control.raft_events import RaftSettings
+from standpipe.control.raft_settings import RaftSettings
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import NodeId, QueryStatus
 from standpipe.node import assignment_routes, founding, node_config, quorum_routes
@@ -62,6 +63,7 @@ from standpipe.node.node_config import NodeConfig
 from standpipe.node.placing import Placing, limits_of
 from standpipe.node.quorum_loop import Quorum, Refused
 from standpipe.node.store_copies import StoreCopies
+from standpipe.node.sync_watch import SyncWatch
 from standpipe.node.verification import Verification
 from standpipe.node.voter_changes import VoterName
 from standpipe.node.writer import FORWARD_MS, Writer
@@ -328,12 +330,14 @@ async def open_replica(
     opened = QuorumDisk.open(config.paths.log)
     if opened.cut_bytes:
         _log.warning("a torn write was cut away", torn_bytes_cut=opened.cut_bytes)
-    copy = LogCopy(config, identity)
+    fetch_ms = config.settings()[settings.FETCH_TIMEOUT]
+    syncs = SyncWatch(fetch_ms, Clock().boot_ms)
+    copy = LogCopy(config, identity, syncs)
     me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
     wire = QuorumWire(me, config.secret(), addresses_by(copy))
     wire.cluster = identity.cluster_id
-    limits = RaftSettings(entry_bytes_max=ENTRY_BYTES_MAX)
-    quorum = Quorum(opened, wire, copy, bootstrap=tuple(config.nodes), settings=limits)
+    limits = RaftSettings.in_proportion(fetch_ms, entry_bytes_max=ENTRY_BYTES_MAX)
+    quorum = Quorum(opened, wire, copy, syncs, bootstrap=tuple(config.nodes), settings=limits)
     running.append(quorum)
     return Base(config, copy, quorum, client), wire
 

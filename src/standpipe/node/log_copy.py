@@ -30,6 +30,7 @@ from standpipe.control.raft_log import Entry
 from standpipe.model import LogIndex, NodeId, QueryStatus
 from standpipe.node import node_config
 from standpipe.node.node_config import DataIdentity, NodeConfig
+from standpipe.node.sync_watch import SyncWatch
 
 PAGE_ENTRIES_MAX: Final = 500
 PAGE_BYTES_MAX: Final = 1024 * 1024
@@ -40,9 +41,11 @@ PUBLISH_S: Final = 1.0  # a snapshot is never older while control lives
 class LogCopy:
     """The state machine of the quorum on one node (`quorum_loop.Machine`)."""
 
-    def __init__(self, config: NodeConfig, identity: DataIdentity) -> None:
+    def __init__(self, config: NodeConfig, identity: DataIdentity, syncs: SyncWatch) -> None:
+        """`syncs`: of the disk that the log is on."""
         self.config = config
         self.identity = identity
+        self._syncs = syncs
         #: feature levels that this program takes part in
         self.feature_levels = node_config.feature_levels(config)
         self.catalog: Catalog = catalogs.EMPTY
@@ -132,6 +135,7 @@ class LogCopy:
                 service_id=self.config.service_id,
                 query_statuses=self._reports.shown(self.catalog.queries, _now_ms()),
                 published_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+                quorum_sync_ms=self._syncs.slowest_ms(),
             )
         )
 

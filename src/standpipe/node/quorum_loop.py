@@ -18,10 +18,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn, Protocol
 
+from standpipe.adapters.clock import Clock
 from standpipe.adapters.quorum_disk import (
     DiskOp,
     NoteCommitted,
@@ -38,13 +38,16 @@ from standpipe.control.raft import QuorumDescription, Raft
 from standpipe.control.raft_log import Entry, LogViolation, Snapshot
 from standpipe.control.raft_messages import Error, Message
 from standpipe.control.raft_roles import IllegalTransition
+from standpipe.control.raft_settings import RaftSettings
 from standpipe.control.raft_state import ElectionStateLost, ProtocolViolation
 from standpipe.errors import ServerError
 from standpipe.model import NodeId
 from standpipe.node.snapshot_shelf import SnapshotShelf
+from standpipe.node.sync_watch import SyncWatch
 
 NOTE_S: Final = 0.25  # how far the hint of what is committed may be behind
 UNSAFE: Final = (LogViolation, ProtocolViolation, IllegalTransition, ElectionStateLost)
+_now_ms = Clock().boot_ms
 
 
 class QuorumHalted(ServerError):
@@ -86,22 +89,24 @@ class Quorum:
         opened: OpenedDisk,
         wire: QuorumWire,
         machine: Machine,
+        syncs: SyncWatch,
         *,
         bootstrap: Sequence[NodeId],
-        settings: ev.RaftSettings | None = None,
-        snapshot_every: int = 1000,
+        settings: RaftSettings | None = None,
+        snapshot_every: int = 1000,  # entries
     ) -> None:
-        """`bootstrap`: nodes to ask while the log names no voters; `snapshot_every`: entries."""
+        """`syncs`: told of each write; `bootstrap`: nodes to ask while the log names no voters."""
         self._disk: QuorumDisk = opened.disk
         self._wire = wire
         wire.owner = self
         self._machine = machine
+        self._syncs = syncs
         self._snapshot_every = snapshot_every
         try:
             self._raft = Raft(
                 wire.me,
                 opened.recovered,
-                settings or ev.RaftSettings(),
+                settings or RaftSettings(),
                 cluster=wire.cluster,
                 draw=random.random,
                 first_request=opened.life << 32,
@@ -299,7 +304,8 @@ class Quorum:
         try:
             while self._pending:
                 batch, self._pending = self._pending, []
-                await self._thread.run(self._disk.carry_out, [op for op, _ in batch])
+                with self._syncs.timed():
+                    await self._thread.run(self._disk.carry_out, [op for op, _ in batch])
                 for _, done in batch:
                     if done is not None:
                         done()
@@ -392,8 +398,3 @@ class Quorum:
     def _fail(self, error: Exception) -> None:
         if not self._failure.done():
             self._failure.set_result(error)
-
-
-def _now_ms() -> int:
-    """The boot clock: monotonic, and counts while the machine sleeps."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

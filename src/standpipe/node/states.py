@@ -81,6 +81,7 @@ class States:
         published_ms = view.snapshot.published_boot_ms
         age_s = max(0, boot_ms - published_ms) / 1000
         yield "standpipe_snapshot_age_seconds", [((), age_s)] if published_ms else []
+        yield from of_quorum(view.snapshot)
         yield from of_copies(copies)
         yield from of_queries(view.snapshot, unix_ms)
         yield "standpipe_peer_up", list(of_peers(view, told))
@@ -105,6 +106,13 @@ class States:
         )
         labels = (table.name, str(generation), str(partition))
         return Copy(labels=labels, status=status, fresh=fresh, store=replica.store_path)
+
+
+def of_quorum(snapshot: Snapshot) -> Iterator[State]:
+    """What control last said of the metadata quorum."""
+    yield "standpipe_quorum_has_leader", [((), float(bool(snapshot.leader)))]
+    yield "standpipe_quorum_applied_entries", [((), snapshot.log_index)]
+    yield "standpipe_quorum_sync_seconds", [((), snapshot.quorum_sync_ms / 1000)]
 
 
 def of_copies(copies: Sequence[Copy]) -> Iterator[State]:

@@ -13,9 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from standpipe.adapters.metrics import COUNTERS, LATENCY_NAME, STATES, Metrics, State
 
-UNITS = ("seconds", "bytes", "records", "rows", "total")
+UNITS = ("seconds", "bytes", "records", "rows", "entries", "total")
 #: no quantities: 1 or 0
-FLAGS = ("standpipe_replica_state", "standpipe_query_state", "standpipe_peer_up")
+FLAGS = (
+    "standpipe_quorum_has_leader",
+    "standpipe_replica_state",
+    "standpipe_query_state",
+    "standpipe_peer_up",
+)
 
 
 def parsed(metrics: Metrics, states: Iterable[State] = ()) -> dict[str, Metric]:

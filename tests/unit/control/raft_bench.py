@@ -12,8 +12,9 @@ from standpipe.control.raft import Raft
 from standpipe.control.raft_log import Entry, Snapshot
 from standpipe.control.raft_messages import Error
 from standpipe.control.raft_roles import Role
+from standpipe.control.raft_settings import RaftSettings
 
-SETTINGS = ev.RaftSettings(
+SETTINGS = RaftSettings(
     election_ms=1000,
     fetch_ms=2000,
     wait_ms=500,
@@ -54,7 +55,7 @@ class Bench:
         start: Snapshot | None = None,
         snapshot: Snapshot | None = None,
         jitter: float = 0.0,
-        settings: ev.RaftSettings = SETTINGS,
+        settings: RaftSettings = SETTINGS,
         bootstrap: Sequence[str] = (),
         run: bool = True,
     ) -> None:

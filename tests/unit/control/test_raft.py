@@ -11,6 +11,7 @@ from standpipe.control.raft_events import ElectionState, Recovered
 from standpipe.control.raft_log import LeaderChange, Snapshot
 from standpipe.control.raft_messages import Error
 from standpipe.control.raft_roles import IllegalTransition, Role
+from standpipe.control.raft_settings import RaftSettings
 from standpipe.control.raft_state import ElectionStateLost, ProtocolViolation
 
 ME, YOU = key(1), key(2)
@@ -115,7 +116,7 @@ def test_nobody_leads_without_having_asked() -> None:
 @covers("EL-25", "VA-08", "FD-25", "PV-10")
 @pytest.mark.parametrize("pre", [True, False])
 def test_a_request_is_repeated_and_its_late_answer_ignored(pre: bool) -> None:
-    settings = ev.RaftSettings(election_ms=5000, request_ms=400)
+    settings = RaftSettings(election_ms=5000, request_ms=400)
     bench = Bench(settings=settings)
     bench = bench.prospective() if pre else bench.candidate()
     first = bench.requests[msg.VoteRequest, "3"]
@@ -466,7 +467,7 @@ def test_a_leader_that_was_stopped_knows_it_before_it_answers() -> None:
 
 @covers("ZL-11")
 def test_end_quorum_is_repeated_to_those_who_did_not_answer() -> None:
-    bench = Bench(settings=ev.RaftSettings(election_ms=5000, request_ms=400))
+    bench = Bench(settings=RaftSettings(election_ms=5000, request_ms=400))
     bench.leader(committed=True)
     bench.tell(ev.ResignRequested(bench.now, 1))
     number = bench.requests[msg.EndQuorumEpochRequest, "2"]

@@ -35,6 +35,7 @@ def scene() -> Scene:
         service_id="x_",
         query_statuses=(),
         published_boot_ms=0,
+        quorum_sync_ms=0,
     )
     return Scene(snapshot=snapshot, settings=config.load({}), instant=Instant(boot_ms=0, unix_ms=0))
 

@@ -22,7 +22,13 @@ TWO = after(SwitchTable(name="U", generation=2), start=BOTH)
 def publish(path: Path, catalog: Catalog) -> None:
     node = NodeId("a")
     shown = to_snapshot(
-        catalog, node_id=node, leader=node, service_id="s", query_statuses=(), published_boot_ms=1
+        catalog,
+        node_id=node,
+        leader=node,
+        service_id="s",
+        query_statuses=(),
+        published_boot_ms=1,
+        quorum_sync_ms=0,
     )
     snapshot_file.write(path, msgspec.structs.replace(shown, stamp=catalog.index))
 

@@ -288,6 +288,19 @@ def test_peers_and_the_map(world: World) -> None:
     assert found["standpipe_snapshot_age_seconds"] == {(): 0.7}
 
 
+def test_the_quorum(world: World) -> None:
+    world.publish(quorum_sync_ms=1250, log_index=LogIndex(7))
+    found = world.read()
+    assert found["standpipe_quorum_has_leader"] == {(): 1}
+    assert found["standpipe_quorum_applied_entries"] == {(): 7}
+    assert found["standpipe_quorum_sync_seconds"] == {(): 1.25}
+
+
+def test_a_quorum_without_a_leader(world: World) -> None:
+    world.publish(leader=NodeId(""))
+    assert world.read()["standpipe_quorum_has_leader"] == {(): 0}
+
+
 def test_no_verdicts_are_no_peers_that_are_down(world: World) -> None:
     world.publish()
     assert world.read()["standpipe_peer_up"] == {}

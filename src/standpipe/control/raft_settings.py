@@ -1,0 +1,85 @@
+"""The quorum's time-outs and limits.
+
+Not here: what is done when one of them is over (`raft`, `raft_elections`, `raft_leader`).
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RaftSettings:
+    """Time-outs and limits; unit ms unless the name says otherwise.
+
+    Kafka's defaults are 1000 (election), 2000 (fetch), 500 (wait), 2000 (request): made for a
+    controller.  Ours are made for a leader that is replaced within a second.
+    """
+
+    election_ms: int = 300
+    """How long a vote may take; up to once more is drawn on top of it, anew for each attempt."""
+    backoff_ms_min: int = 50
+    """The bound of the random pause after the first lost election; it doubles with each loss."""
+    backoff_ms_max: int = 500
+    """The bound that doubling does not pass."""
+    fetch_ms: int = 600
+    """Without a good fetch for so long (1/4 more is drawn) a follower seeks an election."""
+    wait_ms: int = 150
+    """How long a leader keeps a fetch that has nothing to bring."""
+    request_ms: int = 400
+    """How long an answer is waited for, beyond `wait_ms` for a fetch."""
+    retry_ms: int = 20
+    """The pause after an answer that refuses, or a connection that fails."""
+    change_ms: int = 10_000
+    """How long a change of voters, a transfer or a shutdown may take."""
+    read_ms: int = 3_000
+    """How long a linearizable read waits before it fails."""
+    forget_ms: int = 300_000
+    """After how long a silent observer is no longer described."""
+    entries_max: int = 512
+    """Entries per fetch answer."""
+    answer_bytes_max: int = 1 << 20
+    """Commands in one fetch answer together; the first comes in any case."""
+    entry_bytes_max: int = 1 << 20
+    """Largest command that is accepted."""
+    chunk_bytes_max: int = 1 << 18
+    """Largest piece of a snapshot."""
+
+    @classmethod
+    def in_proportion(cls, fetch_ms: int, *, entry_bytes_max: int = 1 << 20) -> "RaftSettings":
+        """Ours for another `fetch_ms`; what is not a matter of elections is not shorter than ours.
+
+        At its least, 300 ms, answers are 75 ms apart and votes take 150 to 300.
+        """
+        ours = cls()
+
+        def scaled(ms: int) -> int:
+            return ms * fetch_ms // ours.fetch_ms
+
+        return cls(
+            election_ms=scaled(ours.election_ms),
+            backoff_ms_min=scaled(ours.backoff_ms_min),
+            backoff_ms_max=scaled(ours.backoff_ms_max),
+            fetch_ms=fetch_ms,
+            wait_ms=scaled(ours.wait_ms),
+            request_ms=scaled(ours.request_ms),
+            change_ms=max(ours.change_ms, scaled(ours.change_ms)),
+            read_ms=max(ours.read_ms, scaled(ours.read_ms)),
+            entry_bytes_max=entry_bytes_max,
+        )
+
+    def __post_init__(self) -> None:
+        assert self.wait_ms < self.fetch_ms, (
+            "a parked fetch must return before the follower gives up"
+        )
+        assert self.backoff_ms_min <= self.backoff_ms_max
+        # A leader gives up after its followers have: else it would depose itself on one late fetch.
+        assert self.check_ms > self.fetch_ms + self.fetch_ms // 4
+
+    @property
+    def check_ms(self) -> int:
+        """How long a leader leads without a majority that fetches (check-quorum): 1.5 x fetch."""
+        return self.fetch_ms * 3 // 2
+
+    @property
+    def begin_ms(self) -> int:
+        """How often a leader calls voters that do not fetch: fetch / 2 (KIP-595)."""
+        return self.fetch_ms // 2
