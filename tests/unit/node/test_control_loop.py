@@ -222,9 +222,9 @@ def write_old_log(config: NodeConfig, cluster_id: str = "c1", nodes: int = 1) ->
     for number in range(nodes):
         info = NodeInfo(
             node_id=NodeId(f"old-{number}"),
-            public="",
-            internal="",
-            peer="",
+            public="127.0.0.1:1",
+            internal="127.0.0.1:1",
+            peer="127.0.0.1:1",
             incarnation="",
             tags={},
         )
