@@ -166,9 +166,12 @@ class Kills:
         batch = newest + self.random.randint(1, 3)
         os.environ[failpoint.VARIABLE] = f"{place}@{batch}"
         try:
+            before = self.driver.pid
             self._kill()
-            wait_until(lambda: self.driver.pid, "the next driver")
-            dies, deadline = self._family()[0], time.monotonic() + DEATH_S_MAX
+            # for a moment the one that was killed still stands there, and may be reaped while it
+            # is looked at; its death is not the one that is waited for
+            pid = wait_until(lambda: self.driver.pid != before and self.driver.pid, "a driver")
+            dies, deadline = psutil.Process(pid), time.monotonic() + DEATH_S_MAX
             while dies.is_running() and dies.status() != psutil.STATUS_ZOMBIE:
                 assert time.monotonic() < deadline, f"{place}@{batch} was not reached"
                 self.send(LITTLE)  # until there are so many batches
