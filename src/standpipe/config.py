@@ -226,12 +226,12 @@ FETCH_TIMEOUT = key(
     600,
     unit="ms",
     low=300,
-    high=60_000,
+    high=3_000,
     source="Kafka",
     doc="How long a voter of the metadata quorum waits for its leader before it seeks an election; "
-    "the quorum's other time-outs keep their proportion to it. A node's disk must be quicker "
-    "(`standpipe_quorum_sync_seconds`): four fifths of it are the most. Longer means a disk may be "
-    "slower, and a leader that died is replaced later. Kafka's is 2000.",
+    "the quorum's other time-outs keep their proportion to it. Set the same on every node. A disk "
+    "that takes more than about four fifths of it for a write (`standpipe_quorum_sync_seconds`) "
+    "costs leaders. Longer bears a slower disk, and replaces a dead leader later. Kafka's is 2000.",
 )
 LEASE_TIMEOUT = key(
     "standpipe.pipeline.lease.timeout.ms",

@@ -92,9 +92,8 @@ def test_a_failed_fsync_ends_the_process_and_loses_nothing(
 SLOW_MS = 700  # longer than the quorum's time-outs are by themselves
 
 
-def slow_cluster(folder: Path, shim: Path, *names: str, fetch_ms: int = 0) -> ControlCluster:
-    settings = {FETCH_TIMEOUT.name: fetch_ms} if fetch_ms else {}
-    cluster = ControlCluster(folder, names=names, settings=settings)
+def slow_cluster(folder: Path, shim: Path, *names: str, **settings: int) -> ControlCluster:
+    cluster = ControlCluster(folder, names=names, settings={**settings})
     environment = {**os.environ, "LD_PRELOAD": str(shim), "SLOW_MS": str(SLOW_MS)}
     cluster.environment = dict.fromkeys(names, environment)
     return cluster
@@ -102,7 +101,8 @@ def slow_cluster(folder: Path, shim: Path, *names: str, fetch_ms: int = 0) -> Co
 
 def test_leaders_stay_on_slow_disks_where_time_outs_are_longer(tmp_path: Path, shim: Path) -> None:
     """With the time-outs as they are nobody leads there for long."""
-    with closing(slow_cluster(tmp_path, shim, *NAMES, fetch_ms=10_000)) as cluster:
+    longer = {FETCH_TIMEOUT.name: int(FETCH_TIMEOUT.high or 0)}
+    with closing(slow_cluster(tmp_path, shim, *NAMES, **longer)) as cluster:
         cluster.start(*NAMES)
         cluster.until_voters(*NAMES)
         cluster.until_members(3, *NAMES)

@@ -70,7 +70,7 @@ class SimNode:
         self.raft = Raft(
             self.key,
             recovered,
-            self.world.options.settings,
+            self.world.options.settings_of(self.name),
             cluster="sim",
             draw=lambda: self.world.random.random() * self.world.options.jitter,
             first_request=self.lives << 32,

@@ -1,7 +1,7 @@
 """What a seed decides about its world before time begins; printed with every failure."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from standpipe.control.raft_settings import RaftSettings
 
@@ -32,6 +32,18 @@ class Options:
     crash_after_vote: float
     """Chance of dying right after an epoch or a vote became durable."""
     settings: RaftSettings = SMALL
+    fetch_ms: tuple[int, ...] = ()
+    """Of the first nodes, where their time-outs are not those of `settings`: operators change them
+    node by node."""
+
+    def settings_of(self, name: str) -> RaftSettings:
+        """Of the node with that number."""
+        number = int(name)
+        if number > len(self.fetch_ms):
+            return self.settings
+        scaled = RaftSettings.in_proportion(self.fetch_ms[number - 1])
+        limits = ("entries_max", "chunk_bytes_max", "change_ms")
+        return replace(scaled, **{limit: getattr(self.settings, limit) for limit in limits})
 
     @classmethod
     def of(cls, seed: int) -> "Options":
@@ -57,4 +69,5 @@ class Options:
             changes=draw.random() < 0.6,
             jitter=draw.choice([1.0, 1.0, 0.05]),
             crash_after_vote=draw.choice([0, 0, 0.1, 0.3]),
+            fetch_ms=tuple(draw.choices([300, 600, 1500, 3000], k=draw.choice([0, 0, 2, 3]))),
         )

@@ -56,6 +56,22 @@ def finish(world: World) -> None:
         world.writes.acknowledged(offset, data)
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("write_every_ms", [10**9, 2000])
+def test_time_outs_that_differ_depose_nobody(seed: int, write_every_ms: int) -> None:
+    """Found in review: a leader kept fetches for as long as followers with longer time-outs asked,
+    longer than its own check-quorum, and gave up, for ever."""
+    fetch_ms = (300, 300, 3000, 3000, 3000)
+    quiet = {"write_every_ms": write_every_ms, "read_every_ms": 10**9}
+    world = calm(seed, voters=5, observers=0, fetch_ms=fetch_ms, **quiet)
+    run_to(world, 2000)
+    leader, epoch = world.leader(), max(node.raft.epoch for node in world.nodes.values())
+    assert leader in {"1", "2"}, "the quicker ones begin"
+    run_to(world, 60_000)
+    assert world.leader() == leader
+    assert max(node.raft.epoch for node in world.nodes.values()) == epoch
+
+
 @covers("RO-25", "RC-28", "SN-23", "PE-11", "PE-20", "TO-08", "RO-06", "RO-18", "ZL-10", "FD-25")
 @pytest.mark.parametrize("seed", range(10))
 def test_seed(seed: int) -> None:

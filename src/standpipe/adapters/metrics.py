@@ -60,9 +60,9 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
         (),
         "1: this node knows who leads the metadata quorum; 0: statements that change it fail.",
     ),
-    "standpipe_quorum_applied_entries": (
+    "standpipe_quorum_applied_index": (
         (),
-        "How much of the metadata log this node has applied.",
+        "Index of the newest command of the metadata log that this node has applied.",
     ),
     "standpipe_quorum_sync_seconds": (
         (),

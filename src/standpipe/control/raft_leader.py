@@ -135,7 +135,10 @@ class Leadership:
             return [self._answer(asked, sender, snapshot=verdict)]
         self.followers.compared(asked.replica, asked.offset, before_ms)
         # Not answered before `settle`: this very fetch may commit what it then can bring home.
-        self._parked[asked.replica] = _Parked(asked, sender, now_ms + asked.wait_ms)
+        # For no longer than we would ask: one with longer time-outs (they are changed node by node)
+        # would fetch less often than our check-quorum wants.
+        due_ms = now_ms + min(asked.wait_ms, self._settings.wait_ms)
+        self._parked[asked.replica] = _Parked(asked, sender, due_ms)
         return []
 
     def _answer(

@@ -44,10 +44,11 @@ class RaftSettings:
     """Largest piece of a snapshot."""
 
     @classmethod
-    def in_proportion(cls, fetch_ms: int, *, entry_bytes_max: int = 1 << 20) -> "RaftSettings":
-        """Ours for another `fetch_ms`; what is not a matter of elections is not shorter than ours.
+    def in_proportion(cls, fetch_ms: int, **others: int) -> "RaftSettings":
+        """Ours for another `fetch_ms`, and `others` as they are given.
 
-        At its least, 300 ms, answers are 75 ms apart and votes take 150 to 300.
+        Changes and reads wait as long as ever: so do those who ask for them (`node.writer`,
+        `node.metadata_reads`).
         """
         ours = cls()
 
@@ -61,9 +62,7 @@ class RaftSettings:
             fetch_ms=fetch_ms,
             wait_ms=scaled(ours.wait_ms),
             request_ms=scaled(ours.request_ms),
-            change_ms=max(ours.change_ms, scaled(ours.change_ms)),
-            read_ms=max(ours.read_ms, scaled(ours.read_ms)),
-            entry_bytes_max=entry_bytes_max,
+            **others,
         )
 
     def __post_init__(self) -> None:

@@ -353,7 +353,7 @@ static int compare(const void *left, const void *right)
         return found;
     if (size_a != size_b)
         return size_a < size_b ? -1 : 1;
-    return a->place < b->place ? -1 : 1;
+    return (a->place > b->place) - (a->place < b->place);
 }
 
 /* By their words, byte after byte from the last one on: a third of what qsort takes for 100,000.
@@ -424,15 +424,21 @@ PyDoc_STRVAR(in_order_doc,
 
 static PyObject *in_order(PyObject *module, PyObject *pairs)
 {
-    Py_ssize_t shared = PyList_CheckExact(pairs) ? shared_bytes(pairs) : -1;
-    if (shared < 0)
+    if (!PyList_CheckExact(pairs))
         Py_RETURN_NONE;
     Py_ssize_t count = PyList_GET_SIZE(pairs);
-    Sortable *room = PyMem_New(Sortable, 2 * count);
     PyObject *sorted = PyList_New(count);
-    if (!room || !sorted) {
-        PyMem_Free(room);
-        Py_XDECREF(sorted);
+    if (!sorted)
+        return NULL;
+    /* not before: a new list may collect garbage, and finalizers may do anything */
+    Py_ssize_t shared = PyList_GET_SIZE(pairs) == count ? shared_bytes(pairs) : -1;
+    if (shared < 0) {
+        Py_DECREF(sorted);
+        Py_RETURN_NONE;
+    }
+    Sortable *room = PyMem_New(Sortable, 2 * count);
+    if (!room) {
+        Py_DECREF(sorted);
         return PyErr_NoMemory();
     }
     for (Py_ssize_t n = 0; n < count; n++) {

@@ -31,8 +31,9 @@ the node that is asked; a table that is built beside another one has two generat
 tell every node of all queries, so take `max by (query_id)` over nodes, not a sum. What a copy or a
 pipeline counts (`_total`) begins at 0 again with a new store or a new driver. The reasons of a
 query are those of [INTERFACES](INTERFACES.md) "Pipeline"; SHOW QUERIES says what resolves each.
-The metadata quorum loses its leaders where `standpipe_quorum_sync_seconds` is more than four fifths
-of `controller.quorum.fetch.timeout.ms` (600).
+The metadata quorum loses leaders where `standpipe_quorum_sync_seconds` is more than about four
+fifths of `controller.quorum.fetch.timeout.ms` (600, so 0.48 s); it has no sample where control is
+gone.
 
 """
 
@@ -50,7 +51,7 @@ standpipe_replica_lag_seconds > 60
 standpipe_peer_up == 0
 standpipe_snapshot_age_seconds > 5
 standpipe_quorum_has_leader == 0
-standpipe_quorum_sync_seconds > 0.4
+standpipe_quorum_sync_seconds > 0.48
 ```
 """
 

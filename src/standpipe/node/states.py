@@ -31,6 +31,7 @@ from standpipe.model import (
 )
 from standpipe.node.heard import Board, Told
 from standpipe.node.rest_fresh import Freshness, freshness_of
+from standpipe.node.rest_status import MAP_AGE_MS_MAX
 from standpipe.node.rest_view import Map, ReplicaId, Replicas, View
 
 
@@ -81,7 +82,8 @@ class States:
         published_ms = view.snapshot.published_boot_ms
         age_s = max(0, boot_ms - published_ms) / 1000
         yield "standpipe_snapshot_age_seconds", [((), age_s)] if published_ms else []
-        yield from of_quorum(view.snapshot)
+        is_told = age_s * 1000 <= MAP_AGE_MS_MAX
+        yield from of_quorum(view.snapshot if is_told else None)
         yield from of_copies(copies)
         yield from of_queries(view.snapshot, unix_ms)
         yield "standpipe_peer_up", list(of_peers(view, told))
@@ -108,11 +110,11 @@ class States:
         return Copy(labels=labels, status=status, fresh=fresh, store=replica.store_path)
 
 
-def of_quorum(snapshot: Snapshot) -> Iterator[State]:
-    """What control last said of the metadata quorum."""
-    yield "standpipe_quorum_has_leader", [((), float(bool(snapshot.leader)))]
-    yield "standpipe_quorum_applied_entries", [((), snapshot.log_index)]
-    yield "standpipe_quorum_sync_seconds", [((), snapshot.quorum_sync_ms / 1000)]
+def of_quorum(said: Snapshot | None) -> Iterator[State]:
+    """What control says of the metadata quorum; None: it says nothing any more."""
+    yield "standpipe_quorum_has_leader", [((), float(bool(said.leader)))] if said else []
+    yield "standpipe_quorum_applied_index", [((), said.log_index)] if said else []
+    yield "standpipe_quorum_sync_seconds", [((), said.quorum_sync_ms / 1000)] if said else []
 
 
 def of_copies(copies: Sequence[Copy]) -> Iterator[State]:

@@ -2,7 +2,7 @@
 
 A disk that is slower than the quorum's time-outs leaves the cluster without a leader, and nothing
 else says why: the slowest write of the last minute goes into a metric, one that is too slow into
-the log. Not here: clocks; what the time-outs are (`control.raft_events.RaftSettings`).
+the log. Not here: clocks; what the time-outs are (`control.raft_settings.RaftSettings`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class SyncWatch:
-    """Of one disk, whose writes follow each other."""
+    """Of one disk, whose writes follow each other. A process that stood still, or a loop that was
+    busy, counts as a slow disk: peers that wait cannot tell either."""
 
     def __init__(self, fetch_ms: int, now_ms: Callable[[], int]) -> None:
-        """`fetch_ms`: the quorum's fetch time-out. In simulation leaders stay while no write takes
-        more than four fifths of it (docs/ARCHITECTURE.md)."""
+        """`fetch_ms`: the quorum's fetch time-out. In simulation somebody nearly always leads while
+        no write takes more than four fifths of it (docs/ARCHITECTURE.md, "Time-outs")."""
         self.slow_ms: Final = fetch_ms * 4 // 5
         self._now_ms = now_ms
         #: (end, ms that it took) of writes, slower ones before quicker ones
@@ -42,24 +43,26 @@ class SyncWatch:
         try:
             yield
         finally:
-            self._note(self._running_ms())
+            took_ms = self._running_ms()
+            while self._ended and self._ended[-1][1] <= took_ms:
+                self._ended.pop()
+            self._ended.append((self._now_ms(), took_ms))
             self._begun_ms = None
+            self._say_if_slow(took_ms)
 
     def slowest_ms(self) -> int:
         """Of the last minute, the write that is under way included; 0: there was none."""
         since_ms = self._now_ms() - WINDOW_MS
         while self._ended and self._ended[0][0] <= since_ms:
             self._ended.popleft()
+        self._say_if_slow(self._running_ms())
         return max(self._ended[0][1] if self._ended else 0, self._running_ms())
 
     def _running_ms(self) -> int:
         return 0 if self._begun_ms is None else self._now_ms() - self._begun_ms
 
-    def _note(self, took_ms: int) -> None:
+    def _say_if_slow(self, took_ms: int) -> None:
         now_ms = self._now_ms()
-        while self._ended and self._ended[-1][1] <= took_ms:
-            self._ended.pop()
-        self._ended.append((now_ms, took_ms))
         is_news = self._said_ms is None or now_ms - self._said_ms >= SAID_EVERY_MS
         if took_ms > self.slow_ms and is_news:
             self._said_ms = now_ms
@@ -67,5 +70,6 @@ class SyncWatch:
                 "the disk is slow for the quorum",
                 took_ms=took_ms,
                 slow_ms=self.slow_ms,
-                next_step=f"put log/ on a quicker disk, or set a longer {FETCH_TIMEOUT.name}",
+                next_step=f"put log/ on a quicker disk, or set a longer {FETCH_TIMEOUT.name} on "
+                "every node",
             )

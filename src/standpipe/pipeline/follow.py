@@ -28,6 +28,8 @@ POLL_WAIT_MS = 1000
 RETRY_S = 0.5
 REPORT_EVERY_S = 1.0
 CALL_MS_MAX = 3000
+#: a registration is logged: two writes, each as slow as the quorum bears (`config.FETCH_TIMEOUT`)
+START_MS_MAX = 6000
 RENEW_EVERY_S = 1.0
 RENEW_MS_MAX = 1500
 
@@ -152,7 +154,7 @@ class Follower:
 
     async def _register(self, pipeline_id: str) -> Registration:
         while True:
-            if body := await self._tell_one("start", pipeline_id, CALL_MS_MAX):
+            if body := await self._tell_one("start", pipeline_id, START_MS_MAX):
                 told = msgspec.json.decode(body, type=Started)
                 self._pipeline_id = pipeline_id
                 return Registration(
@@ -170,7 +172,7 @@ class Follower:
             body = await self._tell_one("renew", self._pipeline_id, RENEW_MS_MAX)
             if body and not msgspec.json.decode(body, type=Renewed).is_registered:
                 _log.warning("silent for so long that others took over; here again")
-                await self._tell_one("start", self._pipeline_id, CALL_MS_MAX)
+                await self._tell_one("start", self._pipeline_id, START_MS_MAX)
 
     async def _leave(self) -> None:
         """Others take over at once. Without it they would after the leases' timeout."""

@@ -13,10 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from standpipe.adapters.metrics import COUNTERS, LATENCY_NAME, STATES, Metrics, State
 
-UNITS = ("seconds", "bytes", "records", "rows", "entries", "total")
-#: no quantities: 1 or 0
+UNITS = ("seconds", "bytes", "records", "rows", "total")
+#: no quantities: 1 or 0, and a place in a log
 FLAGS = (
     "standpipe_quorum_has_leader",
+    "standpipe_quorum_applied_index",
     "standpipe_replica_state",
     "standpipe_query_state",
     "standpipe_peer_up",

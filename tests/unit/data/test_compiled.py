@@ -218,6 +218,16 @@ def test_pairs_in_order(keys: list[bytes]) -> None:
 
 
 @needs_it
+def test_pairs_in_order_are_held_once_more_each_and_let_go() -> None:
+    pairs = [(b"%d" % number, b"") for number in (3, 1, 2, 1)]
+    before = [sys.getrefcount(pair) for pair in pairs]
+    found = compiled._compiled.in_order(pairs)  # type: ignore[union-attr]
+    assert [sys.getrefcount(pair) for pair in pairs] == [count + 1 for count in before]
+    del found
+    assert [sys.getrefcount(pair) for pair in pairs] == before
+
+
+@needs_it
 @pytest.mark.parametrize("odd", [(b"k",), (bytearray(b"k"), b""), ("k", b""), [b"k", b""], None])
 def test_an_odd_pair_is_not_put_in_order(odd: object) -> None:
     assert compiled._compiled is not None

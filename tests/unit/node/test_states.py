@@ -292,13 +292,20 @@ def test_the_quorum(world: World) -> None:
     world.publish(quorum_sync_ms=1250, log_index=LogIndex(7))
     found = world.read()
     assert found["standpipe_quorum_has_leader"] == {(): 1}
-    assert found["standpipe_quorum_applied_entries"] == {(): 7}
+    assert found["standpipe_quorum_applied_index"] == {(): 7}
     assert found["standpipe_quorum_sync_seconds"] == {(): 1.25}
 
 
 def test_a_quorum_without_a_leader(world: World) -> None:
     world.publish(leader=NodeId(""))
     assert world.read()["standpipe_quorum_has_leader"] == {(): 0}
+
+
+def test_what_control_does_not_say_any_more_is_no_sample(world: World) -> None:
+    """The map of an earlier life would tell of a leader while there is none."""
+    world.publish(quorum_sync_ms=9, published_boot_ms=BOOT_MS - 5001)
+    found = world.read()
+    assert {found[name] == {} for name in found if name.startswith("standpipe_quorum")} == {True}
 
 
 def test_no_verdicts_are_no_peers_that_are_down(world: World) -> None:
