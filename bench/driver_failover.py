@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
 from freshness import PARTITIONS, STREAM, TABLE, Feed, Probes, Reader, about
-from standpipe.adapters.peer_client import SECRET_HEADER
+from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.local.process_group import Child
 from standpipe.local.steps import Steps
 from standpipe.local.supervisor import ClusterOptions, LocalCluster

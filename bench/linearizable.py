@@ -44,7 +44,7 @@ from tests import report  # noqa: E402
 from tests.e2e.control_cluster import SECRET, ControlCluster, running, until  # noqa: E402
 from tests.e2e.test_control import STREAM  # noqa: E402
 
-from standpipe.adapters.peer_client import SECRET_HEADER  # noqa: E402
+from standpipe.adapters.http.peer_client import SECRET_HEADER  # noqa: E402
 from standpipe.local.ports import any_port  # noqa: E402
 from standpipe.node import node_config  # noqa: E402
 

@@ -33,9 +33,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from standpipe.adapters import snapshot_file
-from standpipe.adapters.lmdb_store import StoreWriter
-from standpipe.adapters.status_page import StatusWriter, page_path
+from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.store.status_page import StatusWriter, page_path
+from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import encode_key, partition_of, store_key
 from standpipe.data.rows import pack_row

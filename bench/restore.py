@@ -35,9 +35,15 @@ import confluent_kafka
 import structlog
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from standpipe.adapters import kafka
-from standpipe.adapters.kafka import EndHeard, Heard, Partition, PartitionReader, RecordsHeard
-from standpipe.adapters.lmdb_store import MAP_BYTES_START, StoreWriter, store_path
+from standpipe.adapters.kafka import reader as kafka
+from standpipe.adapters.kafka.reader import (
+    EndHeard,
+    Heard,
+    Partition,
+    PartitionReader,
+    RecordsHeard,
+)
+from standpipe.adapters.store.writer import MAP_BYTES_START, StoreWriter, store_path
 from standpipe.data import compiled
 from standpipe.data.apply import ApplyMachine
 from standpipe.data.apply_events import (

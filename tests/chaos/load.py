@@ -17,7 +17,7 @@ from dataclasses import replace
 import uvloop
 from tests.chaos.judge import Sample
 
-from standpipe.adapters.peer_client import PathFailed, PeerClient, Response
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 
 READ_S_MAX = 4.0
 UNDER_WAY_MAX = 2_000

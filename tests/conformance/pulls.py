@@ -14,9 +14,9 @@ from tests.conformance.statements import NOT_SUPPORTED, Session
 from tests.conformance.verdict import is_same_multiset, is_within, shown
 from tests.conformance.world import NODE, Record, World
 
-from standpipe.adapters import snapshot_file
+from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.http.peer_client import PeerClient
 from standpipe.adapters.metrics import Metrics
-from standpipe.adapters.peer_client import PeerClient
 from standpipe.control.budget import Budget, Pace
 from standpipe.errors import SqlSyntaxError, StandpipeError
 from standpipe.model import Source

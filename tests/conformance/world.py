@@ -21,7 +21,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from standpipe import config
-from standpipe.adapters import snapshot_file
+from standpipe.adapters.files import snapshot_file
 from standpipe.data.records import partition_of
 from standpipe.local.broker import Broker
 from standpipe.local.ports import any_port

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from standpipe.adapters.lmdb_store import StoreWriter
-from standpipe.adapters.store_reader import StoreReader
+from standpipe.adapters.store.reader import StoreReader
+from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.digest import rows_digest
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.pull import Store

@@ -16,8 +16,8 @@ import msgspec
 from tests.e2e.forked import NodeProcess, fork
 from tests.e2e.netns import Hosts
 
-from standpipe.adapters.peer_client import SECRET_HEADER
-from standpipe.adapters.snapshot_file import read
+from standpipe.adapters.files.snapshot_file import read
+from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.control.commands import LogPage
 from standpipe.errors import LogUnavailable
 from standpipe.local.ports import any_port

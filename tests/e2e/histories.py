@@ -24,7 +24,7 @@ from typing import Literal
 import httpx2
 import msgspec
 
-from standpipe.adapters.peer_client import SECRET_HEADER
+from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.control import catalog as catalogs
 
 Kind = Literal["add", "read"]

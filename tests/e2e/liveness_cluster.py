@@ -21,7 +21,7 @@ from tests.e2e import test_serve
 from tests.e2e.forked import NodeProcess, fork
 from tests.e2e.test_serve import Reply, ask, json_bytes, status
 
-from standpipe.adapters.snapshot_file import read
+from standpipe.adapters.files.snapshot_file import read
 from standpipe.data.records import encode_key, partition_of
 from standpipe.errors import LogUnavailable
 from standpipe.local.ports import any_port

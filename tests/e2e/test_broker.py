@@ -18,7 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from standpipe.adapters.kafka import (
+from standpipe.adapters.kafka.read_once import read_topic
+from standpipe.adapters.kafka.reader import (
     EndHeard,
     Heard,
     OffsetGone,
@@ -26,7 +27,6 @@ from standpipe.adapters.kafka import (
     PartitionReader,
     RecordsHeard,
 )
-from standpipe.adapters.topic_reader import read_topic
 from standpipe.errors import BrokerDied, DataDirectoryRefused
 from standpipe.local import jvm
 from standpipe.local.broker import Broker

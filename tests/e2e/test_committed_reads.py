@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.cluster import wait_until
 from tests.e2e.committed_child import BATCH_OFFSETS
 
-from standpipe.adapters.kafka_admin import KafkaAdmin
+from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.control.reconcile import CreateTopic
 from standpipe.data import progress as progress_log
 from standpipe.data.records import (

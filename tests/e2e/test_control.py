@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from tests.e2e.control_cluster import NAMES, WAIT_S_MAX, ControlCluster, running, until
 
-from standpipe.adapters.peer_client import SECRET_HEADER
+from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.model import BatchId, LeaseEpoch, QueryStatus
 
 STREAM = (

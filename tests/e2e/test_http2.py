@@ -23,7 +23,7 @@ from tests.e2e.test_serve import (
     two_workers,
 )
 
-from standpipe.adapters.http2_server import PREFACE
+from standpipe.adapters.http.http2_server import PREFACE
 
 CURL = ("curl", "--silent", "--show-error", "--http2-prior-knowledge", "--max-time", "20")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")

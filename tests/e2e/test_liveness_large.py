@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 from tests.e2e.test_serve import status
 
-from standpipe.adapters import http_client
-from standpipe.adapters.http_client import InternalApp
-from standpipe.adapters.status_page import StatusWriter, page_path
+from standpipe.adapters.http import internal
+from standpipe.adapters.http.internal import InternalApp
+from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.control.catalog import EMPTY, Catalog
 from standpipe.control.features import GOSSIP
 from standpipe.control.verdicts import SWITCH_NODES
@@ -70,9 +70,9 @@ class Member:
         name = self.config.node_id
         loop = LivenessLoop(self.config, f"of {name}", catalog, leader=lambda: LEADER)
         app = InternalApp(SECRET, loop.routes(), body_bytes_max=1 << 20)
-        bound = http_client.bind_alone(self.config.internal)
+        bound = internal.bind_alone(self.config.internal)
         self._tasks = [
-            asyncio.create_task(http_client.serve(bound, app, self._stop, 0.1)),
+            asyncio.create_task(internal.serve(bound, app, self._stop, 0.1)),
             asyncio.create_task(loop.run()),
         ]
 

@@ -24,10 +24,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.e2e.forked import NodeProcess, fork
 from typer.testing import CliRunner
 
-from standpipe.adapters import record_file, snapshot_file
-from standpipe.adapters.lmdb_store import StoreWriter
+from standpipe.adapters.files import record_file, snapshot_file
 from standpipe.adapters.metrics import STATES
-from standpipe.adapters.status_page import StatusWriter, page_path
+from standpipe.adapters.store.status_page import StatusWriter, page_path
+from standpipe.adapters.store.writer import StoreWriter
 from standpipe.cli import app
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import encode_key, partition_of, store_key

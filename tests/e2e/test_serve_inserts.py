@@ -13,7 +13,7 @@ from h2.events import ConnectionTerminated, DataReceived, ResponseReceived, Stre
 from tests.e2e.test_http2 import curl
 from tests.e2e.test_serve import Node, ask
 from tests.e2e.test_serve_statements import broker, consume, ksql, node
-from tests.unit.adapters.test_http2_server import Client
+from tests.unit.adapters.http.test_http2_server import Client
 
 from standpipe.local.broker import Broker
 

@@ -27,8 +27,8 @@ from tests.e2e.test_serve import (
     status,
 )
 
-from standpipe.adapters.lmdb_store import StoreWriter
-from standpipe.adapters.pin_watch import PinWatch
+from standpipe.adapters.store.reader_watch import PinWatch
+from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import store_key
 from standpipe.data.rows import pack_row

@@ -22,10 +22,10 @@ from pathlib import Path
 import pytest
 from tests.unit.adapters import lmdb_file
 
-from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
 from standpipe.adapters.process import die_with_parent
-from standpipe.adapters.store_folders import retire
-from standpipe.adapters.store_opening import open_verified
+from standpipe.adapters.store.folders import retire
+from standpipe.adapters.store.opening import open_verified
+from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.digest import rows_digest
 from standpipe.data.expiry import Expiry
 from standpipe.data.positions import StoreIdentity, StoreMeta

@@ -27,8 +27,8 @@ from confluent_kafka import Producer
 from tests.hosts.network import HUB, Host, Network
 from tests.hosts.wall_clock import WallClock, build
 
-from standpipe.adapters.kafka_admin import KafkaAdmin
-from standpipe.adapters.snapshot_file import read
+from standpipe.adapters.files.snapshot_file import read
+from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.data.progress import serialise
 from standpipe.data.records import (
     HEADER_COMMIT,

@@ -37,7 +37,7 @@ class SaveSnapshot:
 
 @dataclass(frozen=True)
 class NoteCommitted:
-    """The hint of what is committed, as `adapters.quorum_disk` leaves it."""
+    """The hint of what is committed, as `adapters.raft.disk` leaves it."""
 
     end_offset: int
 

@@ -23,7 +23,7 @@ QUORUM = (
     "src/standpipe/control/quorum.py",
     "src/standpipe/control/raft*.py",
     "src/standpipe/adapters/quorum_*.py",
-    "src/standpipe/adapters/raft_disk.py",
+    "src/standpipe/adapters/raft/log_file.py",
     "src/standpipe/node/quorum_*.py",
 )
 

@@ -5,7 +5,7 @@ disk is what a follower writes to its own. A message is one byte that names its 
 map; a field that a reader does not know is passed over, one that it misses has a default or is an
 error (Unreadable), and a kind that it does not know is an error that says so.
 
-Not here: checksums (`adapters.raft_disk`), who may say what (`adapters.quorum_wire`).
+Not here: checksums (`adapters.raft.log_file`), who may say what (`adapters.raft.wire`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ any time, after any crash: carried-out orders are not ordered again. A topic is 
 statement said DELETE TOPIC, once (the catalog remembers the wish until TopicDeleted), and before
 anything new may use its name.
 
-Not here: the calls to Kafka (`adapters.kafka_admin`), who holds what (`control.placement`).
+Not here: the calls to Kafka (`adapters.kafka.admin`), who holds what (`control.placement`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ The topic keeps what expired for a while longer, as long as tombstones: who was 
 everything (`deletable_below`). Kafka cannot do it by itself: it deletes by when a record was
 written, and events may be old when they come, or stop coming.
 
-Not here: the index by which a store finds what expired (`adapters/window_index.py`).
+Not here: the index by which a store finds what expired (`adapters/store/window_index.py`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Order is only a judge as long as compaction cannot change it. So each record has
 (query and commit) and leaves the topic only by a tombstone, which `removable` decides from the
 topic alone: whoever believes itself the lease holder may write those tombstones and do no harm.
 
-Not here: applying (`data/apply.py`); reading Kafka (`adapters/kafka.py`).
+Not here: applying (`data/apply.py`); reading Kafka (`adapters/kafka/reader.py`).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class View(Protocol):
 
 
 class Store(View, Protocol):
-    """One table partition, as `adapters/lmdb_store.py` reads it."""
+    """One table partition, as `adapters/store/writer.py` reads it."""
 
     def view(self) -> AbstractContextManager[View]:
         """Several reads of the same instant. Nothing may be awaited inside."""

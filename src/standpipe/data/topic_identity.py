@@ -14,7 +14,7 @@ A broker may be behind in what it knows of topics, for a moment: an answer that 
 or is another one, counts when it has lasted (`LASTED_MS`). For writers an id that differs counts at
 once: they stop, which harms nobody.
 
-Not here: asking Kafka (`adapters/topic_ids.py`); what a query does then
+Not here: asking Kafka (`adapters/kafka/topic_ids.py`); what a query does then
 (`pipeline/topic_check.py`).
 """
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import httpx2
 
-from standpipe.adapters.peer_client import SECRET_HEADER
+from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.errors import ConfigError, SetupError
 from standpipe.local.directory import running_cluster
 

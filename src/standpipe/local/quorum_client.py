@@ -1,6 +1,6 @@
 """What `standpipe quorum` does: asks a node's internal listener, and writes and reads backups.
 
-A backup is a snapshot file of the quorum (`adapters.quorum_disk`): a checksummed catalog. It holds
+A backup is a snapshot file of the quorum (`adapters.raft.disk`): a checksummed catalog. It holds
 statements, members and placements; rows are Kafka's and come again from the changelogs.
 """
 
@@ -12,8 +12,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from standpipe.adapters.quorum_disk import QuorumDisk, snapshot_file, snapshot_state
-from standpipe.adapters.raft_disk import replace_file
+from standpipe.adapters.raft.disk import QuorumDisk, snapshot_file, snapshot_state
+from standpipe.adapters.raft.log_file import replace_file
 from standpipe.control import catalog as catalogs
 from standpipe.control import features
 from standpipe.control.catalog import Catalog

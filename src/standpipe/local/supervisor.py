@@ -24,7 +24,7 @@ from typing import Self
 
 import httpx2
 
-from standpipe.adapters.kafka_admin import KafkaAdmin
+from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.errors import BrokerDied, BrokerUnreachable, KafkaUnavailable, SetupError
 from standpipe.local import ports
 from standpipe.local.broker import Broker

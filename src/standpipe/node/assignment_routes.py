@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from standpipe.adapters.http_client import Call, Handler, Reply, json_reply
+from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
 from standpipe.control import assignment_view
 from standpipe.errors import BadRequest, LogUnavailable
 from standpipe.node.leader_reads import LeaderReads

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import msgspec
 
-from standpipe.adapters.peer_client import PathFailed, PeerClient
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient
 from standpipe.errors import LogUnavailable, ServerError, StandpipeError, StatementError
 
 #: How long the assignor may take for a large cluster.

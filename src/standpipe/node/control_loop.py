@@ -31,9 +31,9 @@ import msgspec
 import structlog
 
 from standpipe import config as settings
-from standpipe.adapters import http_client, quorum_wire
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.http_client import (
+from standpipe.adapters.http import internal
+from standpipe.adapters.http.internal import (
     Call,
     Handler,
     HttpClient,
@@ -42,10 +42,11 @@ from standpipe.adapters.http_client import (
     json_reply,
     msgpack_reply,
 )
-from standpipe.adapters.kafka_admin import TopicKeeper
+from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.adapters.process import die_with_parent
-from standpipe.adapters.quorum_disk import QuorumDisk
-from standpipe.adapters.quorum_wire import QuorumWire
+from standpipe.adapters.raft import wire as quorum_wire
+from standpipe.adapters.raft.disk import QuorumDisk
+from standpipe.adapters.raft.wire import QuorumWire
 from standpipe.config_liveness import reports_settle_ms
 from standpipe.control.quorum import Incarnation, ReplicaKey
 from standpipe.control.raft_settings import RaftSettings
@@ -134,7 +135,7 @@ class Doors:
     async def otherwise(self, call: Call) -> Reply:
         """For whoever is faster than this node's start: any route may be there in a moment."""
         if self.wire is not None:
-            return await http_client.no_route(call)
+            return await internal.no_route(call)
         raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
 
 
@@ -241,12 +242,12 @@ async def run(config: NodeConfig, parts: Sequence[Callable[[Base], Part]] = PART
     client = HttpClient(secret, timeout_ms=FORWARD_MS)
     body_max, otherwise = values[settings.BODY_MAX], doors.otherwise
     app = InternalApp(secret, doors.routes, body_bytes_max=body_max, otherwise=otherwise)
-    bound = http_client.bind_alone(config.internal)
+    bound = internal.bind_alone(config.internal)
     quorum_part = (quorum_wire.MAGIC, doors.accept)
     try:
         async with asyncio.TaskGroup() as group:
             living = group.create_task(live(config, doors, client, parts))
-            await http_client.serve(bound, app, stop, GRACE_S, quorum_part)
+            await internal.serve(bound, app, stop, GRACE_S, quorum_part)
             living.cancel()
     except* StandpipeError as failed:
         raise failed.exceptions[0] from None

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from standpipe.adapters.http_client import HttpClient, PeerSilent, PeerUnreachable
+from standpipe.adapters.http.internal import HttpClient, PeerSilent, PeerUnreachable
 from standpipe.control import features
 from standpipe.control.catalog import Catalog
 from standpipe.model import FeatureLevels, NodeId, NodeInfo, Record

@@ -13,7 +13,7 @@ once. An open path is a suspect for `control.routing`: tried last. It is closed 
 over the same path, with back-off, so that no client's read pays for finding out, and so that a node
 whose control lives while its workers hang stays out.
 
-Not here: the choice of the replica (`control.routing`), connections (`adapters.peer_client`).
+Not here: the choice of the replica (`control.routing`), connections (`adapters.http.peer_client`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from standpipe.adapters.peer_client import PathFailed, PeerClient, Response, StillWorking
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response, StillWorking
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, NodeInfo, Offset, Record
 from standpipe.node.rest_bodies import Form, split_lines

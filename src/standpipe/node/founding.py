@@ -24,9 +24,9 @@ from typing import Final
 import msgspec
 import structlog
 
-from standpipe.adapters.http_client import HttpClient, PeerSilent, PeerUnreachable
-from standpipe.adapters.quorum_disk import QuorumDisk
-from standpipe.adapters.raft_disk import LogFile
+from standpipe.adapters.http.internal import HttpClient, PeerSilent, PeerUnreachable
+from standpipe.adapters.raft.disk import QuorumDisk
+from standpipe.adapters.raft.log_file import LogFile
 from standpipe.control import catalog as catalogs
 from standpipe.control import features
 from standpipe.control.catalog import Catalog
@@ -189,7 +189,7 @@ def addresses_of(
     """Where to dial a node: where the log says, then where this node was told at its start.
 
     The second one is for a cluster all of whose nodes came back elsewhere: no majority could be
-    reached to say so. Whoever answers must prove to be that node (`adapters.quorum_wire`).
+    reached to say so. Whoever answers must prove to be that node (`adapters.raft.wire`).
     """
     found = [by_log.get(node_id), by_file.get(node_id)]
     return list(dict.fromkeys(address for address in found if address))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.record_file import RecordReader
+from standpipe.adapters.files.record_file import RecordReader
 from standpipe.config import Config
 from standpipe.config_liveness import BEAT_WINDOW
 from standpipe.control.lag import FRESH_MS, ReplicaId, replica_id

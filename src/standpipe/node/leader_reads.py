@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
-from standpipe.adapters.http_client import Call, HttpClient, PeerSilent, PeerUnreachable, Reply
+from standpipe.adapters.http.internal import Call, HttpClient, PeerSilent, PeerUnreachable, Reply
 from standpipe.errors import LogUnavailable
 from standpipe.model import NodeId
 from standpipe.node.quorum_loop import Quorum

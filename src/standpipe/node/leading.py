@@ -20,8 +20,8 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from standpipe.adapters.http_client import Call, Reply, json_reply
-from standpipe.adapters.kafka_admin import TopicKeeper
+from standpipe.adapters.http.internal import Call, Reply, json_reply
+from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control import catalog as catalogs
 from standpipe.control import ddl, features, receipts, reconcile, succession
 from standpipe.control.catalog import AppliedRequest, Catalog, Command

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from standpipe.adapters.http_server import Receive, Send
+from standpipe.adapters.http.server import Receive, Send
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import NodeLeaving, StandpipeError
 from standpipe.node.push_board import PushBoard

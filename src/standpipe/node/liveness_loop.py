@@ -30,9 +30,9 @@ from msgspec.structs import replace
 
 from standpipe import config_liveness as settings
 from standpipe.adapters.clock import Clock, steadily
-from standpipe.adapters.http_client import Call, Handler, Reply, json_reply
-from standpipe.adapters.peer_client import SECRET_HEADER, PathFailed, PeerClient
-from standpipe.adapters.start_number import next_number
+from standpipe.adapters.files.start_number import next_number
+from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
+from standpipe.adapters.http.peer_client import SECRET_HEADER, PathFailed, PeerClient
 from standpipe.config import Config
 from standpipe.control.catalog import Catalog
 from standpipe.control.features import GOSSIP

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from standpipe.adapters import record_file
 from standpipe.adapters.clock import Clock
+from standpipe.adapters.files import record_file
 from standpipe.control.gossip import WELL, Note
 from standpipe.control.lag import Ledger
 from standpipe.control.verdicts import Verdicts

@@ -18,8 +18,8 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from standpipe.adapters import snapshot_file
-from standpipe.adapters.snapshot_file import SnapshotWriter
+from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.files.snapshot_file import SnapshotWriter
 from standpipe.control import catalog as catalogs
 from standpipe.control import features
 from standpipe.control.catalog import Catalog

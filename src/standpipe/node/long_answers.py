@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from standpipe.adapters.http_client import HttpClient, PeerSilent, Reply, json_reply
+from standpipe.adapters.http.internal import HttpClient, PeerSilent, Reply, json_reply
 
 #: less than any time-out of who asks
 ASK_AGAIN_S: Final = 5.0

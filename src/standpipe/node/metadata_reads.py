@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from standpipe import config
-from standpipe.adapters.peer_client import PathFailed, PeerClient
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient
 from standpipe.errors import BadRequest, LogUnavailable
 
 CONSISTENCIES: Final = ("local", "linearizable")

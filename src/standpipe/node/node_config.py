@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from standpipe import config as settings
-from standpipe.adapters.raft_disk import replace_file
+from standpipe.adapters.raft.log_file import replace_file
 from standpipe.control import features
 from standpipe.control.racks import parse_forced, tag_faults
 from standpipe.errors import ConfigError, DataDirectoryRefused

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from standpipe.adapters.process import Life, life_of, read_pid
-from standpipe.adapters.status_page import StatusReader, page_path
-from standpipe.adapters.store_size import disk_bytes
+from standpipe.adapters.store.size import disk_bytes
+from standpipe.adapters.store.status_page import StatusReader, page_path
 from standpipe.control.catalog import Catalog
 from standpipe.control.lag import ReplicaId
 from standpipe.data.positions import store_directory

@@ -145,7 +145,7 @@ def run_node(node_file: Path) -> int:
     config = node_config.load(node_file)
     settings = config.settings()
     if settings[TLS_LISTENER]:
-        from standpipe.adapters.tls import certificate_of  # most nodes need no OpenSSL here
+        from standpipe.adapters.http.tls import certificate_of  # most nodes need no OpenSSL here
 
         certificate_of(settings)
     config.secret()

@@ -6,9 +6,9 @@ import difflib
 from collections import deque
 from dataclasses import dataclass, field
 
-from standpipe.adapters.kafka import Partition
-from standpipe.adapters.topic_reader import log_ends, log_starts
-from standpipe.adapters.topic_tail import TopicTail
+from standpipe.adapters.kafka.read_once import log_ends, log_starts
+from standpipe.adapters.kafka.reader import Partition
+from standpipe.adapters.kafka.tail import TopicTail
 from standpipe.data.record_rows import Share, TopicRecord
 from standpipe.data.topic_print import TopicPrint
 from standpipe.errors import BadRequest, StandpipeError
@@ -40,7 +40,7 @@ class PrintAnswer:
 
     def open(self) -> None:
         """Raises KafkaUnavailable, or BadRequest for a topic that is not there."""
-        from standpipe.adapters.kafka_admin import KafkaAdmin  # a slow import
+        from standpipe.adapters.kafka.admin import KafkaAdmin  # a slow import
 
         topic, counts = self.plan.topic, KafkaAdmin(self.bootstrap_servers).partition_counts()
         if topic not in counts:

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from standpipe.adapters.kafka import Partition
-from standpipe.adapters.topic_reader import log_ends, log_starts, read_topic
-from standpipe.adapters.topic_tail import TopicTail
+from standpipe.adapters.kafka.read_once import log_ends, log_starts, read_topic
+from standpipe.adapters.kafka.reader import Partition
+from standpipe.adapters.kafka.tail import TopicTail
 from standpipe.data.committed import Committed
 from standpipe.data.push import (
     PushQuery,

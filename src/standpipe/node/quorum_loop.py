@@ -9,7 +9,7 @@ PersistElection until it is durable (`_carry_out`); appends, cuts and snapshots 
 their order, and all that gathered while it wrote share its next sync. Whatever cannot be carried
 out on the disk, and whatever the core calls unsafe, ends the process (`run` raises).
 
-Not here: bytes (`adapters.quorum_disk`), connections (`adapters.quorum_wire`), what commands mean
+Not here: bytes (`adapters.raft.disk`), connections (`adapters.raft.wire`), what commands mean
 (`node.log_copy`).
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NoReturn, Protocol
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.quorum_disk import (
+from standpipe.adapters.raft.disk import (
     DiskOp,
     NoteCommitted,
     OpenedDisk,
@@ -30,8 +30,8 @@ from standpipe.adapters.quorum_disk import (
     SaveSnapshot,
     snapshot_file,
 )
-from standpipe.adapters.quorum_wire import Greeting, QuorumWire
-from standpipe.adapters.raft_disk import DiskThread
+from standpipe.adapters.raft.log_file import DiskThread
+from standpipe.adapters.raft.wire import Greeting, QuorumWire
 from standpipe.control import raft_events as ev
 from standpipe.control.quorum import LeaderEpoch, LogOffset, ReplicaKey, VoterSet
 from standpipe.control.raft import QuorumDescription, Raft

@@ -17,13 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from standpipe.adapters.http_client import (
-    MSGPACK,
-    Call,
-    Handler,
-    Reply,
-    json_reply,
-)
+from standpipe.adapters.http.internal import MSGPACK, Call, Handler, Reply, json_reply
 from standpipe.control.raft import QuorumDescription
 from standpipe.control.raft_progress import ReplicaDescription
 from standpipe.errors import LogUnavailable

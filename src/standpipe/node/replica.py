@@ -16,9 +16,9 @@ import msgspec
 import structlog
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.kafka import Partition, PartitionReader
-from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
-from standpipe.adapters.status_page import StatusWriter
+from standpipe.adapters.kafka.reader import Partition, PartitionReader
+from standpipe.adapters.store.status_page import StatusWriter
+from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.agreement import RECENT_BATCHES, KeptDigests, StoreDigest
 from standpipe.data.apply import ApplyMachine
 from standpipe.data.apply_events import (

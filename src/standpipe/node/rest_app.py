@@ -23,15 +23,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from standpipe.adapters.http_server import (
-    WORKING,
-    Application,
-    Headers,
-    Receive,
-    Send,
-    read_body,
-)
-from standpipe.adapters.peer_client import SECRET_HEADER
+from standpipe.adapters.http.peer_client import SECRET_HEADER
+from standpipe.adapters.http.server import WORKING, Application, Headers, Receive, Send, read_body
 from standpipe.errors import (
     BadRequest,
     BodyTooLarge,

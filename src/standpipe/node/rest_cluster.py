@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.store_size import size_of
+from standpipe.adapters.store.size import size_of
 from standpipe.control.lag import NO_END, known_lag_ms, offset_lag, replica_id
 from standpipe.model import (
     NO_BATCH,

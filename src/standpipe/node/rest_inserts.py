@@ -29,9 +29,9 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.responses import PlainTextResponse
 
-from standpipe.adapters.http_server import Receive, Send
+from standpipe.adapters.http.server import Receive, Send
+from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
-from standpipe.adapters.producer import RowProducer
 from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
 from standpipe.node.inserted import record_of
 from standpipe.node.rest_app import header

@@ -10,7 +10,7 @@
 takes `answer`, which says the same, may forward, gathers several partitions, and makes the errors.
 A query over several partitions is whole or an error, never short.
 
-Not here: HTTP (`adapters.http_server`, `node.rest_app`), what a forward does (`node.forward`).
+Not here: HTTP (`adapters.http.server`, `node.rest_app`), what a forward does (`node.forward`).
 """
 
 from __future__ import annotations

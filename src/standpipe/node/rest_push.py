@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from standpipe.adapters.http_server import Receive, Send
+from standpipe.adapters.http.server import Receive, Send
 from standpipe.errors import BadRequest, StatementError
 from standpipe.node.live import Live, LiveAnswers
 from standpipe.node.print_answer import PrintAnswer

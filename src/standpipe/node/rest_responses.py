@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from standpipe.adapters.http_server import Receive, Send, discard_body
+from standpipe.adapters.http.server import Receive, Send, discard_body
 from standpipe.errors import BodyTooLarge, ServerError, StandpipeError
 from standpipe.node.statements import StatementFailed
 

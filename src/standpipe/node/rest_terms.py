@@ -6,7 +6,7 @@ sender knows. What the assignment epoch is for: `node.rest_refusals.with_map`.
 
 A time is not compared: the clocks of two hosts differ, and when a request came in is not known to a
 process that stood still meanwhile. What is known is whether its sender still waits: it closes the
-connection when its time is over, and `adapters.http_server` looks at that.
+connection when its time is over, and `adapters.http.server` looks at that.
 
 Not here: headers (`node.forward` writes them, `node.rest_app` reads them).
 """

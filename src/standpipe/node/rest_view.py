@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from standpipe.adapters.snapshot_file import SnapshotReader
-from standpipe.adapters.status_page import StatusReader
-from standpipe.adapters.store_reader import StoreReader
+from standpipe.adapters.files.snapshot_file import SnapshotReader
+from standpipe.adapters.store.reader import StoreReader
+from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing import placements
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, NodeInfo, Placement, ReplicaStatus, Snapshot, Source

@@ -25,7 +25,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Generic, Protocol, TypeVar
 
-from standpipe.adapters.http_server import Receive
+from standpipe.adapters.http.server import Receive
 from standpipe.data.scan import Ranged, Scan
 from standpipe.errors import BadRequest
 from standpipe.node.forward import TOO_SLOW, Refused
@@ -50,7 +50,7 @@ Begun = TypeVar("Begun")
 
 
 class Held(Ranged, Protocol):
-    """`adapters.store_reader.Instant`."""
+    """`adapters.store.reader.Instant`."""
 
     @property
     def label(self) -> bytes | None: ...
@@ -60,7 +60,7 @@ class Held(Ranged, Protocol):
 
 
 class Holdable(Protocol):
-    """`adapters.store_reader.StoreReader`, as far as a scan needs it."""
+    """`adapters.store.reader.StoreReader`, as far as a scan needs it."""
 
     def instant(self) -> Held: ...
 

@@ -27,17 +27,17 @@ import structlog
 import uvloop
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.http2_server import Limits, offer_http2
-from standpipe.adapters.http_server import Listener, bind, serve
+from standpipe.adapters.http.http2_server import Limits, offer_http2
+from standpipe.adapters.http.peer_client import SECRET_HEADER, PeerClient
+from standpipe.adapters.http.server import Listener, bind, serve
+from standpipe.adapters.http.tls import certificate_of
+from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
-from standpipe.adapters.peer_client import SECRET_HEADER, PeerClient
 from standpipe.adapters.process import (
     die_with_parent,
     raise_file_limit,
     write_pid,
 )
-from standpipe.adapters.producer import RowProducer
-from standpipe.adapters.tls import certificate_of
 from standpipe.config import (
     BODY_MAX,
     BREAKER_OPEN,
@@ -153,7 +153,7 @@ class Worker:
             socket=bind(*_host_port(self.node.peer)),
             application=PeerLane(peer),
             quick=peer,
-            # `adapters.peer_client` closes a connection whose time is over
+            # `adapters.http.peer_client` closes a connection whose time is over
             abandoned=lambda: self.metrics.count("standpipe_pull_forwarded_in", "abandoned"),
         )
         if not self.settings[TLS_LISTENER]:

@@ -1,6 +1,6 @@
 """The snapshots that a replica can load or hand out, and the one that it downloads, in memory.
 
-They are whole files, as on disk (`adapters.quorum_disk`): a catalog is small, and then handing out
+They are whole files, as on disk (`adapters.raft.disk`): a catalog is small, and then handing out
 a piece reads nothing and waits for nobody.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from standpipe.adapters.quorum_disk import snapshot_state
+from standpipe.adapters.raft.disk import snapshot_state
 from standpipe.control import raft_events as ev
 from standpipe.control.quorum import LogOffset
 from standpipe.control.raft_log import Snapshot, SnapshotId

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
+from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
-from standpipe.adapters.peer_client import PathFailed, PeerClient, Response
-from standpipe.adapters.producer import RowProducer
 from standpipe.config import Config
 from standpipe.control import catalog as catalogs
 from standpipe.control.catalog import Catalog
@@ -74,7 +74,7 @@ from standpipe.sql.plans import (
 from standpipe.sql.statements import PrintTopic
 
 if TYPE_CHECKING:
-    from standpipe.adapters.kafka_admin import KafkaAdmin
+    from standpipe.adapters.kafka.admin import KafkaAdmin
 
 #: How long a statement may take at the quorum's leader: it may have to make a topic.
 EXECUTE_SECONDS_MAX = 20.0
@@ -213,7 +213,7 @@ class Statements:
         return statements
 
     def _kafka_topics(self) -> KafkaTopics:
-        from standpipe.adapters.kafka_admin import KafkaAdmin  # a slow import
+        from standpipe.adapters.kafka.admin import KafkaAdmin  # a slow import
 
         if self._admin is None and self.bootstrap_servers:
             self._admin = KafkaAdmin(self.bootstrap_servers)

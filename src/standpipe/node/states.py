@@ -17,7 +17,7 @@ from typing import Final
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Sample, State
-from standpipe.adapters.store_size import size_of
+from standpipe.adapters.store.size import size_of
 from standpipe.errors import NotReady
 from standpipe.model import (
     Health,

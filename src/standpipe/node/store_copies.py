@@ -4,7 +4,7 @@
          200 the offer; 202 it is being made, ask again; 503 there is nothing to copy, or no room
     GET  /store-copy?copy_id=…&offset=…                          a piece, at most PIECE_BYTES
 
-A copy is made by a process of its own (`adapters.store_copy`) and lies in `copies/` until nobody
+A copy is made by a process of its own (`adapters.store.copy`) and lies in `copies/` until nobody
 has asked for it for a while; a receiver that was interrupted goes on where it stopped. One is made
 at a time, and none where it could fill the disk. Nothing of it survives a restart. A large store
 takes minutes: who asks hears within `wait_ms` that it is being made, and can tell that from
@@ -29,9 +29,9 @@ import msgspec
 import structlog
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.http_client import Call, Handler, Reply, json_reply
-from standpipe.adapters.lmdb_store import store_path
-from standpipe.adapters.store_copy import DATA, Copied
+from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
+from standpipe.adapters.store.copy import DATA, Copied
+from standpipe.adapters.store.writer import store_path
 from standpipe.data.copying import CopyOffer
 from standpipe.data.positions import StoreIdentity
 from standpipe.errors import NotFound, NotReady
@@ -141,7 +141,7 @@ class StoreCopies:
         target = self._folder / copy_id
         self._folder.mkdir(parents=True, exist_ok=True)
         self._check_room(source)
-        command = [sys.executable, "-m", "standpipe.adapters.store_copy", str(source), str(target)]
+        command = [sys.executable, "-m", "standpipe.adapters.store.copy", str(source), str(target)]
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )

@@ -30,12 +30,12 @@ from typing import Final
 import msgspec
 import structlog
 
-from standpipe.adapters import record_file
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.durability import sync
-from standpipe.adapters.http_client import SECRET_HEADER
-from standpipe.adapters.lmdb_store import CLEAN, store_path
-from standpipe.adapters.store_copy import DATA, checksum_of
+from standpipe.adapters.files import record_file
+from standpipe.adapters.files.fsync import sync
+from standpipe.adapters.http.internal import SECRET_HEADER
+from standpipe.adapters.store.copy import DATA, checksum_of
+from standpipe.adapters.store.writer import CLEAN, store_path
 from standpipe.data.copying import CopyOffer, Meter, RestoreView, donors, may_wait
 from standpipe.data.holdings import Holding
 from standpipe.data.positions import StoreIdentity

@@ -1,6 +1,6 @@
 """The stores that a tailer opens: a small one at once, a large one beside its loop.
 
-To open a store is to check all of it (`adapters.store_opening`): 2.3 s for a million rows, for
+To open a store is to check all of it (`adapters.store.opening`): 2.3 s for a million rows, for
 which every other replica of the node would stand still, and its rows would age. One after the
 other: two would share the interpreter's lock, and both be late.
 
@@ -15,9 +15,9 @@ from typing import Final
 
 import structlog
 
-from standpipe.adapters import store_folders
-from standpipe.adapters.lmdb_store import DATA_FILE, StoreWriter, store_path
-from standpipe.adapters.store_opening import open_verified
+from standpipe.adapters.store import folders
+from standpipe.adapters.store.opening import open_verified
+from standpipe.adapters.store.writer import DATA_FILE, StoreWriter, store_path
 from standpipe.data.expiry import Expiry
 from standpipe.data.holdings import Holding
 from standpipe.data.positions import StoreIdentity, must_rebuild
@@ -44,7 +44,7 @@ def open_store(holding: Holding, world: World) -> StoreWriter:
     if why is None:
         return store
     store.abandon()
-    store_folders.retire(path, now.wall_ms)
+    folders.retire(path, now.wall_ms)
     raise NotReady(f"{path} is made anew: {why}")
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from standpipe.adapters.topic_ids import topics_now
-from standpipe.adapters.topic_reader import read_topic
-from standpipe.adapters.topic_tail import RecordsLost
+from standpipe.adapters.kafka.read_once import read_topic
+from standpipe.adapters.kafka.tail import RecordsLost
+from standpipe.adapters.kafka.topic_ids import topics_now
 from standpipe.data.committed import Committed
 from standpipe.data.progress import parse
 from standpipe.data.record_rows import RecordRows, TopicRecord, writer_of

@@ -25,14 +25,15 @@ import structlog
 from msgspec import json
 
 from standpipe import config
-from standpipe.adapters import lmdb_store, process, store_folders
+from standpipe.adapters import process
 from standpipe.adapters.clock import Clock, Every
-from standpipe.adapters.kafka import Partition, PartitionReader, ProgressFollower, event_of
-from standpipe.adapters.lmdb_store import StoreFailure
-from standpipe.adapters.pin_watch import PinWatch
-from standpipe.adapters.snapshot_file import SnapshotReader
-from standpipe.adapters.status_page import StatusWriter, page_path
-from standpipe.adapters.topic_ids import TopicProbe
+from standpipe.adapters.files.snapshot_file import SnapshotReader
+from standpipe.adapters.kafka.reader import Partition, PartitionReader, ProgressFollower, event_of
+from standpipe.adapters.kafka.topic_ids import TopicProbe
+from standpipe.adapters.store import folders, writer
+from standpipe.adapters.store.reader_watch import PinWatch
+from standpipe.adapters.store.status_page import StatusWriter, page_path
+from standpipe.adapters.store.writer import StoreFailure
 from standpipe.data.apply_events import (
     Event,
     LogEndHeard,
@@ -87,7 +88,7 @@ class Tailer:
         self._restores = Restores(node.paths, node.secret(), clock, rate_bytes)
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
-        self._strays = store_folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
+        self._strays = folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
         #: topic -> boot ms of the question to which Kafka said last which one it is
         self._topics_heard_ms: dict[str, int] = {}
         #: what the map gives to this node, and what of it is open
@@ -229,8 +230,8 @@ class Tailer:
             self._pages[identity].write(blank_status(ReplicaState.FAILED))
             _log.error("replica cannot be opened", table=holding.source.name, error=str(error))
             if isinstance(error, StoreFailure) and error.is_damaged:
-                path = lmdb_store.store_path(self._paths.state, identity)
-                store_folders.retire(path, self._clock.wall_ms())
+                path = writer.store_path(self._paths.state, identity)
+                folders.retire(path, self._clock.wall_ms())
         else:
             self._replicas[identity] = replica
             self._restores.opened(identity)
@@ -267,7 +268,7 @@ class Tailer:
         if is_damaged or is_refused:
             self._pages[identity].write(blank_status(ReplicaState.FAILED))
         if is_damaged:
-            store_folders.retire(replica.store.path, self._clock.wall_ms())
+            folders.retire(replica.store.path, self._clock.wall_ms())
 
     def _replicas_of(self, query_id: str, partition: int) -> list[Replica]:
         return [
@@ -289,7 +290,7 @@ class Tailer:
             os.kill(process_id, signal.SIGKILL)
         self._copy_what_is_in_doubt()
         self._make_the_odd_anew()
-        wanted = {lmdb_store.store_path(self._paths.state, each) for each in self._holdings}
+        wanted = {writer.store_path(self._paths.state, each) for each in self._holdings}
         self._strays.clear(wanted, self._clock.boot_ms())
 
     def _copy_what_is_in_doubt(self) -> None:
@@ -315,7 +316,7 @@ class Tailer:
         replica = self._replicas.pop(identity)
         replica.close(in_order=False)
         self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
-        store_folders.retire(replica.store.path, self._clock.wall_ms())
+        folders.retire(replica.store.path, self._clock.wall_ms())
 
     def _write_restores(self) -> None:
         """What is copied, and what replays its changelog, each with its end in sight."""

@@ -27,8 +27,7 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from standpipe.adapters import store_digest
-from standpipe.adapters.http_client import (
+from standpipe.adapters.http.internal import (
     Call,
     Handler,
     HttpClient,
@@ -37,7 +36,8 @@ from standpipe.adapters.http_client import (
     Reply,
     json_reply,
 )
-from standpipe.adapters.lmdb_store import store_path
+from standpipe.adapters.store import digest
+from standpipe.adapters.store.writer import store_path
 from standpipe.data.agreement import (
     Agreement,
     KeptDigests,
@@ -238,8 +238,8 @@ class Verification:
 
     async def _read(self, which: WhichStore) -> Reply:
         path = str(store_path(self._paths.state, _identity(which)))
-        more = [store_digest.RECOMPUTE] if which.recompute else []
-        command = [sys.executable, "-m", store_digest.__name__, path, *more]
+        more = [digest.RECOMPUTE] if which.recompute else []
+        command = [sys.executable, "-m", digest.__name__, path, *more]
         async with self._turn:
             process = await asyncio.create_subprocess_exec(
                 *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

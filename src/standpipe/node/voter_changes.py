@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from standpipe.adapters.http_client import Call
+from standpipe.adapters.http.internal import Call
 from standpipe.control.quorum import Incarnation, LeaderEpoch, ReplicaKey
 from standpipe.control.raft_messages import Error
 from standpipe.errors import BadRequest, LogUnavailable

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from standpipe.adapters.http_client import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
+from standpipe.adapters.http.internal import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
 from standpipe.control import catalog as catalogs
 from standpipe.control import features
 from standpipe.control.commands import LogPage

@@ -17,9 +17,9 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from standpipe import topics
-from standpipe.adapters import topic_ids
-from standpipe.adapters.kafka import METADATA_OUTDATED
-from standpipe.adapters.topic_reader import FROM_THE_BEGINNING
+from standpipe.adapters.kafka import topic_ids
+from standpipe.adapters.kafka.read_once import FROM_THE_BEGINNING
+from standpipe.adapters.kafka.reader import METADATA_OUTDATED
 from standpipe.data import progress as records
 from standpipe.data.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable

@@ -10,7 +10,7 @@ A table topic that was given more partitions is no failure: nobody of ours write
 them. It is told (`notice`), for others may. A source that has more is one: its keys go elsewhere
 from now on, so what is newest of a key can no longer be told by offsets.
 
-The decisions are `data/topic_identity.py`; how Kafka is asked is `adapters/topic_ids.py`.
+The decisions are `data/topic_identity.py`; how Kafka is asked is `adapters/kafka/topic_ids.py`.
 """
 
 from __future__ import annotations

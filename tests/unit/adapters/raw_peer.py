@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from standpipe.adapters.quorum_wire import MAGIC
+from standpipe.adapters.raft.wire import MAGIC
 
 
 async def is_hung_up_on(address: str) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from standpipe.adapters import http_client, quorum_wire
-from standpipe.adapters.http_client import HttpClient, InternalApp, Reply
-from standpipe.adapters.snapshot_file import read
+from standpipe.adapters.files.snapshot_file import read
+from standpipe.adapters.http import internal as http_client
+from standpipe.adapters.http.internal import HttpClient, InternalApp, Reply
+from standpipe.adapters.raft import wire
 from standpipe.local.ports import any_port
 from standpipe.model import NodeId, Snapshot
 from standpipe.node.control_loop import Base, Doors, Part, live
@@ -59,7 +60,7 @@ class Control:
         self._bound = http_client.bind_alone(config.internal)
         otherwise = self._doors.otherwise
         app = InternalApp(SECRET, self.routes, body_bytes_max=1024, otherwise=otherwise)
-        other = (quorum_wire.MAGIC, self._doors.accept)
+        other = (wire.MAGIC, self._doors.accept)
         self.app = app
         self._serving = asyncio.create_task(
             http_client.serve(self._bound, app, self._stop, 0.1, other)

@@ -20,10 +20,10 @@ from tests.unit.node.in_process import (
     run,
 )
 
-from standpipe.adapters.http_client import json_reply, msgpack_reply
-from standpipe.adapters.peer_client import SECRET_HEADER
-from standpipe.adapters.quorum_disk import QuorumDisk
-from standpipe.adapters.raft_disk import DiskRecord, LogFile
+from standpipe.adapters.http.internal import json_reply, msgpack_reply
+from standpipe.adapters.http.peer_client import SECRET_HEADER
+from standpipe.adapters.raft.disk import QuorumDisk
+from standpipe.adapters.raft.log_file import DiskRecord, LogFile
 from standpipe.control import catalog as catalogs
 from standpipe.control.commands import LogPage
 from standpipe.errors import DataDirectoryRefused

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from standpipe.adapters.peer_client import PeerClient, Response
+from standpipe.adapters.http.peer_client import PeerClient, Response
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.forward import SILENCES_MAX, Breaker, Forwarder, Refused, read_part
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from standpipe import config
-from standpipe.adapters import record_file
 from standpipe.adapters.clock import Clock
+from standpipe.adapters.files import record_file
 from standpipe.control.lag import FRESH_MS
 from standpipe.model import BatchId, Health, NodeId, Offset, ReplicaState
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness, ReplicaLag

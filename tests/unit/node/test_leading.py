@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tests.unit.node.in_process import STREAM, Control, body_of, configs_of, control, run
 
-from standpipe.adapters.kafka_admin import KafkaAdmin, TopicKeeper
+from standpipe.adapters.kafka.admin import KafkaAdmin, TopicKeeper
 from standpipe.control.reconcile import (
     ConfigureTopic,
     CreateTopic,

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.http_client import Call
-from standpipe.adapters.status_page import StatusWriter, page_path
+from standpipe.adapters.http.internal import Call
+from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.config_liveness import HEARTBEAT, LAG_SEND
 from standpipe.control import placement
 from standpipe.control.catalog import EMPTY, Catalog

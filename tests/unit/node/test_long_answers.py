@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from standpipe.adapters.http_client import HttpClient, PeerSilent, Reply, json_reply
+from standpipe.adapters.http.internal import HttpClient, PeerSilent, Reply, json_reply
 from standpipe.node import long_answers
 from standpipe.node.long_answers import ACCEPTED, ASK_AGAIN_S, KEPT_S, LongAnswers, ask_patiently
 

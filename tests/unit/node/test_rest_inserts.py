@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
-from standpipe.adapters.producer import RowProducer
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import Column, Source
 from standpipe.node.rest_inserts import ROWS_IN_FLIGHT_MAX, InsertsRoute

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.node.workers import KEYS, Worker, body_of, page, select
 
-from standpipe.adapters.peer_client import Response
+from standpipe.adapters.http.peer_client import Response
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.model import ReplicaState, ReplicaStatus
 from standpipe.node.forward import (

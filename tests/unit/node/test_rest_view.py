@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.unit.control.test_catalog import after, generation_of, stream, table_as
 
-from standpipe.adapters import snapshot_file
+from standpipe.adapters.files import snapshot_file
 from standpipe.control.catalog import Catalog, CreateSource, SwitchTable, to_snapshot
 from standpipe.model import NodeId
 from standpipe.node import rest_view

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from standpipe import config
-from standpipe.adapters import record_file, snapshot_file
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.lmdb_store import StoreWriter
+from standpipe.adapters.files import record_file, snapshot_file
 from standpipe.adapters.metrics import STATES
-from standpipe.adapters.status_page import StatusWriter
-from standpipe.adapters.store_size import size_of
+from standpipe.adapters.store.size import size_of
+from standpipe.adapters.store.status_page import StatusWriter
+from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.positions import StoreIdentity, StoreMeta, store_directory
 from standpipe.model import (
     Assignment,

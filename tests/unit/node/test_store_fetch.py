@@ -12,12 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from standpipe.adapters import http_client, record_file
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.http_client import Call, InternalApp, Reply
-from standpipe.adapters.lmdb_store import StoreWriter, store_path
-from standpipe.adapters.store_copy import DATA
-from standpipe.adapters.store_opening import open_verified
+from standpipe.adapters.files import record_file
+from standpipe.adapters.http import internal
+from standpipe.adapters.http.internal import Call, InternalApp, Reply
+from standpipe.adapters.store.copy import DATA
+from standpipe.adapters.store.opening import open_verified
+from standpipe.adapters.store.writer import StoreWriter, store_path
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import store_key
 from standpipe.data.rows import pack_row
@@ -54,11 +55,11 @@ def serving(paths: NodePaths) -> Iterator[NodeInfo]:
     """The giving node's internal listener, in a thread of its own."""
     address = f"127.0.0.1:{any_port()}"
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    bound = http_client.bind_alone(address)  # it listens from here on
+    bound = internal.bind_alone(address)  # it listens from here on
 
     async def serve() -> None:
         app = InternalApp(SECRET, StoreCopies(paths).routes(), body_bytes_max=10_000)
-        await http_client.serve(bound, app, stop, 0.1)
+        await internal.serve(bound, app, stop, 0.1)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.node.test_tail_loop import IDENTITY, TABLE, FakeClock
 
-from standpipe.adapters.lmdb_store import CLEAN, DATA_FILE, StoreWriter, store_path
+from standpipe.adapters.store.writer import CLEAN, DATA_FILE, StoreWriter, store_path
 from standpipe.data.holdings import Holding
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.rows import pack_row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from standpipe.adapters.topic_tail import RecordsLost
+from standpipe.adapters.kafka.tail import RecordsLost
 from standpipe.data.record_rows import TopicRecord
 from standpipe.data.topic_identity import TopicSeen
 from standpipe.model import Column, Source

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from standpipe.adapters import lmdb_store, snapshot_file
-from standpipe.adapters.kafka import EndHeard, Heard, OffsetGone, Partition, RecordsHeard
-from standpipe.adapters.lmdb_store import StoreFailure, StoreWriter
-from standpipe.adapters.status_page import StatusReader, page_path
-from standpipe.adapters.store_reader import StoreReader
+from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.kafka.reader import EndHeard, Heard, OffsetGone, Partition, RecordsHeard
+from standpipe.adapters.store import writer
+from standpipe.adapters.store.reader import StoreReader
+from standpipe.adapters.store.status_page import StatusReader, page_path
+from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.agreement import KeptDigests
 from standpipe.data.apply_events import ProgressCaughtUp
 from standpipe.data.fetched import Fetched
@@ -372,9 +373,9 @@ def test_a_restore_gives_its_memory_back_and_goes_on(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once, when it is over; batches that come later need what they have."""
-    monkeypatch.setattr(lmdb_store, "MEMORY_CHANGES", 2)
+    monkeypatch.setattr(writer, "MEMORY_CHANGES", 2)
     trimmed: list[int] = []
-    monkeypatch.setattr(lmdb_store, "give_back_freed_memory", lambda: trimmed.append(1))
+    monkeypatch.setattr(writer, "give_back_freed_memory", lambda: trimmed.append(1))
     running(node)
     assert trimmed == [1]
     node.commit(1, 4)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from standpipe.adapters.http_client import Call, PeerUnreachable, Reply, json_reply
+from standpipe.adapters.http.internal import Call, PeerUnreachable, Reply, json_reply
 from standpipe.data.agreement import KeptDigests, StoreDigest
 from standpipe.data.positions import StoreIdentity
 from standpipe.errors import NotFound, NotReady

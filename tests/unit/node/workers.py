@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 
 from standpipe import config
-from standpipe.adapters import record_file, snapshot_file
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.lmdb_store import StoreWriter, store_path
+from standpipe.adapters.files import record_file, snapshot_file
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.metrics import Metrics
-from standpipe.adapters.peer_client import PathFailed, PeerClient, Response
-from standpipe.adapters.status_page import StatusWriter, page_path
+from standpipe.adapters.store.status_page import StatusWriter, page_path
+from standpipe.adapters.store.writer import StoreWriter, store_path
 from standpipe.control.budget import Budget, Pace
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import encode_key, partition_of, store_key

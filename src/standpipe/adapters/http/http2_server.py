@@ -1,0 +1,372 @@
+"""HTTP/2 on the port where HTTP/1.1 is spoken, told apart by the preface (prior knowledge, h2c).
+
+Frames, states, header compression and windows are the package h2's, a pure state machine. This file
+moves bytes between it, the socket and the ASGI application, and sets the limits that h2 leaves to
+its user. One port serves both, as with ksqlDB's `listeners`: its clients are told one port, and
+SO_REUSEPORT spreads connections of both kinds over the workers. Over TLS it is the same: whoever
+chose h2 by ALPN opens with the preface. `Upgrade: h2c` is passed over, as RFC 9113 has dropped it.
+Rejected: hypercorn, which speaks HTTP/2 well but brings a server, listeners and a drain of its own,
+so it would have needed a second port.
+
+What a client can make a connection hold:
+
+| limit | value | beyond it |
+|---|---|---|
+| head of a request, unpacked | `HEAD_BYTES_MAX` | the connection ends: ENHANCE_YOUR_CALM |
+| headers remembered for it, to pack those of answers | `PACKING_BYTES_MAX` | the oldest go |
+| streams at once | `Limits.streams_max` | the connection ends: PROTOCOL_ERROR |
+| of these: requests still running whose stream was reset | the same | the stream: REFUSED_STREAM |
+| body bytes that no application has taken | 64 KiB a stream, 1 MiB in all | the windows stay shut |
+| answers that wait for the client | `WAITING_BYTES_MAX` in the socket | senders wait |
+| frames that ask for no answer (PING, RST_STREAM, SETTINGS, …) | `Allowance` | ENHANCE_YOUR_CALM |
+| answers to such frames that the client does not read | `UNREAD_BYTES_MAX` | cut off |
+| silence; a stream that waits for the client | `Limits.idle_seconds` | GOAWAY; CANCEL |
+
+Source: RFC 9113; ksqlDB's listeners, conformance surface section (b).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, cast
+
+from h2.config import H2Configuration
+from h2.connection import ConnectionInputs, H2Connection, H2ConnectionStateMachine
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+)
+from h2.exceptions import ProtocolError
+from hpack import Encoder
+from uvicorn.server import ServerState
+
+from standpipe.adapters.http.http2_stream import Exchange, scope_of
+from standpipe.adapters.http.server import HEAD_BYTES_MAX, IDLE_SECONDS_MAX, Headers, Listener
+
+#: What a client that knows of HTTP/2 opens with (RFC 9113, 3.4).
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+#: Of all streams together; so sixteen that nobody reads do not stop the others.
+CONNECTION_WINDOW_BYTES = 1024 * 1024
+#: The socket's buffer; a sender waits while more is in it. nginx: 64 KiB.
+WAITING_BYTES_MAX = 64 * 1024
+#: Only answers to PING and SETTINGS can lift the buffer so far above the line before.
+UNREAD_BYTES_MAX = 1024 * 1024
+#: h2 reads whole slices: what a flood costs before it is noticed.
+SLICE_BYTES = 4096
+#: HPACK's default (RFC 9113, 6.5.2). A client may offer up to 4 GiB, and hpack would fill them: it
+#: searches its table line by line, and each new content-length is one more line.
+PACKING_BYTES_MAX = 4096
+#: Frames that ask for no answer: so many at once, so many a second, so many for each of our frames
+#: (a client widens two windows for each). The flood of 2023 was hundreds of thousands a second.
+ALLOWED_AT_ONCE = 1000
+ALLOWED_PER_SECOND = 100
+ALLOWED_PER_FRAME = 2
+#: "Every stream you may open from now on": the first half of an orderly end (RFC 9113, 6.8).
+LAST_STREAM_OF_ALL = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What may be set."""
+
+    streams_max: int
+    idle_seconds: float = IDLE_SECONDS_MAX
+
+
+class Allowance:
+    """A token bucket for frames that make work and no answer."""
+
+    def __init__(self, now: float) -> None:
+        self._left = float(ALLOWED_AT_ONCE)
+        self._counted_at = now
+
+    def earn(self) -> None:
+        """A frame of an answer was sent."""
+        self._left = min(ALLOWED_AT_ONCE, self._left + ALLOWED_PER_FRAME)
+
+    def spend(self, now: float) -> bool:
+        """Count one frame; False: too many."""
+        grown = self._left + (now - self._counted_at) * ALLOWED_PER_SECOND
+        self._counted_at = now
+        self._left = min(ALLOWED_AT_ONCE, grown) - 1
+        return self._left >= 0
+
+
+class _States(H2ConnectionStateMachine):
+    """h2 ends a connection with the first GOAWAY, which is only about streams that its receiver
+    may open: those that are there are to be answered (RFC 9113, 6.8). Node.js says GOAWAY as soon
+    as a session is told to close, and then goes on to ask what waits for a free stream.
+    """
+
+    def process_input(self, input_: ConnectionInputs) -> list[Event]:
+        if input_ in (ConnectionInputs.RECV_GOAWAY, ConnectionInputs.SEND_GOAWAY):
+            return []
+        return super().process_input(input_)
+
+
+class _Packer(Encoder):
+    """hpack takes whatever size of table the client offers; a smaller one always holds."""
+
+    @property
+    def header_table_size(self) -> int:
+        return self.header_table.maxsize
+
+    @header_table_size.setter
+    def header_table_size(self, value: int) -> None:
+        size = min(value, PACKING_BYTES_MAX)
+        self.header_table.maxsize = size
+        if self.header_table.resized:
+            self.table_size_changes.append(size)
+
+
+class _Connection(H2Connection):
+    #: h2 remembers 65,536 closed streams of each connection, to tell late frames from wrong ones.
+    MAX_CLOSED_STREAMS = 1024
+
+    def __init__(self) -> None:
+        super().__init__(H2Configuration(client_side=False, header_encoding=None))
+        self.state_machine = _States()
+        self.encoder = _Packer()
+
+    def clear_outbound_data_buffer(self) -> None:
+        """What is left to send when a GOAWAY comes in is sent."""
+
+
+def offer_http2(listener: Listener, limits: Limits) -> None:
+    """Let the listener's port speak HTTP/2 too, for the same application."""
+    listener.other = (PREFACE, lambda state: Http2Protocol(listener, state, limits))
+
+
+class Http2Protocol(asyncio.Protocol):
+    """One connection, from behind its preface on. `shutdown` and `transport` are for `serve`."""
+
+    def __init__(self, listener: Listener, state: ServerState, limits: Limits) -> None:
+        self._listener = listener
+        self._state = state
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._allowance = Allowance(self._loop.time())
+        self._exchanges: dict[int, Exchange] = {}
+        self._h2 = _Connection()
+        self._heard_at = self._loop.time()
+        self._is_paused = False
+        self._is_lost = False
+        #: the last stream that will be answered; None: no end is near
+        self._last_stream: int | None = None
+
+    # ------------------------------------------------------------ asyncio's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=WAITING_BYTES_MAX)
+        self._client = transport.get_extra_info("peername")
+        self._server = transport.get_extra_info("sockname")
+        # uvicorn's set holds whatever can be shut down
+        self._state.connections.add(cast("Any", self))
+        self._watch_again()
+        self._open()
+
+    def _open(self) -> None:
+        settings = self._h2.local_settings
+        settings.max_concurrent_streams = self._limits.streams_max
+        settings.max_header_list_size = HEAD_BYTES_MAX
+        settings.acknowledge()  # they hold from the first frame on: no client has to agree
+        self._h2.decoder.max_header_list_size = HEAD_BYTES_MAX
+        self._h2.initiate_connection()
+        window = CONNECTION_WINDOW_BYTES - self._h2.inbound_flow_control_window
+        self._h2.increment_flow_control_window(window)
+        self._h2.receive_data(PREFACE)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        self._watch.cancel()
+        self._state.connections.discard(cast("Any", self))
+        for exchange in self._exchanges.values():
+            exchange.cut()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._wake_all()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        try:
+            for at in range(0, len(data), SLICE_BYTES):
+                for event in self._h2.receive_data(data[at : at + SLICE_BYTES]):
+                    self._take(event)
+                if self.transport.is_closing():
+                    return
+        except ProtocolError:
+            self._flush()  # h2 has said why
+            self.transport.close()
+            return
+        self._flush()
+        if self.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self.transport.abort()
+
+    def eof_received(self) -> bool:
+        return False  # nothing can be asked any more; what is asked is not waited for either
+
+    # ---------------------------------------------------------------- frames in
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, RequestReceived):
+            self._begin(event)
+            return
+        if isinstance(event, DataReceived):
+            stream, credit = event.stream_id, event.flow_controlled_length
+            if exchange := self._exchanges.get(stream):
+                exchange.feed(event.data, credit)
+            else:
+                self.credit(stream, credit)
+            if event.data or event.stream_ended:
+                return
+        elif isinstance(event, StreamEnded):
+            if exchange := self._exchanges.get(event.stream_id):
+                exchange.end_body()
+            return
+        elif isinstance(event, StreamReset):
+            if exchange := self._exchanges.get(event.stream_id):
+                exchange.cut()
+        elif isinstance(event, ConnectionTerminated) and event.error_code != ErrorCodes.NO_ERROR:
+            self.transport.close()
+        else:  # a window, a setting, a ping: whoever waits for room looks again
+            self._wake_all()
+        if not self._allowance.spend(self._heard_at):
+            self._close(ErrorCodes.ENHANCE_YOUR_CALM)
+
+    def _begin(self, event: RequestReceived) -> None:
+        stream = event.stream_id
+        is_late = self._last_stream is not None and stream > self._last_stream
+        if is_late or self._is_full():
+            self._reset(stream, ErrorCodes.REFUSED_STREAM)
+            return
+        if self._listener.is_leaving and self._last_stream is None:
+            self._say_goodbye(LAST_STREAM_OF_ALL)
+        scope = scope_of(cast("Headers", event.headers), self._client, self._server)
+        if scope is None:
+            self._reset(stream, ErrorCodes.REFUSED_STREAM)
+            return
+        exchange = self._exchanges[stream] = Exchange(self, stream, scope)
+        self._state.total_requests += 1
+        task = self._loop.create_task(exchange.run(self._listener.application))
+        self._state.tasks.add(task)
+        task.add_done_callback(lambda _: self._end(stream))
+        task.add_done_callback(self._state.tasks.discard)
+
+    def _is_full(self) -> bool:
+        """Whether as many requests run as streams may be open; h2 counts none that was reset."""
+        limit = self._limits.streams_max
+        if len(self._exchanges) < limit:
+            return False
+        return sum(not exchange.is_answered for exchange in self._exchanges.values()) >= limit
+
+    def _end(self, stream: int) -> None:
+        del self._exchanges[stream]
+        if self._last_stream not in (None, LAST_STREAM_OF_ALL) and not self._exchanges:
+            self._close(ErrorCodes.NO_ERROR)
+
+    # --------------------------------------------------- frames out (Exchange's Wire)
+
+    def head(self, stream_id: int, lines: Headers, *, is_end: bool) -> None:
+        self._allowance.earn()
+        self._attempt(lambda: self._h2.send_headers(stream_id, list(lines), end_stream=is_end))
+
+    def data(self, stream_id: int, part: bytes, *, is_end: bool) -> None:
+        self._allowance.earn()
+        self._attempt(lambda: self._h2.send_data(stream_id, part, end_stream=is_end))
+
+    def room(self, stream_id: int) -> int:
+        if self._is_paused or self._is_lost:
+            return 0
+        try:
+            window = self._h2.local_flow_control_window(stream_id)
+        except ProtocolError:
+            return 0
+        return min(window, self._h2.max_outbound_frame_size)
+
+    def credit(self, stream_id: int, size: int) -> None:
+        if size:
+            self._attempt(lambda: self._h2.acknowledge_received_data(size, stream_id))
+
+    def reset(self, stream_id: int, *, is_fault: bool) -> None:
+        code = ErrorCodes.INTERNAL_ERROR if is_fault else ErrorCodes.NO_ERROR
+        self._reset(stream_id, code)
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def _reset(self, stream_id: int, code: ErrorCodes) -> None:
+        self._attempt(lambda: self._h2.reset_stream(stream_id, code))
+
+    def _attempt(self, call: Any) -> None:
+        """Send what may have become impossible: the stream or the connection may be closed."""
+        if self._is_lost or self.transport.is_closing():
+            return
+        try:
+            call()
+        except ProtocolError:
+            return
+        self._flush()
+
+    def _flush(self) -> None:
+        if (data := self._h2.data_to_send()) and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def _wake_all(self) -> None:
+        """Who has waited longest comes first: the connection's window may be enough for one only,
+        and a stream that others keep from it would look like one that its client lets stand."""
+        exchanges = self._exchanges.values()
+        for exchange in sorted(exchanges, key=lambda each: each.waits_since or self.now()):
+            exchange.wake()
+
+    # ------------------------------------------------------------------- the end
+
+    def shutdown(self) -> None:
+        """No new streams; close when those that are open have been answered."""
+        if not self._exchanges:
+            self._close(ErrorCodes.NO_ERROR)
+        else:
+            self._say_goodbye(self._h2.highest_inbound_stream_id)
+
+    def _say_goodbye(self, last_stream: int) -> None:
+        """GOAWAY: streams up to this one will be answered."""
+        self._last_stream = last_stream
+        self._attempt(lambda: self._h2.close_connection(last_stream_id=last_stream))
+
+    def _close(self, code: ErrorCodes) -> None:
+        self._attempt(lambda: self._h2.close_connection(code))
+        self.transport.close()
+
+    def _watch_again(self) -> None:
+        self._check_at = self._loop.time() + self._limits.idle_seconds / 3
+        self._watch = self._loop.call_at(self._check_at, self._check_idle)
+
+    def _check_idle(self) -> None:
+        now, idle = self._loop.time(), self._limits.idle_seconds
+        silent = now - self._heard_at
+        if now - self._check_at > idle / 3:
+            self._watch_again()  # this process stood still: no client is to blame
+            return
+        if self.transport.is_closing() or silent >= 2 * idle:
+            self.transport.abort()  # what was sent, a ping at the least, nobody takes
+            return
+        for stream, exchange in list(self._exchanges.items()):
+            if exchange.waits_since is not None and now - exchange.waits_since >= idle:
+                self._reset(stream, ErrorCodes.CANCEL)
+                exchange.cut()
+        if silent >= idle and not self._exchanges:
+            self._close(ErrorCodes.NO_ERROR)
+        elif silent >= idle:
+            self._attempt(lambda: self._h2.ping(b"silence?"))
+        self._watch_again()

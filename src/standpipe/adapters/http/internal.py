@@ -1,0 +1,314 @@
+"""Calls from node to node, both ends: one keep-alive pool, deadlines, and who is let in.
+
+Failures are of three kinds, because the caller does different things with them: nothing was sent
+(PeerUnreachable: try elsewhere at once), no answer in time (PeerSilent: it may have been done), an
+answer that is an error (its StandpipeError body, given back as `Reply` with its status).
+Redirects are never followed: peers are dialled only at addresses that the log holds.
+
+At the other end `InternalApp` compares the secret in constant time before it reads a byte of the
+body, bounds the body and makes StandpipeErrors into bodies.
+
+Not here: which peer, and what to do when it fails; what the routes do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import aiohttp
+import msgspec
+import structlog
+
+from standpipe.adapters.http import server
+from standpipe.adapters.http.peer_client import SECRET_HEADER
+from standpipe.errors import (
+    BadRequest,
+    NotFound,
+    PortInUse,
+    ServerError,
+    StandpipeError,
+    Unauthorized,
+)
+
+JSON: Final = "application/json"
+MSGPACK: Final = "application/msgpack"
+
+#: Headers of a handler's reply, which may be another node's, that go to the caller.
+_PASSED_ON: Final = frozenset({"content-type", "retry-after"})
+_SECRET_NAME: Final = SECRET_HEADER.encode()
+
+T = TypeVar("T")
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class PeerUnreachable(ServerError):
+    """No connection to the peer: nothing was sent."""
+
+
+class PeerSilent(ServerError):
+    """The peer took the request, or may have, and did not answer in time or broke off."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A complete answer, whatever its status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    def json(self) -> Any:
+        """The body as JSON. Raises PeerSilent if it is none: what answered is no node of ours."""
+        return self.decoded(msgspec.json.Decoder(Any))
+
+    def json_as(self, type_: type[T]) -> T:
+        """The body as a record, from JSON. Raises PeerSilent if it is none."""
+        return self.decoded(msgspec.json.Decoder(type_))
+
+    def msgpack(self, type_: type[T]) -> T:
+        """The body as a msgpack record. Raises PeerSilent if it is none."""
+        return self.decoded(msgspec.msgpack.Decoder(type_))
+
+    def decoded(self, decoder: msgspec.json.Decoder[T] | msgspec.msgpack.Decoder[T]) -> T:
+        try:
+            return decoder.decode(self.body)
+        except msgspec.MsgspecError as error:
+            raise PeerSilent(f"the answer cannot be read: {error}") from error
+
+
+def json_reply(value: object, status: int = 200) -> Reply:
+    """An answer with a JSON body."""
+    return Reply(status, {"content-type": JSON}, msgspec.json.encode(value))
+
+
+def msgpack_reply(value: object) -> Reply:
+    """An answer with a msgpack body."""
+    return Reply(200, {"content-type": MSGPACK}, msgspec.msgpack.encode(value))
+
+
+def error_reply(error: StandpipeError) -> Reply:
+    """An answer that carries an error; the sender's end gets it back as a `Reply`."""
+    reply = json_reply(error.body(), error.status)
+    if error.retry_after_s is None:
+        return reply
+    return replace(reply, headers={**reply.headers, "retry-after": str(error.retry_after_s)})
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that was let in."""
+
+    path: str
+    params: Mapping[str, str]
+    body: bytes
+
+    def json(self, type_: type[T]) -> T:
+        """The body as JSON. Raises BadRequest, as the other two do."""
+        return _asked(lambda: msgspec.json.decode(self.body, type=type_))
+
+    def msgpack(self, type_: type[T]) -> T:
+        """The body as msgpack."""
+        return _asked(lambda: msgspec.msgpack.decode(self.body, type=type_))
+
+    def query(self, type_: type[T]) -> T:
+        """The parameters, numbers from text."""
+        return _asked(lambda: msgspec.convert(self.params, type_, strict=False))
+
+
+def _asked(decode: Callable[[], T]) -> T:
+    try:
+        return decode()
+    except msgspec.MsgspecError as error:
+        raise BadRequest(f"the request cannot be read: {error}") from error
+
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+async def no_route(call: Call) -> Reply:
+    """What a path that is no route answers."""
+    raise NotFound(f"no internal route {call.path}")
+
+
+class InternalApp:
+    """ASGI application of an internal listener. `routes`: (method, path) -> handler.
+
+    `otherwise` answers what is no route; its call has no body.
+    """
+
+    def __init__(
+        self,
+        secret: str,
+        routes: Mapping[tuple[str, str], Handler],
+        *,
+        body_bytes_max: int,
+        otherwise: Handler = no_route,
+    ) -> None:
+        self._secret = secret.encode()
+        self._routes = routes
+        self._otherwise = otherwise
+        self._body_bytes_max = body_bytes_max
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        reply = await self._answer(scope, receive)
+        headers = [(b"content-length", str(len(reply.body)).encode())]
+        passed = ((name.lower(), value) for name, value in reply.headers.items())
+        headers += [(k.encode(), v.encode()) for k, v in passed if k in _PASSED_ON]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": reply.body})
+
+    async def _answer(self, scope: Any, receive: Any) -> Reply:
+        try:
+            self._let_in(scope["headers"])
+            handler = self._routes.get((scope["method"], scope["path"]))
+            if handler is None:
+                return await self._otherwise(Call(f"{scope['method']} {scope['path']}", {}, b""))
+            body = await server.read_body(scope["headers"], receive, self._body_bytes_max)
+            params = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+            return await handler(Call(scope["path"], params, body))
+        except StandpipeError as error:
+            return error_reply(error)
+        except Exception as error:
+            _log.exception("internal route failed", path=scope["path"])
+            return error_reply(ServerError(f"{type(error).__name__}: {error}"))
+
+    def _let_in(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        given = next((value for name, value in headers if name == _SECRET_NAME), b"")
+        if not hmac.compare_digest(given, self._secret):
+            raise Unauthorized("an internal route without the cluster's secret")
+
+
+class _NoQuick:
+    """An internal listener has no short cut: every request goes to the application."""
+
+    def classify(self, path: bytes, headers: server.Headers) -> None:
+        return None
+
+    def answer(self, token: object, body: bytes) -> None:
+        return None
+
+
+def bind_alone(address: str) -> socket.socket:
+    """A listening socket that no other process may share. Raises PortInUse."""
+    host, _, port = address.rpartition(":")
+    try:
+        bound = socket.create_server((host.strip("[]"), int(port)), backlog=server.BACKLOG)
+    except OSError as error:
+        raise PortInUse(
+            f"cannot listen on {address}: {error.strerror}",
+            next_step="stop the other process or choose another port",
+        ) from error
+    # Inherited by connections, on which asyncio does not set it: without it, an answer whose head
+    # and body are two writes waits 40 ms for the other side's delayed acknowledgement.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    bound.setblocking(False)
+    return bound
+
+
+async def serve(
+    bound: socket.socket,
+    app: InternalApp,
+    stop: asyncio.Event,
+    grace_s: float,
+    other: tuple[bytes, Callable[[], asyncio.Protocol]] | None = None,
+) -> None:
+    """Serve an internal listener until `stop`; then up to `grace_s` for what is in flight.
+
+    `other`: a second protocol on the same port, and the bytes that it opens with.
+    """
+    listener = server.Listener(socket=bound, application=app, quick=_NoQuick())
+    if other is not None:
+        opening, protocol = other
+        listener.other = (opening, lambda _: protocol())
+    await server.serve([listener], stop, grace_s)
+
+
+class HttpClient:
+    """A pool of connections to other nodes. One per process; close it at the end."""
+
+    def __init__(
+        self, secret: str, *, timeout_ms: int = 1000, connections_per_host_max: int = 0
+    ) -> None:
+        self._headers = {SECRET_HEADER: secret}
+        self._timeout_ms = timeout_ms
+        self._connections_per_host_max = connections_per_host_max  # 0: no limit
+        self._session: aiohttp.ClientSession | None = None
+
+    async def get(
+        self, address: str, path: str, *, timeout_ms: int | None = None, **params: str | int
+    ) -> Reply:
+        """GET http://address/path?params. Raises PeerUnreachable or PeerSilent."""
+        return await self._request("GET", address, path, params=params, timeout_ms=timeout_ms)
+
+    async def post(
+        self,
+        address: str,
+        path: str,
+        body: bytes,
+        *,
+        content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> Reply:
+        """POST bytes. Raises PeerUnreachable or PeerSilent."""
+        return await self._request(
+            "POST",
+            address,
+            path,
+            data=body,
+            headers={"content-type": content_type, **(headers or {})},
+            timeout_ms=timeout_ms,
+        )
+
+    async def post_json(
+        self, address: str, path: str, value: object, *, timeout_ms: int | None = None
+    ) -> Reply:
+        """POST a value as JSON. Raises PeerUnreachable or PeerSilent."""
+        return await self.post(address, path, msgspec.json.encode(value), timeout_ms=timeout_ms)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def _request(
+        self, method: str, address: str, path: str, *, timeout_ms: int | None, **options: Any
+    ) -> Reply:
+        total_s = (timeout_ms or self._timeout_ms) / 1000
+        try:
+            async with self._opened().request(
+                method,
+                f"http://{address}{path}",
+                timeout=aiohttp.ClientTimeout(total=total_s),
+                allow_redirects=False,
+                **options,
+            ) as response:
+                return Reply(response.status, response.headers, await response.read())
+        except aiohttp.ClientConnectorError as error:
+            raise PeerUnreachable(f"{address} cannot be reached: {error.strerror}") from error
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            reason = str(error) or f"no answer within {total_s:g} s"
+            raise PeerSilent(f"{address} broke off: {reason}") from error
+
+    def _opened(self) -> aiohttp.ClientSession:
+        """The pool, made on first use because it needs the running loop."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                headers=self._headers,
+                connector=aiohttp.TCPConnector(
+                    limit=0, limit_per_host=self._connections_per_host_max, keepalive_timeout=60
+                ),
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+            )
+        return self._session

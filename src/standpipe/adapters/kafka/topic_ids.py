@@ -1,0 +1,111 @@
+"""Kafka's ids of topics, and how many partitions they have: asked for, never waited for here.
+
+`ask` sends the question and returns what collects the answer, so that a batch asks beside its
+other request. `TopicProbe` asks again and again without blocking, for the tailer's loop. What the
+answers mean is `data/topic_identity.py`. Neither makes a broker create a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+import confluent_kafka
+import confluent_kafka.admin
+from confluent_kafka import KafkaError
+
+from standpipe.adapters.kafka.reader import CLIENT_OPTIONS, say_rarely
+from standpipe.data.topic_identity import TopicSeen
+from standpipe.errors import KafkaUnavailable
+
+#: hints of confluent_kafka are partial; what leaves this module is typed
+_kafka: Any = confluent_kafka
+_admin: Any = confluent_kafka.admin
+
+PROBE_MS: Final = 1000  # between two questions of a tailer
+NEWS_MS: Final = 100  # when there are topics that it has not asked for
+TIMEOUT_S: Final = 2.0
+_ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
+
+
+def ask(
+    client: Any, topics: Collection[str], timeout_s: float
+) -> Callable[[], dict[str, TopicSeen]]:
+    """Ask for `topics` -> what waits for the answer: those that exist. Raises KafkaUnavailable."""
+    try:
+        answers: Mapping[str, Future[Any]] = (
+            client.describe_topics(
+                _kafka.TopicCollection([*topics]),
+                request_timeout=timeout_s,
+            )
+            if topics
+            else {}
+        )
+    except _kafka.KafkaException as error:
+        raise KafkaUnavailable(f"Kafka: {error}") from error
+    return lambda: {
+        topic: seen for topic, answer in answers.items() if (seen := _seen(answer, timeout_s))
+    }
+
+
+def _seen(answer: Future[Any], timeout_s: float) -> TopicSeen | None:
+    try:
+        found = answer.result(timeout_s * 2)
+    except _kafka.KafkaException as error:
+        if error.args[0].code() in _ABSENT:
+            return None
+        raise KafkaUnavailable(f"Kafka: {error}") from error
+    except TimeoutError as error:
+        raise KafkaUnavailable("Kafka does not answer") from error
+    has_id = (
+        found.topic_id.get_most_significant_bits() | found.topic_id.get_least_significant_bits()
+    )
+    return TopicSeen(str(found.topic_id) if has_id else "", len(found.partitions))
+
+
+def topics_now(bootstrap_servers: str, topics: Collection[str]) -> dict[str, TopicSeen]:
+    """Those of the topics that exist, asked by a client of its own. Raises KafkaUnavailable."""
+    client = _admin.AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    return ask(client, topics, TIMEOUT_S)()
+
+
+class TopicProbe:
+    """Asks which topics have these names, one question at a time, and never waits."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._client = _admin.AdminClient(
+            {**CLIENT_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": say_rarely()}
+        )
+        self._answers: Mapping[str, Future[Any]] = {}
+        self._asked: frozenset[str] = frozenset()
+        self._asked_ms = -PROBE_MS
+
+    def tick(self, now_ms: int, topics: frozenset[str]) -> tuple[int, dict[str, str]] | None:
+        """(instant of the question, {topic: its id}) when answers have come since the last call.
+        Topics that are absent, or of which nothing was heard, are left out."""
+        heard: tuple[int, dict[str, str]] | None = None
+        if self._answers and all(answer.done() for answer in self._answers.values()):
+            heard = self._asked_ms, dict(_ids(self._answers))
+            self._answers = dict[str, Future[Any]]()
+        if not self._answers and topics:
+            is_news = not topics <= self._asked
+            if now_ms - self._asked_ms >= (NEWS_MS if is_news else PROBE_MS):
+                self._asked, self._asked_ms = topics, now_ms
+                self._answers = self._client.describe_topics(
+                    _kafka.TopicCollection([*topics]), request_timeout=TIMEOUT_S
+                )
+                self._client.poll(0)  # serves error_cb
+        return heard
+
+
+def _ids(answers: Mapping[str, Future[Any]]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for topic, answer in answers.items():
+        try:
+            seen = _seen(answer, 0)
+        except KafkaUnavailable:
+            continue
+        if seen is not None:
+            found.append((topic, seen.topic_id))
+    return found

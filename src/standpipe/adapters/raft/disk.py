@@ -1,0 +1,333 @@
+"""A replica's disk: election state, log, snapshots. What `control.raft_events`' disk orders mean.
+
+    quorum-state               life (starts of this process so far) and ElectionState
+    quorum.log                 boundary record, then entries             (`raft_disk.LogFile`)
+    <end>-<epoch>.snapshot     header, then the state machine's bytes
+    quorum-committed           a hint: everything below it was committed and is in the log
+
+Record i of the log is entry i - 1, the first record is the boundary: which snapshot covers what
+was cut away, or Snapshot(0, 0, voters) of a log that begins with the cluster. Each file but the
+log is replaced whole; the log is replaced whole when its start moves. So every step is one rename,
+one append or one cut, and between any two of them a crash leaves the state before or after:
+
+* a snapshot is saved before the log's start moves to it, older ones go afterwards;
+* a downloaded snapshot that is not the log's start yet is no prefix of the log unless its epoch
+  says so, and is forgotten at the next start;
+* the hint is not synced. It is only ever too small, and a damaged one is none.
+
+All methods block; `node.quorum_loop` calls them in one thread, in the order of the orders. An error
+is final (DiskFailed), as in `raft_disk`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from standpipe.adapters.files.fsync import sync
+from standpipe.adapters.raft.log_file import (
+    DiskFailed,
+    DiskRecord,
+    LogFile,
+    replace_file,
+    scan,
+    sealed,
+    unsealed,
+)
+from standpipe.control import raft_codec
+from standpipe.control.quorum import NO_OFFSET, LogOffset
+from standpipe.control.raft_events import (
+    AppendLog,
+    ElectionState,
+    InstallSnapshot,
+    PersistElection,
+    Recovered,
+    TrimLog,
+    TruncateLog,
+)
+from standpipe.control.raft_log import Entry, Snapshot
+from standpipe.errors import DataDirectoryRefused
+
+STATE_NAME: Final = "quorum-state"
+LOG_NAME: Final = "quorum.log"
+COMMITTED_NAME: Final = "quorum-committed"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+CHUNK_BYTES: Final = 1 << 20  # of a snapshot's state, per record
+
+
+@dataclass(frozen=True)
+class SaveSnapshot:
+    """Write a snapshot's file under its name. `data` is the whole file."""
+
+    snapshot: Snapshot
+    data: bytes
+
+
+@dataclass(frozen=True)
+class NoteCommitted:
+    """Everything below this end is committed, and is in the log by now."""
+
+    end_offset: LogOffset
+
+
+DiskOp = (
+    PersistElection
+    | AppendLog
+    | TruncateLog
+    | TrimLog
+    | InstallSnapshot
+    | SaveSnapshot
+    | NoteCommitted
+)
+
+
+class OpenedDisk(NamedTuple):
+    """What a start found."""
+
+    disk: QuorumDisk
+    recovered: Recovered
+    #: snapshots that are there, whole files
+    snapshots: dict[Snapshot, bytes]
+    #: how often this replica was started, this time included
+    life: int
+    #: bytes of a torn last write that were cut away
+    cut_bytes: int
+
+
+class QuorumDisk:
+    """The files of one replica in one directory. One process at a time."""
+
+    def __init__(self, directory: Path, log: LogFile, start: Snapshot, life: int) -> None:
+        self._directory = directory
+        self._log = log
+        self._start: Snapshot = start
+        self._life = life
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def is_formatted(directory: Path) -> bool:
+        """Whether `format` was carried out here to its end."""
+        return (directory / LOG_NAME).exists()
+
+    @staticmethod
+    def format(
+        directory: Path,
+        start: Snapshot,
+        *,
+        state: bytes = b"",
+        election: ElectionState | None = None,
+    ) -> None:
+        """Make the files of a replica whose log begins at `start`, with the state that it covers.
+
+        The log comes last: a crash before leaves a directory that is not formatted.
+        """
+        for path in directory.glob("*" + SNAPSHOT_SUFFIX):
+            path.unlink()
+        # Of a log that was here before: it says nothing about what this one will hold.
+        (directory / COMMITTED_NAME).unlink(missing_ok=True)
+        # The directories may be as new as their files: without their names, nothing is found.
+        for parent in (directory.parent, directory.parent.parent):
+            sync(parent)
+        if start.end_offset > 0:
+            data = snapshot_file(start, state)
+            start = replace(start, size=len(data))
+            replace_file(_snapshot_path(directory, start), data)
+        replace_file(directory / STATE_NAME, _state_file(0, election))
+        LogFile.create(directory / LOG_NAME, [_boundary(start)]).close()
+
+    @classmethod
+    def open(cls, directory: Path) -> OpenedDisk:
+        """Read and check everything, cut a torn tail, count this life.
+
+        Raises DataDirectoryRefused that names what is damaged or missing.
+        """
+        path = directory / LOG_NAME
+        log, records, cut_bytes = LogFile.open(path)
+        try:
+            start, entries = _read_log(records, path)
+            life, election = _read_state(directory)
+            snapshots = _read_snapshots(directory, start, entries)
+            newest = max(snapshots, key=lambda one: one.end_offset, default=start)
+            end = LogOffset(start.end_offset + len(entries))
+            committed = min(_read_committed(directory), end)
+            recovered = Recovered(election, start, newest, entries, LogOffset(committed))
+            disk = cls(directory, log, start, life + 1)
+            replace_file(directory / STATE_NAME, _state_file(life + 1, election))
+        except BaseException:
+            log.close()
+            raise
+        return OpenedDisk(disk, recovered, snapshots, life + 1, cut_bytes)
+
+    # -- orders -----------------------------------------------------------------------------------
+
+    def carry_out(self, ops: Sequence[DiskOp]) -> None:
+        """Do them in order; all are durable when this returns (the hint apart).
+
+        Appends that follow each other share one sync. Raises DiskFailed.
+        """
+        for kind, group in groupby(ops, type):
+            if kind is AppendLog:
+                appends = [op for op in group if isinstance(op, AppendLog)]
+                self._log.append([_record(entry) for op in appends for entry in op.entries])
+                continue
+            for op in group:
+                self._carry_out(op)
+
+    def _carry_out(self, op: DiskOp) -> None:
+        try:
+            match op:
+                case PersistElection(state=state):
+                    replace_file(self._directory / STATE_NAME, _state_file(self._life, state))
+                case TruncateLog(end_offset=end_offset):
+                    self._log.truncate(end_offset)
+                case SaveSnapshot(snapshot=snapshot, data=data):
+                    replace_file(_snapshot_path(self._directory, snapshot), data)
+                case TrimLog(start=start):
+                    self._restart_log(start, self._entries_from(start.end_offset))
+                case InstallSnapshot(snapshot=snapshot):
+                    self._restart_log(snapshot, [])
+                case NoteCommitted(end_offset=end_offset):
+                    self._note(end_offset)
+                case AppendLog():
+                    raise AssertionError("appends are grouped")
+        except OSError as error:
+            raise DiskFailed(f"{self._directory} could not be written: {error}") from error
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _restart_log(self, start: Snapshot, kept: Sequence[DiskRecord]) -> None:
+        """Let the log begin at a snapshot that is saved; then forget what is older."""
+        if start.id == self._start.id:
+            return
+        self._log.close()
+        self._log = LogFile.create(self._directory / LOG_NAME, [_boundary(start), *kept])
+        self._start = start
+        for path in self._directory.glob("*" + SNAPSHOT_SUFFIX):
+            if _end_of(path) < start.end_offset:
+                path.unlink()
+
+    def _entries_from(self, offset: LogOffset) -> list[DiskRecord]:
+        path = self._directory / LOG_NAME
+        records, _ = scan(path.read_bytes(), path)
+        return [record for record in records if record.index > offset]
+
+    def _note(self, end_offset: LogOffset) -> None:
+        path = self._directory / COMMITTED_NAME
+        temporary = path.with_name(path.name + ".new")
+        temporary.write_bytes(sealed([DiskRecord(end_offset, b"")]))
+        temporary.rename(path)
+
+
+# ------------------------------------------------------------------------------------- the files
+
+
+def snapshot_file(snapshot: Snapshot, state: bytes) -> bytes:
+    """Bytes of a snapshot's file, which are also what FetchSnapshot carries."""
+    header = raft_codec.encode_snapshot(replace(snapshot, size=0))
+    pieces = [state[at : at + CHUNK_BYTES] for at in range(0, len(state), CHUNK_BYTES)]
+    return sealed([DiskRecord(number, piece) for number, piece in enumerate([header, *pieces])])
+
+
+def snapshot_state(data: bytes, path: Path) -> tuple[Snapshot, bytes]:
+    """Inverse of `snapshot_file`. Raises DataDirectoryRefused that names `path`."""
+    header, *pieces = unsealed(data, path)
+    with _naming(path):
+        snapshot = raft_codec.decode_snapshot(header.payload)
+    return replace(snapshot, size=len(data)), b"".join(piece.payload for piece in pieces)
+
+
+def _snapshot_path(directory: Path, snapshot: Snapshot) -> Path:
+    name = f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}{SNAPSHOT_SUFFIX}"
+    return directory / name
+
+
+def _end_of(path: Path) -> int:
+    return int(path.name.partition("-")[0])
+
+
+def _boundary(start: Snapshot) -> DiskRecord:
+    return DiskRecord(start.end_offset, raft_codec.encode_snapshot(start))
+
+
+def _record(entry: Entry) -> DiskRecord:
+    return DiskRecord(entry.offset + 1, raft_codec.encode_entry(entry))
+
+
+def _state_file(life: int, election: ElectionState | None) -> bytes:
+    return sealed([DiskRecord(life, raft_codec.encode_election(election))])
+
+
+def _read_log(records: Sequence[DiskRecord], path: Path) -> tuple[Snapshot, tuple[Entry, ...]]:
+    if not records:
+        raise _refused(path, "it has no first record")
+    with _naming(path):
+        start = raft_codec.decode_snapshot(records[0].payload)
+        entries = tuple(raft_codec.decode_entry(record.payload) for record in records[1:])
+    offsets = [entry.offset for entry in entries]
+    if offsets != list(range(start.end_offset, start.end_offset + len(entries))):
+        raise _refused(path, "its entries do not follow its first record")
+    return start, entries
+
+
+def _read_state(directory: Path) -> tuple[int, ElectionState | None]:
+    path = directory / STATE_NAME
+    try:
+        record = unsealed(path.read_bytes(), path)[0]
+    except FileNotFoundError:
+        raise _refused(path, "there is a log, but not what this replica voted for") from None
+    with _naming(path):
+        return record.index, raft_codec.decode_election(record.payload)
+
+
+def _read_snapshots(
+    directory: Path, start: Snapshot, entries: Sequence[Entry]
+) -> dict[Snapshot, bytes]:
+    """The snapshots that are a prefix of the log, `start` among them; others are deleted."""
+    found: dict[Snapshot, bytes] = {}
+    for path in sorted(directory.glob("*" + SNAPSHOT_SUFFIX)):
+        data = path.read_bytes()
+        snapshot, _ = snapshot_state(data, path)
+        last = snapshot.end_offset - start.end_offset - 1  # the entry that it ends with
+        is_start = snapshot.id == start.id
+        if is_start or (0 <= last < len(entries) and entries[last].epoch == snapshot.epoch):
+            found[snapshot] = data
+        else:
+            path.unlink()
+    sync(directory)
+    if start.end_offset > 0 and start.id not in {snapshot.id for snapshot in found}:
+        raise _refused(_snapshot_path(directory, start), "the log begins with it, and it is gone")
+    return found
+
+
+def _read_committed(directory: Path) -> LogOffset:
+    path = directory / COMMITTED_NAME
+    try:
+        return LogOffset(unsealed(path.read_bytes(), path)[0].index)
+    except (OSError, DataDirectoryRefused):
+        return NO_OFFSET
+
+
+@contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """Whole bytes that cannot be read were written by a newer program: refused, by name."""
+    try:
+        yield
+    except raft_codec.Unreadable as error:
+        raise DataDirectoryRefused(
+            f"{path}: {error}",
+            next_step="start the version of Standpipe that wrote it, or a newer one",
+        ) from error
+
+
+def _refused(path: Path, why: str) -> DataDirectoryRefused:
+    return DataDirectoryRefused(
+        f"{path}: {why}",
+        next_step="`standpipe quorum remove-voter` this node, move its log/ away, start it, "
+        "`add-voter` it again; or `standpipe quorum restore` a backup",
+    )

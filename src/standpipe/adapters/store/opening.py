@@ -1,0 +1,87 @@
+"""Opening a store that may have been damaged: whole, or made anew.
+
+Not here: what damage is (`StoreWriter.damage`), where a store comes from when there is none
+(`node/store_fetch.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, cast
+
+import lmdb
+from lmdb import verify
+
+from standpipe.adapters.store.folders import retire
+from standpipe.adapters.store.writer import DATA_FILE, StoreFailure, StoreWriter, refuse_strangers
+from standpipe.data.expiry import Expiry
+from standpipe.data.positions import StoreIdentity
+from standpipe.errors import DataDirectoryRefused, NotReady
+
+#: it has no annotations; by its name, pyright would call its result unknown
+_verify: Final = cast("Callable[[str], list[str]]", vars(verify)["verify"])
+#: tries to open a store that ended with the death of the process; it may have been killed by chance
+_TRIES_MAX: Final = 5
+
+
+def open_verified(
+    path: Path,
+    identity: StoreIdentity,
+    map_bytes: int,
+    now_ms: int,
+    *,
+    expiry: Expiry | None = None,
+) -> StoreWriter:
+    """A store whose rows are those that were written and that takes more, or NotReady: then it was
+    moved aside.
+
+    LMDB's pages have no checksums. A damaged one may hide rows, raise an error, end the process (a
+    truncated file is SIGBUS), or call a page free that rows are on: they would be gone batches
+    later, under readers. So the file's structure is checked before LMDB sees it, then every row;
+    tries are counted in a file that outlives the process. Takes about 2.3 s for a million rows.
+    Raises also what StoreWriter raises.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    tries = path / "opening"
+    count = len(tries.read_bytes()) if tries.exists() else 0
+    why = "it ended the process that opened it"
+    if count < _TRIES_MAX:
+        try:
+            _check_structure(path)  # ends no process, so it is no try
+            tries.write_bytes(b"." * (count + 1))
+            store = StoreWriter(path, identity, map_bytes=map_bytes, expiry=expiry)
+            why = store.damage()
+            if not why:
+                tries.unlink()
+                return store
+            store.abandon()
+        except DataDirectoryRefused:  # somebody else's: not to be moved by us
+            tries.unlink(missing_ok=True)
+            raise
+        except StoreFailure as failure:
+            if not failure.is_damaged:
+                tries.unlink(missing_ok=True)
+                raise
+            why = str(failure)
+    retire(path, now_ms)
+    raise NotReady(f"{path} is made anew: {why}")
+
+
+def _check_structure(path: Path) -> None:
+    """Raises StoreFailure where the file, at rest, is none that LMDB would have left."""
+    refuse_strangers(path)
+    data = path / DATA_FILE
+    if not data.exists() or not data.stat().st_size:
+        return  # to be made
+    try:
+        found = _verify(str(path))
+    except verify.VerifyError as error:
+        found = [str(error)]
+    except OSError as error:
+        is_damaged = error.errno == errno.EIO  # a bad sector stays bad; anything else may pass
+        kind = lmdb.CorruptedError if is_damaged else lmdb.Error
+        raise StoreFailure(path, kind(str(error))) from error
+    if found:
+        raise StoreFailure(path, lmdb.CorruptedError(found[0]))

@@ -1,0 +1,209 @@
+"""A worker's side of a store: any number of processes read it beside its one writer.
+
+The rules are those of `adapters/store/writer.py`. Not here: which rows are wanted (`data/pull.py`,
+`data/scan.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Final, Protocol, Self, cast
+
+import lmdb
+
+from standpipe.adapters.store.writer import (
+    DATA_FILE,
+    META_KEY,
+    decode_meta,
+    looked_up,
+    open_environment,
+)
+from standpipe.data.positions import StoreMeta
+from standpipe.errors import NotReady
+
+SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of `StoreReader.scan`
+
+
+class _Read(Protocol):
+    """A read transaction as py-lmdb has it with `buffers=False`: everything is copied."""
+
+    def get(self, key: bytes, /, *, db: object = ...) -> bytes | None: ...
+    def cursor(self) -> _Cursor: ...
+    def abort(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *why: object) -> None: ...
+
+
+class _Cursor(Protocol):
+    def set_range(self, key: bytes, /) -> bool: ...
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+class _TransactionView:
+    """A store at one instant: see `data.pull.View`."""
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: _Read) -> None:
+        self._transaction = transaction
+
+    def get(self, key: bytes, /) -> bytes | None:
+        return self._transaction.get(key)
+
+    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
+        cursor = self._transaction.cursor()
+        if not cursor.set_range(low):
+            return []
+        below = takewhile(lambda pair: pair[0] < high, cursor)
+        return list(islice(below, limit))
+
+
+class Instant(_TransactionView):
+    """A view that lives on between two turns of the event loop, for its reader to close soon.
+
+    It ends by itself (`is_over`) where its store has to let go of it: the map grew, and pages move
+    in memory, or the store was rebuilt.
+    """
+
+    __slots__ = ("is_over", "label")
+
+    def __init__(self, transaction: _Read, label: bytes | None) -> None:
+        super().__init__(transaction)
+        #: of two instants of a store with equal labels the rows are equal; None: no batch yet
+        self.label = label
+        self.is_over = False
+
+    def close(self) -> None:
+        """Let go of the pages; it may be over by then."""
+        self.is_over = True
+        self._transaction.abort()
+
+
+class StoreReader:
+    """A worker's side of a store. Opened when it is first asked, in the process that asks.
+
+    Every method raises NotReady while there is no store. A store that was rebuilt (another file
+    under the same path) is noticed within CHECK_SECONDS.
+    """
+
+    CHECK_SECONDS: Final = 0.1
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._environment: lmdb.Environment | None = None
+        self._start: Callable[[], _Read] = self._open_and_start
+        self._meta: object = None
+        self._inode = 0
+        self._check_due = 0.0  # monotonic, s
+        #: that nobody has closed yet
+        self._instants: list[Instant] = []
+
+    def get(self, key: bytes, /) -> bytes | None:
+        """The stored value, copied out of the map once."""
+        with self._begin() as transaction:
+            return transaction.get(key)
+
+    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
+        """At most `limit` pairs with low <= key < high, in order; chunks may differ in batch."""
+        pairs: list[tuple[bytes, bytes]] = []
+        while len(pairs) < limit:
+            rows = min(SCAN_CHUNK_ROWS, limit - len(pairs))
+            with self.view() as view:
+                chunk = view.scan(low, high, rows)
+            pairs += chunk
+            if len(chunk) < rows:
+                break
+            low = chunk[-1][0] + b"\0"
+        return pairs
+
+    @contextmanager
+    def view(self) -> Generator[_TransactionView]:
+        """Several reads of one instant. Nothing may be awaited inside: it pins pages."""
+        with self._begin() as transaction:
+            yield _TransactionView(transaction)
+
+    def instant(self) -> Instant:
+        """A view of the newest transaction that things may be awaited beside. Close it."""
+        transaction = self._begin()
+        found = Instant(transaction, transaction.get(META_KEY, db=self._meta))
+        self._instants = [each for each in self._instants if not each.is_over]
+        self._instants.append(found)
+        return found
+
+    def meta(self) -> StoreMeta:
+        """What the newest transaction said of its rows."""
+        with self._begin() as transaction:
+            return self._meta_in(transaction)
+
+    @contextmanager
+    def whole(self) -> Generator[tuple[StoreMeta, Iterable[tuple[bytes, bytes]]]]:
+        """Meta and all rows of one instant, looked up one by one (`lmdb_store.looked_up`). They may
+        take long: not in a process that serves."""
+        with self._begin() as transaction:
+            yield self._meta_in(transaction), looked_up(transaction)
+
+    def _meta_in(self, transaction: _Read) -> StoreMeta:
+        data = transaction.get(META_KEY, db=self._meta)
+        if data is None:
+            raise NotReady(f"{self.path} holds no batch yet")
+        return decode_meta(data, self.path)
+
+    def close(self) -> None:
+        self._end_instants()
+        if self._environment is not None:
+            self._environment.close()
+        self._environment, self._start = None, self._open_and_start
+
+    def _begin(self) -> _Read:
+        now = time.monotonic()
+        if now >= self._check_due:
+            self._check_due = now + self.CHECK_SECONDS
+            if self._environment is not None and not self._is_current():
+                self.close()
+        while True:  # the map may grow again before it has been adopted
+            try:
+                return self._start()
+            except lmdb.MapResizedError:
+                self._adopt_map_size()
+
+    def _is_current(self) -> bool:
+        try:
+            return (self.path / DATA_FILE).stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def _open_and_start(self) -> _Read:
+        environment: lmdb.Environment | None = None
+        try:
+            self._inode = (self.path / DATA_FILE).stat().st_ino
+            environment = open_environment(
+                self.path, map_bytes=0, writes=False
+            )  # 0: as the file says
+            rows = environment.open_db(b"rows", create=False)
+            self._meta = environment.open_db(b"meta", create=False)
+        except (OSError, lmdb.Error) as error:
+            if environment is not None:
+                environment.close()
+            raise NotReady(f"there is no store at {self.path} yet: {error}") from error
+        self._environment = environment
+        self._start = cast(Callable[[], _Read], partial(environment.begin, db=rows))
+        return self._start()
+
+    def _adopt_map_size(self) -> None:
+        """The writer has grown the map; 0 means: to the size that the file says.
+
+        LMDB unmaps the old one, whatever reads in it: what is open is ended first.
+        """
+        assert self._environment is not None
+        self._end_instants()
+        self._environment.set_mapsize(0)
+
+    def _end_instants(self) -> None:
+        for instant in self._instants:
+            instant.close()
+        self._instants.clear()

@@ -1,0 +1,28 @@
+"""Readers that stand still inside a transaction: they pin pages of a store for ever.
+
+LMDB's writer cannot use a page again that a reader may still look at, so the map would grow until
+the disk is full. Not here: what becomes of such a process (`node/tail_loop.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from standpipe.adapters.store.writer import StoreWriter
+
+
+class PinWatch:
+    """Finds processes that pin pages of a store for too long: the map would grow without end."""
+
+    def __init__(self) -> None:
+        #: (process id, transaction) -> when it was seen first
+        self._since_ms: dict[tuple[int, int], int] = {}
+
+    def look(self, stores: Iterable[StoreWriter], now_ms: int, pin_ms_max: int) -> set[int]:
+        """Ids of such processes. Slots of dead readers are freed by the way."""
+        pins: set[tuple[int, int]] = set()
+        for store in stores:
+            store.drop_dead_readers()
+            pins |= store.pinning_readers().items()
+        self._since_ms = {pin: self._since_ms.get(pin, now_ms) for pin in pins}
+        return {pin[0] for pin, since in self._since_ms.items() if now_ms - since > pin_ms_max}

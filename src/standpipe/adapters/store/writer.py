@@ -1,0 +1,383 @@
+"""Stores: one LMDB environment per table partition, one writer process, any number of readers
+(`adapters/store/reader.py`).
+
+The rules (DESIGN section 3, "Rules that were tried and matter") and where they live:
+
+- rows and meta change in one transaction: `StoreWriter.apply` is the only way rows become visible;
+- nothing is awaited inside a transaction: everything here is synchronous. The one exception is an
+  `Instant`, which a scan holds for a second at the most (`node/scans.py`), half of what PinWatch
+  allows: what it reads must be of one batch;
+- `sync` is off: the changelog is what is durable. A boot id in meta and a marker file `clean`, made
+  only after a sync, tell a store that survived from one that a power loss may have torn;
+- `writemap` is off: it would be 1.6 times faster to write, but on a full disk a store through a
+  map is SIGBUS, the death of the process, where a write is an error that can be reported;
+- the map grows by a protocol: the writer meets MDB_MAP_FULL, aborts, doubles the map and does the
+  transaction again; a reader meets MDB_MAP_RESIZED, adopts the new size and reads again;
+- a buffer is valid only inside its transaction: `get` copies the answer, once;
+- environments must not cross a fork, and a process opens each one once (LMDB's locks are per
+  process): open them where they are used;
+- a store is never deleted under readers: it is marked `retired`, moved aside, deleted later;
+- a meta that names another table, partition or format is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+import lmdb
+import msgspec
+import structlog
+
+from standpipe.adapters.files.fsync import sync
+from standpipe.adapters.process import give_back_freed_memory
+from standpipe.adapters.store.window_index import WindowIndex
+from standpipe.data import compiled
+from standpipe.data.digest import EMPTY, digest_after, rows_digest, sound_digest
+from standpipe.data.expiry import Expiry
+from standpipe.data.positions import (
+    STORE_FORMAT,
+    StoreIdentity,
+    StoreMeta,
+    store_directory,
+)
+from standpipe.errors import DataDirectoryRefused
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+MAP_BYTES_START: Final = 256 * 1024 * 1024
+#: puts from which on a transaction that met only new keys is a sign of a restore
+MANY_PUTS: Final = 1000
+#: changes from which on a transaction leaves memory that is worth giving back: up to 4 KiB each
+MEMORY_CHANGES: Final = 10_000
+READERS_MAX: Final = 512  # slots in the lock file: one for each thread that reads
+
+META_KEY: Final = b"meta"
+CLEAN: Final = "clean"
+DATA_FILE: Final = "data.mdb"
+
+#: what LMDB says of a file that is not as it wrote it. NotFoundError: a page of what is free, as a
+#: put looks for one; BadTxnError: the call before failed so, and a delete called that "not there"
+DAMAGE: Final = (
+    lmdb.CorruptedError,
+    lmdb.NotFoundError,
+    lmdb.BadTxnError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.IncompatibleError,
+    lmdb.CursorFullError,
+    lmdb.PageFullError,
+)
+
+_meta_decoder = msgspec.msgpack.Decoder(StoreMeta)
+_meta_encoder = msgspec.msgpack.Encoder()
+
+
+def store_path(state: Path, identity: StoreIdentity) -> Path:
+    """Directory of a store below a node's `state/`."""
+    return state / store_directory(identity.table_id, identity.generation, identity.partition)
+
+
+def open_environment(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:
+    return lmdb.open(
+        str(path),
+        map_size=map_bytes,
+        max_dbs=3,
+        max_readers=READERS_MAX,
+        create=writes,
+        readonly=not writes,
+        sync=False,
+        writemap=False,
+        readahead=writes,  # lookups are random: reading ahead would only push out other pages
+        mode=0o600,
+    )
+
+
+def _as_they_are(cursor: lmdb.Cursor, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """Rows of those keys that are there. One call for all: a transaction may have 100,000."""
+    return cast("list[tuple[bytes, bytes]]", cursor.getmulti(keys)) if keys else []
+
+
+class ReadsRows(Protocol):
+    """A transaction whose database is that of the rows."""
+
+    def get(self, key: bytes, /) -> Any: ...
+    def cursor(self) -> Any: ...
+
+
+def looked_up(transaction: ReadsRows) -> Iterator[tuple[bytes, bytes]]:
+    """All rows, each as a lookup from the root finds it: one page of keys that lead to the rows may
+    be damaged where a walk along the rows notices nothing. Raises lmdb.CorruptedError."""
+    for key in cast("Iterator[bytes]", transaction.cursor().iternext(values=False)):
+        row = cast("bytes | None", transaction.get(key))
+        if row is None:
+            raise lmdb.CorruptedError("a row that is there cannot be found by its key")
+        yield key, row
+
+
+class _NotAllNew(Exception):
+    """Some keys of a transaction were there before: their old rows have to be read first."""
+
+
+class StoreFailure(Exception):
+    """LMDB could not do what it was asked. `is_damaged`: it never will, the store is torn;
+    otherwise (a full disk) the store is as before and can be opened again."""
+
+    def __init__(self, path: Path, error: lmdb.Error) -> None:
+        super().__init__(f"{path}: {error}")
+        self.is_damaged = isinstance(error, DAMAGE)
+
+
+class StoreWriter:
+    """The tailer's side of a store. Makes it if it is not there.
+
+    Raises DataDirectoryRefused when the directory holds the store of somebody else, StoreFailure
+    when it cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        identity: StoreIdentity,
+        *,
+        map_bytes: int = MAP_BYTES_START,
+        expiry: Expiry | None = None,
+    ) -> None:
+        """`expiry`: which rows leave with the watermark of each transaction's meta; None: none."""
+        self.path = path
+        self.identity = identity
+        self._expiry, self._windows = expiry, None
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        refuse_strangers(path)
+        self._clean_marker = path / CLEAN
+        #: of all rows as of the newest transaction; None: not known yet
+        self.digest: int | None = None
+        #: the newest large transaction met no key that was there: the next one may not either
+        self._expects_new_keys = False
+        self._has_grown_memory = False
+        #: the writer before this one closed in order, and everything reached the disk
+        self.was_closed_cleanly = self._clean_marker.exists()
+        self._open(map_bytes)
+        self._drop_clean_marker()
+
+    def _open(self, map_bytes: int) -> None:
+        try:
+            self._environment = open_environment(self.path, map_bytes=map_bytes, writes=True)
+        except lmdb.Error as error:
+            raise StoreFailure(self.path, error) from error
+        try:
+            self._rows = self._environment.open_db(b"rows")
+            self._meta = self._environment.open_db(b"meta")
+            if self._expiry:
+                self._windows = WindowIndex(self._environment, self._rows, self._expiry)
+            self._check_identity()
+        except lmdb.Error as error:
+            self._environment.close()
+            raise StoreFailure(self.path, error) from error
+        except DataDirectoryRefused:
+            self._environment.close()
+            raise
+
+    def shed_memory(self) -> None:
+        """After large transactions: LMDB keeps memory for the pages that the largest one changed,
+        up to 512 MB, until the store is closed. So it is closed and opened again, which readers in
+        other processes do not notice; 10 ms and more, too much for each transaction.
+
+        Raises StoreFailure or DataDirectoryRefused when it cannot be opened: it must be closed.
+        """
+        if self._has_grown_memory:
+            map_bytes = self._environment.info()["map_size"]
+            self._environment.close()
+            self._open(map_bytes)
+            self._has_grown_memory = False
+            give_back_freed_memory()
+
+    def _check_identity(self) -> None:
+        with self._environment.begin(db=self._meta) as transaction:
+            data = transaction.get(META_KEY)
+        if data is None:
+            return
+        found = decode_meta(bytes(data), self.path).identity
+        if found != self.identity:
+            raise DataDirectoryRefused(
+                f"{self.path} holds {found}, not {self.identity}",
+                next_step="move that directory away; the store is made anew from Kafka",
+            )
+
+    def _drop_clean_marker(self) -> None:
+        """Durable before the first write: a power loss from here on must be noticed."""
+        if self.was_closed_cleanly:
+            self._clean_marker.unlink()
+            sync(self.path)
+
+    def meta(self) -> StoreMeta:
+        with self._environment.begin(db=self._meta) as transaction:
+            data = transaction.get(META_KEY)
+        if data is None:
+            return StoreMeta(identity=self.identity)
+        return decode_meta(bytes(data), self.path)
+
+    def rows(self) -> int:
+        with self._environment.begin(db=self._rows) as transaction:
+            return transaction.stat(self._rows)["entries"]
+
+    def apply(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], meta: StoreMeta
+    ) -> None:
+        """One transaction: all of it is visible afterwards, or nothing is. Of a key that is put
+        again the last row counts; a key is put or deleted, not both.
+        The digest is the store's own affair: whatever `meta` says of it is not used.
+
+        Raises StoreFailure when the disk is full or broken.
+        """
+        while True:
+            try:
+                self._transact(puts, deletes, meta)
+            except _NotAllNew:
+                continue  # aborted; now it will look
+            except lmdb.MapFullError:
+                self._grow()
+            except lmdb.Error as error:
+                raise StoreFailure(self.path, error) from error
+            else:
+                self._has_grown_memory |= len(puts) + len(deletes) >= MEMORY_CHANGES
+                return
+
+    def _transact(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], meta: StoreMeta
+    ) -> None:
+        with self._environment.begin(write=True, db=self._rows) as transaction:
+            cursor = transaction.cursor()
+            before = self._digest_in(transaction)
+            deleted = _as_they_are(cursor, deletes)
+            if sum(map(transaction.delete, deletes)) != len(deleted):
+                raise lmdb.CorruptedError("a key that is there cannot be found")
+            replaced, put = self._put(cursor, puts)
+            digest = digest_after(before, replaced, deleted, put)
+            if self._windows:
+                added = {key for key, _ in put}.difference(key for key, _ in replaced)
+                self._windows.change(transaction, added, (key for key, _ in deleted))
+                for rows in self._windows.expire(transaction, meta.watermark_ms):
+                    digest = digest_after(digest, (), rows, ())
+            stamped = msgspec.structs.replace(meta, digest=digest)
+            transaction.put(META_KEY, _meta_encoder.encode(stamped), db=self._meta)
+        self.digest = digest
+
+    def _put(
+        self, cursor: lmdb.Cursor, puts: Sequence[tuple[bytes, bytes]]
+    ) -> tuple[list[tuple[bytes, bytes]], Collection[tuple[bytes, bytes]]]:
+        """The rows that were replaced, and those that stand there now. Raises _NotAllNew."""
+        if puts and self._expects_new_keys:
+            # a restore: to look for keys that are not there costs as much as to put them; in order
+            # a put finds its page where the one before it was
+            consumed, added = cursor.putmulti(compiled.in_order(puts), overwrite=False)
+            self._expects_new_keys = consumed == added == len(puts)
+            if not self._expects_new_keys:  # or one that is put again
+                raise _NotAllNew
+            return [], puts
+        last = dict(puts)
+        replaced = _as_they_are(cursor, [*last])
+        self._expects_new_keys = len(last) == len(puts) >= MANY_PUTS and not replaced
+        if last:
+            cursor.putmulti([*last.items()])
+        return replaced, last.items()
+
+    def _digest_in(self, transaction: lmdb.Transaction) -> int:
+        """Of what the transaction finds. A store that was made before digests is read through."""
+        if self.digest is None:
+            data = transaction.get(META_KEY, db=self._meta)
+            self.digest = None if data is None else decode_meta(bytes(data), self.path).digest
+        if self.digest is None:
+            self.digest = rows_digest(cast("Iterable[tuple[bytes, bytes]]", transaction.cursor()))
+        return self.digest
+
+    def _grow(self) -> None:
+        """The aborted transaction is gone, and this process has no other: the map may move."""
+        size = self._environment.info()["map_size"] * 2
+        self._environment.set_mapsize(size)
+        _log.info("store map grown", path=str(self.path), map_bytes=size)
+
+    def drop_dead_readers(self) -> int:
+        """Free the slots of readers that were killed; they would pin pages for ever."""
+        return self._environment.reader_check()
+
+    def pinning_readers(self) -> dict[int, int]:
+        """{process id: transaction that it reads} of readers behind the newest transaction."""
+        newest = self._environment.info()["last_txnid"]
+        found: dict[int, int] = {}
+        for line in self._environment.readers().splitlines()[1:]:
+            process, _, transaction = line.split()[:3]
+            if transaction.isdigit() and int(transaction) < newest:
+                found[int(process)] = int(transaction)
+        return found
+
+    def close(self) -> None:
+        """In order: data first, then the marker that says so."""
+        self._environment.sync(True)
+        self._environment.close()
+        self._clean_marker.touch()
+        for path in (self._clean_marker, self.path):
+            sync(path)
+
+    def abandon(self) -> None:
+        """Close without the marker: the store is about to be replaced."""
+        self._environment.close()
+
+    def damage(self) -> str:
+        """What is wrong with it; "": every row is as it was written and found by its key, none is
+        missing, and it takes a transaction. Looks up all rows, and reads the pages that only a
+        writer reads, of what is free.
+
+        Raises StoreFailure when it cannot be written for another reason (a full disk).
+        """
+        try:
+            with self._environment.begin(db=self._rows) as transaction:
+                data = transaction.get(META_KEY, db=self._meta)
+                meta = None if data is None else decode_meta(bytes(data), self.path)
+                found = sound_digest(looked_up(transaction))
+            said = EMPTY if meta is None else meta.digest  # rows without a meta: its page is gone
+            if found is None or said not in (None, found):
+                return "its rows are not those that were written"
+            if self._windows:
+                with self._environment.begin(write=True) as transaction:
+                    self._windows.make_sound(transaction)
+            if meta:
+                self.apply([], [], meta)
+        except lmdb.Error as error:
+            return str(error)
+        except StoreFailure as failure:
+            if not failure.is_damaged:
+                self.abandon()
+                raise
+            return str(failure)
+        return ""
+
+
+def decode_meta(data: bytes, path: Path) -> StoreMeta:
+    try:
+        meta = _meta_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise DataDirectoryRefused(
+            f"{path} has an unreadable meta: {error}",
+            next_step="move that directory away; the store is made anew from Kafka",
+        ) from error
+    if meta.identity.format != STORE_FORMAT:
+        raise DataDirectoryRefused(
+            f"{path} has format {meta.identity.format}, this is {STORE_FORMAT}",
+            next_step="use the version that wrote it, or move it away",
+        )
+    return meta
+
+
+def refuse_strangers(path: Path) -> None:
+    """Raises DataDirectoryRefused for a directory of another user; closes ours to others."""
+    stat = path.stat()
+    if stat.st_uid != os.geteuid():
+        raise DataDirectoryRefused(
+            f"{path} belongs to user {stat.st_uid}", next_step="run as that user, or move it away"
+        )
+    if stat.st_mode & 0o077:
+        path.chmod(0o700)

@@ -1,0 +1,73 @@
+"""What a forward hears of its peer: an answer, work, or silence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient, StillWorking
+
+WORKING = b"HTTP/1.1 102 Processing\r\n\r\n"
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+LONG_S = 3600.0
+SHORT_S = 0.3
+
+
+async def asked(said: bytes, **seconds: float) -> tuple[int, bytes]:
+    """Of a peer that says this and nothing more."""
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+        over.set()
+
+    over = asyncio.Event()
+    client = PeerClient({})
+    async with await asyncio.start_server(peer, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        try:
+            response = await client.request(f"{host}:{port}", "/x", **seconds)
+        finally:
+            client.close()
+            await over.wait()
+    return response.status, response.body
+
+
+@pytest.mark.parametrize(
+    ("said", "silence_s", "why"),
+    [
+        (ANSWER, None, "a lookup"),
+        (ANSWER, LONG_S, "a scan that was over at once"),
+        (WORKING + ANSWER, LONG_S, "there was work"),
+        (WORKING * 3 + ANSWER, LONG_S, ""),
+    ],
+)
+def test_an_answer(said: bytes, silence_s: float | None, why: str) -> None:
+    seconds: dict[str, Any] = {"timeout_seconds": LONG_S, "silence_seconds": silence_s}
+    assert asyncio.run(asked(said, **seconds)) == (200, b"ok"), why
+
+
+@pytest.mark.parametrize(
+    ("said", "timeout_s", "silence_s", "failure", "why"),
+    [
+        (b"", SHORT_S, None, PathFailed, "a lookup"),
+        (b"", LONG_S, SHORT_S, PathFailed, "a scan that nobody works at"),
+        (b"", SHORT_S, SHORT_S, PathFailed, "the time is over, but nothing was heard"),
+        (WORKING, LONG_S, SHORT_S, PathFailed, "there was work, and then nothing more"),
+        (WORKING, SHORT_S, LONG_S, StillWorking, "the time is over, and there is work"),
+        (WORKING, SHORT_S, None, PathFailed, "nobody asked for such signs"),
+    ],
+)
+def test_no_answer(
+    said: bytes, timeout_s: float, silence_s: float | None, failure: type[Exception], why: str
+) -> None:
+    seconds: dict[str, Any] = {"timeout_seconds": timeout_s, "silence_seconds": silence_s}
+    with pytest.raises(failure) as caught:
+        asyncio.run(asked(said, **seconds))
+    assert failure is StillWorking or "no answer within 300 ms" in str(caught.value), why

@@ -1,0 +1,123 @@
+"""Answers about topics, from a scripted client. The real one: tests/e2e/test_topic_changes.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+from standpipe.adapters.kafka import topic_ids
+from standpipe.adapters.kafka.topic_ids import NEWS_MS, PROBE_MS, TopicProbe
+from standpipe.data.topic_identity import TopicSeen
+from standpipe.errors import KafkaUnavailable
+
+
+class Uuid:
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+
+    def __str__(self) -> str:
+        return f"id-{self.bits}"
+
+    def get_most_significant_bits(self) -> int:
+        return 0
+
+    def get_least_significant_bits(self) -> int:
+        return self.bits
+
+
+class Client:
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.answers: dict[str, Future[Any]] = {}
+
+    def describe_topics(self, topics: TopicCollection, **_: float) -> dict[str, Future[Any]]:
+        names = [str(name) for name in getattr(topics, "topic_names", [])]
+        self.asked.append(names)
+        self.answers = {name: Future[Any]() for name in names}
+        return self.answers
+
+    def poll(self, _timeout_s: float) -> None: ...
+
+
+def there(bits: int = 7) -> Callable[[Future[Any]], None]:
+    found = SimpleNamespace(topic_id=Uuid(bits), partitions=[0, 1])
+    return lambda answer: answer.set_result(found)
+
+
+def failed(code: int) -> Callable[[Future[Any]], None]:
+    return lambda answer: answer.set_exception(KafkaException(KafkaError(code)))
+
+
+@pytest.mark.parametrize(
+    ("says", "seen", "why"),
+    [
+        (there(), {"t": TopicSeen("id-7", 2)}, "it is there"),
+        (there(0), {"t": TopicSeen("", 2)}, "brokers from before there were ids"),
+        (failed(KafkaError.UNKNOWN_TOPIC_OR_PART), {}, "it is not there"),
+        (failed(KafkaError.UNKNOWN_TOPIC_ID), {}, "it is being made"),
+        (failed(KafkaError._TIMED_OUT), None, "nobody knows"),
+    ],
+)
+def test_ask(
+    says: Callable[[Future[Any]], None], seen: dict[str, TopicSeen] | None, why: str
+) -> None:
+    client = Client()
+    collect = topic_ids.ask(client, ["t"], 1)
+    says(client.answers["t"])
+    if seen is None:
+        with pytest.raises(KafkaUnavailable):
+            collect()
+    else:
+        assert collect() == seen, why
+
+
+def test_topics_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    monkeypatch.setattr(topic_ids._admin, "AdminClient", lambda _options: client)
+    describe = client.describe_topics
+
+    def answered(topics: TopicCollection, **more: float) -> dict[str, Future[Any]]:
+        answers = describe(topics, **more)
+        for answer in answers.values():
+            there()(answer)
+        return answers
+
+    monkeypatch.setattr(client, "describe_topics", answered)
+    assert topic_ids.topics_now("b", ["t"]) == {"t": TopicSeen("id-7", 2)}
+
+
+def test_nothing_is_asked_about_no_topics() -> None:
+    client = Client()
+    assert topic_ids.ask(client, [], 1)() == {}
+    assert client.asked == []
+
+
+def test_a_probe_asks_one_question_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    monkeypatch.setattr(topic_ids._admin, "AdminClient", lambda _options: client)
+    probe, one = TopicProbe("b"), frozenset({"t"})
+    assert probe.tick(0, frozenset()) is None
+    assert client.asked == [], "there is nothing to ask for"
+    assert probe.tick(0, one) is None
+    assert probe.tick(PROBE_MS, one) is None
+    assert client.asked == [["t"]], "the answer is not there yet"
+    there()(client.answers["t"])
+    assert probe.tick(PROBE_MS - 1, one) == (0, {"t": "id-7"})
+    assert probe.tick(PROBE_MS - 1, one) is None
+    assert len(client.asked) == 1
+    probe.tick(PROBE_MS, one)
+    assert len(client.asked) == 2
+    failed(KafkaError.UNKNOWN_TOPIC_OR_PART)(client.answers["t"])
+    both = frozenset({"t", "u"})
+    assert probe.tick(PROBE_MS + NEWS_MS - 1, both) == (PROBE_MS, {}), "absent: left out"
+    assert len(client.asked) == 2
+    probe.tick(PROBE_MS + NEWS_MS, both)
+    assert sorted(client.asked[-1]) == ["t", "u"], "a topic that is new is asked for at once"
+    failed(KafkaError._TIMED_OUT)(client.answers["t"])
+    there()(client.answers["u"])
+    assert probe.tick(2 * PROBE_MS, both) == (PROBE_MS + NEWS_MS, {"u": "id-7"}), "who knows"

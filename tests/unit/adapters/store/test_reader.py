@@ -1,0 +1,106 @@
+"""An instant of a store that is held while the store goes on, with a real writer."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from standpipe.adapters.store.folders import retire
+from standpipe.adapters.store.reader import StoreReader
+from standpipe.adapters.store.writer import StoreWriter
+from standpipe.data.positions import StoreIdentity, StoreMeta
+from standpipe.errors import NotReady
+from standpipe.model import Offset
+
+IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
+ALL = (b"", b"\xff", 1000)
+
+
+def write(path: str, orders: Connection) -> None:
+    """Another process: LMDB opens a store once in each. An order: position, bytes of its row."""
+    store = StoreWriter(Path(path), IDENTITY, map_bytes=64 * 1024)
+    while (order := orders.recv()) is not None:
+        position, size = order
+        meta = StoreMeta(identity=IDENTITY, position=Offset(position))
+        store.apply([(b"k", b"%d" % position + b"." * size)], [], meta)
+        orders.send(None)
+    store.abandon()
+    orders.send(None)
+
+
+class Writer:
+    def __init__(self, path: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._orders, theirs = context.Pipe()
+        self._process = context.Process(target=write, args=(str(path), theirs), daemon=True)
+        self._process.start()
+
+    def apply(self, position: int, size: int = 0) -> None:
+        self._orders.send((position, size))
+        self._orders.recv()
+
+    def end(self) -> None:
+        if self._process.is_alive():
+            self._orders.send(None)
+            self._orders.recv()
+            self._process.join()
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    made = Writer(tmp_path / "store")
+    yield made
+    made.end()
+
+
+def test_an_instant_stays_as_it_was(tmp_path: Path, writer: Writer) -> None:
+    reader = StoreReader(tmp_path / "store")
+    with pytest.raises(NotReady):
+        reader.instant()
+    writer.apply(1)
+    first, same = reader.instant(), reader.instant()
+    writer.apply(2)
+    second = reader.instant()
+    assert first.label == same.label != second.label
+    assert first.scan(*ALL) == same.scan(*ALL) == [(b"k", b"1")]
+    assert second.scan(*ALL) == [(b"k", b"2")]
+    assert reader.get(b"k") == b"2", "lookups beside it see what is newest"
+    for each in (first, same, second):
+        each.close()
+        each.close()
+    reader.close()
+
+
+def test_an_instant_ends_when_the_map_moves(tmp_path: Path, writer: Writer) -> None:
+    """LMDB would unmap what it reads: the first lookup that meets the grown map ends it."""
+    reader = StoreReader(tmp_path / "store")
+    writer.apply(1)
+    held = reader.instant()
+    writer.apply(2, size=1_000_000)
+    assert not held.is_over
+    assert held.scan(*ALL) == [(b"k", b"1")], "until then it is sound"
+    found = reader.get(b"k")
+    assert found is not None
+    assert found.startswith(b"2")
+    assert held.is_over
+    held.close()
+    reader.close()
+
+
+def test_an_instant_ends_with_its_store(
+    tmp_path: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StoreReader, "CHECK_SECONDS", 0.0)
+    reader = StoreReader(tmp_path / "store")
+    writer.apply(1)
+    held = reader.instant()
+    writer.end()
+    retire(tmp_path / "store", 0)
+    with pytest.raises(NotReady):
+        reader.get(b"k")
+    assert held.is_over
+    held.close()
