@@ -24,10 +24,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from standpipe.control.assignment import Node, Plan, Rules, TablePartition, plan
-from standpipe.control.moves import Cluster, rebalance
-from standpipe.control.readiness import Report
-from standpipe.control.workload import Held
+from standpipe.control.assignment.model import Held
+from standpipe.control.assignment.plan import Node, Plan, Rules, TablePartition, plan
+from standpipe.control.assignment.readiness import Report
+from standpipe.control.assignment.rebalance import Cluster, rebalance
 from standpipe.model import NodeId
 
 RUNS = 5

@@ -2,7 +2,7 @@
 
 Sketch: at 3 nodes, 20 messages out and 20 in per second, each about 0.3 ms of Python on both ends.
 Up to 20 nodes everybody beats to everybody; above that 4 beats and 3 messages of gossip per
-interval, however many nodes there are (`control.gossip`).
+interval, however many nodes there are (`control.liveness.gossip`).
 
 Real: 3 and 10 nodes on loopback (control and a worker each, one table, nothing else to do), seconds
 of processor time of each control process over SECONDS, with beats and lag reports and without.

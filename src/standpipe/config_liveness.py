@@ -1,6 +1,7 @@
 """The keys of heartbeats and lag reports, with the relations between them (KLIP-12).
 
-Not here: what they do (`control.membership`, `control.lag`), all other keys (`standpipe.config`).
+Not here: what they do (`control.liveness.heartbeats`, `control.liveness.lag`), all other keys
+(`standpipe.config`).
 """
 
 from __future__ import annotations

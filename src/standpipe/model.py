@@ -20,7 +20,9 @@ BatchId = NewType("BatchId", int)  # Spark's batch id within one persistent quer
 LeaseEpoch = NewType("LeaseEpoch", int)  # fences the writers of one query; grows, starts at 1
 AssignmentEpoch = NewType("AssignmentEpoch", int)
 LogIndex = NewType("LogIndex", int)  # 1-based place of a command in the metadata log
-FeatureLevels = tuple[int, int]  # oldest and newest that a program knows (`control.features`)
+FeatureLevels = tuple[
+    int, int
+]  # oldest and newest that a program knows (`control.metadata.feature_levels`)
 
 NO_BATCH = BatchId(-1)  # no whole batch is known: before the first, or after a compacted range
 
@@ -200,7 +202,7 @@ class NodeInfo(Record, frozen=True, kw_only=True):
 
 
 class Health(IntEnum):
-    """A node's verdict on a peer (`control.membership`)."""
+    """A node's verdict on a peer (`control.liveness.heartbeats`)."""
 
     UNKNOWN = 0  # newly known, neither heard nor missed for long enough
     ALIVE = 1

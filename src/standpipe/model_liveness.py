@@ -42,7 +42,7 @@ class KnownLag(Record, frozen=True, kw_only=True, array_like=True):
     node_id: NodeId
     lag: ReplicaLag
     at_boot_ms: int
-    reported_boot_ms: int  # its lag in ms has grown since (`control.lag.known_lag_ms`)
+    reported_boot_ms: int  # its lag in ms has grown since (`control.liveness.lag.known_lag_ms`)
 
 
 class KnownLags(Record, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-#: tombstones stay 7 days (`control/reconcile.py` makes the topics so); an hour less, for clocks
+#: tombstones stay 7 days (`control/metadata/topic_reconciler.py` makes the topics so); an hour
+#: less, for clocks
 TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
 
 

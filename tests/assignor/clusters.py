@@ -22,9 +22,9 @@ from pathlib import Path
 
 from tests.sim import report
 
-from standpipe.control.assignment import Node, Rules, TablePartition
-from standpipe.control.moves import Cluster, Held, Step, Throttle, rebalance
-from standpipe.control.readiness import Lag
+from standpipe.control.assignment.plan import Node, Rules, TablePartition
+from standpipe.control.assignment.readiness import Lag
+from standpipe.control.assignment.rebalance import Cluster, Held, Step, Throttle, rebalance
 from standpipe.model import NodeId
 
 END_OFFSET = 150_000
@@ -36,18 +36,18 @@ PROGRESS_EVERY = 500
 QUESTION = "does a random cluster keep every invariant of the assignor, through random events"
 #: sources that a result is about
 TRIED = (
-    "src/standpipe/control/actives.py",
-    "src/standpipe/control/assignment.py",
-    "src/standpipe/control/budget.py",
-    "src/standpipe/control/levelling.py",
-    "src/standpipe/control/moves.py",
-    "src/standpipe/control/racks.py",
-    "src/standpipe/control/readiness.py",
-    "src/standpipe/control/shares.py",
-    "src/standpipe/control/spread.py",
-    "src/standpipe/control/standbys.py",
-    "src/standpipe/control/transition.py",
-    "src/standpipe/control/workload.py",
+    "src/standpipe/control/assignment/actives.py",
+    "src/standpipe/control/assignment/plan.py",
+    "src/standpipe/control/routing/hedge_budget.py",
+    "src/standpipe/control/assignment/balance.py",
+    "src/standpipe/control/assignment/rebalance.py",
+    "src/standpipe/control/assignment/racks.py",
+    "src/standpipe/control/assignment/readiness.py",
+    "src/standpipe/control/assignment/fair_share.py",
+    "src/standpipe/control/assignment/spread.py",
+    "src/standpipe/control/assignment/standbys.py",
+    "src/standpipe/control/assignment/transition.py",
+    "src/standpipe/control/assignment/model.py",
     "tests/assignor/clusters.py",
 )
 

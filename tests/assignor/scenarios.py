@@ -17,10 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from standpipe.control.assignment import Node, Rules, TablePartition, plan
-from standpipe.control.moves import Cluster, Held, Throttle, advance, rebalance
-from standpipe.control.racks import keeps_spread, places, strategy
-from standpipe.control.readiness import Lag, Report, lag_records
+from standpipe.control.assignment.plan import Node, Rules, TablePartition, plan
+from standpipe.control.assignment.racks import keeps_spread, places, strategy
+from standpipe.control.assignment.readiness import Lag, Report, lag_records
+from standpipe.control.assignment.rebalance import Cluster, Held, Throttle, advance, rebalance
 from standpipe.model import NodeId
 
 Json = dict[str, Any]

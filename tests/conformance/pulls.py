@@ -17,7 +17,7 @@ from tests.conformance.world import NODE, Record, World
 from standpipe.adapters.files import snapshot_file
 from standpipe.adapters.http.peer_client import PeerClient
 from standpipe.adapters.metrics import Metrics
-from standpipe.control.budget import Budget, Pace
+from standpipe.control.routing.hedge_budget import Budget, Pace
 from standpipe.errors import SqlSyntaxError, StandpipeError
 from standpipe.model import Source
 from standpipe.node.decisions import Decisions

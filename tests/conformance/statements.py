@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from tests.conformance.cases import Case
 
-from standpipe.control import catalog as catalogs
-from standpipe.control import ddl
-from standpipe.control.catalog import Catalog
-from standpipe.control.receipts import Answer
+from standpipe.control.ddl import propose
+from standpipe.control.ddl.responses import Answer
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.errors import StandpipeError
 from standpipe.model import LogIndex, PersistentQuery, Source
 from standpipe.node.inserted import record_of
@@ -112,7 +112,7 @@ class Session:
         known = {source.topic: source.partitions for source in self.catalog.sources.values()}
         own = _topic_made(statement) - set(known) - set(self.case.partitions)
         topics = Topics({**self.case.partitions, **asked, **known}, self.case.partitions_usual, own)
-        plan = ddl.analyzed(statement, self.catalog, properties, topics)
+        plan = propose.analyzed(statement, self.catalog, properties, topics)
         if isinstance(statement, Define):
             variables.define(self.variables, statement)
         elif isinstance(plan, SetPropertyPlan):
@@ -123,7 +123,7 @@ class Session:
             key, value = record_of(plan)
             self.inserted.append(Inserted(plan.source.topic, key, value, plan.rowtime_ms))
         elif not isinstance(statement, AssertTopic):
-            command = ddl.propose(plan, self.catalog, statement=statement.text)
+            command = propose.propose(plan, self.catalog, statement=statement.text)
             if not isinstance(command, Answer):
                 index = LogIndex(self.catalog.index + 1)
                 self.catalog = catalogs.apply(self.catalog, index, command)

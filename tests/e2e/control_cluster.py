@@ -18,7 +18,7 @@ from tests.e2e.netns import Hosts
 
 from standpipe.adapters.files.snapshot_file import read
 from standpipe.adapters.http.peer_client import SECRET_HEADER
-from standpipe.control.commands import LogPage
+from standpipe.control.metadata.commands import LogPage
 from standpipe.errors import LogUnavailable
 from standpipe.local.ports import any_port
 from standpipe.model import NodeId, Snapshot

@@ -25,7 +25,7 @@ import httpx2
 import msgspec
 
 from standpipe.adapters.http.peer_client import SECRET_HEADER
-from standpipe.control import catalog as catalogs
+from standpipe.control.metadata import catalog as catalogs
 
 Kind = Literal["add", "read"]
 

@@ -36,7 +36,7 @@ from tests.e2e.quorum_faults import (
     pause_leader,
 )
 
-from standpipe.control.raft_settings import RaftSettings
+from standpipe.control.raft.timeouts import RaftSettings
 
 NAMES = tuple(f"node-{number}" for number in range(1, 6))
 GOAL_MS = 1500

@@ -15,7 +15,7 @@ from tests.e2e.cluster import wait_until
 from tests.e2e.committed_child import BATCH_OFFSETS
 
 from standpipe.adapters.kafka.admin import KafkaAdmin
-from standpipe.control.reconcile import CreateTopic
+from standpipe.control.metadata.topic_reconciler import CreateTopic
 from standpipe.data import progress as progress_log
 from standpipe.data.records import (
     HEADER_COMMIT,

@@ -10,7 +10,7 @@ from tests.e2e.control_cluster import ControlCluster, until
 from tests.e2e.test_control import STREAM, TABLE
 
 from standpipe.adapters.kafka.admin import KafkaAdmin
-from standpipe.control.reconcile import CreateTopic, DeleteTopic, ObservedTopic
+from standpipe.control.metadata.topic_reconciler import CreateTopic, DeleteTopic, ObservedTopic
 from standpipe.local.broker import Broker
 from standpipe.local.ports import any_port
 

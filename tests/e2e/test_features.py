@@ -1,7 +1,8 @@
 """Two versions in one cluster of real processes: a rolling upgrade, and the way back that is shut.
 
 The older release is this one, told to admit to feature level 1 only; that it then writes and reads
-what the first release did, to the letter, is `tests/unit/control/test_features.py`. No Kafka.
+what the first release did, to the letter, is `tests/unit/control/metadata/test_feature_levels.py`.
+No Kafka.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 from tests.e2e.control_cluster import NAMES, ControlCluster, until
 from tests.e2e.test_control import STREAM
 
-from standpipe.control.features import NEWEST
+from standpipe.control.metadata.feature_levels import NEWEST
 from standpipe.node import node_config
 
 LIMIT = "standpipe.feature.level.max"

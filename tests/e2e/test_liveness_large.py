@@ -16,9 +16,9 @@ from tests.e2e.test_serve import status
 from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import InternalApp
 from standpipe.adapters.store.status_page import StatusWriter, page_path
-from standpipe.control.catalog import EMPTY, Catalog
-from standpipe.control.features import GOSSIP
-from standpipe.control.verdicts import SWITCH_NODES
+from standpipe.control.liveness.failure_detector import SWITCH_NODES
+from standpipe.control.metadata.catalog import EMPTY, Catalog
+from standpipe.control.metadata.feature_levels import GOSSIP
 from standpipe.local.ports import any_port
 from standpipe.model import Assignment, AssignmentEpoch, Health, NodeId, NodeInfo, Placement
 from standpipe.model_liveness import KnownLags, Liveness, PeerLiveness

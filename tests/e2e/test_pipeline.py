@@ -28,8 +28,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
 from tests.unit.pipeline.queries_of import commands_of
 
-from standpipe.control import catalog as catalogs
-from standpipe.control import features
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
 from standpipe.data import compiled, records
 from standpipe.data.committed import Committed
 from standpipe.data.records import commit_header, partition_of, rowtime_header
@@ -263,7 +263,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture
 def world(kafka: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     tag = f"_{abs(hash(request.node.name)) % 10_000}"
-    with FakeNode(getattr(request, "param", features.NEWEST)) as node:
+    with FakeNode(getattr(request, "param", feature_levels.NEWEST)) as node:
         world = World(kafka.bootstrap_servers, tmp_path, tag, node)
         try:
             yield world
@@ -650,7 +650,7 @@ def test_the_checkpoint_of_another_query_is_refused_and_others_go_on(world: Worl
     eventually("others go on", lambda: (s := world.node.status(other)) and s.state == "RUNNING")
 
 
-@pytest.mark.parametrize("world", [features.LEASES - 1], indirect=True)
+@pytest.mark.parametrize("world", [feature_levels.LEASES - 1], indirect=True)
 def test_below_the_level_of_leases_a_newer_pipeline_fences_the_older(world: World) -> None:
     world.send_flights(300, seed=6)
     old = world.drive()
@@ -660,7 +660,7 @@ def test_below_the_level_of_leases_a_newer_pipeline_fences_the_older(world: Worl
     assert "fenced" in old.log.read_text()
     world.send_flights(300, seed=7)
     world.wait_until_caught_up()
-    world.node.log(catalogs.SetFeatureLevel(level=features.LEASES))
+    world.node.log(catalogs.SetFeatureLevel(level=feature_levels.LEASES))
     eventually("it holds leases", lambda: len(world.node.catalog().leases) == 2)
     world.send_flights(300, seed=8)
     world.wait_until_caught_up()

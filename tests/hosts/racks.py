@@ -26,9 +26,9 @@ from tests.hosts.cluster import PARTITIONS, HostCluster, HostNode, Plan, until
 from tests.hosts.network import Network, enter
 
 from standpipe import config as settings
-from standpipe.control.assignment import Wish
-from standpipe.control.catalog import CommitAssignment, decode
-from standpipe.control.commands import LogPage
+from standpipe.control.assignment.plan import Wish
+from standpipe.control.metadata.catalog import CommitAssignment, decode
+from standpipe.control.metadata.commands import LogPage
 from standpipe.local.internal_client import InternalClient, QuorumRefused
 from standpipe.model import Assignment, PlacementRules
 from standpipe.node import node_config

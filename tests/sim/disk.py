@@ -8,7 +8,7 @@ waiting ones, in order, and may tear the next.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from standpipe.control.raft_events import (
+from standpipe.control.raft.events import (
     AppendLog,
     DiskOrder,
     ElectionState,
@@ -18,7 +18,7 @@ from standpipe.control.raft_events import (
     TrimLog,
     TruncateLog,
 )
-from standpipe.control.raft_log import Entry, Snapshot, SnapshotId
+from standpipe.control.raft.log import Entry, Snapshot, SnapshotId
 
 from .scheduler import Scheduler
 

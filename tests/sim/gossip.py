@@ -2,13 +2,13 @@
 
     python -m tests.sim.gossip [--nodes 3,10,20,100,1000] [--seconds 6] [--seed 1] [--output FILE]
 
-Deterministic: one seed, one result, no clock. Every node runs `control.verdicts`, as real ones do;
-beats go out each 100 ms at an instant of the node's own, take 1 to 5 ms, and one in a hundred is
-lost. Bytes are those of the encoded body and 120 for its head. Lags of 10,000 table partitions with
-a standby each change once a second: up to the switch beats carry the changes (1 KB of them at the
-most), above it reports alone carry them, to those who hold copies of the same partitions and to
-the leader; reports are added by calculation. After three calm seconds one node stops; `known_ms`
-is when the last of the others counts it as down.
+Deterministic: one seed, one result, no clock. Every node runs `control.liveness.failure_detector`,
+as real ones do; beats go out each 100 ms at an instant of the node's own, take 1 to 5 ms, and one
+in a hundred is lost. Bytes are those of the encoded body and 120 for its head. Lags of 10,000 table
+partitions with a standby each change once a second: up to the switch beats carry the changes (1 KB
+of them at the most), above it reports alone carry them, to those who hold copies of the same
+partitions and to the leader; reports are added by calculation. After three calm seconds one node
+stops; `known_ms` is when the last of the others counts it as down.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pathlib import Path
 
 import msgspec
 
-from standpipe.control.gossip import SPREAD, Rumour
-from standpipe.control.membership import Mark, Order, Rules
-from standpipe.control.verdicts import SWITCH_NODES, Verdicts
+from standpipe.control.liveness.failure_detector import SWITCH_NODES, Verdicts
+from standpipe.control.liveness.gossip import SPREAD, Rumour
+from standpipe.control.liveness.heartbeats import Mark, Order, Rules
 from standpipe.model import Health, NodeId
 from standpipe.node.liveness_wire import Beat, BeatExtra
 

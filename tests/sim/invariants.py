@@ -9,16 +9,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from standpipe.control import raft_events as ev
-from standpipe.control.quorum import ReplicaKey, VoterSet
-from standpipe.control.raft_log import Entry
-from standpipe.control.raft_messages import (
+from standpipe.control.raft import events as ev
+from standpipe.control.raft.log import Entry
+from standpipe.control.raft.majority import ReplicaKey, VoterSet
+from standpipe.control.raft.messages import (
     FetchRequest,
     FetchSnapshotRequest,
     VoteRequest,
     VoteResponse,
 )
-from standpipe.control.raft_roles import Role
+from standpipe.control.raft.roles import Role
 
 if TYPE_CHECKING:
     from .node import SimNode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from standpipe.control import raft_events as ev
-from standpipe.control.quorum import ReplicaKey
-from standpipe.control.raft_roles import Role
+from standpipe.control.raft import events as ev
+from standpipe.control.raft.majority import ReplicaKey
+from standpipe.control.raft.roles import Role
 
 if TYPE_CHECKING:
     from .node import SimNode

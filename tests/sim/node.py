@@ -10,11 +10,11 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from standpipe.control import raft_events as ev
-from standpipe.control.quorum import Incarnation, ReplicaKey, VoterSet
-from standpipe.control.raft import Raft
-from standpipe.control.raft_log import Snapshot, SnapshotId
-from standpipe.control.raft_messages import Error, FetchSnapshotResponse
+from standpipe.control.raft import events as ev
+from standpipe.control.raft.core import Raft
+from standpipe.control.raft.log import Snapshot, SnapshotId
+from standpipe.control.raft.majority import Incarnation, ReplicaKey, VoterSet
+from standpipe.control.raft.messages import Error, FetchSnapshotResponse
 from standpipe.model import NodeId
 
 from .disk import DamagedDisk, NoteCommitted, SaveSnapshot, SimDisk

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 
-from standpipe.control.raft_settings import RaftSettings
+from standpipe.control.raft.timeouts import RaftSettings
 
 from .network import NetworkFaults
 

@@ -9,13 +9,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from standpipe.control import raft_votes
-from standpipe.control.quorum import LeaderEpoch, LogOffset
-from standpipe.control.raft import Raft
-from standpipe.control.raft_events import ElectionState, PersistElection, Recovered
-from standpipe.control.raft_leader import Leadership
-from standpipe.control.raft_log import LogView
-from standpipe.control.raft_progress import Followers
+from standpipe.control.raft import votes
+from standpipe.control.raft.core import Raft
+from standpipe.control.raft.events import ElectionState, PersistElection, Recovered
+from standpipe.control.raft.leader import Leadership
+from standpipe.control.raft.log import LogView
+from standpipe.control.raft.majority import LeaderEpoch, LogOffset
+from standpipe.control.raft.progress import Followers
 
 from . import runner
 from .disk import SimDisk
@@ -195,10 +195,10 @@ def commit_entries_of_older_epochs() -> list[Plant]:
 def vote_for_a_shorter_log() -> list[Plant]:
     """Votes do not compare logs."""
     return [
-        (raft_votes, name, tuple(r for r in rules if r is not raft_votes.log_is_behind))
+        (votes, name, tuple(r for r in rules if r is not votes.log_is_behind))
         for name, rules in (
-            ("VOTE_RULES", raft_votes.VOTE_RULES),
-            ("PRE_VOTE_RULES", raft_votes.PRE_VOTE_RULES),
+            ("VOTE_RULES", votes.VOTE_RULES),
+            ("PRE_VOTE_RULES", votes.PRE_VOTE_RULES),
         )
     ]
 

@@ -13,7 +13,7 @@ QUESTION = "does the quorum keep its promises under every fault of the simulatio
 
 #: the core, and what it is put through; not what prints and counts
 SIMULATED = (
-    "src/standpipe/control/quorum.py",
+    "src/standpipe/control/raft/majority.py",
     "src/standpipe/control/raft*.py",
     *(f"tests/sim/{name}.py" for name in ("disk", "invariants", "nemesis", "network", "node")),
     *(f"tests/sim/{name}.py" for name in ("options", "planted", "scheduler", "world")),

@@ -15,7 +15,7 @@ from tests.sim.raft import run_seed
 from tests.sim.world import World
 from tests.unit.control.scenarios import covers
 
-from standpipe.control.raft_roles import Role
+from standpipe.control.raft.roles import Role
 
 CALM = Options(
     voters=3,

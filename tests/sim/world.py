@@ -11,11 +11,11 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
-from standpipe.control import raft_events as ev
-from standpipe.control.quorum import Incarnation, ReplicaKey, VoterSet
-from standpipe.control.raft_log import Entry, Snapshot
-from standpipe.control.raft_messages import Error, Request
-from standpipe.control.raft_roles import Role
+from standpipe.control.raft import events as ev
+from standpipe.control.raft.log import Entry, Snapshot
+from standpipe.control.raft.majority import Incarnation, ReplicaKey, VoterSet
+from standpipe.control.raft.messages import Error, Request
+from standpipe.control.raft.roles import Role
 from standpipe.model import NodeId
 
 from .invariants import (

@@ -21,7 +21,7 @@ def modules() -> list[Path]:
 
 
 def name_of(path: Path) -> str:
-    """`control/raft.py`."""
+    """`control/raft/core.py`."""
     return path.relative_to(PACKAGE).as_posix()
 
 

@@ -20,10 +20,8 @@ def test_what_is_named_exists(path: str) -> None:
 
 
 QUORUM = (
-    "src/standpipe/control/quorum.py",
-    "src/standpipe/control/raft*.py",
-    "src/standpipe/adapters/quorum_*.py",
-    "src/standpipe/adapters/raft/log_file.py",
+    "src/standpipe/control/raft/[!_]*.py",
+    "src/standpipe/adapters/raft/[!_]*.py",
     "src/standpipe/node/quorum_*.py",
 )
 

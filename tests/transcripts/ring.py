@@ -10,13 +10,19 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from standpipe.control import raft_events as ev
-from standpipe.control import raft_messages as msg
-from standpipe.control.quorum import Incarnation, LeaderEpoch, LogOffset, ReplicaKey, VoterSet
-from standpipe.control.raft import Raft
-from standpipe.control.raft_log import Entry, Snapshot, SnapshotId
-from standpipe.control.raft_messages import Error
-from standpipe.control.raft_settings import RaftSettings
+from standpipe.control.raft import events as ev
+from standpipe.control.raft import messages as msg
+from standpipe.control.raft.core import Raft
+from standpipe.control.raft.log import Entry, Snapshot, SnapshotId
+from standpipe.control.raft.majority import (
+    Incarnation,
+    LeaderEpoch,
+    LogOffset,
+    ReplicaKey,
+    VoterSet,
+)
+from standpipe.control.raft.messages import Error
+from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.model import NodeId
 
 SETTINGS = RaftSettings()

@@ -4,7 +4,7 @@ States and lags are those of DESIGN section 3 ("Definitions", "Replica states").
 only way a state changes; `docs/` draws its diagram from NEXT. A status page is one ReplicaStatus
 in fixed places, so that a worker reads it from a memory map (`adapters/store/status_page.py`).
 
-Not here: what makes a batch whole (`data/apply.py`), who may be read (`control/routing.py`).
+Not here: what makes a batch whole (`data/apply.py`), who may be read (`control/routing/route.py`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ value columns are the stored bytes, never decoded. A projection cuts the array i
 Several keys, or several windows of a key, are read in one view of the store, so that an answer
 never mixes two batches of a partition (DESIGN section 1, promise 5).
 
-Not here: which replica answers, and how bound it is (`control/routing.py`); HTTP.
+Not here: which replica answers, and how bound it is (`control/routing/route.py`); HTTP.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, Message, Producer
 
 from standpipe.adapters.kafka.admin import KafkaAdmin
-from standpipe.control.reconcile import CreateTopic
+from standpipe.control.metadata.topic_reconciler import CreateTopic
 from standpipe.errors import KafkaUnavailable
 from standpipe.local.demo_flights import Event
 from standpipe.local.demo_questions import Probe

@@ -14,11 +14,17 @@ from rich.table import Table
 
 from standpipe.adapters.raft.disk import QuorumDisk, snapshot_file, snapshot_state
 from standpipe.adapters.raft.log_file import replace_file
-from standpipe.control import catalog as catalogs
-from standpipe.control import features
-from standpipe.control.catalog import Catalog
-from standpipe.control.quorum import Incarnation, LeaderEpoch, LogOffset, ReplicaKey, VoterSet
-from standpipe.control.raft_log import Snapshot
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.raft.log import Snapshot
+from standpipe.control.raft.majority import (
+    Incarnation,
+    LeaderEpoch,
+    LogOffset,
+    ReplicaKey,
+    VoterSet,
+)
 from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.local.internal_client import InternalClient
 from standpipe.model import NodeId
@@ -129,7 +135,7 @@ def read_backup(path: Path) -> Catalog:
         ) from error
     _, state = snapshot_state(data, path)
     catalog = catalogs.from_bytes(state)
-    features.check(catalog.feature_level, features.known_to_program())
+    feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
     return catalog
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
-from standpipe.control import assignment_view
+from standpipe.control.assignment import explain
 from standpipe.errors import BadRequest, LogUnavailable
 from standpipe.node.leader_reads import LeaderReads
 from standpipe.node.log_copy import LogCopy
@@ -45,14 +45,14 @@ def routes_of(
         what_if = call.query(ViewParameters).what_if
         problem = placing.problem(copy.catalog)
         try:
-            supposed = assignment_view.suppose(problem, what_if)
+            supposed = explain.suppose(problem, what_if)
         except ValueError as error:
             raise BadRequest(str(error)) from None
         step = await solve(supposed)
         goal = None  # of a large cluster it is worked out by nobody who only looks
         if supposed.size <= SMALL_MAX:
-            goal = await asyncio.to_thread(assignment_view.destination, supposed)
-        seen = assignment_view.view(copy.catalog, supposed, step, goal)
+            goal = await asyncio.to_thread(explain.destination, supposed)
+        seen = explain.view(copy.catalog, supposed, step, goal)
         return json_reply({"seenBy": quorum.me.node, **seen})
 
     return {

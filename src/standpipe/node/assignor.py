@@ -9,7 +9,7 @@ import pickle
 import sys
 
 from standpipe.adapters.process import die_with_parent
-from standpipe.control.placement import Problem
+from standpipe.control.assignment.from_catalog import Problem
 
 
 def main() -> int:

@@ -6,8 +6,8 @@
 
 In this order: whose data directory it is, how its replica begins (`node.founding`), the replica
 (`node.quorum_loop`), its catalog (`node.log_copy`), who writes (`node.leading`), the routes. What
-is decided is pure and elsewhere: `control.raft`, `control.ddl`, `control.catalog`,
-`control.reconcile`.
+is decided is pure and elsewhere: `control.raft.core`, `control.ddl.propose`,
+`control.metadata.catalog`, `control.metadata.topic_reconciler`.
 
 A `Part` is something else that lives in this process: it has routes and a task of its own and
 reads the catalog: beats and lags (`node.liveness_loop`) are one.
@@ -48,8 +48,8 @@ from standpipe.adapters.raft import wire as quorum_wire
 from standpipe.adapters.raft.disk import QuorumDisk
 from standpipe.adapters.raft.wire import QuorumWire
 from standpipe.config_liveness import reports_settle_ms
-from standpipe.control.quorum import Incarnation, ReplicaKey
-from standpipe.control.raft_settings import RaftSettings
+from standpipe.control.raft.majority import Incarnation, ReplicaKey
+from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import NodeId, QueryStatus
 from standpipe.node import assignment_routes, founding, node_config, quorum_routes

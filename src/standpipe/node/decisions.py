@@ -3,7 +3,7 @@
 A decision costs about 20 us and a read must not: so it is made when the map, the replica's status,
 what control told, a breaker or the bound is another one, and looked up otherwise (about 1 us).
 
-Not here: the decision (`control.routing`), the reads (`node.rest_pull`).
+Not here: the decision (`control.routing.route`), the reads (`node.rest_pull`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from standpipe import config
-from standpipe.control.lag import NO_END
-from standpipe.control.routing import LAG_UNBOUNDED, Bounds, Verdict, lag_bound, route
+from standpipe.control.liveness.lag import NO_END
+from standpipe.control.routing.route import LAG_UNBOUNDED, Bounds, Verdict, lag_bound, route
 from standpipe.model import NodeId, Offset, ReplicaStatus, Source
 from standpipe.node.forward import Forwarder
 from standpipe.node.heard import Board, Told

@@ -2,7 +2,7 @@
 
 A node's own word counts, since its record in the log may be from before its newest start; of one
 that does not answer the record is taken, and where there is none the level stays. Not here: the
-rules (`control.features`), who raises (`node.leading`).
+rules (`control.metadata.feature_levels`), who raises (`node.leading`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from standpipe.adapters.http.internal import HttpClient, PeerSilent, PeerUnreachable
-from standpipe.control import features
-from standpipe.control.catalog import Catalog
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.model import FeatureLevels, NodeId, NodeInfo, Record
 from standpipe.node import founding
 from standpipe.node.log_copy import LogCopy
@@ -94,7 +94,7 @@ class Asker:
             except (PeerUnreachable, PeerSilent):
                 continue
             if reply.ok and (told := reply.json_as(founding.Knowledge)).node_id == node:
-                return features.as_heard(told.feature_levels)
+                return feature_levels.as_heard(told.feature_levels)
         return None
 
 

@@ -9,11 +9,12 @@ that it works, and only its silence is a failure; how long scans take says nothi
 they are left out of what a slow read is measured by.
 
 A refused connection, a reset, a time-out or a row of slow reads opens the *breaker* of that path at
-once. An open path is a suspect for `control.routing`: tried last. It is closed again by a probe
-over the same path, with back-off, so that no client's read pays for finding out, and so that a node
-whose control lives while its workers hang stays out.
+once. An open path is a suspect for `control.routing.route`: tried last. It is closed again by a
+probe over the same path, with back-off, so that no client's read pays for finding out, and so that
+a node whose control lives while its workers hang stays out.
 
-Not here: the choice of the replica (`control.routing`), connections (`adapters.http.peer_client`).
+Not here: the choice of the replica (`control.routing.route`), connections
+(`adapters.http.peer_client`).
 """
 
 from __future__ import annotations

@@ -27,12 +27,18 @@ import structlog
 from standpipe.adapters.http.internal import HttpClient, PeerSilent, PeerUnreachable
 from standpipe.adapters.raft.disk import QuorumDisk
 from standpipe.adapters.raft.log_file import LogFile
-from standpipe.control import catalog as catalogs
-from standpipe.control import features
-from standpipe.control.catalog import Catalog
-from standpipe.control.quorum import Incarnation, LeaderEpoch, LogOffset, ReplicaKey, VoterSet
-from standpipe.control.raft_events import ElectionState
-from standpipe.control.raft_log import Snapshot
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels as features
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.raft.events import ElectionState
+from standpipe.control.raft.log import Snapshot
+from standpipe.control.raft.majority import (
+    Incarnation,
+    LeaderEpoch,
+    LogOffset,
+    ReplicaKey,
+    VoterSet,
+)
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import FeatureLevels, LogIndex, NodeId, Record
 from standpipe.node import node_config

@@ -8,7 +8,7 @@ decide), lags that nobody confirmed for a while, lags of a node that is down. A 
 than an upper bound is marked as one. A committed end is never too old: it only grows. All that
 holds at the instant at which it is asked, also while no file changes.
 
-Not here: what is made of it (`control.routing`), who writes the files (`node.liveness_loop`).
+Not here: what is made of it (`control.routing.route`), who writes the files (`node.liveness_loop`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.files.record_file import RecordReader
 from standpipe.config import Config
 from standpipe.config_liveness import BEAT_WINDOW
-from standpipe.control.lag import FRESH_MS, ReplicaId, replica_id
-from standpipe.control.routing import NO_END, NOTHING_HEARD, Heard
+from standpipe.control.liveness.lag import FRESH_MS, ReplicaId, replica_id
+from standpipe.control.routing.route import NO_END, NOTHING_HEARD, Heard
 from standpipe.model import Health, NodeId, Offset
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness
 

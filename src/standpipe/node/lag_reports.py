@@ -8,15 +8,16 @@ In a large cluster lags go to the nodes that hold copies of the same partitions,
 own lag counts against, and to the leader, who assigns. What another entry node does not know the
 target of a forward judges by itself.
 
-Not here: who is a member, the sending (`node.liveness_loop`); versions and deltas (`control.lag`).
+Not here: who is a member, the sending (`node.liveness_loop`); versions and deltas
+(`control.liveness.lag`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from standpipe.control.catalog import Catalog
-from standpipe.control.lag import Reporter, audience, replica_id
+from standpipe.control.liveness.lag import Reporter, audience, replica_id
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.model import NodeId
 from standpipe.node.liveness_wire import HostStoreLags, LagExtra, LagReport, store_lags
 

@@ -7,7 +7,7 @@ One command at a time is judged, against a catalog that has everything before it
 the leader epoch in which it was judged or not at all. A leader that is lost on the way costs a
 retry with the same request id, which the catalog applies once.
 
-Not here: what a statement means (`control.ddl`), who leads (`control.raft`).
+Not here: what a statement means (`control.ddl.propose`), who leads (`control.raft.core`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ import structlog
 
 from standpipe.adapters.http.internal import Call, Reply, json_reply
 from standpipe.adapters.kafka.admin import TopicKeeper
-from standpipe.control import catalog as catalogs
-from standpipe.control import ddl, features, receipts, reconcile, succession
-from standpipe.control.catalog import AppliedRequest, Catalog, Command
-from standpipe.control.quorum import LeaderEpoch
-from standpipe.control.raft_messages import Error
+from standpipe.control.assignment import switchover
+from standpipe.control.ddl import propose, responses
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels, topic_reconciler
+from standpipe.control.metadata.catalog import AppliedRequest, Catalog, Command
+from standpipe.control.raft.majority import LeaderEpoch
+from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest
 from standpipe.model import LogIndex, PlacementRules
 from standpipe.node import members
@@ -109,7 +111,7 @@ class Leading:
 
     async def run(self) -> NoReturn:
         """While this node leads: found the cluster if it is new, then let the world follow."""
-        await asyncio.to_thread(ddl.warm_up)
+        await asyncio.to_thread(propose.warm_up)
         while True:
             if self._quorum.leading is None:
                 await self._quorum.changed()
@@ -150,7 +152,7 @@ class Leading:
 
     async def _keep_successions(self) -> None:
         """Reads move to a table that was built beside another one, once it has caught up."""
-        watch = succession.Watch()
+        watch = switchover.Watch()
         while self._quorum.leading is not None:
             if self._copy.catalog.successors:
                 async with self._turn:
@@ -172,7 +174,7 @@ class Leading:
             pause_s = TOPICS_RETRY_S if outcome.failure else TOPICS_CHECK_S
             await self._wait_for_news(catalog, pause_s)
 
-    async def _stands(self, order: reconcile.KafkaOrder, catalog: Catalog) -> bool:
+    async def _stands(self, order: topic_reconciler.KafkaOrder, catalog: Catalog) -> bool:
         """Whether the newest catalog orders the same, which a majority is asked for.
 
         A leader that was stopped or replaced while Kafka kept it waiting would else delete a topic
@@ -182,7 +184,7 @@ class Leading:
             await self._quorum.read()
         except Refused:
             return False
-        return reconcile.still_stands(order, catalog, self._copy.catalog)
+        return topic_reconciler.still_stands(order, catalog, self._copy.catalog)
 
     async def _wait_for_news(self, catalog: Catalog, pause_s: float) -> None:
         """Until there is another command, another leader, or the time is over."""
@@ -197,21 +199,23 @@ class Leading:
     # -- statements, nodes, pipelines -------------------------------------------------------------
 
     async def _execute(self, call: Call) -> object:
-        request = call.json(ddl.Request)
+        request = call.json(propose.Request)
         async with self._turn:
             epoch = self._epoch()
             if request.request_id not in self._copy.catalog.applied_requests:
                 admin = self._keeper.admin
                 topics = TopicPartitions(KafkaTopics(admin.partition_counts if admin else None))
-                verdict = await asyncio.to_thread(ddl.judge, request, self._copy.catalog, topics)
-                if isinstance(verdict, receipts.Answer):
+                verdict = await asyncio.to_thread(
+                    propose.judge, request, self._copy.catalog, topics
+                )
+                if isinstance(verdict, responses.Answer):
                     return {"log_index": self._copy.catalog.index, "entities": verdict.entities}
                 await self._append(verdict, epoch)
             applied = self._copy.catalog.applied_requests[request.request_id]
             index = self._copy.catalog.index  # with the assignment that came along
         failure = await self._keeper.followed(applied.index, TOPICS_S_MAX)
-        warnings = (f"{ddl.TOPIC_WILL_FOLLOW} ({failure})",) if failure else ()
-        return {"log_index": index, "entities": receipts.entities(applied, warnings)}
+        warnings = (f"{propose.TOPIC_WILL_FOLLOW} ({failure})",) if failure else ()
+        return {"log_index": index, "entities": responses.entities(applied, warnings)}
 
     async def _register(self, call: Call) -> object:
         asked = call.json(members.Registration)
@@ -221,8 +225,8 @@ class Leading:
             await self._found(epoch)
             members.check_rules(asked, self._copy.catalog.placement_rules)
             level = self._copy.catalog.feature_level
-            features.check_member(node, level)
-            node = features.node_at(node, level)
+            feature_levels.check_member(node, level)
+            node = feature_levels.node_at(node, level)
             if self._copy.catalog.nodes.get(node.node_id) != node:
                 await self._append(catalogs.RegisterNode(node=node), epoch)
             return {"log_index": self._copy.catalog.index}
@@ -316,14 +320,14 @@ class Leading:
         await self._found(epoch)
         catalog = self._copy.catalog
         index = LogIndex(max(self._quorum.end, catalog.index + 1))
-        formed = features.in_form(command, catalog.feature_level)
+        formed = feature_levels.in_form(command, catalog.feature_level)
         after = catalogs.apply(catalog, index, formed)
         due = [command, await self._placing.due(after), grants_due(after)]
         await asyncio.gather(*(self._propose(one, epoch) for one in due if one is not None))
 
     async def _propose(self, command: Command, epoch: LeaderEpoch) -> None:
         """The only way into the log: in the form that every member reads."""
-        formed = features.in_form(command, self._copy.catalog.feature_level)
+        formed = feature_levels.in_form(command, self._copy.catalog.feature_level)
         await self._quorum.propose(catalogs.encode(formed), epoch)
 
     def _epoch(self) -> LeaderEpoch:
@@ -342,9 +346,9 @@ class Leading:
             epoch, catalog = self._epoch(), self._copy.catalog
             if catalog.nodes != members_then:
                 raise BadRequest("a node came, went or started meanwhile: ask again")
-            features.check_raise(level, catalog.feature_level, known)
+            feature_levels.check_raise(level, catalog.feature_level, known)
             if level > catalog.feature_level:
                 await self._append(catalogs.SetFeatureLevel(level=level), epoch)
-            for node in features.told_by(catalog.nodes.values(), known):
+            for node in feature_levels.told_by(catalog.nodes.values(), known):
                 await self._append(catalogs.RegisterNode(node=node), epoch)
         return {"log_index": self._copy.catalog.index, "feature_level": level}

@@ -1,7 +1,7 @@
 """The leader's part of leases: who renews, who has ended, what is to be granted.
 
 Renewals are kept by the leader alone and are gone with it; its successor gives every pipeline a
-whole timeout to be heard again. Not here: the decisions (`control.leases`).
+whole timeout to be heard again. Not here: the decisions (`control.metadata.leases`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from standpipe.control import features, leases
-from standpipe.control.catalog import Catalog, EndPipelines, GrantLeases
+from standpipe.control.metadata import feature_levels, leases
+from standpipe.control.metadata.catalog import Catalog, EndPipelines, GrantLeases
 
 LOOK_MS: Final = 500
 
@@ -50,7 +50,7 @@ class Leasing:
 
 def grants_due(catalog: Catalog) -> GrantLeases | None:
     """Who is to write what from now on; None: as it is, or the cluster's level has no leases."""
-    if catalog.feature_level < features.LEASES:
+    if catalog.feature_level < feature_levels.LEASES:
         return None
     running = [query.query_id for query in catalog.queries.values() if query.state == "RUNNING"]
     grants = leases.due(running, catalog.pipelines, catalog.leases)
@@ -59,7 +59,7 @@ def grants_due(catalog: Catalog) -> GrantLeases | None:
 
 def is_registered(catalog: Catalog, pipeline_id: str) -> bool:
     """Whether a pipeline has to say no more than that it lives."""
-    return catalog.feature_level < features.LEASES or pipeline_id in catalog.pipelines
+    return catalog.feature_level < feature_levels.LEASES or pipeline_id in catalog.pipelines
 
 
 def _now_ms() -> int:

@@ -7,7 +7,8 @@
 So reads are somewhere else before the first listener closes. A replica whose other holders are gone
 is still read from a node that leaves. That a drain also moves its copies is the assignment's work.
 
-Not here: what routing makes of it (`control.routing`), who sends beats (`node.liveness_loop`).
+Not here: what routing makes of it (`control.routing.route`), who sends beats
+(`node.liveness_loop`).
 """
 
 from __future__ import annotations

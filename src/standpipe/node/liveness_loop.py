@@ -6,9 +6,10 @@
     run/liveness ◄── Verdicts ◄──── check, each CHECK ◄── beats heard ◄── this node's routes
     run/lags     ◄── Ledger ◄──────────────────────────── lags heard ◄──┘
 
-Part of the control process; everything that is decided is in `control.verdicts` and
-`control.lag`. Beats and lag reports are independent: each can be off (KLIP-12, tradeoff 1), and
-then its routes are not there (404, as in ksqlDB). Beats carry the lags that changed.
+Part of the control process; everything that is decided is in `control.liveness.failure_detector`
+and `control.liveness.lag`. Beats and lag reports are independent: each can be off (KLIP-12,
+tradeoff 1), and then its routes are not there (404, as in ksqlDB). Beats carry the lags that
+changed.
 
 In a large cluster beats go to a few and carry rumours, and lags go by reports alone, to those who
 need them (`node.lag_reports`).
@@ -34,14 +35,14 @@ from standpipe.adapters.files.start_number import next_number
 from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
 from standpipe.adapters.http.peer_client import SECRET_HEADER, PathFailed, PeerClient
 from standpipe.config import Config
-from standpipe.control.catalog import Catalog
-from standpipe.control.features import GOSSIP
-from standpipe.control.gossip import SPREAD, Rumour
-from standpipe.control.lag import Belief, Ledger, replica_id
-from standpipe.control.membership import CheckVoid, Order, Rules
-from standpipe.control.placement import Heard
-from standpipe.control.verdicts import Verdicts
-from standpipe.control.workload import TablePartition
+from standpipe.control.assignment.from_catalog import Heard
+from standpipe.control.assignment.model import TablePartition
+from standpipe.control.liveness.failure_detector import Verdicts
+from standpipe.control.liveness.gossip import SPREAD, Rumour
+from standpipe.control.liveness.heartbeats import CheckVoid, Order, Rules
+from standpipe.control.liveness.lag import Belief, Ledger, replica_id
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.feature_levels import GOSSIP
 from standpipe.model import Health, NodeId, NodeInfo
 from standpipe.model_liveness import LagDelta
 from standpipe.node.lag_reports import LagReports
@@ -153,7 +154,8 @@ class LivenessLoop:
         raise AssertionError("loops end by cancellation only")
 
     def told(self) -> Heard:
-        """Who is away and how far copies are, this node's own included (`control.placement`)."""
+        """Who is away and how far copies are, this node's own included
+        (`control.assignment.from_catalog`)."""
         self._look_at_members()
         self._observe()
         self._belief.look(self._clock.boot_ms(), by_reports=self._by_reports)

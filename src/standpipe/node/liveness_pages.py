@@ -11,9 +11,9 @@ from typing import Final
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import record_file
-from standpipe.control.gossip import WELL, Note
-from standpipe.control.lag import Ledger
-from standpipe.control.verdicts import Verdicts
+from standpipe.control.liveness.failure_detector import Verdicts
+from standpipe.control.liveness.gossip import WELL, Note
+from standpipe.control.liveness.lag import Ledger
 from standpipe.model import Health, NodeId
 from standpipe.model_liveness import KnownLags, Liveness, PeerLiveness
 from standpipe.node.liveness_wire import BeatExtra

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from standpipe.control.gossip import WELL, Note, Rumour
-from standpipe.control.lag import digest_of, offset_lag
+from standpipe.control.liveness.gossip import WELL, Note, Rumour
+from standpipe.control.liveness.lag import digest_of, offset_lag
 from standpipe.data.positions import replica_lag_ms
 from standpipe.model import (
     NO_BATCH,
@@ -33,7 +33,7 @@ class BeatExtra(Record, frozen=True, kw_only=True):
     tailer_ok: bool = True
     is_leaving: bool = False
     lags: LagDelta | None = None
-    #: in a large cluster (`control.gossip`); None: the sender beats to everybody
+    #: in a large cluster (`control.liveness.gossip`); None: the sender beats to everybody
     digest: int | None = None
     rumours: tuple[Rumour, ...] = ()
     #: False: it only carries rumours

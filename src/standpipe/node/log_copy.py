@@ -20,13 +20,13 @@ import msgspec
 
 from standpipe.adapters.files import snapshot_file
 from standpipe.adapters.files.snapshot_file import SnapshotWriter
-from standpipe.control import catalog as catalogs
-from standpipe.control import features
-from standpipe.control.catalog import Catalog
-from standpipe.control.commands import LogEntry, LogPage
-from standpipe.control.query_reports import QueryReports
-from standpipe.control.quorum import LogOffset
-from standpipe.control.raft_log import Entry
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import LogEntry, LogPage
+from standpipe.control.metadata.query_status import QueryReports
+from standpipe.control.raft.log import Entry
+from standpipe.control.raft.majority import LogOffset
 from standpipe.model import LogIndex, NodeId, QueryStatus
 from standpipe.node import node_config
 from standpipe.node.node_config import DataIdentity, NodeConfig
@@ -75,7 +75,7 @@ class LogCopy:
             index = LogIndex(entry.offset)
             command = catalogs.decode(entry.payload)
             self.catalog = catalogs.apply(self.catalog, index, command)
-            features.check(self.catalog.feature_level, self.feature_levels)
+            feature_levels.check(self.catalog.feature_level, self.feature_levels)
             self._entries.append(LogEntry(index=index, command=msgspec.Raw(entry.payload)))
         if len(self._entries) > 2 * ENTRIES_KEPT:
             del self._entries[:-ENTRIES_KEPT]
@@ -85,7 +85,7 @@ class LogCopy:
     def load(self, state: bytes, end_offset: LogOffset) -> None:
         """Take the catalog of a snapshot. Raises as `apply` does."""
         self.catalog = catalogs.from_bytes(state) if state else catalogs.EMPTY
-        features.check(self.catalog.feature_level, self.feature_levels)
+        feature_levels.check(self.catalog.feature_level, self.feature_levels)
         self._entries.clear()
         self._kept_from = LogIndex(self.catalog.index + 1)
         self._moved()

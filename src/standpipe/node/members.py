@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from standpipe import config as settings
-from standpipe.control.catalog import Catalog
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.errors import BadRequest
 from standpipe.model import NodeId, NodeInfo, PlacementRules
 

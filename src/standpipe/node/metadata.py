@@ -7,7 +7,7 @@ A pure view over one snapshot and the status pages of its node; it asks nobody a
     found.active, found.standbys, found.partition
 
 Names are the KIP's in Python's spelling. A store is named as in `/lag` (`store_name`), or simply by
-its table. Not here: which replica a read should go to (`control.routing`).
+its table. Not here: which replica a read should go to (`control.routing.route`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from standpipe.control.key_metadata import KeyQueryMetadata
-from standpipe.control.key_metadata import query_metadata_for_key as holders_of
-from standpipe.control.lag import ReplicaId
-from standpipe.control.routing import placements
+from standpipe.control.liveness.lag import ReplicaId
+from standpipe.control.routing.key_metadata import KeyQueryMetadata
+from standpipe.control.routing.key_metadata import query_metadata_for_key as holders_of
+from standpipe.control.routing.route import placements
 from standpipe.data.keys import Value, encode_key
 from standpipe.data.records import partition_of
 from standpipe.errors import ServerError

@@ -2,7 +2,7 @@
 
 *local*: the catalog as this node's map shows it, as old as that may be. *linearizable*: one that
 has every statement that was acknowledged anywhere before the request arrived; it costs a round of
-the quorum (`control.raft_reads`) and fails where no majority can be reached.
+the quorum (`control.raft.reads`) and fails where no majority can be reached.
 """
 
 from __future__ import annotations

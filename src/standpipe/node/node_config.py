@@ -19,8 +19,8 @@ import structlog
 
 from standpipe import config as settings
 from standpipe.adapters.raft.log_file import replace_file
-from standpipe.control import features
-from standpipe.control.racks import parse_forced, tag_faults
+from standpipe.control.assignment.racks import parse_forced, tag_faults
+from standpipe.control.metadata import feature_levels as features
 from standpipe.errors import ConfigError, DataDirectoryRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo, PlacementRules, Record
 

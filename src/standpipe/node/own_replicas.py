@@ -8,8 +8,8 @@ from typing import Final
 from standpipe.adapters.process import Life, life_of, read_pid
 from standpipe.adapters.store.size import disk_bytes
 from standpipe.adapters.store.status_page import StatusReader, page_path
-from standpipe.control.catalog import Catalog
-from standpipe.control.lag import ReplicaId
+from standpipe.control.liveness.lag import ReplicaId
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.data.positions import store_directory
 from standpipe.model import NodeId
 from standpipe.model_liveness import ReplicaLag

@@ -19,10 +19,10 @@ from typing import Final, Protocol
 import structlog
 
 from standpipe import config as settings
-from standpipe.control import placement
-from standpipe.control.catalog import Catalog, CommitAssignment
-from standpipe.control.moves import Step, Throttle
-from standpipe.control.placement import Heard, Limits, Problem
+from standpipe.control.assignment import from_catalog
+from standpipe.control.assignment.from_catalog import Heard, Limits, Problem
+from standpipe.control.assignment.rebalance import Step, Throttle
+from standpipe.control.metadata.catalog import Catalog, CommitAssignment
 from standpipe.model import NodeId
 
 #: nodes × partitions that are placed in a thread: some 20 ms of work
@@ -79,7 +79,7 @@ class Placing:
         """The next assignment; None: the committed one."""
         step = await solve(self.problem(catalog))
         self._waits_for_moves = step.wants_followup
-        return placement.command(catalog, step)
+        return from_catalog.command(catalog, step)
 
     def problem(self, catalog: Catalog) -> Problem:
         """What is known now, as the assignor wants it."""
@@ -88,7 +88,7 @@ class Placing:
         if missing and self.clock_s() - self._since_s < self.settle_s:
             heard = Heard(away_ms=heard.away_ms)  # nobody's word counts before all have spoken
             self._waits_for_moves = True
-        return placement.problem(catalog, heard, self.limits)
+        return from_catalog.problem(catalog, heard, self.limits)
 
     async def news(self) -> None:
         """Returns when another look is due: somebody came or went, or a copy on the move moved."""

@@ -1,10 +1,10 @@
-"""The quorum's driver: facts in, orders out, in the order of `control.raft_events`' contract.
+"""The quorum's driver: facts in, orders out, in the order of `control.raft.events`' contract.
 
     wire ─ messages ─┐                         ┌─► disk's thread ─ LogFlushed ─► …
     timer ───────────┼─► Raft.handle ─ orders ─┼─► wire
     propose, read ───┘                         └─► state machine, answers
 
-One loop, no decisions: what is true is decided in `control.raft`. Orders wait behind a
+One loop, no decisions: what is true is decided in `control.raft.core`. Orders wait behind a
 PersistElection until it is durable (`_carry_out`); appends, cuts and snapshots go to one thread in
 their order, and all that gathered while it wrote share its next sync. Whatever cannot be carried
 out on the disk, and whatever the core calls unsafe, ends the process (`run` raises).
@@ -32,14 +32,14 @@ from standpipe.adapters.raft.disk import (
 )
 from standpipe.adapters.raft.log_file import DiskThread
 from standpipe.adapters.raft.wire import Greeting, QuorumWire
-from standpipe.control import raft_events as ev
-from standpipe.control.quorum import LeaderEpoch, LogOffset, ReplicaKey, VoterSet
-from standpipe.control.raft import QuorumDescription, Raft
-from standpipe.control.raft_log import Entry, LogViolation, Snapshot
-from standpipe.control.raft_messages import Error, Message
-from standpipe.control.raft_roles import IllegalTransition
-from standpipe.control.raft_settings import RaftSettings
-from standpipe.control.raft_state import ElectionStateLost, ProtocolViolation
+from standpipe.control.raft import events as ev
+from standpipe.control.raft.core import QuorumDescription, Raft
+from standpipe.control.raft.log import Entry, LogViolation, Snapshot
+from standpipe.control.raft.majority import LeaderEpoch, LogOffset, ReplicaKey, VoterSet
+from standpipe.control.raft.messages import Error, Message
+from standpipe.control.raft.roles import IllegalTransition
+from standpipe.control.raft.state import ElectionStateLost, ProtocolViolation
+from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.errors import ServerError
 from standpipe.model import NodeId
 from standpipe.node.snapshot_shelf import SnapshotShelf

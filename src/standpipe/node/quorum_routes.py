@@ -6,7 +6,7 @@
     GET  /catalog?consistency=linearizable|local         this node's catalog, msgpack
     GET  /read-index       the log index that a linearizable read here must have
 
-A linearizable read costs one round of fetches at the leader (KIP-650, `control.raft_reads`); all
+A linearizable read costs one round of fetches at the leader (KIP-650, `control.raft.reads`); all
 that wait here share one question, and all that wait there share one round.
 """
 
@@ -18,8 +18,8 @@ from typing import Final, Literal
 import msgspec
 
 from standpipe.adapters.http.internal import MSGPACK, Call, Handler, Reply, json_reply
-from standpipe.control.raft import QuorumDescription
-from standpipe.control.raft_progress import ReplicaDescription
+from standpipe.control.raft.core import QuorumDescription
+from standpipe.control.raft.progress import ReplicaDescription
 from standpipe.errors import LogUnavailable
 from standpipe.model import NodeId, Record
 from standpipe.node.features import Asker

@@ -10,7 +10,8 @@ A loser is not called off: its end, be it a time-out, is what the breaker of its
 Nothing is hedged three times: three replicas that are slow are a sick cluster. Where hedges are
 switched off, the own replica is none either.
 
-Not here: the order (`control.routing`), budgets (`control.budget`), the forward (`node.forward`).
+Not here: the order (`control.routing.route`), budgets (`control.routing.hedge_budget`), the forward
+(`node.forward`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from standpipe.control.budget import Budget, Pace
-from standpipe.control.routing import Verdict
+from standpipe.control.routing.hedge_budget import Budget, Pace
+from standpipe.control.routing.route import Verdict
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.forward import TOO_SLOW, Part, Refused
 

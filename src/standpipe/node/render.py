@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from standpipe.config import KEYS, Config
-from standpipe.control.lag import NO_END
+from standpipe.control.liveness.lag import NO_END
 from standpipe.model import (
     Column,
     NodeId,

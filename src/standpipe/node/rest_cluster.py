@@ -5,8 +5,8 @@ whose path failed or that was not heard of yet is not alive and shows empty maps
 `B:8088`); an unknown lag is left out, never 0 (ksql#4833). Nodes that left the log are not listed.
 What ksqlDB has no word for (why, ages, states, batches) rides under `standpipe`.
 
-Not here: verdicts (`control.membership`), lags (`control.lag`), what workers are told
-(`node.heard`).
+Not here: verdicts (`control.liveness.heartbeats`), lags (`control.liveness.lag`), what workers are
+told (`node.heard`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.store.size import size_of
-from standpipe.control.lag import NO_END, known_lag_ms, offset_lag, replica_id
+from standpipe.control.liveness.lag import NO_END, known_lag_ms, offset_lag, replica_id
 from standpipe.model import (
     NO_BATCH,
     Health,

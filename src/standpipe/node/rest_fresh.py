@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from standpipe.control.lag import offset_lag
+from standpipe.control.liveness.lag import offset_lag
 from standpipe.data.positions import replica_lag_ms
 from standpipe.model import NO_BATCH, Offset, Record, ReplicaStatus
 

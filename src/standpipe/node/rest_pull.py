@@ -25,7 +25,7 @@ import structlog
 from msgspec.structs import replace
 
 from standpipe.adapters.metrics import Metrics
-from standpipe.control.routing import Bounds, Verdict, excluded
+from standpipe.control.routing.route import Bounds, Verdict, excluded
 from standpipe.data.order import merged
 from standpipe.data.pull import lookup, partition_of_key, partitions
 from standpipe.errors import BadRequest, NoReplica, NotReady

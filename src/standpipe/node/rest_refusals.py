@@ -4,7 +4,7 @@ Three outcomes that must not be mixed up (DESIGN section 1, promise 1): a missin
 without rows and never comes here; a table of which no replica holds a whole batch is *not ready*,
 with its progress; everything else is *no replica*, with one verdict per replica.
 
-Source: the article's text; KLIP-12. Not here: the verdicts themselves (`control.routing`).
+Source: the article's text; KLIP-12. Not here: the verdicts themselves (`control.routing.route`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from standpipe.control.routing import Verdict
+from standpipe.control.routing.route import Verdict
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.model import NodeId, ReplicaState, ReplicaStatus, Source
 from standpipe.node.forward import Refused

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from standpipe.control.lag import offset_lag
-from standpipe.control.routing import Bounds
+from standpipe.control.liveness.lag import offset_lag
+from standpipe.control.routing.route import Bounds
 from standpipe.model import NodeId, Offset, Placement, ReplicaStatus, Source
 from standpipe.node.forward import Refused
 from standpipe.node.rest_bodies import Form

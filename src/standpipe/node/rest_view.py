@@ -5,7 +5,7 @@ A `View` is one snapshot in the shape that reads want it; it is replaced whole, 
 request that began with one ends with it. `Replicas` outlives views: it keeps stores and status
 pages open, the least used closed first.
 
-Not here: which replica answers (`control.routing`), the reads themselves (`node.rest_pull`).
+Not here: which replica answers (`control.routing.route`), the reads themselves (`node.rest_pull`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from standpipe.adapters.files.snapshot_file import SnapshotReader
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader
-from standpipe.control.routing import placements
+from standpipe.control.routing.route import placements
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, NodeInfo, Placement, ReplicaStatus, Snapshot, Source
 from standpipe.sql.shape import PlanCache

@@ -51,7 +51,7 @@ from standpipe.config import (
     TLS_LISTENER,
     Config,
 )
-from standpipe.control.budget import Budget, Pace
+from standpipe.control.routing.hedge_budget import Budget, Pace
 from standpipe.errors import SetupError
 from standpipe.node import node_config
 from standpipe.node.decisions import Decisions

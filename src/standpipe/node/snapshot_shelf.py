@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from standpipe.adapters.raft.disk import snapshot_state
-from standpipe.control import raft_events as ev
-from standpipe.control.quorum import LogOffset
-from standpipe.control.raft_log import Snapshot, SnapshotId
-from standpipe.control.raft_messages import Error, FetchSnapshotResponse
+from standpipe.control.raft import events as ev
+from standpipe.control.raft.log import Snapshot, SnapshotId
+from standpipe.control.raft.majority import LogOffset
+from standpipe.control.raft.messages import Error, FetchSnapshotResponse
 from standpipe.model import NodeId
 
 

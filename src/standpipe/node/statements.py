@@ -27,10 +27,10 @@ from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.config import Config
-from standpipe.control import catalog as catalogs
-from standpipe.control.catalog import Catalog
-from standpipe.control.ddl import analyzed, propose
-from standpipe.control.receipts import Answer, warning
+from standpipe.control.ddl.propose import analyzed, propose
+from standpipe.control.ddl.responses import Answer, warning
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.errors import (
     BadRequest,
     LogUnavailable,

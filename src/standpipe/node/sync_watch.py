@@ -2,7 +2,7 @@
 
 A disk that is slower than the quorum's time-outs leaves the cluster without a leader, and nothing
 else says why: the slowest write of the last minute goes into a metric, one that is too slow into
-the log. Not here: clocks; what the time-outs are (`control.raft_settings.RaftSettings`).
+the log. Not here: clocks; what the time-outs are (`control.raft.timeouts.RaftSettings`).
 """
 
 from __future__ import annotations

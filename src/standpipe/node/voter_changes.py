@@ -1,7 +1,8 @@
 """Who votes in the quorum, changed by the leader on request: POST /quorum/add-voter, remove-voter,
 transfer.
 
-Not here: how a change comes about (`control.raft_members`), the other writes (`node.leading`).
+Not here: how a change comes about (`control.raft.voter_changes`), the other writes
+(`node.leading`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from standpipe.adapters.http.internal import Call
-from standpipe.control.quorum import Incarnation, LeaderEpoch, ReplicaKey
-from standpipe.control.raft_messages import Error
+from standpipe.control.raft.majority import Incarnation, LeaderEpoch, ReplicaKey
+from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest, LogUnavailable
 from standpipe.model import NodeId
 from standpipe.node.log_copy import LogCopy

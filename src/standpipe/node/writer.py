@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from standpipe.adapters.http.internal import Call, HttpClient, PeerSilent, PeerUnreachable, Reply
-from standpipe.control.raft_messages import Error
+from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest, BodyTooLarge, LogUnavailable, NotFound
 from standpipe.model import NodeId
 from standpipe.node.leader_reads import FORWARDED

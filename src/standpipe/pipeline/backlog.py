@@ -2,7 +2,7 @@
 
 Of a table that is built beside another one it is counted as Spark planned its newest finished
 batch: 0 means that this batch took everything that was there, however fast more comes. Not here:
-what follows from it (`control.succession`, `stall.py`).
+what follows from it (`control.assignment.switchover`, `stall.py`).
 """
 
 from __future__ import annotations

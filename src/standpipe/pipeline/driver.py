@@ -31,7 +31,7 @@ import msgspec
 import structlog
 
 from standpipe import config as settings
-from standpipe.control import features
+from standpipe.control.metadata import feature_levels
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.model import LeaseEpoch, QueryStatus
 from standpipe.pipeline import session
@@ -140,7 +140,10 @@ def _keep_equal(
             _log.error("the JVM of Spark has ended; this process ends with it")
             return EXIT_FAILED
         catalog = follower.catalog
-        if catalog.feature_level < features.LEASES and catalog.pipeline_epoch > me.lease_epoch:
+        if (
+            catalog.feature_level < feature_levels.LEASES
+            and catalog.pipeline_epoch > me.lease_epoch
+        ):
             _log.error("fenced", ours=me.lease_epoch, of_a_newer_pipeline=catalog.pipeline_epoch)
             return EXIT_FENCED
         if catalog.index >= me.log_index:  # an older one says nothing about now

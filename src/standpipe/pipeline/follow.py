@@ -17,9 +17,9 @@ import msgspec
 import structlog
 
 from standpipe.adapters.http.internal import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
-from standpipe.control import catalog as catalogs
-from standpipe.control import features
-from standpipe.control.commands import LogPage
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.commands import LogPage
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
 from standpipe.pipeline.reconcile import Registration
@@ -149,7 +149,7 @@ class Follower:
             if entry.index > catalog.index:
                 command = catalogs.decode(bytes(entry.command))
                 catalog = catalogs.apply(catalog, entry.index, command)
-        features.check(catalog.feature_level, features.known_to_program())
+        feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
         self._catalog = catalog
 
     async def _register(self, pipeline_id: str) -> Registration:

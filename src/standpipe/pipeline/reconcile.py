@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from standpipe.control import features
-from standpipe.control.catalog import Catalog
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.model import LeaseEpoch, LogIndex, PersistentQuery, Record, Source
 from standpipe.pipeline.checkpoint import plan_digest
 from standpipe.sql.stored import stored
@@ -82,7 +82,7 @@ def lease_epoch_of(query_id: str, catalog: Catalog, me: Registration) -> LeaseEp
 
     Below the feature level of leases, the newest pipeline writes all queries.
     """
-    if catalog.feature_level < features.LEASES:
+    if catalog.feature_level < feature_levels.LEASES:
         return me.lease_epoch if catalog.pipeline_epoch <= me.lease_epoch else None
     lease = catalog.leases.get(query_id)
     return lease.lease_epoch if lease and lease.pipeline_id == me.pipeline_id else None

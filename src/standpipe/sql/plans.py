@@ -1,7 +1,8 @@
 """What a statement means once it has been analysed: the frozen results of `analyzer.analyze`.
 
 A plan names only things that exist (or will, when it is carried out) and holds typed values; it
-needs no second look at the text. `control.ddl` turns those that change the catalog into commands.
+needs no second look at the text. `control.ddl.propose` turns those that change the catalog into
+commands.
 """
 
 from __future__ import annotations

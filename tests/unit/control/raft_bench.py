@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from standpipe.control import raft_events as ev
-from standpipe.control import raft_messages as msg
-from standpipe.control.quorum import ReplicaKey, VoterSet
-from standpipe.control.raft import Raft
-from standpipe.control.raft_log import Entry, Snapshot
-from standpipe.control.raft_messages import Error
-from standpipe.control.raft_roles import Role
-from standpipe.control.raft_settings import RaftSettings
+from standpipe.control.raft import events as ev
+from standpipe.control.raft import messages as msg
+from standpipe.control.raft.core import Raft
+from standpipe.control.raft.log import Entry, Snapshot
+from standpipe.control.raft.majority import ReplicaKey, VoterSet
+from standpipe.control.raft.messages import Error
+from standpipe.control.raft.roles import Role
+from standpipe.control.raft.timeouts import RaftSettings
 
 SETTINGS = RaftSettings(
     election_ms=1000,

@@ -24,8 +24,8 @@ from standpipe.adapters.http.internal import json_reply, msgpack_reply
 from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.adapters.raft.disk import QuorumDisk
 from standpipe.adapters.raft.log_file import DiskRecord, LogFile
-from standpipe.control import catalog as catalogs
-from standpipe.control.commands import LogPage
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata.commands import LogPage
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import BatchId, LeaseEpoch, NodeId, NodeInfo, QueryStatus
 from standpipe.node import control_loop, node_config, writer

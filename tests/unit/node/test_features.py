@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from tests.unit.node.in_process import Control, body_of, configs_of, control, run
 
-from standpipe.control.commands import LogPage
-from standpipe.control.features import NEWEST
+from standpipe.control.metadata.commands import LogPage
+from standpipe.control.metadata.feature_levels import NEWEST
 from standpipe.errors import FeatureLevelRefused
 from standpipe.model import NodeId
 from standpipe.node.node_config import NodeConfig

@@ -10,7 +10,7 @@ import pytest
 from standpipe import config
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import record_file
-from standpipe.control.lag import FRESH_MS
+from standpipe.control.liveness.lag import FRESH_MS
 from standpipe.model import BatchId, Health, NodeId, Offset, ReplicaState
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness, ReplicaLag
 from standpipe.node.heard import VERDICTS_AGE_MS_MAX, Board

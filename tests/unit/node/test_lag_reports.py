@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from standpipe.control.catalog import EMPTY, Catalog
+from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,

@@ -17,7 +17,7 @@ import pytest
 from tests.unit.node.in_process import STREAM, Control, body_of, configs_of, control, run
 
 from standpipe.adapters.kafka.admin import KafkaAdmin, TopicKeeper
-from standpipe.control.reconcile import (
+from standpipe.control.metadata.topic_reconciler import (
     ConfigureTopic,
     CreateTopic,
     DeleteTopic,

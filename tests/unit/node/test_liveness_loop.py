@@ -16,14 +16,14 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.internal import Call
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.config_liveness import HEARTBEAT, LAG_SEND
-from standpipe.control import placement
-from standpipe.control.catalog import EMPTY, Catalog
-from standpipe.control.features import GOSSIP
-from standpipe.control.lag import Reporter
-from standpipe.control.placement import Limits
-from standpipe.control.readiness import Lag, Report, is_caught_up
-from standpipe.control.verdicts import SWITCH_NODES
-from standpipe.control.workload import TablePartition
+from standpipe.control.assignment import from_catalog
+from standpipe.control.assignment.from_catalog import Limits
+from standpipe.control.assignment.model import TablePartition
+from standpipe.control.assignment.readiness import Lag, Report, is_caught_up
+from standpipe.control.liveness.failure_detector import SWITCH_NODES
+from standpipe.control.liveness.lag import Reporter
+from standpipe.control.metadata.catalog import EMPTY, Catalog
+from standpipe.control.metadata.feature_levels import GOSSIP
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,
@@ -178,7 +178,7 @@ class Leader:
 
     def lag_of(self, node: NodeId) -> Lag:
         """As the assignor gets it."""
-        due = placement.problem(
+        due = from_catalog.problem(
             self.catalog, self.loop.told(), Limits(acceptable_lag_records=LAG_MAX)
         )
         return due.cluster.lags[AT][node]

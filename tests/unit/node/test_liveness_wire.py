@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from tests.e2e.test_serve import USERS, status
 
-from standpipe.control.lag import Ledger, Reporter
+from standpipe.control.liveness.lag import Ledger, Reporter
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.liveness_wire import (
     Beat,

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from standpipe.control.budget import Budget, Pace
-from standpipe.control.routing import Verdict
+from standpipe.control.routing.hedge_budget import Budget, Pace
+from standpipe.control.routing.route import Verdict
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.forward import TOO_SLOW, Part, Refused
 from standpipe.node.race import AllRefused, Racing

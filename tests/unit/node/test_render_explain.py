@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from standpipe import config
-from standpipe.control.catalog import EMPTY, apply, to_snapshot
-from standpipe.control.ddl import Request, judge
-from standpipe.control.receipts import Answer
+from standpipe.control.ddl.propose import Request, judge
+from standpipe.control.ddl.responses import Answer
+from standpipe.control.metadata.catalog import EMPTY, apply, to_snapshot
 from standpipe.errors import StatementError
 from standpipe.model import LogIndex, NodeId
 from standpipe.node.render import Instant, Scene

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standpipe.control.lag import NO_END
+from standpipe.control.liveness.lag import NO_END
 from standpipe.model import BatchId, LeaseEpoch, Offset, ReplicaState, ReplicaStatus
 from standpipe.node.rest_fresh import (
     Freshness,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.node.workers import USERS
 
-from standpipe.control.routing import Verdict
+from standpipe.control.routing.route import Verdict
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.model import NodeId
 from standpipe.node.forward import Refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.node.workers import USERS, page
 
-from standpipe.control.routing import LAG_UNBOUNDED, Bounds
+from standpipe.control.routing.route import LAG_UNBOUNDED, Bounds
 from standpipe.model import NodeId, Offset, Placement
 from standpipe.node.forward import Refused
 from standpipe.node.rest_terms import Terms, check, furthest, lag_beyond, owners

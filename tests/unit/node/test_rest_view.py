@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.control.test_catalog import after, generation_of, stream, table_as
+from tests.unit.control.metadata.test_catalog import after, generation_of, stream, table_as
 
 from standpipe.adapters.files import snapshot_file
-from standpipe.control.catalog import Catalog, CreateSource, SwitchTable, to_snapshot
+from standpipe.control.metadata.catalog import Catalog, CreateSource, SwitchTable, to_snapshot
 from standpipe.model import NodeId
 from standpipe.node import rest_view
 from standpipe.node.rest_view import Map, Replicas

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import msgspec
 import pytest
 
@@ -662,7 +663,7 @@ def test_a_store_that_is_torn_where_it_is_stamped_is_made_anew(
     def fail_later(store: StoreWriter, *what: Any) -> None:
         calls.append(store)
         if len(calls) > 1:
-            raise StoreFailure(store.path, tail_loop.lmdb_store.lmdb.CorruptedError("torn"))
+            raise StoreFailure(store.path, lmdb.CorruptedError("torn"))
         whole(store, *what)
 
     monkeypatch.setattr(StoreWriter, "apply", fail_later)
@@ -682,7 +683,7 @@ def test_a_store_that_fails_is_opened_again(
     whole: Callable[..., None] = StoreWriter.apply
 
     def fail(store: StoreWriter, *_: object) -> None:
-        failure = StoreFailure(store.path, tail_loop.lmdb_store.lmdb.Error("disk full"))
+        failure = StoreFailure(store.path, lmdb.Error("disk full"))
         failure.is_damaged = is_damaged
         raise failure
 

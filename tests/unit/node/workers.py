@@ -15,7 +15,7 @@ from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter, store_path
-from standpipe.control.budget import Budget, Pace
+from standpipe.control.routing.hedge_budget import Budget, Pace
 from standpipe.data.positions import StoreIdentity, StoreMeta
 from standpipe.data.records import encode_key, partition_of, store_key
 from standpipe.data.rows import pack_row

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from standpipe.control import catalog as catalogs
-from standpipe.control import features
-from standpipe.control.commands import LogEntry, LogPage
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.commands import LogEntry, LogPage
 from standpipe.model import LogIndex, NodeId, QueryStatus
 from standpipe.node.leasing import Leasing, grants_due, is_registered
 
@@ -24,9 +24,9 @@ LEASE_TIMEOUT_MS = 3000
 class FakeNode:
     """A node that holds a log in memory and remembers what pipelines reported."""
 
-    def __init__(self, feature_level: int = features.NEWEST) -> None:
+    def __init__(self, feature_level: int = feature_levels.NEWEST) -> None:
         founding = catalogs.FoundCluster(cluster_id="c", feature_level=feature_level)
-        self.commands: list[catalogs.Command] = [features.in_form(founding, feature_level)]
+        self.commands: list[catalogs.Command] = [feature_levels.in_form(founding, feature_level)]
         self._leasing = Leasing(LEASE_TIMEOUT_MS)
         self.reports: list[QueryStatus] = []
         #: answer of `GET /log` is an error from now on
@@ -50,7 +50,7 @@ class FakeNode:
     def log(self, command: catalogs.Command) -> int:
         """Append a command with the leases that it asks for; returns its index."""
         with self._changed:
-            self.commands.append(features.in_form(command, self.catalog().feature_level))
+            self.commands.append(feature_levels.in_form(command, self.catalog().feature_level))
             index = len(self.commands)
             if grants := grants_due(self.catalog()):
                 self.commands.append(grants)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from standpipe.control import catalog as catalogs
+from standpipe.control.metadata import catalog as catalogs
 from standpipe.model import LeaseEpoch, Source
 from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.sql.analyzer import Context, analyze

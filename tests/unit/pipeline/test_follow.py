@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
 
-from standpipe.control import catalog as catalogs
+from standpipe.control.metadata import catalog as catalogs
 from standpipe.model import BatchId, LeaseEpoch, QueryStatus
 from standpipe.pipeline.follow import Follower
 

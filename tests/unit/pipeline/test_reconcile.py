@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from tests.unit.pipeline.queries_of import commands_of, wanted_of
 
-from standpipe.control import catalog as catalogs
-from standpipe.control import features
-from standpipe.control.leases import QueryLease
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.leases import QueryLease
 from standpipe.model import LeaseEpoch, LogIndex
 from standpipe.pipeline.reconcile import (
     Order,
@@ -131,7 +131,7 @@ def test_a_pipeline_runs_what_it_holds_a_lease_of(
     catalog = catalogs.Catalog(
         sources={"A": A.table},
         queries={A.query_id: A.query},
-        feature_level=features.LEASES,
+        feature_level=feature_levels.LEASES,
         leases={A.query_id: lease} if lease else {},
     )
     assert lease_epoch_of(A.query_id, catalog, ME) == epoch, why

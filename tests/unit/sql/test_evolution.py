@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.control.test_catalog import stream
+from tests.unit.control.metadata.test_catalog import stream
 
 from standpipe.errors import StatementError
 from standpipe.model import Column, Source

@@ -18,8 +18,8 @@ import confluent_kafka.admin
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from standpipe.control.catalog import Catalog
-from standpipe.control.reconcile import (
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.topic_reconciler import (
     ConfigureTopic,
     CreateTopic,
     DeleteTopic,
@@ -84,7 +84,7 @@ class KafkaAdmin:
     ) -> Outcome:
         """Observe and obey until no order is left, or one fails. At most ROUNDS_MAX rounds.
 
-        `stands` is asked before each order (`control.reconcile.still_stands`).
+        `stands` is asked before each order (`control.metadata.topic_reconciler.still_stands`).
         """
         names = concerned_topics(catalog, service_id)
         for _ in range(ROUNDS_MAX):

@@ -1,4 +1,4 @@
-"""A replica's disk: election state, log, snapshots. What `control.raft_events`' disk orders mean.
+"""A replica's disk: election state, log, snapshots. What `control.raft.events`' disk orders mean.
 
     quorum-state               life (starts of this process so far) and ElectionState
     quorum.log                 boundary record, then entries             (`raft_disk.LogFile`)
@@ -38,9 +38,8 @@ from standpipe.adapters.raft.log_file import (
     sealed,
     unsealed,
 )
-from standpipe.control import raft_codec
-from standpipe.control.quorum import NO_OFFSET, LogOffset
-from standpipe.control.raft_events import (
+from standpipe.control.raft import codec
+from standpipe.control.raft.events import (
     AppendLog,
     ElectionState,
     InstallSnapshot,
@@ -49,7 +48,8 @@ from standpipe.control.raft_events import (
     TrimLog,
     TruncateLog,
 )
-from standpipe.control.raft_log import Entry, Snapshot
+from standpipe.control.raft.log import Entry, Snapshot
+from standpipe.control.raft.majority import NO_OFFSET, LogOffset
 from standpipe.errors import DataDirectoryRefused
 
 STATE_NAME: Final = "quorum-state"
@@ -229,7 +229,7 @@ class QuorumDisk:
 
 def snapshot_file(snapshot: Snapshot, state: bytes) -> bytes:
     """Bytes of a snapshot's file, which are also what FetchSnapshot carries."""
-    header = raft_codec.encode_snapshot(replace(snapshot, size=0))
+    header = codec.encode_snapshot(replace(snapshot, size=0))
     pieces = [state[at : at + CHUNK_BYTES] for at in range(0, len(state), CHUNK_BYTES)]
     return sealed([DiskRecord(number, piece) for number, piece in enumerate([header, *pieces])])
 
@@ -238,7 +238,7 @@ def snapshot_state(data: bytes, path: Path) -> tuple[Snapshot, bytes]:
     """Inverse of `snapshot_file`. Raises DataDirectoryRefused that names `path`."""
     header, *pieces = unsealed(data, path)
     with _naming(path):
-        snapshot = raft_codec.decode_snapshot(header.payload)
+        snapshot = codec.decode_snapshot(header.payload)
     return replace(snapshot, size=len(data)), b"".join(piece.payload for piece in pieces)
 
 
@@ -252,23 +252,23 @@ def _end_of(path: Path) -> int:
 
 
 def _boundary(start: Snapshot) -> DiskRecord:
-    return DiskRecord(start.end_offset, raft_codec.encode_snapshot(start))
+    return DiskRecord(start.end_offset, codec.encode_snapshot(start))
 
 
 def _record(entry: Entry) -> DiskRecord:
-    return DiskRecord(entry.offset + 1, raft_codec.encode_entry(entry))
+    return DiskRecord(entry.offset + 1, codec.encode_entry(entry))
 
 
 def _state_file(life: int, election: ElectionState | None) -> bytes:
-    return sealed([DiskRecord(life, raft_codec.encode_election(election))])
+    return sealed([DiskRecord(life, codec.encode_election(election))])
 
 
 def _read_log(records: Sequence[DiskRecord], path: Path) -> tuple[Snapshot, tuple[Entry, ...]]:
     if not records:
         raise _refused(path, "it has no first record")
     with _naming(path):
-        start = raft_codec.decode_snapshot(records[0].payload)
-        entries = tuple(raft_codec.decode_entry(record.payload) for record in records[1:])
+        start = codec.decode_snapshot(records[0].payload)
+        entries = tuple(codec.decode_entry(record.payload) for record in records[1:])
     offsets = [entry.offset for entry in entries]
     if offsets != list(range(start.end_offset, start.end_offset + len(entries))):
         raise _refused(path, "its entries do not follow its first record")
@@ -282,7 +282,7 @@ def _read_state(directory: Path) -> tuple[int, ElectionState | None]:
     except FileNotFoundError:
         raise _refused(path, "there is a log, but not what this replica voted for") from None
     with _naming(path):
-        return record.index, raft_codec.decode_election(record.payload)
+        return record.index, codec.decode_election(record.payload)
 
 
 def _read_snapshots(
@@ -318,7 +318,7 @@ def _naming(path: Path) -> Generator[None]:
     """Whole bytes that cannot be read were written by a newer program: refused, by name."""
     try:
         yield
-    except raft_codec.Unreadable as error:
+    except codec.Unreadable as error:
         raise DataDirectoryRefused(
             f"{path}: {error}",
             next_step="start the version of Standpipe that wrote it, or a newer one",

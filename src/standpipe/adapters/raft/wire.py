@@ -16,7 +16,7 @@ A peer is dialled at the addresses that `addresses` gives for its id, in turn: t
 holds, then the one that this node was started with. Whoever answers there must prove to be it.
 
 A request that certainly stays without an answer is reported (`failed`); whatever else goes wrong is
-a message that is lost. Not here: what messages mean (`control.raft`), time-outs of requests.
+a message that is lost. Not here: what messages mean (`control.raft.core`), time-outs of requests.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from typing import Any, Final, Protocol, cast, get_args
 import msgspec
 import structlog
 
-from standpipe.control import raft_codec
-from standpipe.control.quorum import Incarnation, ReplicaKey
-from standpipe.control.raft_codec import Unreadable
-from standpipe.control.raft_messages import Message, Request
+from standpipe.control.raft import codec
+from standpipe.control.raft.codec import Unreadable
+from standpipe.control.raft.majority import Incarnation, ReplicaKey
+from standpipe.control.raft.messages import Message, Request
 from standpipe.model import NodeId
 
 MAGIC: Final = b"STANDPIPE QUORUM 1\n"
@@ -143,7 +143,7 @@ class _Frames(asyncio.Protocol):
     def send(self, message: Message) -> None:
         """A message to a peer that has proved itself."""
         assert self._seal is not None
-        body = raft_codec.encode_message(message)
+        body = codec.encode_message(message)
         self._write(self._seal.tag(body) + body)
 
     def _write(self, frame: bytes) -> None:
@@ -175,12 +175,12 @@ class _Frames(asyncio.Protocol):
         body = frame[_TAG_BYTES:]
         if not hmac.compare_digest(frame[:_TAG_BYTES], self._check.tag(body)):
             raise WireError("a frame fails its check")
-        message = raft_codec.decode_message(body)
+        message = codec.decode_message(body)
         self._check_speaker(self.peer, message)
         self._heard(self.peer, message)
 
     def _check_speaker(self, peer: Greeting, message: Message) -> None:
-        said = raft_codec.speaker(message)
+        said = codec.speaker(message)
         known = peer.key if isinstance(said, ReplicaKey) else peer.node
         if said is not None and said != known:
             raise WireError(f"it sent a {type(message).__name__} in the name of {said}")

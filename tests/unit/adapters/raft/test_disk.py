@@ -27,8 +27,7 @@ from standpipe.adapters.raft.disk import (
     snapshot_state,
 )
 from standpipe.adapters.raft.log_file import DiskFailed, DiskRecord, scan, sealed
-from standpipe.control.quorum import ReplicaKey, VoterSet
-from standpipe.control.raft_events import (
+from standpipe.control.raft.events import (
     AppendLog,
     ElectionState,
     InstallSnapshot,
@@ -37,7 +36,8 @@ from standpipe.control.raft_events import (
     TrimLog,
     TruncateLog,
 )
-from standpipe.control.raft_log import Entry, LeaderChange, Snapshot
+from standpipe.control.raft.log import Entry, LeaderChange, Snapshot
+from standpipe.control.raft.majority import ReplicaKey, VoterSet
 from standpipe.errors import DataDirectoryRefused
 
 ME = ReplicaKey("a", "1")

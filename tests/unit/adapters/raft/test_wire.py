@@ -14,9 +14,9 @@ from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import HttpClient, InternalApp, json_reply
 from standpipe.adapters.raft import wire
 from standpipe.adapters.raft.wire import MAGIC, Greeting, QuorumWire
-from standpipe.control import raft_messages as msg
-from standpipe.control.quorum import ReplicaKey
-from standpipe.control.raft_messages import Error, Message
+from standpipe.control.raft import messages as msg
+from standpipe.control.raft.majority import ReplicaKey
+from standpipe.control.raft.messages import Error, Message
 from standpipe.local.ports import any_port
 
 SECRET = "swordfish"

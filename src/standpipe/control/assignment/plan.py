@@ -1,0 +1,363 @@
+"""Who holds which table partition: a pure function of the cluster and of who held it before.
+
+Read `plan` from top to bottom. Each wish has a room of its own:
+  actives.py   every node its share of the actives, the fewest of them moved
+  standbys.py  copies as far apart as the tags allow
+  levelling.py nodes equally full
+  failover.py  what a lost node did is spread over the others
+Whatever cannot be had is left out and said: `Plan.unmet`. Nothing here fails, waits, or depends
+on the order of its input (KIP-708: an assignment that is not ideal is still an assignment).
+Not here: that a copy must catch up before it may lead. The plan is the goal, moves.py the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from standpipe.control.assignment.actives import NOBODY, ActiveWork, choose_actives
+from standpipe.control.assignment.balance import level
+from standpipe.control.assignment.model import DEFAULT_RULES, Node, Replicas, Rules, TablePartition
+from standpipe.control.assignment.racks import Place, copies_per_value_max, places
+from standpipe.control.assignment.readiness import Lags, Report, is_caught_up
+from standpipe.control.assignment.spread import UNKNOWN, Spread
+from standpipe.control.assignment.standbys import Copies, StandbyWork, place_standbys
+from standpipe.control.assignment.takeover import crowded_heirs, spread_takeovers
+from standpipe.model import NodeId
+
+__all__ = ["Node", "Plan", "Rules", "TablePartition", "Unmet", "Wish", "assign", "plan"]
+
+#: rounds of levelling and of spreading takeovers; small clusters need two
+ROUNDS_MAX: Final = 10
+
+
+class Wish(StrEnum):
+    """What an assignment could not give."""
+
+    COPIES = "copies"  # fewer copies than asked for
+    SPREAD = "spread"  # two copies share a value of a tag
+    FORCED = "forced"  # a copy left out because forced awareness keeps its place free
+    BALANCE = "balance"  # nodes are not equally full
+    FAILOVER = "failover"  # the loss of a node would fall on too few others
+
+
+class Unmet(msgspec.Struct, frozen=True):
+    """A wish that was not met, and why. `partition` None: it is about nodes."""
+
+    wish: Wish
+    why: str
+    partition: TablePartition | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Where copies should be once all of them have caught up."""
+
+    replicas: Replicas
+    unmet: tuple[Unmet, ...] = ()
+
+
+def assign(
+    nodes: Iterable[Node],
+    partitions: Iterable[TablePartition],
+    previous: Replicas,
+    standby_count: int,
+) -> dict[TablePartition, tuple[NodeId, ...]]:
+    """Holders of each table partition, the active first; shorter where nodes are too few."""
+    return dict(plan(nodes, partitions, previous, standby_count).replicas)
+
+
+def plan(
+    nodes: Iterable[Node],
+    partitions: Iterable[TablePartition],
+    previous: Replicas,
+    standby_count: int,
+    *,
+    rules: Rules = DEFAULT_RULES,
+    lags: Lags | None = None,
+    actives: Mapping[TablePartition, NodeId] | None = None,
+    begun: Replicas | None = None,
+) -> Plan:
+    """The placement to aim for. `lags` only tell whose data is ready, never who is best.
+
+    `actives`: placement of actives that is settled already; those partitions only get standbys.
+    `begun`: warm-ups of an earlier plan, among `previous`. They are kept before other copies, else
+    equally good plans could take turns and none would be reached.
+    Partitions without state (`TablePartition.stateful`) share what the others leave of each node.
+    """
+    everything = sorted(set(partitions))
+    able = sorted((n for n in nodes if n.capacity > 0), key=lambda n: n.node_id)
+    stateful = _Problem(able, [p for p in everything if p.stateful], rules)
+    stateless = _Problem(able, [p for p in everything if not p.stateful], rules)
+
+    warming = stateful.rows(begun or {})
+    holders = stateful.holders(previous, lags, warming)
+    found = stateful.with_leftovers(holders, lags)
+    leaders = stateful.indices(actives) if actives else stateful.lead(previous, found)
+    copies = stateful.follow(leaders, holders, standby_count, warming)
+    replicas = stateful.named(copies.of)
+
+    loads = [leaders.count(n) for n in range(len(able))] if stateless.partitions else []
+    anywhere = [()] * len(stateless.partitions)
+    alone = stateless.lead(previous, anywhere, loads)
+    replicas.update(stateless.named([[n] if n != NOBODY else [] for n in alone]))
+    return Plan(replicas, tuple(_unmet(stateful, copies)))
+
+
+def place_stateless(
+    nodes: Iterable[Node],
+    partitions: Iterable[TablePartition],
+    previous: Replicas,
+    serving: Iterable[NodeId],
+) -> dict[TablePartition, tuple[NodeId, ...]]:
+    """One holder for each partition without state, beside the actives that nodes serve now."""
+    able = sorted((n for n in nodes if n.capacity > 0), key=lambda n: n.node_id)
+    problem = _Problem(able, sorted({p for p in partitions if not p.stateful}), DEFAULT_RULES)
+    loads = [0] * len(able)
+    for node_id in serving:
+        if node_id in problem.index:
+            loads[problem.index[node_id]] += 1
+    alone = problem.lead(previous, [()] * len(problem.partitions), loads)
+    return problem.named([[n] if n != NOBODY else [] for n in alone])
+
+
+# ------------------------------------------------------- from names to indices, and back
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Where nodes stand, as codes: equal place, equal corner."""
+
+    names: tuple[str, ...]
+    corners: list[tuple[int, ...]]
+    corner_of: list[int]
+    nodes_of_corner: list[int]
+    limits: list[int | None]
+
+
+class _Problem:
+    """Nodes and partitions as indices, in the order of their ids."""
+
+    def __init__(
+        self, nodes: Sequence[Node], partitions: Sequence[TablePartition], rules: Rules
+    ) -> None:
+        self.nodes = nodes
+        self.partitions = partitions
+        self.rules = rules
+        self.index = {node.node_id: i for i, node in enumerate(nodes)}
+        self.capacities = [node.capacity for node in nodes]
+
+    def indices(self, actives: Mapping[TablePartition, NodeId]) -> list[int]:
+        return [
+            self.index.get(actives[p], NOBODY) if p in actives else NOBODY for p in self.partitions
+        ]
+
+    def named(self, rows: Sequence[Sequence[int]]) -> dict[TablePartition, tuple[NodeId, ...]]:
+        ids = [node.node_id for node in self.nodes]
+        return {p: tuple(ids[n] for n in row) for p, row in zip(self.partitions, rows, strict=True)}
+
+    def rows(self, named: Replicas) -> list[list[int]]:
+        """partition -> nodes, those that are able."""
+        return [
+            [self.index[n] for n in named.get(p, ()) if n in self.index] for p in self.partitions
+        ]
+
+    def holders(
+        self, previous: Replicas, lags: Lags | None, begun: Sequence[Collection[int]]
+    ) -> list[list[int]]:
+        """partition -> nodes that it is assigned to: begun warm-ups, then caught-up ones."""
+        rows: list[list[int]] = []
+        for partition, row, first in zip(self.partitions, self.rows(previous), begun, strict=True):
+            ready = self._ready(partition, lags)
+            in_front = [n for n in row if n in first]
+            rest = [n for n in row if n not in first]
+            behind = [n for n in rest if n not in ready]
+            rows.append([*in_front, *(n for n in rest if n in ready), *behind])
+        return rows
+
+    def with_leftovers(
+        self, holders: Sequence[Sequence[int]], lags: Lags | None
+    ) -> list[Sequence[int]]:
+        """... and for a partition without any, the nodes with a disk that has caught up.
+
+        A disk that nobody assigned counts for nothing else: leftovers of old assignments would
+        pull copies about.
+        """
+        return [
+            row or sorted(self._ready(partition, lags))
+            for partition, row in zip(self.partitions, holders, strict=True)
+        ]
+
+    def _ready(self, partition: TablePartition, lags: Lags | None) -> set[int]:
+        limit = self.rules.acceptable_lag_records
+        reports = lags.get(partition) if lags is not None else None
+        return {
+            self.index[node]
+            for node, lag in (reports or {}).items()
+            if node in self.index and lag is not Report.NOTHING and is_caught_up(lag, limit)
+        }
+
+    def lead(
+        self,
+        previous: Replicas,
+        holders: Sequence[Sequence[int]],
+        loads: Sequence[int] | None = None,
+    ) -> list[int]:
+        tables: dict[tuple[str, int], int] = {}
+        for p in self.partitions:
+            tables.setdefault((p.table_id, p.generation), len(tables))
+        work = ActiveWork(
+            capacities=self.capacities,
+            tables=[tables[p.table_id, p.generation] for p in self.partitions],
+            owners=[
+                self.index.get(previous[p][0], NOBODY) if previous.get(p) else NOBODY
+                for p in self.partitions
+            ],
+            holders=holders,
+            loads=loads or [0] * len(self.nodes),
+        )
+        return choose_actives(work)
+
+    def follow(
+        self,
+        leaders: Sequence[int],
+        holders: Sequence[Sequence[int]],
+        standby_count: int,
+        begun: Sequence[Collection[int]],
+    ) -> Copies:
+        copies_max = min(len(self.nodes), 1 + standby_count)
+        grid = self.grid(copies_max)
+        work = StandbyWork(
+            capacities=self.capacities,
+            corners=grid.corner_of,
+            spread=Spread(grid.corners, grid.nodes_of_corner, copies_max, grid.limits),
+            actives=leaders,
+            holders=holders,
+            standby_count=standby_count,
+            begun=begun,
+        )
+        copies = place_standbys(work)
+        level(copies)
+        for _ in range(ROUNDS_MAX):
+            # What one changed can make room for the other; both together never go in circles,
+            # since the sum of squared loads does not grow in one and falls in the other.
+            if not spread_takeovers(copies):
+                break
+            level(copies)
+        return copies
+
+    def grid(self, copies: int) -> _Grid:
+        forced = [tag for tag in self.rules.forced if tag not in self.rules.rack_aware_tags]
+        names = (*self.rules.rack_aware_tags, *sorted(forced))
+        rows = places([(node.tags, node.rack) for node in self.nodes], names)
+        names = names or ("rack",) * (len(rows[0]) if rows else 0)
+        kept = [d for d, name in enumerate(names) if not self._is_idle(name, [r[d] for r in rows])]
+        codes = [sorted({v for r in rows if (v := r[d]) is not None}) for d in kept]
+        coded = [
+            tuple(
+                UNKNOWN if (value := row[d]) is None else values.index(value)
+                for d, values in zip(kept, codes, strict=True)
+            )
+            for row in rows
+        ]
+        corners = sorted(set(coded))
+        corner_of = [corners.index(code) for code in coded]
+        return _Grid(
+            names=tuple(names[d] for d in kept),
+            corners=corners,
+            corner_of=corner_of,
+            nodes_of_corner=[corner_of.count(c) for c in range(len(corners))],
+            limits=[self._limit(names[d], [r[d] for r in rows], copies) for d in kept],
+        )
+
+    def _is_idle(self, name: str, values: Place | list[str | None]) -> bool:
+        """Each node has a value of its own: copies differ there wherever they stand. (Without
+        this, a tag like `host` would make every node a corner and the search slow.)"""
+        return (
+            None not in values
+            and len(set(values)) == len(values)
+            and (name not in self.rules.forced)
+        )
+
+    def _limit(self, name: str, values: list[str | None], copies: int) -> int | None:
+        if name not in self.rules.forced:
+            return None
+        present = {value for value in values if value is not None}
+        return copies_per_value_max(copies, self.rules.forced[name], present)
+
+
+# ---------------------------------------------------------------- what could not be had
+
+
+def _unmet(problem: _Problem, copies: Copies) -> list[Unmet]:
+    wanted = 1 + copies.work.standby_count
+    grid = problem.grid(min(len(problem.nodes), wanted))
+    found: list[Unmet] = []
+    seen: dict[tuple[int, ...], list[tuple[Wish, str]]] = {}
+    for partition, row in zip(problem.partitions, copies.of, strict=True):
+        corners = tuple(sorted(grid.corner_of[n] for n in row))
+        if corners not in seen:
+            seen[corners] = [*_missing(problem, grid, len(row), wanted), *_shared(grid, corners)]
+        found += [Unmet(wish, why, partition) for wish, why in seen[corners]]
+    return found + _unmet_between_nodes(problem, copies)
+
+
+def _missing(problem: _Problem, grid: _Grid, count: int, wanted: int) -> list[tuple[Wish, str]]:
+    if count >= wanted:
+        return []
+    if count >= len(problem.nodes):
+        return [(Wish.COPIES, f"{count} of {wanted} copies: no other node can take one")]
+    limits = ", ".join(
+        f"{name} allows {limit} per value"
+        for name, limit in zip(grid.names, grid.limits, strict=True)
+        if limit is not None
+    )
+    return [(Wish.FORCED, f"{count} of {wanted} copies: {limits}, and no node of another is up")]
+
+
+def _shared(grid: _Grid, corners: tuple[int, ...]) -> list[tuple[Wish, str]]:
+    """Per tag, why the copies do not all differ."""
+    reasons: list[tuple[Wish, str]] = []
+    for d, name in enumerate(grid.names):
+        values = {grid.corners[c][d] for c in corners} - {UNKNOWN}
+        if len(values) >= len(corners):
+            continue
+        existing = len({corner[d] for corner in grid.corners} - {UNKNOWN})
+        cause = (
+            f"nodes carry only {existing}"
+            if existing == len(values)
+            else "more would cost another tag, or no such set contains the active's node"
+        )
+        reasons.append(
+            (Wish.SPREAD, f"{name}: {len(values)} values for {len(corners)} copies; {cause}")
+        )
+    return reasons
+
+
+def _unmet_between_nodes(problem: _Problem, copies: Copies) -> list[Unmet]:
+    found: list[Unmet] = []
+    nodes = range(len(problem.nodes))
+    if nodes:
+        name = [node.node_id for node in problem.nodes]
+        full = max(nodes, key=lambda n: (copies.height(n), -n))
+        empty = min(nodes, key=lambda n: (copies.height(n, 1), n))
+        if copies.height(full) > copies.height(empty, 1):
+            found.append(
+                Unmet(
+                    Wish.BALANCE,
+                    f"{name[full]} holds {copies.count[full]} copies, {name[empty]} "
+                    f"{copies.count[empty]}: none can move without losing spread",
+                )
+            )
+        found += [
+            Unmet(
+                Wish.FAILOVER,
+                f"after the loss of {name[lost]}, {name[heir]} would take over {count} actives: "
+                "no change that helps keeps spread and balance",
+            )
+            for lost, heir, count in crowded_heirs(copies)
+        ]
+    return found

@@ -1,0 +1,222 @@
+"""Who takes over what when a node is lost: the order of standbys, so that no survivor gets all.
+
+The first standby of a partition is promoted first. For every node, the first standbys of its
+actives are spread over the others: no survivor gets more than another could have got instead, per
+unit of capacity. Reordering is free, so it comes first; then standbys are placed elsewhere or
+exchanged where neither spread nor balance suffers, first those that must be copied anyway.
+Kafka has no such rule: placement there is per task, so after a crash one server can inherit
+everything that the dead one did.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from standpipe.control.assignment.standbys import Copies
+
+#: changes looked at in one run; what is left crowded then is reported, not wrong
+LOOKS_MAX: Final = 300_000
+#: ... and for one crowded pair of nodes, so that a hopeless one does not use up the rest
+LOOKS_PER_PAIR_MAX: Final = 3_000
+
+
+def spread_takeovers(copies: Copies) -> bool:
+    """Change the order, and where need be the place, of standbys; whether a place changed."""
+    takeover, changed = _Takeover(copies), False
+    takeover.reorder()
+    while takeover.repair():
+        takeover.reorder()
+        changed = True
+    return changed
+
+
+def crowded_heirs(copies: Copies) -> list[tuple[int, int, int]]:
+    """(lost node, survivor, actives it would promote) where another could have taken one."""
+    takeover = _Takeover(copies)
+    return [
+        (lost, heir, takeover.heirs[lost][heir])
+        for lost in range(len(takeover.heirs))
+        for heir in takeover.crowded(lost)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Standby of `partition` from `old` to `new`; and of `other` back, if there is one."""
+
+    partition: int
+    old: int
+    new: int
+    other: int | None = None
+
+
+class _Takeover:
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
+        self._unit = copies.levels.unit
+        self._looks = 0
+        nodes = range(len(copies.count))
+        #: node -> partitions that it is the active of and that have a standby
+        self._actives: list[list[int]] = [[] for _ in nodes]
+        #: lost node -> survivor -> actives that it would promote
+        self.heirs: list[dict[int, int]] = [{} for _ in nodes]
+        for partition, holders in enumerate(copies.of):
+            if len(holders) > 1:
+                self._actives[holders[0]].append(partition)
+                self._count(partition, 1)
+
+    def _count(self, partition: int, more: int) -> None:
+        lost, heir = self._copies.of[partition][:2]
+        self.heirs[lost][heir] = self.heirs[lost].get(heir, 0) + more
+
+    def _height(self, lost: int, heir: int, more: int = 0) -> int:
+        return (self.heirs[lost].get(heir, 0) + more) * self._unit[heir]
+
+    def crowded(self, lost: int) -> list[int]:
+        """Heirs of a node that stand higher than another one would with one more; worst first."""
+        heirs = self.heirs[lost]
+        if max(heirs.values(), default=0) < 2:
+            return []
+        others = [n for n in range(len(self._unit)) if n != lost]
+        worst_first = sorted(heirs, key=lambda heir: (-self._height(lost, heir), heir))
+        return [h for h in worst_first if any(self._is_unfair(lost, h, n) for n in others)]
+
+    def _is_unfair(self, lost: int, heir: int, other: int) -> bool:
+        """One takes over at least two more than the other, and that for its capacity too."""
+        heirs = self.heirs[lost]
+        return heirs[heir] >= heirs.get(other, 0) + 2 and (
+            self._height(lost, heir) > self._height(lost, other, 1)
+        )
+
+    # ------------------------------------------------------------------ free: another order
+
+    def reorder(self) -> None:
+        for lost in range(len(self.heirs)):
+            while path := self._first_order_path(lost):
+                for partition, promoted in path:
+                    self._promote_first(partition, promoted)
+
+    def _first_order_path(self, lost: int) -> list[tuple[int, int]]:
+        for heir in self.crowded(lost):
+            if path := self._order_path(lost, heir):
+                return path
+        return []
+
+    def _promote_first(self, partition: int, node: int) -> None:
+        self._count(partition, -1)
+        holders = self._copies.of[partition]
+        holders.remove(node)
+        holders.insert(1, node)
+        self._count(partition, 1)
+
+    def _order_path(self, lost: int, heir: int) -> list[tuple[int, int]]:
+        """(partition, its new first standby): shortest chain to an heir that stays lower."""
+        came_by: dict[int, tuple[int, int] | None] = {heir: None}
+        queue = deque([heir])
+        while queue:
+            node = queue.popleft()
+            for partition in self._actives[lost]:
+                holders = self._copies.of[partition]
+                for other in holders[2:] if holders[1] == node else ():
+                    if other in came_by:
+                        continue
+                    came_by[other] = (partition, node)
+                    if self._is_unfair(lost, heir, other):
+                        return self._order_back(came_by, other)
+                    queue.append(other)
+        return []
+
+    @staticmethod
+    def _order_back(came_by: dict[int, tuple[int, int] | None], node: int) -> list[tuple[int, int]]:
+        path: list[tuple[int, int]] = []
+        while (step := came_by[node]) is not None:
+            path.append((step[0], node))
+            node = step[1]
+        return path
+
+    # ------------------------------------------------------------------ costly: another place
+
+    def repair(self) -> bool:
+        """One round over all nodes; whether anything changed. Ends: a sum of squares falls."""
+        progress = False
+        for lost in range(len(self.heirs)):
+            for heir in self.crowded(lost) if self._looks < LOOKS_MAX else ():
+                change = self._find_change(lost, heir)
+                if change:
+                    self._apply(change)
+                    progress = True
+        return progress
+
+    def _find_change(self, lost: int, heir: int) -> _Change | None:
+        """The first change that helps and moves the least data."""
+        looks_max = self._looks + LOOKS_PER_PAIR_MAX
+        best: tuple[int, _Change] | None = None
+        for change in self._changes(lost, heir):
+            self._looks += 1
+            if best and self._looks > looks_max:
+                break
+            cost = self._data_moved(change)
+            if (best is None or cost < best[0]) and self._helps(lost, change):
+                best = cost, change
+                if cost <= 0:
+                    break
+            if self._looks > looks_max:
+                break
+        return best[1] if best else None
+
+    def _changes(self, lost: int, heir: int) -> Iterator[_Change]:
+        lower = sorted(
+            (self._height(lost, n, 1), n)
+            for n in range(len(self._unit))
+            if n not in (lost, heir) and self._is_unfair(lost, heir, n)
+        )
+        copies = self._copies
+        mine = [p for p in self._actives[lost] if copies.of[p][1] == heir]
+        for _, node in lower:
+            for partition in mine:
+                if not copies.may_replace(partition, heir, node):
+                    self._looks += 1
+                    continue
+                if copies.keeps_level(heir, node):
+                    yield _Change(partition, heir, node)
+                for other in sorted(copies.standing[node]):
+                    yield _Change(partition, heir, node, other)
+
+    def _data_moved(self, change: _Change) -> int:
+        """Copies to be made because of it, less those that need not be made any more."""
+        copies = self._copies
+        moves = [(change.partition, change.old, change.new)]
+        if change.other is not None:
+            moves.append((change.other, change.new, change.old))
+        return sum(copies.holds_data(p, old) - copies.holds_data(p, new) for p, old, new in moves)
+
+    def _helps(self, lost: int, change: _Change) -> bool:
+        """Whether the sum of squares of all loads at stake falls; else two nodes could for ever
+        hand their crowding to each other."""
+        copies, other = self._copies, change.other
+        delta = self._delta(lost, change.old, change.new)
+        if other is None:
+            return delta < 0
+        if copies.of[other][0] == lost or not copies.may_replace(other, change.new, change.old):
+            return False
+        if copies.of[other][1] == change.new:
+            delta += self._delta(copies.of[other][0], change.new, change.old)
+        return delta < 0
+
+    def _delta(self, lost: int, old: int, new: int) -> int:
+        heirs = self.heirs[lost]
+        return self._unit[new] * (2 * heirs.get(new, 0) + 1) - self._unit[old] * (
+            2 * heirs.get(old, 0) - 1
+        )
+
+    def _apply(self, change: _Change) -> None:
+        moves = [(change.partition, change.old, change.new)]
+        if change.other is not None:
+            moves.append((change.other, change.new, change.old))
+        for partition, old, new in moves:
+            self._count(partition, -1)
+            self._copies.replace(partition, old, new)
+            self._count(partition, 1)

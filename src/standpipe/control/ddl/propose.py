@@ -1,0 +1,392 @@
+"""From what a statement means to the command that is logged, and to the answer of ksqlDB's shape.
+
+`propose` decides once, on the log's holder, against a catalog that holds everything before the
+statement: it returns the command, or an answer where nothing is to be done (IF NOT EXISTS), or
+raises StatementError. Texts are ksqlDB's (MetaStoreImpl, DdlCommandExec, DropSourceFactory).
+
+Not here: the grammar and the meaning of statements (`sql`), what a command changes (`catalog`),
+SHOW and DESCRIBE (a worker answers them from its snapshot).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+
+from standpipe.control.ddl import replace, types
+from standpipe.control.ddl.responses import Answer, warning
+from standpipe.control.metadata.apply_sources import topics_of
+from standpipe.control.metadata.catalog import (
+    Catalog,
+    Command,
+    CreateSource,
+    CreateTableAs,
+    DropSource,
+    InsertInto,
+    Receipt,
+    ReplaceStreamAs,
+    ReplaceTableAs,
+    SetQueryState,
+    TerminateQuery,
+    TopicWish,
+)
+from standpipe.errors import KafkaUnavailable, StatementError
+from standpipe.model import PersistentQuery, Source
+from standpipe.sql import analyzer, ast, evolution, parser
+from standpipe.sql.plans import (
+    AlterSourcePlan,
+    CreateSourcePlan,
+    CreateTableAsPlan,
+    CreateTypePlan,
+    DropPlan,
+    DropTypePlan,
+    InsertIntoPlan,
+    PausePlan,
+    Plan,
+    TerminatePlan,
+)
+from standpipe.sql.stored import stored
+
+TOPIC_WILL_FOLLOW: Final = (
+    "The statement is logged. Kafka does not answer now; its topic will follow."
+)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of POST /execute: one statement with its properties. Names are ksqlDB's."""
+
+    ksql: str
+    streams_properties: dict[str, str | int | float | bool] = msgspec.field(
+        name="streamsProperties", default_factory=dict[str, str | int | float | bool]
+    )
+    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+def warm_up() -> None:
+    """Build the parser's tables (half a second of CPU) before the first statement needs them."""
+    parser.parse("SHOW STREAMS;")
+
+
+def judge(request: Request, catalog: Catalog, topics: Mapping[str, int]) -> Command | Answer:
+    """Text to command: parse, analyse, propose, against a catalog that is up to date.
+
+    `topics`: partition counts by topic. Raises StatementError and its kinds.
+    """
+    statements = parser.parse(request.ksql)
+    if len(statements) != 1:
+        raise StatementError(
+            f"Expected exactly one KSQL statement; found {len(statements)} instead",
+            statement=request.ksql,
+        )
+    properties = {name: str(value) for name, value in request.streams_properties.items()}
+    plan = analyzed(statements[0], catalog, properties, topics)
+    return propose(plan, catalog, statement=statements[0].text, request_id=request.request_id)
+
+
+def analyzed(
+    statement: ast.Statement,
+    catalog: Catalog,
+    properties: Mapping[str, str],
+    topics: Mapping[str, int],
+) -> Plan:
+    """The plan of a statement, also while Kafka is away, where it says enough by itself.
+
+    A statement with PARTITIONS, or one whose topic we make, needs no look at Kafka: its topic will
+    follow. Raises KafkaUnavailable for the others, StatementError as `analyze` does.
+    """
+
+    def under(known: Mapping[str, int]) -> Plan:
+        next_index = catalog.index + 1
+        context = analyzer.Context(
+            properties=properties, topics=known, next_index=next_index, types=catalog.types
+        )
+        return analyzer.analyze(statement, catalog.sources, context)
+
+    try:
+        return under(topics)
+    except KafkaUnavailable as unavailable:
+        try:
+            return under({})
+        except StatementError:
+            raise unavailable from None
+
+
+def propose(
+    plan: Plan, catalog: Catalog, *, statement: str = "", request_id: str = ""
+) -> Command | Answer:
+    """The command that carries out a plan. Raises StatementError if the catalog forbids it."""
+    proposal = _Proposal(catalog, statement, request_id)
+    match plan:
+        case CreateSourcePlan():
+            return proposal.create_source(plan)
+        case CreateTableAsPlan():
+            return proposal.create_table_as(plan)
+        case InsertIntoPlan():
+            return proposal.insert_into(plan)
+        case DropPlan():
+            return proposal.drop(plan)
+        case TerminatePlan():
+            return proposal.terminate(plan)
+        case PausePlan():
+            return proposal.pause(plan)
+        case CreateTypePlan():
+            return types.create(plan, catalog, statement, request_id)
+        case DropTypePlan():
+            return types.drop(plan, catalog, statement, request_id)
+        case AlterSourcePlan():
+            return proposal.alter_source(plan)
+        case _:
+            raise StatementError(
+                "The statement changes no stream, table or query; it does not belong into the log.",
+                statement=statement,
+            )
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """One statement against one catalog."""
+
+    catalog: Catalog
+    statement: str
+    request_id: str
+
+    def create_source(self, plan: CreateSourcePlan) -> CreateSource | Answer:
+        source = plan.source
+        there = self.catalog.sources.get(source.name)
+        if there is not None and plan.if_not_exists:
+            return self._exists_already(source, there)
+        if there is not None and not plan.or_replace:
+            raise self._refused(_taken(source, there))
+        if there is not None:
+            self._check_replaceable(source, there)
+            source = msgspec.structs.replace(source, takes_inserts=there.takes_inserts)
+        if not plan.create_topic and source.topic in self.catalog.doomed_topics:
+            raise self._refused(
+                f"Topic {source.topic} is being deleted. Try again, or name PARTITIONS."
+            )
+        return CreateSource(
+            source=source,
+            replace=there is not None,
+            topic=_source_topic(source) if plan.create_topic else None,
+            request_id=self.request_id,
+            receipt=self._receipt(source, "create", f"{source.kind.capitalize()} created"),
+        )
+
+    def create_table_as(
+        self, plan: CreateTableAsPlan
+    ) -> CreateTableAs | ReplaceStreamAs | ReplaceTableAs | Answer:
+        source, query = plan.source, plan.query
+        there = self.catalog.sources.get(source.name)
+        if there is not None and plan.if_not_exists:
+            return self._exists_already(source, there)
+        if there is not None and (not plan.or_replace or there.kind != source.kind):
+            raise self._refused(_taken(source, there))
+        if there is not None:
+            return replace.propose(
+                plan,
+                there,
+                self.catalog,
+                request_id=self.request_id,
+                receipt=lambda query: self._created(source, query),
+                refused=self._refused,
+            )
+        self._check_not_written(stored(source))
+        replace.check_settled(query, self.catalog, self._refused)
+        return CreateTableAs(
+            source=source,
+            query=query,
+            topic=TopicWish(
+                name=stored(source).topic,
+                partitions=source.partitions,
+                # a stream's records are events: its topic is not compacted
+                kind="TABLE" if source.kind == "TABLE" else "SOURCE",
+                retention_ms=None if source.changelog else source.retention_ms,
+            ),
+            request_id=self.request_id,
+            receipt=self._created(source, query),
+        )
+
+    def _created(self, source: Source, query: PersistentQuery) -> Receipt:
+        message = f"Created query with ID {query.query_id}"
+        return self._receipt(source, "create", message, query.query_id)
+
+    def insert_into(self, plan: InsertIntoPlan) -> InsertInto:
+        query = plan.query
+        if query.query_id in self.catalog.queries:
+            raise self._refused(f"Query ID '{query.query_id}' already exists.")
+        replace.check_settled(query, self.catalog, self._refused)
+        return InsertInto(
+            query=query,
+            request_id=self.request_id,
+            receipt=Receipt(
+                statement=self.statement,
+                command_id=f"stream/{query.sink}/insert",
+                message=f"Created query with ID {query.query_id}",
+                query_id=query.query_id,
+            ),
+        )
+
+    def drop(self, plan: DropPlan) -> DropSource | Answer:
+        source = self.catalog.sources.get(plan.name)
+        if source is None:
+            message = f"Source `{plan.name}` does not exist."
+            if plan.exists:
+                raise self._refused(message)
+            return warning(self.statement, message)
+        if source.kind != plan.kind:
+            raise self._refused(
+                f"Incompatible data source type is {source.kind}, "
+                f"but statement was DROP {plan.kind}"
+            )
+        self._check_unused(source)
+        if plan.delete_topic:
+            self._check_topic_unshared(source)
+        return DropSource(
+            name=source.name,
+            delete_topic=plan.delete_topic,
+            request_id=self.request_id,
+            receipt=self._receipt(
+                source, "drop", f"Source `{source.name}` (topic: {source.topic}) was dropped."
+            ),
+        )
+
+    def terminate(self, plan: TerminatePlan) -> TerminateQuery | Answer:
+        queries = self.catalog.queries
+        if plan.query_id is not None and plan.query_id not in queries:
+            raise self._refused(f"Unknown queryId: {plan.query_id}")
+        if not queries:
+            return warning(self.statement, "No query is running.")
+        return TerminateQuery(
+            query_ids=tuple(queries) if plan.query_id is None else (plan.query_id,),
+            request_id=self.request_id,
+            receipt=Receipt(
+                statement=self.statement,
+                command_id=f"terminate/{plan.query_id or 'ALL'}/execute",
+                message="Query terminated.",
+            ),
+        )
+
+    def pause(self, plan: PausePlan) -> SetQueryState | Answer:
+        queries = self.catalog.queries
+        if plan.query_id is not None and plan.query_id not in queries:
+            raise self._refused(f"Unknown queryId: {plan.query_id}")
+        if not queries:
+            return warning(self.statement, "No query is there.")
+        is_paused = plan.state == "PAUSED"
+        verb = "pause" if is_paused else "resume"
+        return SetQueryState(
+            query_ids=tuple(queries) if plan.query_id is None else (plan.query_id,),
+            state=plan.state,
+            request_id=self.request_id,
+            receipt=Receipt(
+                statement=self.statement,
+                command_id=f"{verb}/{plan.query_id or 'ALL'}/execute",
+                message=f"Query {verb}d.",
+            ),
+        )
+
+    def alter_source(self, plan: AlterSourcePlan) -> CreateSource:
+        source = plan.source
+        message = f"{source.kind.capitalize()} altered"
+        return CreateSource(
+            source=source,
+            replace=True,
+            request_id=self.request_id,
+            receipt=self._receipt(source, "alter", message),
+        )
+
+    def _exists_already(self, source: Source, there: Source) -> Answer:
+        return warning(
+            self.statement,
+            f"Cannot add {source.kind.lower()} `{source.name}`: "
+            f"A {there.kind.lower()} with the same name already exists.",
+        )
+
+    def _check_replaceable(self, source: Source, there: Source) -> None:
+        if there.kind != source.kind:
+            raise self._refused(_taken(source, there))
+        if there.query_id is not None:
+            raise self._refused(
+                f"Cannot replace {there.kind.lower()} '{there.name}': "
+                f"query {there.query_id} writes it. Say AS SELECT what shall write it."
+            )
+        evolution.check_upgrade(there, source)
+
+    def _check_not_written(self, source: Source) -> None:
+        """Two writers of one table topic would overwrite each other's keys."""
+        for other in self.catalog.generations:
+            if other.query_id is not None and source.topic in topics_of(other):
+                raise self._refused(
+                    f"Topic {source.topic} is already written by query {other.query_id} "
+                    f"for table {other.name}."
+                )
+
+    def _check_unused(self, source: Source) -> None:
+        queries = self.catalog.queries.values()
+        writers = sorted(
+            query.query_id
+            for query in queries
+            if query.sink == source.name and query.query_id != source.query_id
+        )
+        if writers:
+            raise self._refused(
+                f"Cannot drop {source.name}.\n"
+                f"The following queries write into this source: [{', '.join(writers)}].\n"
+                f"You need to terminate them before dropping {source.name}."
+            )
+        readers = [query for query in queries if source.name in query.sources]
+        if not readers:
+            return
+        sinks = ", ".join(sorted(query.sink for query in readers))
+        raise StatementError(
+            f"Cannot drop {source.name}.\n"
+            f"The following streams and/or tables read from this source: [{sinks}].\n"
+            f"You need to drop them before dropping {source.name}.",
+            statement=self.statement,
+            hint=f"in use by query {', '.join(sorted(query.query_id for query in readers))}",
+        )
+
+    def _check_topic_unshared(self, source: Source) -> None:
+        sharing = sorted(
+            other.name
+            for other in self.catalog.sources.values()
+            if (source.public_topic or source.topic) in topics_of(other)
+            and other.name != source.name
+        )
+        if sharing:
+            raise self._refused(
+                f"Refusing to delete topic. Found other data sources ({', '.join(sharing)}) "
+                f"using topic {source.public_topic or source.topic}"
+            )
+
+    def _receipt(
+        self, source: Source, action: str, message: str, query_id: str | None = None
+    ) -> Receipt:
+        return Receipt(
+            statement=self.statement or source.statement,
+            command_id=f"{source.kind.lower()}/{source.name}/{action}",
+            message=message,
+            query_id=query_id,
+        )
+
+    def _refused(self, message: str) -> StatementError:
+        return StatementError(message, statement=self.statement)
+
+
+def _taken(source: Source, there: Source) -> str:
+    return (
+        f"Cannot add {source.kind.lower()} '{source.name}': "
+        f"A {there.kind.lower()} with the same name already exists"
+    )
+
+
+def _source_topic(source: Source) -> TopicWish:
+    return TopicWish(
+        name=source.topic,
+        partitions=source.partitions,
+        kind="SOURCE",
+        retention_ms=source.retention_ms,
+    )

@@ -1,0 +1,244 @@
+"""Which peers live, judged from the beats that were heard. Pure: instants arrive in events.
+
+Every node beats to every other each SEND interval. A check each CHECK interval looks at the beats
+of the last WINDOW and counts those missed in a row up to now, and those received in a row:
+
+    UNKNOWN ── enough received ──► ALIVE ── enough missed ──► DOWN ── enough received ──► ALIVE
+       └────── a whole window of silence ────────────────────►┘        (at most twice a minute)
+
+All instants are the *receiver's* (one clock, monotonic), so that skew between machines cannot
+matter; the instant in a ksqlDB beat is not looked at. A check that comes more than one SEND
+interval late is void: this process was starved or stopped, beats may lie unread, and whoever does
+not listen must condemn nobody. After it silence counts anew.
+
+Going down is immediate, coming up is damped: a peer that flaps returns at most twice a minute. One
+that beats meanwhile is held down and not dead (`held_down`): where nobody else answers, it may. The
+verdicts decide routing only (`control.routing.route`); promotions are the quorum's, by other
+clocks.
+
+Source: KLIP-12 "Failure detection/Healthcheck"; ARCHITECTURE §4. Left on purpose: >= MISSED, not
+"more than" (KLIP-12's own example says 3 missed = down). Not here: lags (`control.liveness.lag`),
+failed requests (`node.forward`), sending (`node.liveness_loop`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from standpipe import config_liveness as settings
+from standpipe.config_registry import Config
+from standpipe.model import Health, NodeId
+
+#: How often a peer may come back, and in which time.
+RETURNS_MAX: Final = 2
+RETURNS_MS: Final = 60_000
+
+
+class Count(Enum):
+    """What the beats of a window amount to."""
+
+    ENOUGH_MISSED = auto()
+    ENOUGH_RECEIVED = auto()
+    SILENT = auto()  # nothing for a whole window
+
+
+#: The only way a verdict changes; a pair that is missing changes nothing.
+NEXT: Final = {
+    (Health.UNKNOWN, Count.ENOUGH_RECEIVED): Health.ALIVE,
+    (Health.UNKNOWN, Count.SILENT): Health.DOWN,  # it may still be starting: not after 3 beats
+    (Health.ALIVE, Count.ENOUGH_MISSED): Health.DOWN,
+    (Health.ALIVE, Count.SILENT): Health.DOWN,
+    (Health.DOWN, Count.ENOUGH_RECEIVED): Health.ALIVE,  # damped
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """KLIP-12's parameters. Detection after at most send x missed + check (+ one beat's way)."""
+
+    send_ms: int = 100
+    check_ms: int = 200
+    window_ms: int = 2000
+    missed_count: int = 3  # in a row, up to now; this many are down (>=)
+    received_count: int = 2  # in a row, up to now; this many are up (>=)
+
+    @classmethod
+    def of(cls, config: Config) -> Rules:
+        """As the node's keys say."""
+        return cls(
+            send_ms=config[settings.BEAT_SEND],
+            check_ms=config[settings.BEAT_CHECK],
+            window_ms=config[settings.BEAT_WINDOW],
+            missed_count=config[settings.BEATS_MISSED],
+            received_count=config[settings.BEATS_RECEIVED],
+        )
+
+
+# ------------------------------------------------------------------------- events and orders
+
+
+@dataclass(frozen=True)
+class MembersKnown:
+    """The log's members without this node. Newly known ones are unknown, others are forgotten."""
+
+    members: frozenset[NodeId]
+    at_ms: float
+
+
+@dataclass(frozen=True)
+class BeatHeard:
+    node: NodeId
+    at_ms: float
+
+
+@dataclass(frozen=True)
+class CheckDue:
+    at_ms: float
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Order: from now on the peer counts as `health`. `silent_ms`: since its last beat."""
+
+    node: NodeId
+    health: Health
+    silent_ms: float | None
+
+
+@dataclass(frozen=True)
+class CheckVoid:
+    """Order: note that a check came `late_ms` after it was due and judged nobody."""
+
+    late_ms: float
+
+
+Event = MembersKnown | BeatHeard | CheckDue
+Order = Mark | CheckVoid
+
+
+# -------------------------------------------------------------------------------- counting
+
+
+def missed_in_row(silent_ms: float, send_ms: int) -> int:
+    """Beats missed in a row up to now. A beat exactly on time is not missed.
+
+    0..100 ms of silence: none at 100 ms between beats; 301 ms: three.
+    """
+    return max(0, -int(-silent_ms // send_ms) - 1)  # ceiling - 1
+
+
+def received_in_row(beats_ms: list[float], now_ms: float, send_ms: int) -> int:
+    """Beats received in a row up to now. `beats_ms`: instants, ascending.
+
+    Two follow each other while no second one was due between them, so that a beat which is late by
+    less than an interval does not break the row (KLIP-12 counts slots, which jitter would empty).
+    """
+    count, later = 0, now_ms
+    for beat in reversed(beats_ms):
+        if later - beat > 2 * send_ms:
+            break
+        count, later = count + 1, beat
+    return count
+
+
+@dataclass
+class _Peer:
+    """What is known of one peer."""
+
+    known_ms: float
+    health: Health = Health.UNKNOWN
+    #: instants of beats within the window, ascending
+    beats_ms: list[float] = field(default_factory=list[float])
+    newest_ms: float | None = None
+    #: instants at which it came back from DOWN, within RETURNS_MS
+    returns_ms: list[float] = field(default_factory=list[float])
+    #: it beats as one that is alive, and came back too often
+    is_held_down: bool = False
+
+
+class Membership:
+    """The verdicts of one node on its peers. `handle(event) -> [orders]`."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self._rules = rules or Rules()
+        self._peers: dict[NodeId, _Peer] = {}
+        self._checked_ms: float | None = None
+        #: silence before this instant proves nothing: this node did not listen
+        self._listening_ms = 0.0
+
+    @property
+    def health(self) -> Mapping[NodeId, Health]:
+        """Verdict on every peer that is known."""
+        return {node: peer.health for node, peer in self._peers.items()}
+
+    @property
+    def held_down(self) -> frozenset[NodeId]:
+        """Peers that are DOWN only because they came back too often: their beats are heard."""
+        return frozenset(node for node, peer in self._peers.items() if peer.is_held_down)
+
+    def silent_since_ms(self, node: NodeId) -> float:
+        """Instant of a known peer's last beat, or at which it became known."""
+        peer = self._peers[node]
+        return peer.known_ms if peer.newest_ms is None else peer.newest_ms
+
+    def handle(self, event: Event) -> list[Order]:
+        if isinstance(event, BeatHeard):
+            return self._heard(event)
+        if isinstance(event, MembersKnown):
+            return self._known(event)
+        return self._check(event.at_ms)
+
+    def _known(self, event: MembersKnown) -> list[Order]:
+        for node in self._peers.keys() - event.members:
+            del self._peers[node]
+        fresh = sorted(event.members - self._peers.keys())
+        for node in fresh:
+            self._peers[node] = _Peer(known_ms=event.at_ms)
+        return [Mark(node, Health.UNKNOWN, None) for node in fresh]
+
+    def _heard(self, event: BeatHeard) -> list[Order]:
+        if peer := self._peers.get(event.node):  # else no member: the log decides who is one
+            peer.beats_ms.append(event.at_ms)
+            peer.newest_ms = event.at_ms
+        return []
+
+    def _check(self, now_ms: float) -> list[Order]:
+        rules, before = self._rules, self._checked_ms
+        self._checked_ms = now_ms
+        late_ms = 0.0 if before is None else now_ms - before - rules.check_ms
+        if late_ms > rules.send_ms:
+            self._listening_ms = now_ms
+            return [CheckVoid(late_ms)]
+        return [mark for node in sorted(self._peers) if (mark := self._judge(node, now_ms))]
+
+    def _judge(self, node: NodeId, now_ms: float) -> Mark | None:
+        peer = self._peers[node]
+        peer.beats_ms = [at for at in peer.beats_ms if at >= now_ms - self._rules.window_ms]
+        count = self._count(peer, now_ms)
+        after = NEXT.get((peer.health, count), peer.health) if count else peer.health
+        peer.is_held_down = False
+        if after is peer.health:
+            return None
+        if peer.health is Health.DOWN:
+            peer.returns_ms = [at for at in peer.returns_ms if at > now_ms - RETURNS_MS]
+            if len(peer.returns_ms) >= RETURNS_MAX:
+                peer.is_held_down = True
+                return None
+            peer.returns_ms.append(now_ms)
+        peer.health = after
+        return Mark(node, after, None if peer.newest_ms is None else now_ms - peer.newest_ms)
+
+    def _count(self, peer: _Peer, now_ms: float) -> Count | None:
+        rules = self._rules
+        newest = peer.known_ms if peer.newest_ms is None else peer.newest_ms
+        silent_ms = now_ms - max(newest, self._listening_ms)
+        if silent_ms > rules.window_ms:
+            return Count.SILENT
+        if missed_in_row(silent_ms, rules.send_ms) >= rules.missed_count:
+            return Count.ENOUGH_MISSED
+        if received_in_row(peer.beats_ms, now_ms, rules.send_ms) >= rules.received_count:
+            return Count.ENOUGH_RECEIVED
+        return None

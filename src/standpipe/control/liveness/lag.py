@@ -1,0 +1,316 @@
+"""How far every replica is: what a node reports of its own, and what it keeps of others' reports.
+
+    Reporter (sender)   lags of the own replicas, each under a version that grows with every change
+         │ delta(base)  on each beat: what changed since the version that the receiver has,
+         │              at most DELTA_BYTES_MAX; with a digest of everything when that is all
+         ▼
+    Ledger (receiver)   acknowledges how far it got; a digest that differs means 0: send me all
+
+So a lost, doubled or overtaken beat, and a restart at either end, heal by themselves. A full report
+(`POST /lag`) is the same without a base.
+
+Three rules keep the dead from poisoning the living: a report counts only under the incarnation that
+the log knows of its sender; within it an older session or version is not heard; and lags are keyed
+by table id *and* generation.
+
+Definitions: DESIGN §3. Lag = largest committed end that anybody reported - position, >= 0. Unknown
+is None, never 0. Where reports come seldom that is no more than an upper bound: nothing is refused
+by it (`control.routing.route`), and nothing moved (`control.assignment.from_catalog`).
+
+Source: KLIP-12 "Lag reporting", KIP-535 LagInfo; ksql#4833 (a lag has an age),
+ksql#4472 (the first one comes at once). Not here: clocks, and which replica is read
+(`control.routing.route`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from standpipe.model import NodeId, Offset, Placement, ReplicaState
+from standpipe.model_liveness import KnownLag, LagDelta, ReplicaLag
+
+#: (table id, generation, partition)
+ReplicaId = tuple[str, int, int]
+
+NO_END: Final = Offset(-1)
+#: Lags on one beat, encoded: a beat stays within one packet.
+DELTA_BYTES_MAX: Final = 900
+#: A lag that was true so long ago is one of then: what was written since is in every end of now.
+FRESH_MS: Final = 1000
+#: Who did not look for so long was not listening.
+DEAF_MS: Final = 1000
+
+_encoder = msgspec.json.Encoder()
+
+
+def offset_lag(ends: Iterable[Offset], position: Offset) -> int | None:
+    """How far a replica trails the furthest committed end that any node reported.
+
+    Unit: records of one partition, >= 0. None where no end is known (-1 is none): an unknown lag is
+    never a lag of zero. Source: KLIP-12 "Lag-aware routing".
+    """
+    end = max((end for end in ends if end >= 0), default=None)
+    return None if end is None else max(0, end - position)
+
+
+def audience(placements: Iterable[Placement], me: NodeId) -> frozenset[NodeId]:
+    """Nodes that hold copies of partitions that `me` holds, `me` left out."""
+    shared = (one.holders for one in placements if me in one.holders)
+    return frozenset(node for holders in shared for node in holders) - {me}
+
+
+def known_lag_ms(known: KnownLag, now_boot_ms: int) -> int | None:
+    """Lag of a peer's replica in ms, at the most, now; None: it never was at its end, or nobody
+    said. Beats confirm what did not change, and time, which is no change, goes on all the same."""
+    told_ms = known.lag.replica_lag_ms
+    return None if told_ms is None else told_ms + max(0, now_boot_ms - known.reported_boot_ms)
+
+
+def replica_id(lag: ReplicaLag) -> ReplicaId:
+    return (lag.table_id, lag.generation, lag.partition)
+
+
+def digest_of(lags: Iterable[ReplicaLag]) -> int:
+    """The same for the same lags in any order; the lag in ms, which ages by itself, is left out."""
+    digest = 0
+    for lag in lags:
+        digest ^= _crc(lag)
+    return digest
+
+
+def _crc(lag: ReplicaLag) -> int:
+    return crc32(repr(_facts(lag)).encode())
+
+
+def _facts(lag: ReplicaLag) -> tuple[object, ...]:
+    return (*replica_id(lag), lag.position, lag.committed_end, int(lag.state), lag.batch)
+
+
+class Reporter:
+    """What a node tells others of its own replicas. `session` grows with every start."""
+
+    def __init__(self, session: int) -> None:
+        self.session = session
+        self.version = 0
+        self._digest = 0
+        #: in the order of their last change
+        self._lags: dict[ReplicaId, tuple[int, ReplicaLag]] = {}
+
+    @property
+    def lags(self) -> list[ReplicaLag]:
+        """All of them, those that left (state ABSENT) included."""
+        return [lag for _, lag in self._lags.values()]
+
+    @property
+    def digest(self) -> int:
+        return self._digest
+
+    def observe(self, lags: Iterable[ReplicaLag]) -> bool:
+        """Take over the state of all replicas of this node. True: something changed."""
+        before = self.version
+        seen: set[ReplicaId] = set()
+        for lag in lags:
+            seen.add(replica_id(lag))
+            self._put(lag)
+        for gone in [known for known in self._lags if known not in seen]:
+            self._put(msgspec.structs.replace(self._lags[gone][1], state=ReplicaState.ABSENT))
+        return self.version > before
+
+    def delta(self, base: int, bytes_max: int = DELTA_BYTES_MAX) -> LagDelta:
+        """What a receiver that has `base` lacks, the oldest change first, as much as fits."""
+        changes: list[ReplicaLag] = []
+        through, room = base, bytes_max
+        for version, lag in self._after(base):
+            room -= len(_encoder.encode(lag)) + 1
+            if room < 0 and changes:
+                return self._delta(base, through, None, changes)
+            changes.append(lag)
+            through = version
+        return self._delta(base, self.version, self._digest, changes)
+
+    def full(self) -> LagDelta:
+        """Everything at once."""
+        return self._delta(0, self.version, self._digest, self.lags)
+
+    def _delta(
+        self, base: int, through: int, digest: int | None, changes: Iterable[ReplicaLag]
+    ) -> LagDelta:
+        return LagDelta(
+            session=self.session, base=base, through=through, digest=digest, changes=tuple(changes)
+        )
+
+    def _put(self, lag: ReplicaLag) -> None:
+        version, known = self._lags.get(replica_id(lag), (0, None))
+        if known is not None and _facts(known) == _facts(lag):
+            self._lags[replica_id(lag)] = (version, lag)  # a newer lag in ms, at its old place
+            return
+        self.version += 1
+        self._digest ^= _crc(lag) ^ (_crc(known) if known is not None else 0)
+        self._lags.pop(replica_id(lag), None)
+        self._lags[replica_id(lag)] = (self.version, lag)
+
+    def _after(self, base: int) -> list[tuple[int, ReplicaLag]]:
+        """Changes of later versions, ascending; looked for from the newest backwards."""
+        later: list[tuple[int, ReplicaLag]] = []
+        for version, lag in reversed(self._lags.values()):
+            if version <= base:
+                break
+            later.append((version, lag))
+        return later[::-1]
+
+
+@dataclass
+class _Sender:
+    """What one peer reported."""
+
+    incarnation: str
+    session: int = 0
+    version: int = 0
+    digest: int = 0
+    #: instant at which all that is kept was true
+    complete_ms: int | None = None
+    #: with the instant at which it was reported
+    lags: dict[ReplicaId, tuple[int, ReplicaLag]] = field(
+        default_factory=dict[ReplicaId, tuple[int, ReplicaLag]]
+    )
+
+    def restart(self, session: int) -> None:
+        self.session, self.version, self.digest, self.complete_ms = session, 0, 0, None
+        self.lags.clear()
+
+    def put(self, lag: ReplicaLag, at_ms: int) -> None:
+        _, known = self.lags.get(replica_id(lag), (0, None))
+        self.digest ^= _crc(lag) ^ (_crc(known) if known is not None else 0)
+        self.lags[replica_id(lag)] = (at_ms, lag)
+
+
+class Belief:
+    """Since when reports are believed by who assigns. Instants are of its own clock, in ms.
+
+    Where they come seldom a report is history after `age_ms_max`: only who leads is told. Beats
+    confirm them or tell that a node is down, so there what was believed once stays. And who did
+    not listen for a while has missed what is younger: nothing grows old until the others have had
+    `settle_ms` to report again.
+    """
+
+    def __init__(self, age_ms_max: int, settle_ms: int) -> None:
+        self._age_ms_max, self._settle_ms = age_ms_max, settle_ms
+        self._looked_ms: int | None = None
+        self._settled_ms = 0
+        self.since_ms = 0
+
+    def look(self, now_ms: int, *, by_reports: bool) -> None:
+        """Called all the time while this node listens."""
+        if self._looked_ms is not None and now_ms - self._looked_ms > DEAF_MS:
+            self._settled_ms = now_ms + self._settle_ms
+        self._looked_ms = now_ms
+        if by_reports and now_ms >= self._settled_ms:
+            self.since_ms = now_ms - self._age_ms_max
+
+
+class Ledger:
+    """What a node keeps of the reports of its peers. Instants are of its own clock."""
+
+    def __init__(self) -> None:
+        self._senders: dict[NodeId, _Sender] = {}
+        #: counts changes of what `known` answers beside ages
+        self.changes = 0
+
+    def members(self, incarnations: Mapping[NodeId, str]) -> None:
+        """Who may report, and under which incarnation; the reports of others are forgotten."""
+        for node in list(self._senders):
+            if incarnations.get(node) != self._senders[node].incarnation:
+                del self._senders[node]
+                self.changes += 1
+        for node, incarnation in incarnations.items():
+            self._senders.setdefault(node, _Sender(incarnation))
+
+    def take(self, node: NodeId, incarnation: str, delta: LagDelta, at_ms: int) -> int | None:
+        """Take over a report. The version that is had now, which is the acknowledgement.
+
+        0: nothing of use, send everything. None: not heard at all (a stranger, a dead incarnation,
+        a session of the past).
+        """
+        sender = self._senders.get(node)
+        if sender is None or sender.incarnation != incarnation or delta.session < sender.session:
+            return None
+        if delta.session > sender.session:
+            sender.restart(delta.session)
+            self.changes += 1
+        if delta.base > sender.version or delta.through < sender.version:
+            return sender.version  # a gap, or overtaken by a newer one
+        self._apply(sender, delta, at_ms)
+        return sender.version
+
+    def known(self) -> list[KnownLag]:
+        """Every lag that was reported, with the last instant at which it was true."""
+        return [
+            KnownLag(
+                node_id=node,
+                lag=lag,
+                at_boot_ms=max(at_ms, sender.complete_ms or 0),
+                reported_boot_ms=at_ms,
+            )
+            for node, sender in self._senders.items()
+            for at_ms, lag in sender.lags.values()
+            if lag.state is not ReplicaState.ABSENT
+        ]
+
+    def whole(self, since_ms: int = 0) -> dict[NodeId, dict[ReplicaId, ReplicaLag]]:
+        """Reports of those who have told everything: a replica that is not in one is not there.
+
+        `since_ms`: what was complete before this instant is left out.
+        """
+        return {
+            node: {replica: lag for replica, (_, lag) in sender.lags.items()}
+            for node, sender in self._senders.items()
+            if sender.complete_ms is not None and sender.complete_ms >= since_ms
+        }
+
+    def current(self, since_ms: int) -> dict[NodeId, frozenset[ReplicaId]]:
+        """Copies that were at their end after `since_ms`.
+
+        By their own word: a copy that stands still has not been at its end since (`replica_lag_ms`
+        grows), whoever else reported what, and when.
+        """
+        return {
+            node: frozenset(
+                replica
+                for replica, (at_ms, lag) in sender.lags.items()
+                if lag.replica_lag_ms is not None and at_ms - lag.replica_lag_ms >= since_ms
+            )
+            for node, sender in self._senders.items()
+        }
+
+    def ends(self) -> dict[ReplicaId, Offset]:
+        """The furthest committed end in any report, however old: it only grows."""
+        found: dict[ReplicaId, Offset] = {}
+        for sender in self._senders.values():
+            for replica, (_, lag) in sender.lags.items():
+                found[replica] = max(lag.committed_end, found.get(replica, NO_END))
+        return found
+
+    def session_of(self, node: NodeId) -> int:
+        """Number of the start of a peer that reported last; 0: nothing was reported."""
+        sender = self._senders.get(node)
+        return sender.session if sender else 0
+
+    def _apply(self, sender: _Sender, delta: LagDelta, at_ms: int) -> None:
+        if delta.base == 0:
+            sender.restart(delta.session)  # from the start: what it does not name is gone
+        for lag in delta.changes:
+            sender.put(lag, at_ms)
+        sender.version = delta.through
+        self.changes += bool(delta.changes)
+        if delta.digest is None:
+            return
+        if delta.digest == sender.digest:
+            sender.complete_ms = at_ms
+        else:
+            sender.restart(delta.session)
+            self.changes += 1

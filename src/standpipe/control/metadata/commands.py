@@ -1,0 +1,319 @@
+"""The commands of the metadata log, and their bytes.
+
+A command that this program does not know, or knows only in an older version, stops it by name
+(UnknownCommand): guessing would make its catalog differ from the others' for ever. What a command
+does to the catalog: `control.metadata.catalog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from standpipe.errors import ServerError
+from standpipe.model import (
+    Assignment,
+    LogIndex,
+    NodeId,
+    NodeInfo,
+    PersistentQuery,
+    PlacementRules,
+    Record,
+    Source,
+)
+
+
+class UnknownCommand(ServerError):
+    """The log holds something that a newer program wrote. This one must not go on."""
+
+
+class Misfit(Exception):
+    """A command does not fit the catalog it meets. Ends as AppliedRequest.refusal."""
+
+
+class Receipt(Record, frozen=True, kw_only=True):
+    """What is answered to the client of a statement, whenever and wherever it asks again."""
+
+    statement: str
+    command_id: str  # ksqlDB's, e.g. "stream/S1/create"
+    message: str
+    query_id: str | None = None
+
+
+class TopicWish(Record, frozen=True, kw_only=True):
+    """A Kafka topic that must exist. `retention_ms` None: the broker's default."""
+
+    name: str
+    partitions: int
+    kind: Literal["SOURCE", "TABLE"]
+    retention_ms: int | None = None
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Of every command. `version` grows when an older program would misread its fields."""
+
+    version: int = 1
+    request_id: str = ""  # the same one is applied once; empty: never compared
+    receipt: Receipt | None = None
+
+
+class FoundCluster(Base, frozen=True, kw_only=True, tag="found_cluster"):
+    """The first command of a log: names the cluster.
+
+    Version 2 also says the feature level that it begins at; version 1 is of level 1.
+    """
+
+    cluster_id: str
+    feature_level: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class SetFeatureLevel(Base, frozen=True, kw_only=True, tag="set_feature_level"):
+    """Every node knows this level: from now on its forms are written. It never falls."""
+
+    level: int
+
+
+class RegisterNode(Base, frozen=True, kw_only=True, tag="register_node"):
+    """A node is a member from now on, or has other addresses, tags or incarnation.
+
+    Version 2 also says which feature levels its program knows.
+    """
+
+    node: NodeInfo
+
+
+class CreateSource(Base, frozen=True, kw_only=True, tag="create_source"):
+    """A stream or table over a topic that somebody else writes."""
+
+    source: Source
+    replace: bool = False
+    topic: TopicWish | None = None  # the statement said PARTITIONS
+
+
+class CreateTableAs(Base, frozen=True, kw_only=True, tag="create_table_as"):
+    """A materialised table, the query that fills it and the topic between them."""
+
+    source: Source
+    query: PersistentQuery
+    topic: TopicWish
+
+
+class InsertInto(Base, frozen=True, kw_only=True, tag="insert_into"):
+    """One more query writes a stream that is there."""
+
+    query: PersistentQuery
+
+
+class ReplaceStreamAs(Base, frozen=True, kw_only=True, tag="replace_stream_as"):
+    """A stream's query goes on where it is, by another plan; `source` has its new columns."""
+
+    source: Source
+    query: PersistentQuery
+
+
+class ReplaceTableAs(Base, frozen=True, kw_only=True, tag="replace_table_as"):
+    """The next generation of a table is built beside the one that reads go to."""
+
+    source: Source
+    query: PersistentQuery
+    topic: TopicWish
+
+
+class SwitchTable(Base, frozen=True, kw_only=True, tag="switch_table"):
+    """The next generation has caught up: reads go to it, and the one before is dropped."""
+
+    name: str
+    generation: int
+
+
+class DropSource(Base, frozen=True, kw_only=True, tag="drop_source"):
+    """A stream or table goes, and with it the query that writes it."""
+
+    name: str
+    delete_topic: bool = False
+
+
+class CreateType(Base, frozen=True, kw_only=True, tag="create_type"):
+    """A name for a type. `definition`: ksqlDB's spelling, with no other such name in it."""
+
+    name: str
+    definition: str
+
+
+class DropType(Base, frozen=True, kw_only=True, tag="drop_type"):
+    """The name goes; columns that were declared with it keep their type."""
+
+    name: str
+
+
+class TopicDeleted(Base, frozen=True, kw_only=True, tag="topic_deleted"):
+    """Kafka has carried out a deletion that a statement asked for. It is never repeated."""
+
+    name: str
+
+
+class TerminateQuery(Base, frozen=True, kw_only=True, tag="terminate_query"):
+    """Queries end; their tables stay readable as they are."""
+
+    query_ids: tuple[str, ...]
+
+
+class SetQueryState(Base, frozen=True, kw_only=True, tag="set_query_state"):
+    """Queries pause or go on; what they have read stays read."""
+
+    query_ids: tuple[str, ...]
+    state: Literal["RUNNING", "PAUSED"]
+
+
+class CommitAssignment(Base, frozen=True, kw_only=True, tag="commit_assignment"):
+    """Who holds what. Its epoch is the successor of the one that it was computed from."""
+
+    assignment: Assignment
+
+
+class SetPlacementRules(Base, frozen=True, kw_only=True, tag="set_placement_rules"):
+    """How many copies there are, and what they are spread over, from now on."""
+
+    rules: PlacementRules
+
+
+class DrainNode(Base, frozen=True, kw_only=True, tag="drain_node"):
+    """A node must end up empty; or no more (`is_draining` false)."""
+
+    node_id: NodeId
+    is_draining: bool = True
+
+
+class RemoveNode(Base, frozen=True, kw_only=True, tag="remove_node"):
+    """A node is no member any more. It may register again, under whatever incarnation."""
+
+    node_id: NodeId
+
+
+class StartPipeline(Base, frozen=True, kw_only=True, tag="start_pipeline"):
+    """A pipeline starts. Version 1: it gets the next lease epoch, for all queries. Version 2: it
+    is registered, and leases are granted to it query by query (GrantLeases)."""
+
+    pipeline_id: str
+
+
+class EndPipelines(Base, frozen=True, kw_only=True, tag="end_pipelines"):
+    """They have ended, or have been silent for too long: what they held is there to be granted."""
+
+    pipeline_ids: tuple[str, ...]
+
+
+class GrantLeases(Base, frozen=True, kw_only=True, tag="grant_leases"):
+    """(query id, pipeline id): who writes what from now on, each under a lease epoch of its own."""
+
+    grants: tuple[tuple[str, str], ...]
+
+
+Command = (
+    FoundCluster
+    | SetFeatureLevel
+    | RegisterNode
+    | CreateSource
+    | CreateTableAs
+    | InsertInto
+    | ReplaceStreamAs
+    | ReplaceTableAs
+    | SwitchTable
+    | DropSource
+    | CreateType
+    | DropType
+    | TopicDeleted
+    | TerminateQuery
+    | SetQueryState
+    | CommitAssignment
+    | SetPlacementRules
+    | DrainNode
+    | RemoveNode
+    | StartPipeline
+    | EndPipelines
+    | GrantLeases
+)
+
+#: type -> newest version that this program understands
+VERSIONS: Final[Mapping[str, int]] = {
+    "found_cluster": 2,
+    "set_feature_level": 1,
+    "register_node": 2,
+    "create_source": 1,
+    "create_table_as": 1,
+    "insert_into": 1,
+    "replace_stream_as": 1,
+    "replace_table_as": 1,
+    "switch_table": 1,
+    "drop_source": 1,
+    "create_type": 1,
+    "drop_type": 1,
+    "topic_deleted": 1,
+    "terminate_query": 1,
+    "set_query_state": 1,
+    "commit_assignment": 1,
+    "set_placement_rules": 1,
+    "drain_node": 1,
+    "remove_node": 1,
+    "start_pipeline": 2,
+    "end_pipelines": 1,
+    "grant_leases": 1,
+}
+
+
+class _Head(msgspec.Struct):
+    """What must be understood of a command before its fields are looked at."""
+
+    type: str
+    version: int = 1
+
+
+_encoder = msgspec.msgpack.Encoder()
+_head_decoder = msgspec.msgpack.Decoder(_Head)
+_command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+
+
+def encode(command: Command) -> bytes:
+    """Bytes of a command as they are logged and travel."""
+    return _encoder.encode(command)
+
+
+def decode(data: bytes) -> Command:
+    """A command from its bytes. Raises UnknownCommand that names type and version."""
+    try:
+        head = _head_decoder.decode(data)
+        newest = VERSIONS.get(head.type, 0)
+        if head.version > newest:
+            raise UnknownCommand(
+                f"the log holds command {head.type!r} version {head.version}; this program knows "
+                f"{f'it up to version {newest}' if newest else 'no such command'}: upgrade it"
+            )
+        return _command_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise UnknownCommand(f"a command of the log cannot be read: {error}") from error
+
+
+# ------------------------------------------------------------------------ how they travel
+
+
+class LogEntry(Record, frozen=True, kw_only=True):
+    """One command of the metadata log as it travels to followers (`GET /log`)."""
+
+    index: LogIndex
+    command: msgspec.Raw  # msgpack of a command
+
+
+class LogPage(Record, frozen=True, kw_only=True):
+    """Answer of `GET /log?from=N`: entries from N on, and the last index that is committed.
+
+    Indexes ascend with gaps: the quorum's log holds records that are no commands.
+    """
+
+    entries: tuple[LogEntry, ...]
+    last_index: LogIndex
+    leader: NodeId
+    cluster_id: str
+    #: where N was trimmed: the whole catalog up to `last_index`, in place of entries
+    catalog: bytes = b""

@@ -1,0 +1,121 @@
+"""Which pipeline writes which query: leases per query, granted by the leader, fenced by epoch.
+
+A pipeline that has Spark running registers (StartPipeline) and then renews each second; renewals
+are not logged. The leader ends one that stays silent for too long, unless it is the only one:
+nobody could take over. What it held goes to the others, and a newcomer is given its share
+(GrantLeases). Each grant has a lease epoch of its own, greater than all before it.
+
+Leases only decide who *tries* to write. What counts is decided by the order of the progress topic:
+the holder of a newer lease epoch announces itself there first (DESIGN §3; `data.progress`).
+
+Pure, on the caller's clock. Not here: the log (`control.metadata.catalog`), the renewals' route
+(`node.leasing`), what a pipeline does with its leases (`pipeline.reconcile`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from standpipe.model import LeaseEpoch, Record
+
+#: (query id, pipeline id): a grant as it is logged
+Grant = tuple[str, str]
+#: Loads of two pipelines may differ by this many queries: a move costs a query some seconds.
+LOAD_DIFFERENCE_MAX: Final = 1
+
+
+class QueryLease(Record, frozen=True, kw_only=True):
+    """Which pipeline writes a query, and the epoch that fences all before it."""
+
+    pipeline_id: str
+    lease_epoch: LeaseEpoch
+
+
+def due(
+    queries: Sequence[str], pipelines: Collection[str], leases: Mapping[str, QueryLease]
+) -> tuple[Grant, ...]:
+    """The grants that give every query a holder, and every pipeline its share, by fewest moves.
+
+    `queries`: ids of those that should run, in the order of creation; `pipelines`: all that are
+    registered. Nothing is granted while there is no pipeline.
+    """
+    if not pipelines:
+        return ()
+    held = {query: leases[query].pipeline_id for query in queries if query in leases}
+    holder = {query: pipeline for query, pipeline in held.items() if pipeline in pipelines}
+    load = Counter(dict.fromkeys(sorted(pipelines), 0))
+    load.update(holder.values())
+    for query in queries:
+        if query not in holder:
+            holder[query] = min(load, key=load.__getitem__)
+            load[holder[query]] += 1
+    while True:
+        most, least = max(load, key=load.__getitem__), min(load, key=load.__getitem__)
+        if load[most] - load[least] <= LOAD_DIFFERENCE_MAX:
+            break
+        # the newest moves: it has the least state to read again
+        moved = next(query for query in reversed(queries) if holder[query] == most)
+        holder[moved] = least
+        load.update({most: -1, least: 1})
+    return tuple((query, holder[query]) for query in queries if holder[query] != held.get(query))
+
+
+def granted(
+    grants: Iterable[Grant],
+    *,
+    leases: Mapping[str, QueryLease],
+    queries: Collection[str],
+    pipelines: Collection[str],
+    newest: LeaseEpoch,
+) -> tuple[Mapping[str, QueryLease], LeaseEpoch]:
+    """The leases after these grants, and the newest lease epoch.
+
+    What a grant names may be gone since; such a grant changes nothing.
+    """
+    after = dict(leases)
+    for query, pipeline in grants:
+        if query in queries and pipeline in pipelines:
+            newest = LeaseEpoch(newest + 1)
+            after[query] = QueryLease(pipeline_id=pipeline, lease_epoch=newest)
+    return after, newest
+
+
+@dataclass
+class Renewals:
+    """When each pipeline was last heard of, by the leader alone. Milliseconds of its clock.
+
+    `look_ms`: how often the leader looks. A look that comes late was late for a reason that kept
+    renewals waiting too, such as a stopped process: that time does not count.
+    """
+
+    timeout_ms: int
+    look_ms: int
+    _heard_ms: dict[str, int] = field(default_factory=dict[str, int])
+    _looked_ms: int = 0
+
+    def begin(self, pipelines: Iterable[str], now_ms: int) -> None:
+        """A new leader knows nothing of the past: all that are registered count as heard now."""
+        self._heard_ms = dict.fromkeys(pipelines, now_ms)
+        self._looked_ms = now_ms
+
+    def heard(self, pipeline: str, now_ms: int) -> None:
+        """It is there."""
+        self._heard_ms[pipeline] = now_ms
+
+    def silent(self, pipelines: Collection[str], now_ms: int) -> tuple[str, ...]:
+        """Those of the registered ones to end: silent for too long while another one is not."""
+        late_ms = max(0, now_ms - self._looked_ms - self.look_ms)
+        self._looked_ms = now_ms
+        self._heard_ms = {
+            pipeline: min(now_ms, self._heard_ms.get(pipeline, now_ms) + late_ms)
+            for pipeline in pipelines
+        }
+        found = tuple(
+            pipeline
+            for pipeline, heard_ms in self._heard_ms.items()
+            if now_ms - heard_ms > self.timeout_ms
+        )
+        return found if len(found) < len(pipelines) else ()

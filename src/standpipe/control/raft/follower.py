@@ -1,0 +1,141 @@
+"""What a replica keeps about the leader that it fetches from: the next request, the download.
+
+    Fetch(end of our log) ─► entries: append, flush, fetch again        (the fetch is the ack)
+                          ├► diverging: truncate, flush, fetch again
+                          └► snapshot: FetchSnapshot until whole ─► install ─► fetch from its end
+
+Not here: when to fetch, and what a fetch that fails means (`raft`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from standpipe.control.raft.events import (
+    AppendLog,
+    InstallSnapshot,
+    Order,
+    TruncateLog,
+    WriteSnapshotChunk,
+)
+from standpipe.control.raft.log import LogView, Snapshot
+from standpipe.control.raft.majority import LeaderEpoch, ReplicaKey, Round
+from standpipe.control.raft.messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+)
+from standpipe.control.raft.timeouts import RaftSettings
+
+#: the first may be a connection that broke; a process that lives accepts the next
+LOST_AFTER_FAILURES: Final = 2
+
+
+@dataclass(slots=True)
+class _Download:
+    snapshot: Snapshot
+    position: int = 0  # bytes that we have
+
+
+class Following:
+    """One replica's time under one leader of one epoch."""
+
+    def __init__(self, me: ReplicaKey, log: LogView, settings: RaftSettings) -> None:
+        """Begins without a fetch, so without any reason to vouch for the leader."""
+        self._me = me
+        self._log = log
+        self._settings = settings
+        self.has_fetched = False
+        self._failures = 0  # fetches in a row that certainly got no answer
+        self.round = Round(0)
+        self._download: _Download | None = None
+
+    def next_request(self, number: int, epoch: LeaderEpoch) -> FetchRequest | FetchSnapshotRequest:
+        """The request that continues where the last answer ended.
+
+        Only to be sent when the log is flushed: its offset acknowledges everything below.
+        """
+        if (load := self._download) is not None:
+            bytes_max = self._settings.chunk_bytes_max
+            snapshot = load.snapshot.id
+            return FetchSnapshotRequest(number, epoch, self._me, snapshot, load.position, bytes_max)
+        return FetchRequest(
+            number,
+            epoch,
+            self._me,
+            offset=self._log.end,
+            last_epoch=self._log.last_epoch,
+            high_watermark=self._log.high_watermark,
+            round=self.round,
+            wait_ms=self._settings.wait_ms,
+        )
+
+    def fetched(self, answer: FetchResponse) -> Sequence[Order] | None:
+        """Take a successful answer in: orders for the disk, or None if it makes no sense.
+
+        None must not count as hearing the leader, so that a broken leader is replaced in the end.
+        Raises LogViolation when the leader wants committed entries gone: never obeyed (KIP-595).
+        """
+        orders: list[Order] = []
+        if answer.snapshot is not None:
+            if not self._begin_download(answer.snapshot):
+                return None
+        elif answer.diverging is not None:
+            self._log.truncate(self._log.truncation_for(answer.diverging))
+            orders.append(TruncateLog(self._log.wrote(), self._log.end))
+        elif answer.entries:
+            if answer.entries[0].offset != self._log.end:
+                return None
+            self._log.append(answer.entries)
+            orders.append(AppendLog(self._log.wrote(), answer.entries))
+        if answer.diverging is None and answer.snapshot is None:
+            # Only now our log is known to be a prefix of the leader's, as far as it reaches.
+            self._log.commit(answer.high_watermark)
+        self._hears()
+        self.round = max(self.round, answer.round)
+        return orders
+
+    def _hears(self) -> None:
+        self.has_fetched = True
+        self._failures = 0
+
+    def failed(self) -> bool:
+        """A fetch got no answer and never will; whether a leader that was heard is now lost.
+
+        A process that is killed resets our connection, and then refuses the next: two in a row.
+        One alone may have been the connection. Once lost, it is not vouched for (pre-votes are
+        granted), and is not lost again before it was heard again.
+        """
+        self._failures += 1
+        if self._failures < LOST_AFTER_FAILURES or not self.has_fetched:
+            return False
+        self.has_fetched = False
+        return True
+
+    def _begin_download(self, snapshot: Snapshot) -> bool:
+        if snapshot.epoch < 0 or snapshot.end_offset <= self._log.high_watermark:
+            return False  # negative, or it would take us back: KIP-630
+        if self._download is None or self._download.snapshot != snapshot:
+            self._download = _Download(snapshot)
+        return True
+
+    def loaded(self, answer: FetchSnapshotResponse) -> Sequence[Order] | None:
+        """Take a piece in; the last one replaces the log.  None: it does not fit."""
+        load = self._download
+        if load is None or answer.snapshot != load.snapshot.id or answer.position != load.position:
+            return None
+        if answer.size != load.snapshot.size or not answer.data:
+            return None
+        orders: list[Order] = [WriteSnapshotChunk(load.snapshot.id, load.position, answer.data)]
+        load.position += len(answer.data)
+        self._hears()
+        if load.position >= load.snapshot.size:
+            self._download = None
+            self._log.install(load.snapshot)
+            orders.append(InstallSnapshot(self._log.wrote(), load.snapshot))
+        return orders
+
+    def drop_download(self) -> None:
+        """The leader does not have that snapshot any more: fetch again (KIP-630)."""
+        self._download = None

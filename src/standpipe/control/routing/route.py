@@ -1,0 +1,383 @@
+"""Which replicas may answer a read of one table partition, in which order, and why (or why not).
+
+A pure decision on what is at hand: no call leaves the node for it (KLIP-12, tradeoff 2). Order:
+the active, then standbys by lag, the least first, an unknown lag after every known one. Those of
+which there is doubt come after all others, because a doubt may be wrong and a late answer is better
+than none: not heard of yet, no answering state when last heard, beats that came back too often,
+workers that hang, no beats, a path that failed. Only who neither beats nor answers on its path is
+refused as dead.
+
+The bounds are enforced here with what this node knows, that is for its own replica and where a peer
+reported a lag just now; the target of a forward enforces them again with its own numbers. A lag of
+a while ago is an upper bound: who exceeds by it is tried last, not refused. So is a peer's lag
+against the end that this node's own replica knows, which is of now.
+
+Not here: which of equals is preferred (`control.routing.policies`), how beats become verdicts
+(`control.liveness.heartbeats`) and reports lags (`control.liveness.lag`), hedging and the forward
+(`node.forward`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from standpipe.control.liveness.lag import NO_END, offset_lag
+from standpipe.control.routing.policies import POLICIES
+from standpipe.model import (
+    Assignment,
+    Health,
+    NodeId,
+    NodeInfo,
+    Offset,
+    Placement,
+    ReplicaState,
+    ReplicaStatus,
+)
+from standpipe.model_liveness import KnownLag, PeerLiveness
+
+Role = Literal["ACTIVE", "STANDBY"]
+
+#: ksqlDB's default of `ksql.query.pull.max.allowed.offset.lag`: no bound at all
+LAG_UNBOUNDED: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """How stale an answer may be. `lag_records_max` at or above 2^63 - 1: no bound."""
+
+    lag_records_max: int = LAG_UNBOUNDED
+    standby_reads: bool = True
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.lag_records_max < LAG_UNBOUNDED
+
+
+ANYTHING: Final = Bounds()
+
+
+def lag_bound(
+    *, request: int | None, table: int | None, node: int = LAG_UNBOUNDED, limit: int = LAG_UNBOUNDED
+) -> int:
+    """The lag that holds: the request's, else the table's (WITH), else the node's; capped."""
+    asked = request if request is not None else table if table is not None else node
+    return min(asked, limit)
+
+
+# -------------------------------------------------------------------------------- candidates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """What this node was told about the replicas of one partition, and about its peers."""
+
+    #: empty: nothing is known (heartbeats are off, or control is); then all count as alive
+    liveness: Mapping[NodeId, PeerLiveness] = field(default_factory=dict[NodeId, PeerLiveness])
+    #: reports that are fresh enough to be believed
+    lags: Mapping[NodeId, KnownLag] = field(default_factory=dict[NodeId, KnownLag])
+    #: the largest committed end in any report, however old: it only grows; -1: none
+    committed_end: Offset = NO_END
+    #: what was true before this instant is an upper bound of the lag
+    #: (`control.liveness.lag.FRESH_MS`)
+    fresh_since_ms: int = 0
+
+
+NOTHING_HEARD: Final = Heard()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A replica and all that this node knows about it."""
+
+    node_id: NodeId
+    role: Role
+    info: NodeInfo | None  # None: the log knows no such node (it was removed)
+    is_local: bool
+    state: ReplicaState | None  # None: unknown
+    lag_records: int | None  # None: unknown, which is never 0
+    #: against what was told when its position was; None: the same
+    lag_records_then: int | None = None
+    health: Health = Health.ALIVE
+    is_held_down: bool = False  # DOWN, and it beats
+    workers_ok: bool = True
+    is_leaving: bool = False  # it is drained, or about to stop
+    is_suspect: bool = False  # its path failed lately
+    beat_boot_ms: int = 0
+    lag_boot_ms: int = 0
+    is_lag_fresh: bool = True
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its beats ceased."""
+        return self.health is Health.DOWN and not self.is_held_down
+
+    def is_beyond(self, bounds: Bounds) -> bool:
+        """Whether its lag, as it is known here, exceeds the bound."""
+        return self.lag_records is not None and self.lag_records > bounds.lag_records_max
+
+    def is_surely_beyond(self, bounds: Bounds) -> bool:
+        """Whether it exceeded the bound just now, and not only as an upper bound of its lag."""
+        then = self.lag_records if self.lag_records_then is None else self.lag_records_then
+        return self.is_lag_fresh and then is not None and then > bounds.lag_records_max
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What was decided about one replica. `why` is a sentence for logs, errors and tests."""
+
+    node_id: NodeId
+    role: Role
+    ok: bool
+    why: str
+    is_local: bool = False
+    lag_records: int | None = None
+    lag_records_max: int = LAG_UNBOUNDED
+    info: NodeInfo | None = None
+    state: ReplicaState | None = None
+    health: Health = Health.ALIVE
+    #: instants of the last beat and of the lag, on this node's boot clock; 0: none
+    beat_boot_ms: int = 0
+    lag_boot_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.node_id} ({self.role.lower()}): {self.why}"
+
+    def describe(self, now_boot_ms: int) -> dict[str, object]:
+        """As JSON, for errors, `GET /route` and `EXPLAIN ROUTE`; what is unknown is null."""
+        bound = self.lag_records_max
+        return {
+            "node": self.node_id,
+            "host": self.info.public if self.info else None,
+            "role": self.role,
+            "usable": self.ok,
+            "why": self.why,
+            "alive": self.health.name,
+            "beat_age_ms": now_boot_ms - self.beat_boot_ms if self.beat_boot_ms else None,
+            "state": self.state.name if self.state is not None else None,
+            "lag_records": self.lag_records,
+            "lag_records_max": bound if bound < LAG_UNBOUNDED else None,
+            "lag_age_ms": now_boot_ms - self.lag_boot_ms if self.lag_boot_ms else None,
+        }
+
+
+#: A rule refuses with a reason, or lets pass with None.
+Rule = Callable[[Candidate, Bounds], str | None]
+
+
+def is_member(candidate: Candidate, bounds: Bounds) -> str | None:
+    return None if candidate.info else "Host is not a member of the cluster."
+
+
+def is_role_allowed(candidate: Candidate, bounds: Bounds) -> str | None:
+    """Source: ksqlDB's ActiveHostFilter, `ksql.query.pull.enable.standby.reads`."""
+    if candidate.role == "ACTIVE" or bounds.standby_reads:
+        return None
+    return "Host is not the active host for this partition."
+
+
+def is_not_dead(candidate: Candidate, bounds: Bounds) -> str | None:
+    """Dead is who neither beats nor answers: each alone may be the fault of something else.
+
+    A node whose control stopped does not beat and yet answers reads; a path that failed may work
+    again. Source: KLIP-12; ksqlDB's LivenessFilter.
+    """
+    if candidate.is_silent and candidate.is_suspect:
+        return "Host is not alive: no beats, and its path failed."
+    return None
+
+
+def is_answering(candidate: Candidate, bounds: Bounds) -> str | None:
+    """The local replica's state is known; a peer judges its own, which may be newer than heard."""
+    if not candidate.is_local:
+        return None
+    if candidate.state is None:
+        return "Replica is ABSENT on this host."
+    return None if candidate.state.answers else f"Replica is {candidate.state.name}."
+
+
+def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
+    """Lag equal to the bound is allowed (KLIP-12's sketch says less; DESIGN section 10).
+
+    An unknown lag, and one of a while ago, pass for a peer, which enforces the bound itself; for
+    the local replica an unknown one passes only where nothing was asked. Source: KLIP-12; texts of
+    ksqlDB's MaximumLagFilter.
+    """
+    if not bounds.is_bounded:
+        return None
+    if candidate.lag_records is None:
+        return "Lag information is not present for host." if candidate.is_local else None
+    is_refused = candidate.is_surely_beyond(bounds)
+    return excluded(candidate.lag_records, bounds) if is_refused else None
+
+
+def excluded(lag_records: int, bounds: Bounds) -> str:
+    maximum = bounds.lag_records_max
+    return f"Host excluded because lag {lag_records} exceeds maximum allowed lag {maximum}."
+
+
+#: The first refusal is the one that is reported.
+RULES: Final[tuple[Rule, ...]] = (
+    is_member,
+    is_role_allowed,
+    is_not_dead,
+    is_answering,
+    is_within_lag,
+)
+
+#: A doubt about a usable replica. A later one weighs more than all before it; the last that applies
+#: is its reason.
+DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
+    (lambda c: c.is_leaving, "Host is drained or about to stop, it says; tried late."),
+    (lambda c: c.health is Health.UNKNOWN, "Not heard of yet; tried after those that are."),
+    (
+        lambda c: c.state is not None and not c.state.answers,
+        "Replica was not answering when last heard; tried late.",
+    ),
+    (lambda c: c.is_held_down, "Host beats again, and did so too often lately; tried late."),
+    (lambda c: not c.workers_ok, "Its workers hang or died, it says; tried late."),
+    (lambda c: c.is_silent, "Host does not beat; tried late."),
+    (lambda c: c.is_suspect, "Path failed lately; tried last."),
+)
+
+
+# ----------------------------------------------------------------------------------- order
+
+
+#: sorts candidates; False and less go first
+_Rank = tuple[bool, int, int, tuple[int, ...], bool, int, int]
+
+
+def route(
+    placement: Placement,
+    nodes: Mapping[NodeId, NodeInfo],
+    *,
+    local: NodeId,
+    local_status: ReplicaStatus | None = None,
+    suspects: AbstractSet[NodeId] = frozenset(),
+    heard: Heard = NOTHING_HEARD,
+    bounds: Bounds = ANYTHING,
+    policy: str = "active-first",
+    rules: Iterable[Rule] = RULES,
+) -> list[Verdict]:
+    """Verdicts on all replicas of a partition, in the order in which they should be tried.
+
+    `suspects`: nodes whose path failed lately. The usable ones come first; if none is,
+    `node.rest_refusals` makes the error.
+    """
+    own_end = local_status.committed_end if local_status is not None else NO_END
+    ranked: list[tuple[_Rank, Verdict]] = []
+    for place, node_id in enumerate(placement.replicas):
+        role: Role = "ACTIVE" if place == 0 else "STANDBY"
+        info, is_suspect = nodes.get(node_id), node_id in suspects
+        if node_id == local:
+            candidate = _here(node_id, role, info, local_status, heard)
+        else:
+            candidate = _there(node_id, role, info, heard, own_end=own_end, is_suspect=is_suspect)
+        refusal = next((why for rule in rules if (why := rule(candidate, bounds))), None)
+        doubts = [n for n, (applies, _) in enumerate(DOUBTS) if applies(candidate)]
+        lag = candidate.lag_records
+        rank = (
+            refusal is not None,
+            sum(1 << n for n in doubts),
+            _lag_doubt(candidate, bounds),
+            POLICIES[policy](candidate, placement, nodes.get(local)),
+            lag is None,
+            lag or 0,
+            place,
+        )
+        why = refusal or (DOUBTS[doubts[-1]][1] if doubts else _why_usable(candidate, bounds))
+        ranked.append((rank, _verdict(candidate, bounds, ok=refusal is None, why=why)))
+    return [verdict for _, verdict in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _lag_doubt(candidate: Candidate, bounds: Bounds) -> int:
+    """After those known to be within the bound: the unknown, then those beyond it a while ago."""
+    if not bounds.is_bounded:
+        return 0
+    return 2 if candidate.is_beyond(bounds) else int(candidate.lag_records is None)
+
+
+def _why_usable(candidate: Candidate, bounds: Bounds) -> str:
+    if not candidate.is_beyond(bounds):
+        return "In reach."
+    lag, maximum = candidate.lag_records, bounds.lag_records_max
+    return f"Lag {lag}, at the most, exceeded {maximum} when last heard; tried late."
+
+
+def _here(
+    node_id: NodeId, role: Role, info: NodeInfo | None, status: ReplicaStatus | None, heard: Heard
+) -> Candidate:
+    """The own replica: its position against the furthest end that anybody knows, as the tailer may
+    be stopped."""
+    lag = None
+    if status is not None:
+        lag = offset_lag((status.committed_end, heard.committed_end), status.position)
+    return Candidate(
+        node_id=node_id,
+        role=role,
+        info=info,
+        is_local=True,
+        state=status.state if status is not None else None,
+        lag_records=lag,
+    )
+
+
+def _there(
+    node_id: NodeId,
+    role: Role,
+    info: NodeInfo | None,
+    heard: Heard,
+    *,
+    own_end: Offset,
+    is_suspect: bool,
+) -> Candidate:
+    """`own_end`: the committed end that this node's own replica knows."""
+    peer, known = heard.liveness.get(node_id), heard.lags.get(node_id)
+    lag = offset_lag((heard.committed_end, own_end), known.lag.position) if known else None
+    lag_then = offset_lag((heard.committed_end,), known.lag.position) if known else None
+    unheard = Health.UNKNOWN if heard.liveness else Health.ALIVE
+    return Candidate(
+        node_id=node_id,
+        role=role,
+        info=info,
+        is_local=False,
+        state=known.lag.state if known else None,
+        lag_records=lag,
+        lag_records_then=lag_then,
+        health=peer.health if peer else unheard,
+        is_held_down=peer.is_held_down if peer else False,
+        workers_ok=peer.workers_ok if peer else True,
+        is_leaving=peer.is_leaving if peer else False,
+        is_suspect=is_suspect,
+        beat_boot_ms=peer.beat_boot_ms if peer else 0,
+        lag_boot_ms=known.at_boot_ms if known else 0,
+        is_lag_fresh=known is not None and known.at_boot_ms >= heard.fresh_since_ms,
+    )
+
+
+def _verdict(candidate: Candidate, bounds: Bounds, *, ok: bool, why: str) -> Verdict:
+    return Verdict(
+        node_id=candidate.node_id,
+        role=candidate.role,
+        ok=ok,
+        why=why,
+        is_local=candidate.is_local,
+        lag_records=candidate.lag_records,
+        lag_records_max=bounds.lag_records_max,
+        info=candidate.info,
+        state=candidate.state,
+        health=candidate.health,
+        beat_boot_ms=candidate.beat_boot_ms,
+        lag_boot_ms=candidate.lag_boot_ms,
+    )
+
+
+def placements(assignment: Assignment) -> dict[tuple[str, int, int], Placement]:
+    """An index over an assignment: (table id, generation, partition) -> placement."""
+    return {
+        (placement.table_id, placement.generation, placement.partition): placement
+        for placement in assignment.placements
+    }

@@ -1,0 +1,378 @@
+"""The log's state machine: deterministic, total, versioned, snapshottable."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata.catalog import (
+    EMPTY,
+    REQUESTS_MAX,
+    Catalog,
+    Command,
+    CommitAssignment,
+    CreateSource,
+    CreateTableAs,
+    CreateType,
+    DrainNode,
+    DropSource,
+    DropType,
+    EndPipelines,
+    FoundCluster,
+    GrantLeases,
+    InsertInto,
+    Receipt,
+    RegisterNode,
+    RemoveNode,
+    ReplaceStreamAs,
+    ReplaceTableAs,
+    SetFeatureLevel,
+    SetPlacementRules,
+    SetQueryState,
+    StartPipeline,
+    SwitchTable,
+    TerminateQuery,
+    TopicDeleted,
+    TopicWish,
+    UnknownCommand,
+    apply,
+)
+from standpipe.model import (
+    Assignment,
+    AssignmentEpoch,
+    Column,
+    LogIndex,
+    NodeId,
+    NodeInfo,
+    PersistentQuery,
+    Placement,
+    PlacementRules,
+    Source,
+    SparkPlan,
+)
+
+
+def stream(name: str, topic: str = "") -> Source:
+    return Source(
+        name=name,
+        kind="STREAM",
+        columns=(Column(name="ID", type="STRING", is_key=True), Column(name="V", type="INTEGER")),
+        topic=topic or name.lower(),
+        partitions=4,
+        key_format="KAFKA",
+        value_format="JSON",
+        statement=f"CREATE STREAM {name} …;",
+    )
+
+
+def table_as(name: str, reads: str, index: int, topic: str = "") -> CreateTableAs:
+    query_id = f"CTAS_{name}_{index}"
+    source = msgspec.structs.replace(
+        stream(name, topic or name),
+        kind="TABLE",
+        query_id=query_id,
+        table_id=f"{name}_{index}",
+        is_materialized=True,
+    )
+    plan = SparkPlan(version=1, inputs=(), sql="SELECT 1", output_mode="update", is_windowed=False)
+    query = PersistentQuery(
+        query_id=query_id, sink=name, sources=(reads,), statement=source.statement, plan=plan
+    )
+    wish = TopicWish(name=source.topic, partitions=4, kind="TABLE")
+    return CreateTableAs(source=source, query=query, topic=wish)
+
+
+def generation_of(name: str, generation: int, index: int) -> ReplaceTableAs:
+    """CREATE OR REPLACE TABLE of `table_as(name, "R", 23)`."""
+    made = table_as(name, "R", index)
+    before = table_as(name, "R", 23).source
+    source = msgspec.structs.replace(
+        made.source,
+        table_id=before.table_id,
+        generation=generation,
+        topic=f"{made.query.query_id}-changelog",
+        public_topic=before.topic,
+    )
+    wish = TopicWish(name=source.topic, partitions=4, kind="TABLE")
+    return ReplaceTableAs(source=source, query=made.query, topic=wish)
+
+
+def written_by(name: str, index: int) -> CreateTableAs:
+    """CREATE STREAM … AS."""
+    made = table_as(name, "R", index)
+    query_id = f"CSAS_{name}_{index}"
+    source = msgspec.structs.replace(stream(name), query_id=query_id, table_id=f"{name}_{index}")
+    return CreateTableAs(
+        source=source,
+        query=msgspec.structs.replace(made.query, query_id=query_id),
+        topic=TopicWish(name=source.topic, partitions=4, kind="SOURCE"),
+    )
+
+
+def rewritten(name: str, index: int) -> ReplaceStreamAs:
+    """CREATE OR REPLACE STREAM of `written_by(name, index)`."""
+    made = written_by(name, index)
+    return ReplaceStreamAs(
+        source=made.source, query=msgspec.structs.replace(made.query, revision=2)
+    )
+
+
+def node(name: str) -> NodeInfo:
+    return NodeInfo(
+        node_id=NodeId(name), public="p:1", internal="i:1", peer="r:1", incarnation=f"of-{name}"
+    )
+
+
+def assignment(epoch: int) -> Assignment:
+    held = Placement(table_id="T_2", generation=1, partition=0, replicas=(NodeId("a"),))
+    return Assignment(epoch=AssignmentEpoch(epoch), placements=(held,))
+
+
+WISH = TopicWish(name="s", partitions=4, kind="SOURCE", retention_ms=1000)
+COMMANDS: tuple[Command, ...] = (
+    FoundCluster(cluster_id="c1"),
+    RegisterNode(node=node("a")),
+    CreateSource(source=stream("S"), topic=WISH),
+    table_as("T", "S", 4),
+    CommitAssignment(assignment=assignment(1)),
+    StartPipeline(pipeline_id="p1", version=2),
+    GrantLeases(grants=(("CTAS_T_4", "p1"),)),
+    TerminateQuery(query_ids=("CTAS_T_4",)),
+    DropSource(name="T", delete_topic=True),
+    TopicDeleted(name="T"),
+    DropSource(name="S"),
+    SetPlacementRules(rules=PlacementRules(standby_count=2, rack_aware_tags=("zone",))),
+    DrainNode(node_id=NodeId("a")),
+    RemoveNode(node_id=NodeId("a")),
+    EndPipelines(pipeline_ids=("p1",)),
+    CreateSource(source=stream("S")),
+    InsertInto(query=table_as("S", "R", 7).query),
+    SetQueryState(query_ids=("CTAS_S_7",), state="PAUSED"),
+    SetFeatureLevel(level=2),
+    CreateType(name="MONEY", definition="DECIMAL(6, 2)"),
+    DropType(name="MONEY"),
+    CreateSource(source=stream("R")),
+    table_as("U", "R", 23),
+    generation_of("U", 2, 24),
+    SwitchTable(name="U", generation=2),
+    written_by("O", 26),
+    rewritten("O", 26),
+)
+
+
+def after(*commands: Command, start: Catalog = EMPTY) -> Catalog:
+    catalog = start
+    for command in commands:
+        catalog = apply(catalog, LogIndex(catalog.index + 1), command)
+    return catalog
+
+
+def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
+    story = [after(*COMMANDS[:count]) for count in range(len(COMMANDS) + 1)]
+    assert story[1].cluster_id == "c1"
+    assert list(story[2].nodes) == ["a"]
+    assert list(story[3].topics) == ["s"]
+    assert list(story[4].sources) == ["S", "T"]
+    assert list(story[4].queries) == ["CTAS_T_4"]
+    assert story[5].assignment.epoch == 1
+    assert story[6].pipeline_epoch == 1
+    assert story[7].leases["CTAS_T_4"].lease_epoch == 2
+    assert story[8].queries == {}
+    assert story[8].sources.keys() == {"S", "T"}, "a terminated query leaves its table"
+    assert story[9].doomed_topics == ("T",)
+    assert list(story[9].topics) == ["s"]
+    assert story[10].doomed_topics == ()
+    assert (story[11].sources, story[11].topics, story[11].index) == ({}, {}, 11)
+    assert story[12].placement_rules == PlacementRules(standby_count=2, rack_aware_tags=("zone",))
+    assert story[13].draining == ("a",)
+    assert (story[14].nodes, story[14].draining) == ({}, ())
+    assert story[17].sources["S"].takes_inserts
+    assert story[17].queries["CTAS_S_7"].state == "RUNNING"
+    assert story[18].queries["CTAS_S_7"].state == "PAUSED"
+    assert [(one.feature_level, one.version) for one in story[17:20]] == [(1, 1), (1, 1), (2, 2)]
+    assert (story[20].types, story[21].types) == ({"MONEY": "DECIMAL(6, 2)"}, {})
+    assert list(story[24].successors) == ["U"]
+    assert (story[25].successors, story[25].sources["U"].generation) == ({}, 2)
+    assert story[27].queries["CSAS_O_26"].revision == 2
+    assert story[0] == EMPTY, "catalogs are values"
+
+
+def test_a_drain_can_be_taken_back() -> None:
+    stays = DrainNode(node_id=NodeId("a"), is_draining=False)
+    catalog = after(RegisterNode(node=node("a")), DrainNode(node_id=NodeId("a")), stays)
+    assert catalog.draining == ()
+
+
+@pytest.mark.parametrize(
+    "command", [DrainNode(node_id=NodeId("x")), RemoveNode(node_id=NodeId("x"))]
+)
+def test_a_node_that_is_not_there_neither_drains_nor_leaves(command: Command) -> None:
+    before = after(RegisterNode(node=node("a")))
+    assert after(command, start=before).nodes == before.nodes
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_commands_survive_their_bytes(command: Command) -> None:
+    assert catalogs.decode(catalogs.encode(command)) == command
+
+
+def test_every_command_has_its_newest_version() -> None:
+    tags = {msgspec.inspect.type_info(type(command)).tag for command in COMMANDS}  # type: ignore[union-attr]
+    assert tags == set(catalogs.VERSIONS)
+
+
+@pytest.mark.parametrize("count", range(len(COMMANDS) + 1))
+def test_snapshot_equals_replay(count: int) -> None:
+    catalog = after(*COMMANDS[:count])
+    restored = catalogs.from_bytes(catalogs.to_bytes(catalog))
+    assert restored == catalog
+    assert list(restored.sources) == list(catalog.sources), "SHOW keeps its order"
+    assert after(*COMMANDS[count:], start=restored) == after(*COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("wire", "names"),
+    [
+        ({"type": "grant_lease", "query_id": "Q"}, "'grant_lease' version 1"),
+        ({"type": "drop_source", "version": 2, "name": "S"}, "'drop_source' version 2"),
+        ({"type": "register_node", "version": 3}, "'register_node' version 3"),
+        ({"type": "drop_source", "name": 7}, "cannot be read"),
+        ({"name": "S"}, "cannot be read"),
+        ([1, 2], "cannot be read"),
+    ],
+)
+def test_unknown_commands_are_refused_by_name(wire: object, names: str) -> None:
+    with pytest.raises(UnknownCommand, match=names):
+        catalogs.decode(msgspec.msgpack.encode(wire))
+
+
+def test_a_catalog_of_a_newer_version_is_refused() -> None:
+    newer = msgspec.structs.replace(EMPTY, version=catalogs.CATALOG_VERSION + 1)
+    with pytest.raises(UnknownCommand, match="version 5; this program reads up to 4"):
+        catalogs.from_bytes(catalogs.to_bytes(newer))
+    with pytest.raises(UnknownCommand, match="cannot be read"):
+        catalogs.from_bytes(b"\x00nonsense")
+
+
+BASE = after(*COMMANDS[:5])  # cluster, node, S, T, assignment 1
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (FoundCluster(cluster_id="c2"), "a cluster is founded once"),
+        (CreateSource(source=stream("S", "other")), "the name is taken"),
+        (table_as("S", "S", 9), "the name is taken by a stream"),
+        (table_as("T", "S", 4), "query and table exist"),
+        (DropSource(name="NONE"), "nothing to drop"),
+        (CommitAssignment(assignment=assignment(1)), "computed from epoch 0, which is over"),
+        (CommitAssignment(assignment=assignment(3)), "epoch 2 is missing"),
+        (TopicDeleted(name="none"), "no such wish"),
+        (TerminateQuery(query_ids=("NONE",)), "no such query"),
+        (SetFeatureLevel(level=0), "a level never falls"),
+        (DropType(name="NONE"), "no such type"),
+    ],
+)
+def test_a_command_that_does_not_fit_changes_only_the_index(command: Command, why: str) -> None:
+    assert after(command, start=BASE) == msgspec.structs.replace(BASE, index=LogIndex(6)), why
+
+
+def test_a_refusal_is_remembered_under_its_request() -> None:
+    command = CreateSource(source=stream("S"), request_id="r1")
+    outcome = after(command, start=BASE).applied_requests["r1"]
+    assert outcome.refusal == "S exists"
+
+
+def test_replacing_is_asked_for() -> None:
+    replaced = after(CreateSource(source=stream("S", "other"), replace=True), start=BASE)
+    assert replaced.sources["S"].topic == "other"
+
+
+def test_one_request_is_applied_once() -> None:
+    receipt = Receipt(statement="CREATE …", command_id="stream/S/create", message="Stream created")
+    first = after(CreateSource(source=stream("S"), request_id="r1", receipt=receipt))
+    again = after(StartPipeline(pipeline_id="p", request_id="r1"), start=first)
+    assert again == msgspec.structs.replace(first, index=LogIndex(2))
+    assert again.applied_requests["r1"].index == 1
+    assert again.applied_requests["r1"].receipt == receipt
+
+
+def test_memory_of_requests_is_bounded_and_forgets_the_oldest() -> None:
+    starts = [
+        StartPipeline(pipeline_id="p", request_id=f"r{number}")
+        for number in range(REQUESTS_MAX + 3)
+    ]
+    catalog = after(*starts)
+    assert len(catalog.applied_requests) == REQUESTS_MAX
+    assert next(iter(catalog.applied_requests)) == "r3"
+
+
+@pytest.mark.parametrize("index", [4, 5], ids=["older", "the same"])
+def test_an_index_is_applied_once(index: int) -> None:
+    with pytest.raises(ValueError, match="applied before"):
+        apply(BASE, LogIndex(index), StartPipeline(pipeline_id="p"))
+
+
+def test_gaps_between_indexes_are_no_commands() -> None:
+    assert apply(BASE, LogIndex(99), StartPipeline(pipeline_id="p")).index == 99
+
+
+def test_a_shared_topic_stays_wanted_until_its_last_source_goes() -> None:
+    two = after(
+        CreateSource(source=stream("S"), topic=WISH), CreateSource(source=stream("S2", "s"))
+    )
+    one = after(DropSource(name="S"), start=two)
+    assert list(one.topics) == ["s"]
+    assert after(DropSource(name="S2"), start=one).topics == {}
+
+
+@given(st.lists(st.sampled_from(COMMANDS), max_size=30))
+def test_two_nodes_that_apply_the_same_log_agree(commands: list[Command]) -> None:
+    one = after(*commands)
+    other = EMPTY
+    for index, command in enumerate(commands, 1):
+        wire = catalogs.decode(catalogs.encode(command))
+        restarted = catalogs.from_bytes(catalogs.to_bytes(other))
+        other = apply(restarted, LogIndex(index), wire)
+    assert one == other
+    assert catalogs.to_bytes(one) == catalogs.to_bytes(other)
+
+
+STARTS = tuple(StartPipeline(pipeline_id=name, version=2) for name in ("p1", "p2"))
+
+
+@pytest.mark.parametrize(
+    ("commands", "leases", "why"),
+    [
+        ([GrantLeases(grants=(("CTAS_T_4", "p1"),))], {"CTAS_T_4": ("p1", 3)}, "granted"),
+        (
+            [GrantLeases(grants=(("CTAS_T_4", name),)) for name in ("p1", "p2")],
+            {"CTAS_T_4": ("p2", 4)},
+            "granted anew: a new epoch fences the first holder",
+        ),
+        ([GrantLeases(grants=(("CTAS_T_4", "gone"),))], {}, "its pipeline has ended meanwhile"),
+        ([GrantLeases(grants=(("CTAS_X_9", "p1"),))], {}, "its query was dropped meanwhile"),
+        (
+            [
+                GrantLeases(grants=(("CTAS_T_4", "p1"),)),
+                TerminateQuery(query_ids=("CTAS_T_4",)),
+                GrantLeases(grants=()),
+            ],
+            {},
+            "with its query",
+        ),
+    ],
+)
+def test_leases(commands: list[Command], leases: dict[str, tuple[str, int]], why: str) -> None:
+    found = after(*STARTS, *commands, start=BASE)
+    assert {
+        query: (lease.pipeline_id, lease.lease_epoch) for query, lease in found.leases.items()
+    } == leases, why
+
+
+def test_a_pipeline_of_version_1_is_not_registered() -> None:
+    found = after(StartPipeline(pipeline_id="p"), start=BASE)
+    assert (found.pipelines, found.pipeline_epoch) == ({}, 1)

@@ -1,0 +1,172 @@
+"""What is logged at which feature level, and who may take part. Source: KIP-584; KIP-535, KIP-708
+(version bumps of what members tell each other)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec import UNSET, UnsetType
+
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.catalog import (
+    Command,
+    DropType,
+    FoundCluster,
+    RegisterNode,
+    SetFeatureLevel,
+    StartPipeline,
+)
+from standpipe.errors import BadRequest, FeatureLevelRefused
+from standpipe.model import FeatureLevels, LogIndex, NodeId, NodeInfo
+
+#: of a register_node by the release before there were levels
+FIELDS_OF_LEVEL_1 = {
+    *("node_id", "public", "internal", "peer", "incarnation", "tags", "rack", "capacity")
+}
+#: a new command belongs to a new level, not here
+COMMAND_NAMES_OF_LEVEL_1 = (
+    "found_cluster register_node create_source create_table_as insert_into drop_source "
+    "topic_deleted terminate_query set_query_state commit_assignment set_placement_rules "
+    "drain_node remove_node start_pipeline"
+)
+COMMANDS_OF_LEVEL_1 = COMMAND_NAMES_OF_LEVEL_1.split()
+
+
+def node(levels: FeatureLevels | UnsetType = UNSET) -> NodeInfo:
+    return NodeInfo(
+        node_id=NodeId("a"),
+        public="p:1",
+        internal="i:1",
+        peer="r:1",
+        incarnation="of-a",
+        feature_levels=levels,
+    )
+
+
+def logged(command: Command, level: int) -> dict[str, object]:
+    """Its bytes in the log of a cluster at that level, as any program would take them apart."""
+    return msgspec.msgpack.decode(catalogs.encode(feature_levels.in_form(command, level)))
+
+
+@pytest.mark.parametrize(
+    ("command", "level", "version", "why"),
+    [
+        (RegisterNode(node=node((1, 2))), 1, 1, "older nodes read it"),
+        (RegisterNode(node=node((1, 2))), 2, 2, "every node reads it"),
+        (DropType(name="T"), 2, 1, "what has one form keeps it"),
+        (StartPipeline(pipeline_id="p"), 2, 1, "it gets all queries"),
+        (StartPipeline(pipeline_id="p"), 3, 2, "it is registered, for leases"),
+        (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
+        (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
+        (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
+    ],
+)
+def test_form(command: Command, level: int, version: int, why: str) -> None:
+    assert logged(command, level)["version"] == version, why
+
+
+def test_level_1_is_byte_for_byte_what_it_was() -> None:
+    """Unknown fields would be skipped, but an older node's snapshot would lose them unnoticed."""
+    registered = logged(RegisterNode(node=node((1, 2))), 1)
+    assert set(registered) == {"type", "version", "request_id", "receipt", "node"}
+    assert set(registered["node"]) == FIELDS_OF_LEVEL_1  # type: ignore[call-overload]
+    founded = logged(FoundCluster(cluster_id="c", feature_level=1), 1)
+    assert set(founded) == {"type", "version", "request_id", "receipt", "cluster_id"}
+
+
+def test_level_2_says_what_a_node_knows() -> None:
+    registered = logged(RegisterNode(node=node((1, 2))), 2)
+    assert registered["node"]["feature_levels"] == [1, 2]  # type: ignore[index]
+    assert logged(FoundCluster(cluster_id="c", feature_level=2), 1)["feature_level"] == 2
+
+
+def test_what_a_level_has_no_form_of_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_levels, "SINCE", {("drop_type", 1): 3})
+    drop = DropType(name="T")
+    with pytest.raises(BadRequest, match=r"drop_type needs feature level 3, this cluster is "):
+        feature_levels.in_form(drop, 2)
+    assert feature_levels.in_form(drop, 3) == drop
+
+
+def test_every_other_form_is_of_a_level() -> None:
+    """What no level brings would be logged beside nodes that stop at it."""
+    forms = {
+        (name, version)
+        for name, newest in catalogs.VERSIONS.items()
+        for version in range(1, newest + 1)
+    }
+    assert forms - set(feature_levels.SINCE) == {(name, 1) for name in COMMANDS_OF_LEVEL_1}
+    assert set(feature_levels.SINCE) <= forms
+    assert max(*feature_levels.SINCE.values(), feature_levels.GOSSIP) == feature_levels.NEWEST
+
+
+@pytest.mark.parametrize("command", [FoundCluster(cluster_id="c", feature_level=2)])
+def test_a_cluster_begins_at_a_level(command: Command) -> None:
+    catalog = catalogs.apply(catalogs.EMPTY, LogIndex(1), command)
+    assert (catalog.feature_level, catalog.version) == (2, 2)
+    assert catalogs.from_bytes(catalogs.to_bytes(catalog)) == catalog
+
+
+@pytest.mark.parametrize(
+    ("level", "known", "is_in", "why"),
+    [
+        (1, (1, 1), True, "the same release"),
+        (2, (1, 1), False, "the cluster has gone on"),
+        (2, (1, 2), True, "the newest that it knows"),
+        (3, (1, 2), False, "one more than it knows"),
+        (1, (2, 3), False, "a release that forgot how to write level 1"),
+    ],
+)
+def test_who_takes_part(level: int, known: FeatureLevels, is_in: bool, why: str) -> None:
+    if is_in:
+        feature_levels.check(level, known)
+        feature_levels.check_member(node(known), level)
+        return
+    with pytest.raises(FeatureLevelRefused, match=f"feature level {level}") as refused:
+        feature_levels.check(level, known)
+    assert "start a release" in refused.value.next_step, why
+    with pytest.raises(BadRequest, match=r"^a knows feature level"):
+        feature_levels.check_member(node(known), level)
+
+
+def test_a_node_that_says_nothing_is_of_the_first_release() -> None:
+    feature_levels.check_member(node(), 1)
+    with pytest.raises(BadRequest, match="a knows feature level 1, and this cluster is at"):
+        feature_levels.check_member(node(), 2)
+    assert feature_levels.as_told((1, 1)) is UNSET
+    assert feature_levels.as_heard(UNSET) == feature_levels.FIRST
+
+
+@pytest.mark.parametrize(
+    ("level", "known", "words", "why"),
+    [
+        (2, {"a": (1, 2), "b": (1, 2)}, "", "all know it"),
+        (2, {"a": (1, 2), "b": (1, 1)}, "b knows feature level 1: start the newer", "one is old"),
+        (2, {"a": (1, 2), "b": None}, "b does not answer", "unknown is not new"),
+        (3, {"a": (1, 2), "b": (1, 3)}, "a knows feature levels 1 to 2", "the leader too"),
+        (1, {"a": (1, 2)}, "is 2 and never falls", "its records stay in the log"),
+    ],
+)
+def test_raising(
+    level: int, known: dict[NodeId, FeatureLevels | None], words: str, why: str
+) -> None:
+    current = 2 if level == 1 else 1
+    if not words:
+        feature_levels.check_raise(level, current, known)
+        return
+    with pytest.raises(BadRequest) as refused:
+        feature_levels.check_raise(level, current, known)
+    assert words in refused.value.message, why
+
+
+def test_only_news_is_logged_of_a_node() -> None:
+    told = feature_levels.told_by([node()], {NodeId("a"): (1, 2)})
+    assert told == [node((1, 2))]
+    assert feature_levels.told_by(told, {NodeId("a"): (1, 2)}) == []
+    assert feature_levels.told_by([node()], {NodeId("a"): None}) == []
+
+
+@pytest.mark.parametrize(("limit", "known"), [(0, (1, 5)), (1, (1, 1)), (2, (1, 2)), (9, (1, 5))])
+def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
+    assert feature_levels.known_to_program(limit) == known
