@@ -49,8 +49,10 @@ $(DONE)/packages: requirements.lock | $(DONE)/venv
 		$(PYTHON_IN) -m pip install --require-hashes --no-deps -r requirements.lock
 	@touch $@
 
-$(DONE)/standpipe: pyproject.toml setup.py src/standpipe/data/_compiled.c $(DONE)/packages
-	@rm -rf build src/standpipe/data/_compiled*.so  # what was built before would do for a new one
+NATIVE := src/standpipe/data/encoding/_native
+
+$(DONE)/standpipe: pyproject.toml setup.py $(NATIVE).c $(DONE)/packages
+	@rm -rf build $(NATIVE)*.so  # what was built before would do for a new one
 	@$(STEP) "standpipe itself, editable, its C compiled where there is a compiler" \
 		$(PYTHON_IN) -m pip install --no-deps --no-build-isolation --no-index -e .
 	@touch $@

@@ -5,6 +5,10 @@ from setuptools import Extension, setup
 # optional: without a compiler Standpipe is the same, and its restores take longer
 setup(
     ext_modules=[
-        Extension("standpipe.data._compiled", ["src/standpipe/data/_compiled.c"], optional=True),
+        Extension(
+            "standpipe.data.encoding._native",
+            ["src/standpipe/data/encoding/_native.c"],
+            optional=True,
+        ),
     ]
 )

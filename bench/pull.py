@@ -36,9 +36,9 @@ from urllib.request import Request, urlopen
 from standpipe.adapters.files import snapshot_file
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import encode_key, partition_of, store_key
-from standpipe.data.rows import pack_row
+from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,

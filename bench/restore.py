@@ -1,12 +1,12 @@
 """How fast does a node that lost its stores restore them?  Budget: 300,000 records/s on one core.
 
 Sketch: 2 M records of one table in 4 partitions, shuffled keys, about 48 bytes each, headers
-checked; the tailer's own path from librdkafka messages through `data.apply` into LMDB, pinned to
-one core. First from memory (messages made ahead, chunk by chunk, outside the clock), then from a
-real broker on another core, where librdkafka's threads take their share of the one core as well;
-each such round by turns with the peers (`restore_parts/peers.py`): Kafka Streams, at its defaults
-and tuned, and a bare loop that says what the machine can do. Machines differ by a factor of three
-in this: ratios are what to compare. Both clocks are told of ours.
+checked; the tailer's own path from librdkafka messages through `data.replica.machine` into LMDB,
+pinned to one core. First from memory (messages made ahead, chunk by chunk, outside the clock), then
+from a real broker on another core, where librdkafka's threads take their share of the one core as
+well; each such round by turns with the peers (`restore_parts/peers.py`): Kafka Streams, at its
+defaults and tuned, and a bare loop that says what the machine can do. Machines differ by a factor
+of three in this: ratios are what to compare. Both clocks are told of ours.
 
     python bench/restore.py [--records 2000000] [--batch 50000] [--rounds 5]
                             writes bench/results/restore.json
@@ -44,25 +44,25 @@ from standpipe.adapters.kafka.reader import (
     RecordsHeard,
 )
 from standpipe.adapters.store.writer import MAP_BYTES_START, StoreWriter, store_path
-from standpipe.data import compiled
-from standpipe.data.apply import ApplyMachine
-from standpipe.data.apply_events import (
-    ApplyBatch,
-    EndReached,
-    Event,
-    ProgressCaughtUp,
-    RecordsFetched,
-)
-from standpipe.data.positions import StoreIdentity
-from standpipe.data.progress import ProgressBook
-from standpipe.data.records import (
+from standpipe.data.commit.progress import ProgressBook
+from standpipe.data.encoding import native
+from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
     commit_header,
     partition_of,
     rowtime_header,
 )
-from standpipe.data.stage import RowCodec
+from standpipe.data.replica.events import (
+    ApplyBatch,
+    EndReached,
+    Event,
+    ProgressCaughtUp,
+    RecordsFetched,
+)
+from standpipe.data.replica.machine import ApplyMachine
+from standpipe.data.replica.positions import StoreIdentity
+from standpipe.data.replica.stage import RowCodec
 from standpipe.local.broker import Broker
 from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Offset, Progress, Source
 
@@ -392,7 +392,7 @@ def main() -> None:
             "question": (__doc__ or "").splitlines()[0],
             **report.circumstances(),
             "records": options.records,
-            "is_compiled": compiled.IS_COMPILED,
+            "is_compiled": native.IS_COMPILED,
             "from_memory": told(memory),
             "from_a_broker": told(changelog),
             "turns": found,

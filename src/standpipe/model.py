@@ -117,7 +117,7 @@ class SparkInput(Record, frozen=True, kw_only=True):
 
 
 class SparkStep(Record, frozen=True, kw_only=True):
-    """An operator with state that Spark SQL has no words for (`data/operators.py`).
+    """An operator with state that Spark SQL has no words for (`data/operators/keyed.py`).
 
     `sql` is its input, over the views before it, with the key as text in `__K`; `view` is the name
     of its output. Which columns go in and out is said at each operator.

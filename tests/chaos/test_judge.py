@@ -7,7 +7,7 @@ from tests.chaos.judge import KNOWN_S, Judge, Sample, Verdict
 from tests.chaos.report import Phase, figures, on_record, outcome, table
 from tests.chaos.truth import Facts, commit_of
 
-from standpipe.data.records import commit_header
+from standpipe.data.encoding.store_keys import commit_header
 from standpipe.model import BatchId, Commit, LeaseEpoch
 
 

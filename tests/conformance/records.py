@@ -11,7 +11,7 @@ from typing import Any
 from tests.conformance.verdict import is_equal
 from tests.conformance.world import Record
 
-from standpipe.data.records import HEADER_ROWTIME
+from standpipe.data.encoding.store_keys import HEADER_ROWTIME
 from standpipe.model import Column, Source
 from standpipe.sql import types
 

@@ -15,7 +15,7 @@ from tests.conformance.pulls import judge_refusal, refused_wrongly
 from tests.conformance.statements import Session
 from tests.conformance.world import Record, ToSend, World
 
-from standpipe.data.records import partition_of
+from standpipe.data.encoding.store_keys import partition_of
 from standpipe.model import Source
 from standpipe.node.rest_view import Replicas
 from standpipe.sql.stored import stored

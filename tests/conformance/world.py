@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from standpipe import config
 from standpipe.adapters.files import snapshot_file
-from standpipe.data.records import partition_of
+from standpipe.data.encoding.store_keys import partition_of
 from standpipe.local.broker import Broker
 from standpipe.local.ports import any_port
 from standpipe.model import (

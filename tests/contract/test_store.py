@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import StoreWriter
-from standpipe.data.digest import rows_digest
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.pull import Store
+from standpipe.data.encoding.digest import rows_digest
+from standpipe.data.query.pull import Store
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import NotReady
 from standpipe.model import Offset
 

@@ -16,8 +16,8 @@ from tests.e2e.committed_child import BATCH_OFFSETS
 
 from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.control.metadata.topic_reconciler import CreateTopic
-from standpipe.data import progress as progress_log
-from standpipe.data.records import (
+from standpipe.data.commit import progress as progress_log
+from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
     commit_header,

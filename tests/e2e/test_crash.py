@@ -24,7 +24,7 @@ from tests.e2e.cluster import WAIT_S_MAX, TestCluster, start, wait_until
 from standpipe import config
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import StoreWriter
-from standpipe.data.rows import pack_row
+from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.errors import StandpipeError
 from standpipe.local import demo_check, demo_feed, demo_flights
 from standpipe.local.demo_progress import ProgressFollower

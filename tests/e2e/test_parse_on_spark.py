@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from standpipe.data.keys import encode_key
+from standpipe.data.encoding.kafka_keys import encode_key
 from standpipe.model import Column, Source, SparkInput, Window
 from standpipe.pipeline.sink import records_of
 from standpipe.pipeline.source import parse

@@ -30,10 +30,11 @@ from tests.unit.pipeline.queries_of import commands_of
 
 from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
-from standpipe.data import compiled, records
-from standpipe.data.committed import Committed
-from standpipe.data.records import commit_header, partition_of, rowtime_header
-from standpipe.data.values import object_names
+from standpipe.data.commit.committed import Committed
+from standpipe.data.encoding import native
+from standpipe.data.encoding import store_keys as records
+from standpipe.data.encoding.row_values import object_names
+from standpipe.data.encoding.store_keys import commit_header, partition_of, rowtime_header
 from standpipe.local.broker import Broker
 from standpipe.local.ports import any_port
 from standpipe.model import (
@@ -304,10 +305,10 @@ def fold(world: World, name: str) -> tuple[dict[Any, dict[str, Any] | None], int
 def go_at_once(world: World, name: str) -> bool:
     """Whether the compiled loop of a restore takes what Spark has written, rows with a value."""
     table = world.table(name)
-    heads = compiled.heads_of(object_names(table))
+    heads = native.heads_of(object_names(table))
     rows = [m for m in world.read(table.topic, PARTITIONS) if m.value() is not None]
     packed = [
-        compiled.pack_rows([m.value()], [m.headers()], header(m, "sp-commit"), heads) for m in rows
+        native.pack_rows([m.value()], [m.headers()], header(m, "sp-commit"), heads) for m in rows
     ]
     return len(packed) > 0 and None not in packed
 
@@ -358,7 +359,7 @@ def test_tables_equal_a_recompute_and_bad_records_are_on_record(world: World) ->
 
     assert check_tables(world) == {"PLANES": 0, "DAYS": 0}
     for name in ("PLANES", "DAYS"):
-        assert go_at_once(world, name) is compiled.IS_COMPILED
+        assert go_at_once(world, name) is native.IS_COMPILED
         query_id = world.query(name).query_id
         batches = [record.commit.batch for record in world.progress(query_id)]
         # the newest may be told again when nothing comes for a while

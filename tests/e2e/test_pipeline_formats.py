@@ -1,6 +1,7 @@
 """What the pipeline reads and writes, byte by byte: parsing and rendering on a real Spark.
 
-Keys must be those of `data/records.py`: the bytes decide the partition. Static frames, no Kafka.
+Keys must be those of `data/encoding/store_keys.py`: the bytes decide the partition. Static frames,
+no Kafka.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from standpipe.data import records
+from standpipe.data.encoding import store_keys
 from standpipe.model import Column, Source, SparkInput, Window
 from standpipe.pipeline.kafka_write import Limits, fitting, parsed
 from standpipe.pipeline.sink import records_of
@@ -237,12 +238,12 @@ def test_keys_are_those_of_records(
     row = [*values, *([5, 6] if windowed else []), 1, 9]
     result = spark.createDataFrame([tuple(row)], schema).withColumn("LIVE", f.lit(True))
     (record,) = records_of(result, made).collect()
-    raw = records.encode_key(values, keys, key_format)
+    raw = store_keys.encode_key(values, keys, key_format)
     assert raw is not None
-    assert bytes(record["key"]) == (records.windowed_key(raw, 5) if windowed else raw)
+    assert bytes(record["key"]) == (store_keys.windowed_key(raw, 5) if windowed else raw)
     if windowed:
-        assert record["partition"] == records.partition_of(raw, made.partitions)
-    assert bytes(record["rowtime"]) == records.rowtime_header(9)
+        assert record["partition"] == store_keys.partition_of(raw, made.partitions)
+    assert bytes(record["rowtime"]) == store_keys.rowtime_header(9)
 
 
 def values_of(spark: SparkSession, select: str, made: Source) -> DataFrame:

@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 from tests.e2e.cluster import TestCluster
 from tests.e2e.test_push import ARRAY, EARLIEST
 
-from standpipe.data.keys import windowed_key
-from standpipe.data.records import (
+from standpipe.data.encoding.kafka_keys import windowed_key
+from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
     commit_header,

@@ -29,9 +29,9 @@ from standpipe.adapters.metrics import STATES
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter
 from standpipe.cli import app
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import encode_key, partition_of, store_key
-from standpipe.data.rows import pack_row
+from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.local.ports import any_port
 from standpipe.model import (
     Assignment,

@@ -29,9 +29,9 @@ from tests.e2e.test_serve import (
 
 from standpipe.adapters.store.reader_watch import PinWatch
 from standpipe.adapters.store.writer import StoreWriter
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import store_key
-from standpipe.data.rows import pack_row
+from standpipe.data.encoding.store_keys import store_key
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.model import BatchId, Offset
 from standpipe.node.tail_loop import PIN_MS_MAX
 

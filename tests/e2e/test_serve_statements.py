@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.forked import fork
 from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes
 
-from standpipe.data.records import partition_of
+from standpipe.data.encoding.store_keys import partition_of
 from standpipe.local.broker import Broker
 from standpipe.node import node_config
 

@@ -22,8 +22,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.e2e.cluster import TestCluster, start, wait_until
 
-from standpipe.data.agreement import KeptDigests
-from standpipe.data.records import commit_header, partition_of, rowtime_header
+from standpipe.data.encoding.store_keys import commit_header, partition_of, rowtime_header
+from standpipe.data.replica.digest_verdict import KeptDigests
 from standpipe.local.demo_flights import Event
 from standpipe.local.demo_progress import ProgressFollower
 from standpipe.model import Commit, NodeId

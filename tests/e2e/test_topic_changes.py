@@ -16,7 +16,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.e2e.cluster import TestCluster, wait_until
 
-from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME, commit_header, rowtime_header
+from standpipe.data.encoding.store_keys import (
+    HEADER_COMMIT,
+    HEADER_ROWTIME,
+    commit_header,
+    rowtime_header,
+)
 from standpipe.errors import StandpipeError
 from standpipe.local import status
 from standpipe.local.demo_flights import Event

@@ -1,7 +1,7 @@
 """Windows expire: in a replica by the watermark, in the topic later, and a restore agrees.
 
 Real Spark, real Kafka, one node, so that a replica that is made anew has no peer to copy. Not here:
-when a window expires (tests/unit/data/test_expiry.py), the index (test_window_index.py).
+when a window expires (tests/unit/data/commit/test_expiry.py), the index (test_window_index.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from tests.e2e.cluster import TestCluster, start, wait_until
 
-from standpipe.data.agreement import KeptDigests
+from standpipe.data.replica.digest_verdict import KeptDigests
 from standpipe.local.demo_flights import Event
 from standpipe.model import LeaseEpoch, NodeId, Progress, Source, Window
 from standpipe.pipeline import janitor

@@ -29,8 +29,8 @@ from tests.hosts.wall_clock import WallClock, build
 
 from standpipe.adapters.files.snapshot_file import read
 from standpipe.adapters.kafka.admin import KafkaAdmin
-from standpipe.data.progress import serialise
-from standpipe.data.records import (
+from standpipe.data.commit.progress import serialise
+from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
     commit_header,

@@ -16,7 +16,7 @@ QUESTION = "does the data path keep its promises under every fault of the simula
 SIMULATED = (
     *(f"src/standpipe/data/{n}.py" for n in ("apply", "digest", "expiry", "positions", "progress")),
     *(f"src/standpipe/data/{n}.py" for n in ("gaps", "repair", "shadows", "stage", "takeover")),
-    "src/standpipe/data/topic_identity.py",
+    "src/standpipe/data/commit/topic_identity.py",
     "tests/sim/data_*.py",
     *(f"tests/sim/{name}.py" for name in ("options", "scheduler")),
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.data.rows import key_of
 
-from standpipe.data.records import partition_of
+from standpipe.data.encoding.store_keys import partition_of
 from standpipe.model import ReplicaState
 
 from .data_tailer import FETCH_MAX

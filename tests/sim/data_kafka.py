@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from standpipe.data.repair import TopicRecord
+from standpipe.data.commit.repair import TopicRecord
 
 Headers = Sequence[tuple[str, bytes | None]]
 

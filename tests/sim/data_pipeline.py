@@ -1,7 +1,8 @@
 """A Spark driver as the commit protocol sees it: a life of steps, any of which may be its last.
 
-Its decisions are those of `data/takeover.py`, `data/repair.py` and `data/progress.py`; Spark's part
-(two logs that know "write if absent", tasks that outlive their batch) is played here.
+Its decisions are those of `data/commit/takeover.py`, `data/commit/repair.py` and
+`data/commit/progress.py`; Spark's part (two logs that know "write if absent", tasks that outlive
+their batch) is played here.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from standpipe.data import progress as progress_log
-from standpipe.data import repair, takeover
-from standpipe.data.expiry import deletable_below
-from standpipe.data.progress import ProgressBook
-from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME, commit_header, rowtime_header
+from standpipe.data.commit import progress as progress_log
+from standpipe.data.commit import repair, takeover
+from standpipe.data.commit.expiry import deletable_below
+from standpipe.data.commit.progress import ProgressBook
+from standpipe.data.encoding.store_keys import (
+    HEADER_COMMIT,
+    HEADER_ROWTIME,
+    commit_header,
+    rowtime_header,
+)
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 
 if TYPE_CHECKING:

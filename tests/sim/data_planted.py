@@ -12,12 +12,16 @@ from typing import Any
 
 import msgspec
 
-from standpipe.data import apply, apply_events, digest, positions, progress, repair, takeover
-from standpipe.data.apply import ApplyMachine
-from standpipe.data.committed import Committed
-from standpipe.data.gaps import Gaps
-from standpipe.data.progress import ProgressBook
-from standpipe.data.records import commit_header, parse_commit_header
+from standpipe.data.commit import progress, repair, takeover
+from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.progress import ProgressBook
+from standpipe.data.encoding import digest
+from standpipe.data.encoding.store_keys import commit_header, parse_commit_header
+from standpipe.data.replica import events as apply_events
+from standpipe.data.replica import machine as apply
+from standpipe.data.replica import positions
+from standpipe.data.replica.gaps import Gaps
+from standpipe.data.replica.machine import ApplyMachine
 from standpipe.model import Offset
 
 from . import data_recreated_planted, data_windows_planted

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from standpipe.data.committed import Committed
-from standpipe.data.progress import parse
+from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.progress import parse
 
 from .data_pipeline import QUERY
 from .invariants import Violation

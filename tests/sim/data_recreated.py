@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from standpipe.data.repair import TopicRecord
-from standpipe.data.topic_identity import HEARD_MS_MAX, TopicKnown, TopicSeen, changes
+from standpipe.data.commit.repair import TopicRecord
+from standpipe.data.commit.topic_identity import HEARD_MS_MAX, TopicKnown, TopicSeen, changes
 from standpipe.model import ReplicaState
 
 from .data_kafka import SimLog

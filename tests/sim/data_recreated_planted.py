@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from standpipe.data import topic_identity
-from standpipe.data.topic_identity import TopicDoubt, differ
+from standpipe.data.commit import topic_identity
+from standpipe.data.commit.topic_identity import TopicDoubt, differ
 
 from . import data_recreated
 from .runner import Plant

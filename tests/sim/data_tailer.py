@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from tests.unit.data.rows import in_columns, table
 
-from standpipe.data import digest, positions
-from standpipe.data.apply import ApplyMachine
-from standpipe.data.apply_events import (
+from standpipe.data.commit.expiry import Expiry, by_edge, edges_after
+from standpipe.data.commit.progress import ProgressBook, parse
+from standpipe.data.commit.topic_identity import HEARD_MS_MAX
+from standpipe.data.encoding import digest
+from standpipe.data.replica import positions
+from standpipe.data.replica.events import (
     ApplyBatch,
     EndReached,
     Event,
@@ -21,11 +24,9 @@ from standpipe.data.apply_events import (
     TopicHeard,
     TopicSilent,
 )
-from standpipe.data.expiry import Expiry, by_edge, edges_after
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.progress import ProgressBook, parse
-from standpipe.data.stage import RowCodec
-from standpipe.data.topic_identity import HEARD_MS_MAX
+from standpipe.data.replica.machine import ApplyMachine
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
+from standpipe.data.replica.stage import RowCodec
 from standpipe.model import NO_BATCH, Offset
 
 if TYPE_CHECKING:

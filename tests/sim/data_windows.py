@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from tests.unit.data.rows import key_of
 
-from standpipe.data.expiry import Expiry
-from standpipe.data.keys import split_windowed_key, windowed_key
-from standpipe.data.records import parse_store_key, store_key
+from standpipe.data.commit.expiry import Expiry
+from standpipe.data.encoding.kafka_keys import split_windowed_key, windowed_key
+from standpipe.data.encoding.store_keys import parse_store_key, store_key
 from standpipe.model import Window
 
 WINDOW_MS = 10_000

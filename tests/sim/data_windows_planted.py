@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from standpipe.data import expiry
-from standpipe.data.expiry import Expiry
+from standpipe.data.commit import expiry
+from standpipe.data.commit.expiry import Expiry
 
 from .runner import Plant, replacing
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from standpipe.data import progress as progress_log
-from standpipe.data.records import HEADER_ROWTIME, partition_of, rowtime_header
-from standpipe.data.repair import Repair
-from standpipe.data.rows import unpack_row
+from standpipe.data.commit import progress as progress_log
+from standpipe.data.commit.repair import Repair
+from standpipe.data.encoding.store_keys import HEADER_ROWTIME, partition_of, rowtime_header
+from standpipe.data.encoding.stored_rows import unpack_row
 from standpipe.model import NO_BATCH, Commit, LeaseEpoch, Progress
 
 from .data_cuts import DataCuts

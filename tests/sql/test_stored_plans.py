@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from tests.sql.test_fixtures import SOURCES
 
-from standpipe.data.operators import OPERATORS
+from standpipe.data.operators.keyed import OPERATORS
 from standpipe.model import SparkPlan
 from standpipe.sql import plans
 from standpipe.sql.analyzer import Context, analyze

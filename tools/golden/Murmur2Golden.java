@@ -1,11 +1,11 @@
 /*
  * Prints Kafka's own murmur2 for many byte strings, as JSON: [[hex, hash, partition of 4, of 7], ...].
  *
- * Made tests/unit/data/golden_murmur2.json:
+ * Made tests/unit/data/encoding/golden_murmur2.json:
  *   java -jar .venv/lib/python3.11/site-packages/pyspark/jars/ivy-*.jar \
  *     -dependency org.apache.kafka kafka-clients 3.9.2 -confs default -types jar \
  *     -retrieve '/tmp/kc/[artifact]-[revision].[ext]'
- *   java -cp '/tmp/kc/*' tools/golden/Murmur2Golden.java > tests/unit/data/golden_murmur2.json
+ *   java -cp '/tmp/kc/*' tools/golden/Murmur2Golden.java > tests/unit/data/encoding/golden_murmur2.json
  */
 
 import java.nio.ByteBuffer;

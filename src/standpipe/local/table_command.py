@@ -54,7 +54,7 @@ def verify(
     Exit status 0: equal; 1: two replicas differ, or a row is damaged; 2: it cannot be told, since a
     replica does not answer or they were never seen at one batch.
     """
-    from standpipe.data.agreement import Agreement
+    from standpipe.data.replica.digest_verdict import Agreement
     from standpipe.local.internal_client import InternalClient, client_of
     from standpipe.node.long_answers import PATIENT
     from standpipe.node.verification import WHOLE, TableDigests

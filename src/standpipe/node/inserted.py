@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from standpipe.data.records import encode_key
+from standpipe.data.encoding.store_keys import encode_key
 from standpipe.model import Column, Source
 from standpipe.sql.plans import InsertValuesPlan, Value
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from standpipe.control.liveness.gossip import WELL, Note, Rumour
 from standpipe.control.liveness.lag import digest_of, offset_lag
-from standpipe.data.positions import replica_lag_ms
+from standpipe.data.replica.positions import replica_lag_ms
 from standpipe.model import (
     NO_BATCH,
     NodeId,

@@ -21,8 +21,8 @@ from standpipe.control.liveness.lag import ReplicaId
 from standpipe.control.routing.key_metadata import KeyQueryMetadata
 from standpipe.control.routing.key_metadata import query_metadata_for_key as holders_of
 from standpipe.control.routing.route import placements
-from standpipe.data.keys import Value, encode_key
-from standpipe.data.records import partition_of
+from standpipe.data.encoding.kafka_keys import Value, encode_key
+from standpipe.data.encoding.store_keys import partition_of
 from standpipe.errors import ServerError
 from standpipe.model import NodeInfo, ReplicaState, ReplicaStatus, Snapshot, Source
 from standpipe.node.liveness_wire import LagInfo, lag_of, store_lags, store_name

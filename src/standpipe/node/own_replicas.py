@@ -10,7 +10,7 @@ from standpipe.adapters.store.size import disk_bytes
 from standpipe.adapters.store.status_page import StatusReader, page_path
 from standpipe.control.liveness.lag import ReplicaId
 from standpipe.control.metadata.catalog import Catalog
-from standpipe.data.positions import store_directory
+from standpipe.data.replica.positions import store_directory
 from standpipe.model import NodeId
 from standpipe.model_liveness import ReplicaLag
 from standpipe.node.liveness_wire import lag_of

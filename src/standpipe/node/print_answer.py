@@ -1,4 +1,5 @@
-"""One PRINT: whatever lies in a topic, committed or not, as `data/topic_print.py` shows it."""
+"""One PRINT: whatever lies in a topic, committed or not, as `data/query/topic_print.py` shows
+it."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from dataclasses import dataclass, field
 from standpipe.adapters.kafka.read_once import log_ends, log_starts
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.tail import TopicTail
-from standpipe.data.record_rows import Share, TopicRecord
-from standpipe.data.topic_print import TopicPrint
+from standpipe.data.query.record_rows import Share, TopicRecord
+from standpipe.data.query.topic_print import TopicPrint
 from standpipe.errors import BadRequest, StandpipeError
 from standpipe.node.live import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.rest_bodies import Form

@@ -20,8 +20,8 @@ from typing import Final
 from standpipe.adapters.kafka.read_once import log_ends, log_starts, read_topic
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.tail import TopicTail
-from standpipe.data.committed import Committed
-from standpipe.data.push import (
+from standpipe.data.commit.committed import Committed
+from standpipe.data.query.push import (
     PushQuery,
     Token,
     identity_of,
@@ -29,7 +29,7 @@ from standpipe.data.push import (
     take_progress,
     token_text,
 )
-from standpipe.data.record_rows import Share, topic_of, writer_of
+from standpipe.data.query.record_rows import Share, topic_of, writer_of
 from standpipe.errors import BadRequest, ServerError, StandpipeError
 from standpipe.model import Source
 from standpipe.node.live import STEP_BYTES, STEP_RECORDS, Ending

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from standpipe.data.push import PushedRow
+from standpipe.data.query.push import PushedRow
 from standpipe.errors import StandpipeError
 from standpipe.node.rest_bodies import Form
 from standpipe.sql.plans import PushPlan

@@ -1,7 +1,7 @@
 """One replica of a tailer: an open store, its machine and its status page.
 
-`data.apply` decides what becomes visible; this carries it out. Not here: what is heard of Kafka and
-when (`node.tail_loop`), where a store comes from when there is none (`node.store_fetch`).
+`data.replica.machine` decides what becomes visible; this carries it out. Not here: what is heard of
+Kafka and when (`node.tail_loop`), where a store comes from when there is none (`node.store_fetch`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.kafka.reader import Partition, PartitionReader
 from standpipe.adapters.store.status_page import StatusWriter
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
-from standpipe.data.agreement import RECENT_BATCHES, KeptDigests, StoreDigest
-from standpipe.data.apply import ApplyMachine
-from standpipe.data.apply_events import (
+from standpipe.data.replica.digest_verdict import RECENT_BATCHES, KeptDigests, StoreDigest
+from standpipe.data.replica.events import (
     ApplyBatch,
     EndReached,
     Event,
@@ -32,9 +31,9 @@ from standpipe.data.apply_events import (
     ReportDataLoss,
     ResumeFetching,
 )
-from standpipe.data.copying import Meter, RestoreView
-from standpipe.data.holdings import Holding
-from standpipe.data.positions import (
+from standpipe.data.replica.holdings import Holding
+from standpipe.data.replica.machine import ApplyMachine
+from standpipe.data.replica.positions import (
     Now,
     StoreMeta,
     applied_at,
@@ -43,7 +42,8 @@ from standpipe.data.positions import (
     opened_at,
     unread_ms,
 )
-from standpipe.data.stage import RowCodec
+from standpipe.data.replica.stage import RowCodec
+from standpipe.data.replica.store_copy import Meter, RestoreView
 from standpipe.model import NO_BATCH, Offset, ReplicaState
 from standpipe.node.node_config import NodePaths
 from standpipe.topics import TOMBSTONES_MS

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from standpipe.control.liveness.lag import offset_lag
-from standpipe.data.positions import replica_lag_ms
+from standpipe.data.replica.positions import replica_lag_ms
 from standpipe.model import NO_BATCH, Offset, Record, ReplicaStatus
 
 #: With a forward where a lag is bounded: the furthest committed end that its sender knows. With its

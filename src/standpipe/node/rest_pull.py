@@ -26,8 +26,8 @@ from msgspec.structs import replace
 
 from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.route import Bounds, Verdict, excluded
-from standpipe.data.order import merged
-from standpipe.data.pull import lookup, partition_of_key, partitions
+from standpipe.data.query.order import merged
+from standpipe.data.query.pull import lookup, partition_of_key, partitions
 from standpipe.errors import BadRequest, NoReplica, NotReady
 from standpipe.model import NodeId, Offset, ReplicaStatus, Snapshot, Source
 from standpipe.node import rest_terms

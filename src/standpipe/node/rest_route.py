@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from standpipe.adapters.clock import Clock
 from standpipe.control.routing.key_metadata import query_metadata_for_key
 from standpipe.control.routing.route import LAG_UNBOUNDED
-from standpipe.data.pull import partitions
+from standpipe.data.query.pull import partitions
 from standpipe.errors import BadRequest
 from standpipe.model import NodeInfo, Source
 from standpipe.node.decisions import Decisions

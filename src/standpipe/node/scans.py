@@ -14,7 +14,7 @@ many bytes) the scan goes on behind its last row as long as the store shows the 
 begins anew on the newer one where it does not: BEGINS_MAX times, then it is refused with the
 reason.
 
-Not here: what a slice does (`data/scan.py`), which replica is scanned (`node/rest_pull.py`).
+Not here: what a slice does (`data/query/scan.py`), which replica is scanned (`node/rest_pull.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, Generic, Protocol, TypeVar
 
 from standpipe.adapters.http.server import Receive
-from standpipe.data.scan import Ranged, Scan
+from standpipe.data.query.scan import Ranged, Scan
 from standpipe.errors import BadRequest
 from standpipe.node.forward import TOO_SLOW, Refused
 from standpipe.sql.plans import PullPlan
@@ -36,7 +36,7 @@ SLICE_S: Final = 0.002
 HELD_S_MAX: Final = 1.0
 #: how often a scan may begin: at once, after it waited for its place, and for newer batches
 BEGINS_MAX: Final = 5
-#: scans that go on at a time; each has copied up to `data.scan.COPIED_BYTES_MAX`
+#: scans that go on at a time; each has copied up to `data.query.scan.COPIED_BYTES_MAX`
 PLACES: Final = 2
 #: between two looks at who asked, while a scan waits for its place
 LOOK_S: Final = 0.05

@@ -10,7 +10,7 @@ at a time, and none where it could fill the disk. Nothing of it survives a resta
 takes minutes: who asks hears within `wait_ms` that it is being made, and can tell that from
 silence.
 
-Not here: who asks whom (`data.copying`), the receiving side (`node.store_fetch`).
+Not here: who asks whom (`data.replica.store_copy`), the receiving side (`node.store_fetch`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
 from standpipe.adapters.store.copy import DATA, Copied
 from standpipe.adapters.store.writer import store_path
-from standpipe.data.copying import CopyOffer
-from standpipe.data.positions import StoreIdentity
+from standpipe.data.replica.positions import StoreIdentity
+from standpipe.data.replica.store_copy import CopyOffer
 from standpipe.errors import NotFound, NotReady
 from standpipe.node.node_config import NodePaths
 

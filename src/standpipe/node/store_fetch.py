@@ -10,7 +10,7 @@ It becomes a store by one rename, whole and synced; the tailer verifies its rows
 and tails on from its position. Throttled (`standpipe.restore.bytes.per.second.max`). A donor that
 fails or is silent is left for the next (making a copy is not silent); none left: the changelog.
 
-Not here: who gives (`data.copying`), the giving side (`node.store_copies`).
+Not here: who gives (`data.replica.store_copy`), the giving side (`node.store_copies`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from standpipe.adapters.files.fsync import sync
 from standpipe.adapters.http.internal import SECRET_HEADER
 from standpipe.adapters.store.copy import DATA, checksum_of
 from standpipe.adapters.store.writer import CLEAN, store_path
-from standpipe.data.copying import CopyOffer, Meter, RestoreView, donors, may_wait
-from standpipe.data.holdings import Holding
-from standpipe.data.positions import StoreIdentity
+from standpipe.data.replica.holdings import Holding
+from standpipe.data.replica.positions import StoreIdentity
+from standpipe.data.replica.store_copy import CopyOffer, Meter, RestoreView, donors, may_wait
 from standpipe.model import Health, NodeId, NodeInfo, Placement, Snapshot
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness
 from standpipe.node.heard import VERDICTS_AGE_MS_MAX

@@ -18,9 +18,9 @@ import structlog
 from standpipe.adapters.store import folders
 from standpipe.adapters.store.opening import open_verified
 from standpipe.adapters.store.writer import DATA_FILE, StoreWriter, store_path
-from standpipe.data.expiry import Expiry
-from standpipe.data.holdings import Holding
-from standpipe.data.positions import StoreIdentity, must_rebuild
+from standpipe.data.commit.expiry import Expiry
+from standpipe.data.replica.holdings import Holding
+from standpipe.data.replica.positions import StoreIdentity, must_rebuild
 from standpipe.errors import NotReady
 from standpipe.node.replica import World
 from standpipe.topics import TOMBSTONES_MS

@@ -1,7 +1,7 @@
 """A pull query on a stream: its topic read once, from the beginning to what is the end now.
 
-Where a query of ours writes the topic, only what it committed is shown (`data/committed.py`), and
-nothing of a topic that was made anew since.
+Where a query of ours writes the topic, only what it committed is shown
+(`data/commit/committed.py`), and nothing of a topic that was made anew since.
 Like ksqlDB's (KLIP-53) it costs the whole topic each time, so it runs in a thread of its own and
 has a deadline. A record that cannot be read is left out, as in a persistent query.
 """
@@ -17,11 +17,11 @@ from typing import Final
 from standpipe.adapters.kafka.read_once import read_topic
 from standpipe.adapters.kafka.tail import RecordsLost
 from standpipe.adapters.kafka.topic_ids import topics_now
-from standpipe.data.committed import Committed
-from standpipe.data.progress import parse
-from standpipe.data.record_rows import RecordRows, TopicRecord, writer_of
-from standpipe.data.scan import laid_out
-from standpipe.data.topic_identity import TopicKnown, TopicSeen, changes
+from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.progress import parse
+from standpipe.data.commit.topic_identity import TopicKnown, TopicSeen, changes
+from standpipe.data.query.record_rows import RecordRows, TopicRecord, writer_of
+from standpipe.data.query.scan import laid_out
 from standpipe.model import Snapshot
 from standpipe.sql.plans import PullPlan
 from standpipe.topics import progress_topic

@@ -1,9 +1,9 @@
 """The tailer of a node: Kafka -> stores, `python -m standpipe.node.tail_loop --node-file FILE`.
 
 One process, one loop (`run`, at the end). The map of the cluster says which replicas this node
-holds, the progress topic says what of their topics is committed, `data.apply` decides what becomes
-visible, and a `Replica` carries that out. Crash-only: after SIGKILL it goes on from what the stores
-say.
+holds, the progress topic says what of their topics is committed, `data.replica.machine` decides
+what becomes visible, and a `Replica` carries that out. Crash-only: after SIGKILL it goes on from
+what the stores say.
 
 While Kafka is away the loop goes on: pages keep the last confirmed instant, and time that is not
 confirmed counts as stale. Not here: reads (`node/serve`), lags of other nodes (`control`).
@@ -34,7 +34,8 @@ from standpipe.adapters.store import folders, writer
 from standpipe.adapters.store.reader_watch import PinWatch
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreFailure
-from standpipe.data.apply_events import (
+from standpipe.data.commit.topic_identity import HEARD_MS_MAX
+from standpipe.data.replica.events import (
     Event,
     LogEndHeard,
     ProgressCaughtUp,
@@ -42,14 +43,9 @@ from standpipe.data.apply_events import (
     TopicHeard,
     TopicSilent,
 )
-from standpipe.data.holdings import Holding, holdings
-from standpipe.data.positions import (
-    StoreIdentity,
-    blank_status,
-    must_restart,
-)
-from standpipe.data.stage import RowCodec
-from standpipe.data.topic_identity import HEARD_MS_MAX
+from standpipe.data.replica.holdings import Holding, holdings
+from standpipe.data.replica.positions import StoreIdentity, blank_status, must_restart
+from standpipe.data.replica.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
 from standpipe.model import Offset, ReplicaState
 from standpipe.node import clock_watch, node_config

@@ -13,7 +13,8 @@ are read: with `patient=true` a node says every few seconds that it works (`long
 Nodes ask each other as well: the first holder of a partition compares what all of its holders
 remember of their newest batches. Where that differs, stores are read through; the odd replica is
 made anew by its node, and where it cannot be told which one that is, both are named.
-Not here: what digests say (`data/agreement.py`), how a replica is made anew (`tail_loop.py`).
+Not here: what digests say (`data/replica/digest_verdict.py`), how a replica is made anew
+(`tail_loop.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from standpipe.adapters.http.internal import (
 )
 from standpipe.adapters.store import digest
 from standpipe.adapters.store.writer import store_path
-from standpipe.data.agreement import (
+from standpipe.data.replica.digest_verdict import (
     Agreement,
     KeptDigests,
     ReplicaDigest,
@@ -49,7 +50,7 @@ from standpipe.data.agreement import (
     judge,
     to_rebuild,
 )
-from standpipe.data.positions import StoreIdentity
+from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import NotFound, NotReady
 from standpipe.model import NodeId, Placement, Record
 from standpipe.node.log_copy import LogCopy

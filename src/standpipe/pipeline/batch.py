@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME, commit_header
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, commit_header
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
 from standpipe.pipeline import failpoint
 from standpipe.pipeline.checkpoint import BatchOffsets, Checkpoint, records_between

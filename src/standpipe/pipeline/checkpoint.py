@@ -27,7 +27,7 @@ from typing import Any, cast
 
 import msgspec
 
-from standpipe.data.takeover import Logs, Surplus, heir_of, surplus
+from standpipe.data.commit.takeover import Logs, Surplus, heir_of, surplus
 from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Progress, Record, SparkPlan
 from standpipe.pipeline.failures import QueryFailed
 

@@ -2,7 +2,7 @@
 
 Spark's Kafka source reads up to the log's end, and would see stragglers, zombies and attempts that
 failed. `CommittedSource` stands between it and Spark: a batch ends at committed ends, and of its
-rows those are left that the progress topic names (`data/committed.py`). Both follow from the
+rows those are left that the progress topic names (`data/commit/committed.py`). Both follow from the
 batch's offsets alone, so a replay sees the same rows.
 
 It is a source of Spark's first kind (`Source.getBatch`), for only there the plan of each batch can
@@ -24,9 +24,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from standpipe.config import BATCH_OFFSETS_MAX
-from standpipe.data import progress as progress_log
-from standpipe.data.committed import Committed, Range
-from standpipe.data.records import HEADER_COMMIT
+from standpipe.data.commit import progress as progress_log
+from standpipe.data.commit.committed import Committed, Range
+from standpipe.data.encoding.store_keys import HEADER_COMMIT
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import Offset
 from standpipe.pipeline.progress_log import ProgressLog

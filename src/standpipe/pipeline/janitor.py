@@ -5,7 +5,7 @@ up to where the topic is clean; and where a key stays shadowed it makes a commit
 two batches (`lock`): the newest batch under another attempt, whose records are the committed rows
 once more. Batches never wait for it unless there is something to repair.
 
-The decisions are `data/repair.py`; tried in simulation (`tests/sim/data_pipeline.py`).
+The decisions are `data/commit/repair.py`; tried in simulation (`tests/sim/data_pipeline.py`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from typing import Final
 import structlog
 from msgspec import structs
 
-from standpipe.data.expiry import Expiry, deletable_below
-from standpipe.data.progress import ProgressBook, gone_through, removable
-from standpipe.data.records import HEADER_COMMIT, commit_header
-from standpipe.data.repair import (
+from standpipe.data.commit.expiry import Expiry, deletable_below
+from standpipe.data.commit.progress import ProgressBook, gone_through, removable
+from standpipe.data.commit.repair import (
     Finder,
     Repairs,
     Shadow,
@@ -34,7 +33,8 @@ from standpipe.data.repair import (
     headers_under,
     repairs,
 )
-from standpipe.data.takeover import ends_before, ends_refused
+from standpipe.data.commit.takeover import ends_before, ends_refused
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
 from standpipe.errors import KafkaUnavailable, StandpipeError
 from standpipe.model import Commit, LeaseEpoch, Offset, Progress, Source
 from standpipe.pipeline.failures import Fenced, QueryFailed

@@ -2,7 +2,7 @@
 
 A windowed key must lie in the partition of its key *without* the window (docs/INTERFACES.md), and
 Kafka's producer would hash all of it. Only output rows of windowed tables pass here.
-The hash is checked against `data.records.murmur2`, its dull twin.
+The hash is checked against `data.encoding.store_keys.murmur2`, its dull twin.
 """
 
 from __future__ import annotations

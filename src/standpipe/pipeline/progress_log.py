@@ -20,8 +20,8 @@ from standpipe import topics
 from standpipe.adapters.kafka import topic_ids
 from standpipe.adapters.kafka.read_once import FROM_THE_BEGINNING
 from standpipe.adapters.kafka.reader import METADATA_OUTDATED
-from standpipe.data import progress as records
-from standpipe.data.topic_identity import TopicSeen
+from standpipe.data.commit import progress as records
+from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import LeaseEpoch, Offset, Progress
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from standpipe.data.committed import Committed
-from standpipe.data.records import HEADER_ROWTIME
+from standpipe.data.commit.committed import Committed
+from standpipe.data.encoding.store_keys import HEADER_ROWTIME
 from standpipe.model import Source
 from standpipe.pipeline.committed import visible
 from standpipe.pipeline.kafka_write import Limits, TooLarge, write_fitting

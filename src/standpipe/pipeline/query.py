@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.config import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
-from standpipe.data.committed import Committed
-from standpipe.data.takeover import standing
+from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.takeover import standing
 from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
 from standpipe.pipeline import bad_records
 from standpipe.pipeline.backlog import Backlog, Unread

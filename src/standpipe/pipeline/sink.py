@@ -98,7 +98,8 @@ def _kafka_bytes(column: Column) -> SparkColumn:
 
 
 def _delimited(columns: Sequence[Column], delimiter: str) -> SparkColumn:
-    """One line of CSV, as `data.keys` writes it: Spark's own to_csv quotes by other rules."""
+    """One line of CSV, as `data.encoding.kafka_keys` writes it: Spark's own to_csv quotes by other
+    rules."""
     fields = [
         _in_csv(column, delimiter, is_first=not index) for index, column in enumerate(columns)
     ]

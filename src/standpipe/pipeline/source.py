@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from standpipe.config import RECORD_BYTES_MAX
-from standpipe.data.records import HEADER_COMMIT, HEADER_ROWTIME
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline import loose_json, partition_udf, wire
 from standpipe.pipeline.committed import Upstream, committed_stream

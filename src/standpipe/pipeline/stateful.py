@@ -1,4 +1,4 @@
-"""Steps of a plan as operators of Spark: `data/operators.py` behind applyInPandasWithState.
+"""Steps of a plan as operators of Spark: `data/operators/keyed.py` behind applyInPandasWithState.
 
 Rows of one key and the key's state go to Python together, in one Arrow batch, so a key costs no
 call of its own. transformWithState was tried: it asks the JVM for each value of a state, and starts
@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from standpipe.data.operators import OPERATORS, TIMED, Operator
+from standpipe.data.operators.keyed import OPERATORS, TIMED, Operator
 from standpipe.model import SparkStep
 
 _pd: Any = import_module("pandas")

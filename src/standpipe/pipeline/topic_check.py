@@ -10,7 +10,8 @@ A table topic that was given more partitions is no failure: nobody of ours write
 them. It is told (`notice`), for others may. A source that has more is one: its keys go elsewhere
 from now on, so what is newest of a key can no longer be told by offsets.
 
-The decisions are `data/topic_identity.py`; how Kafka is asked is `adapters/kafka/topic_ids.py`.
+The decisions are `data/commit/topic_identity.py`; how Kafka is asked is
+`adapters/kafka/topic_ids.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from standpipe.data.takeover import standing
-from standpipe.data.topic_identity import Change, How, TopicKnown, TopicSeen, changes
+from standpipe.data.commit.takeover import standing
+from standpipe.data.commit.topic_identity import Change, How, TopicKnown, TopicSeen, changes
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import Progress
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed

@@ -1,8 +1,8 @@
 """A table topic as the pipeline reads it: records with their timestamps, and where they end.
 
 Follows partitions from given offsets, or reads one of them once from its beginning. Not here: what
-the records mean (`data/repair.py`); the tailer's reader (`adapters/kafka/reader.py`), which has no
-use for timestamps and is in a hurry.
+the records mean (`data/commit/repair.py`); the tailer's reader (`adapters/kafka/reader.py`), which
+has no use for timestamps and is in a hurry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import KafkaError
 
-from standpipe.data.repair import TopicRecord
+from standpipe.data.commit.repair import TopicRecord
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import Offset
 

@@ -1,4 +1,4 @@
-"""Rows as text and back, for operators that keep them (`data/operators.py`).
+"""Rows as text and back, for operators that keep them (`data/operators/keyed.py`).
 
 Fields go by their place (`c0`, `c1`, …): no name of a user gets into the text.
 """

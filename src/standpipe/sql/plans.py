@@ -155,7 +155,7 @@ class PullPlan(Record, frozen=True, kw_only=True):
 
     The full row is: key columns, then WINDOWSTART and WINDOWEND if windowed, then value columns.
     `projection` indexes into it; ROWTIME has the index `rowtime_index` = its length. None means
-    the full row, which `data.pull` splices without decoding it.
+    the full row, which `data.query.pull` splices without decoding it.
     """
 
     source: Source

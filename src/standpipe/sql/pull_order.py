@@ -7,7 +7,7 @@ AFTER is keyset paging: it names the key of the last row that was seen, and of a
 start of its window (of a session its end, too); without them all windows of that key are passed
 over. A page reads only its own rows, and a row that came or went meanwhile shifts no other.
 
-Not here: how rows are put in order (`data.pull`).
+Not here: how rows are put in order (`data.query.pull`).
 """
 
 from __future__ import annotations

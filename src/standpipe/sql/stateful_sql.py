@@ -2,9 +2,9 @@
 
     relation → what changed per key → all rows of the groups that changed → (a batch's) GROUP BY
 
-The first steps are operators of ours (`data/operators.py`); the aggregation itself is plain Spark
-SQL over a batch's rows (`SparkPlan.batch_sql`), so each aggregate means what it means everywhere.
-A group's rows are all there, so nothing has to be taken back from a sum.
+The first steps are operators of ours (`data/operators/keyed.py`); the aggregation itself is plain
+Spark SQL over a batch's rows (`SparkPlan.batch_sql`), so each aggregate means what it means
+everywhere. A group's rows are all there, so nothing has to be taken back from a sum.
 """
 
 from __future__ import annotations

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from standpipe.data.apply_events import ApplyBatch
-from standpipe.data.fetched import Fetched, FetchedColumns
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import (
+from standpipe.data.encoding.record_batch import Fetched, FetchedColumns
+from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
     commit_header,
     rowtime_header,
     store_key,
 )
-from standpipe.data.rows import unpack_row
-from standpipe.data.stage import RowCodec
+from standpipe.data.encoding.stored_rows import unpack_row
+from standpipe.data.replica.events import ApplyBatch
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
+from standpipe.data.replica.stage import RowCodec
 from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Source, Window
 
 COLUMNS = (Column(name="K", type="STRING", is_key=True), Column(name="N", type="BIGINT"))

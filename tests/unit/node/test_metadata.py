@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from standpipe.data.records import partition_of
+from standpipe.data.encoding.store_keys import partition_of
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,

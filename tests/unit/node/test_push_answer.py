@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 from msgspec.structs import replace
 
-from standpipe.data.record_rows import writer_of
+from standpipe.data.query.record_rows import writer_of
 from standpipe.errors import BadRequest, ServerError
 from standpipe.model import Assignment, Column, LogIndex, NodeId, Snapshot, Source
 from standpipe.node.push_answer import check_source, new_query_id, starts_at_end

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 import pytest
 
-from standpipe.data.push import PushedRow
+from standpipe.data.query.push import PushedRow
 from standpipe.errors import ServerError
 from standpipe.model import Source
 from standpipe.node.push_form import PushForm

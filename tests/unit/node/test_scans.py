@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.data.query.test_pull import SortedStore
 from tests.unit.data.rows import table
-from tests.unit.data.test_pull import SortedStore
 
-from standpipe.data import scan
-from standpipe.data.records import store_key
-from standpipe.data.rows import pack_row
+from standpipe.data.encoding.store_keys import store_key
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.query import scan
 from standpipe.errors import BadRequest
 from standpipe.node import scans
 from standpipe.node.forward import TOO_SLOW, Refused

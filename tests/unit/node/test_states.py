@@ -15,7 +15,7 @@ from standpipe.adapters.metrics import STATES
 from standpipe.adapters.store.size import size_of
 from standpipe.adapters.store.status_page import StatusWriter
 from standpipe.adapters.store.writer import StoreWriter
-from standpipe.data.positions import StoreIdentity, StoreMeta, store_directory
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta, store_directory
 from standpipe.model import (
     Assignment,
     BatchId,

@@ -19,9 +19,9 @@ from standpipe.adapters.http.internal import Call, InternalApp, Reply
 from standpipe.adapters.store.copy import DATA
 from standpipe.adapters.store.opening import open_verified
 from standpipe.adapters.store.writer import StoreWriter, store_path
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import store_key
-from standpipe.data.rows import pack_row
+from standpipe.data.encoding.store_keys import store_key
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import NotReady
 from standpipe.local.ports import any_port
 from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset

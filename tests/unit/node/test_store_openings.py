@@ -11,9 +11,9 @@ import pytest
 from tests.unit.node.test_tail_loop import IDENTITY, TABLE, FakeClock
 
 from standpipe.adapters.store.writer import CLEAN, DATA_FILE, StoreWriter, store_path
-from standpipe.data.holdings import Holding
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.rows import pack_row
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.replica.holdings import Holding
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import NotReady
 from standpipe.model import Offset
 from standpipe.node import store_openings

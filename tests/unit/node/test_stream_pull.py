@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from standpipe.adapters.kafka.tail import RecordsLost
-from standpipe.data.record_rows import TopicRecord
-from standpipe.data.topic_identity import TopicSeen
+from standpipe.data.commit.topic_identity import TopicSeen
+from standpipe.data.query.record_rows import TopicRecord
 from standpipe.model import Column, Source
 from standpipe.node.stream_pull import check_topic, rows_of_stream
 from standpipe.sql.plans import PullPlan

@@ -19,21 +19,21 @@ from standpipe.adapters.store import writer
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader, page_path
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
-from standpipe.data.agreement import KeptDigests
-from standpipe.data.apply_events import ProgressCaughtUp
-from standpipe.data.fetched import Fetched
-from standpipe.data.holdings import Holding
-from standpipe.data.positions import StoreIdentity
-from standpipe.data.progress import ProgressBook, ValidTarget
-from standpipe.data.records import (
+from standpipe.data.commit.progress import ProgressBook, ValidTarget
+from standpipe.data.commit.topic_identity import HEARD_MS_MAX, LASTED_MS
+from standpipe.data.encoding.record_batch import Fetched
+from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
     commit_header,
     rowtime_header,
     store_key,
 )
-from standpipe.data.rows import unpack_row
-from standpipe.data.topic_identity import HEARD_MS_MAX, LASTED_MS
+from standpipe.data.encoding.stored_rows import unpack_row
+from standpipe.data.replica.digest_verdict import KeptDigests
+from standpipe.data.replica.events import ProgressCaughtUp
+from standpipe.data.replica.holdings import Holding
+from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import (
     Assignment,

@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from standpipe.adapters.http.internal import Call, PeerUnreachable, Reply, json_reply
-from standpipe.data.agreement import KeptDigests, StoreDigest
-from standpipe.data.positions import StoreIdentity
+from standpipe.data.replica.digest_verdict import KeptDigests, StoreDigest
+from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import NotFound, NotReady
 from standpipe.model import Assignment, BatchId, NodeId, NodeInfo, Offset, Placement
 from standpipe.node.node_config import NodeConfig

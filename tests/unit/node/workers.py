@@ -16,9 +16,9 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter, store_path
 from standpipe.control.routing.hedge_budget import Budget, Pace
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import encode_key, partition_of, store_key
-from standpipe.data.rows import pack_row
+from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import StandpipeError
 from standpipe.model import (
     Assignment,

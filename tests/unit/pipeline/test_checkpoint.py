@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
-from standpipe.data.takeover import Surplus
+from standpipe.data.commit.takeover import Surplus
 from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
 from standpipe.pipeline.checkpoint import (
     BatchOffsets,

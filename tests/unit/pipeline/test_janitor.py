@@ -1,6 +1,6 @@
 """What ends the janitor's thread, and what it does for a stream; Kafka is faked.
 
-Sweeps and repairs: `data/repair.py` in simulation, and tests/e2e (test_stragglers).
+Sweeps and repairs: `data/commit/repair.py` in simulation, and tests/e2e (test_stragglers).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
-from standpipe.data.committed import Committed
-from standpipe.data.progress import KEEP_MS, fence
+from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.progress import KEEP_MS, fence
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 from standpipe.pipeline import janitor as janitors

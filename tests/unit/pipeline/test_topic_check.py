@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
-from standpipe.data.topic_identity import TopicSeen
+from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed

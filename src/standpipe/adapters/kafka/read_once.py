@@ -9,7 +9,7 @@ from typing import Any, Final
 import confluent_kafka
 import confluent_kafka.admin
 
-from standpipe.data.record_rows import TopicRecord
+from standpipe.data.query.record_rows import TopicRecord
 from standpipe.errors import KafkaUnavailable
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed

@@ -25,9 +25,9 @@ import confluent_kafka.admin
 import structlog
 from confluent_kafka import KafkaError
 
-from standpipe.data.apply_events import EndReached, ProgressCaughtUp, RecordsFetched, RecordsGone
-from standpipe.data.fetched import Fetched, FetchedColumns
-from standpipe.data.progress import ProgressBook, ValidTarget, parse
+from standpipe.data.commit.progress import ProgressBook, ValidTarget, parse
+from standpipe.data.encoding.record_batch import Fetched, FetchedColumns
+from standpipe.data.replica.events import EndReached, ProgressCaughtUp, RecordsFetched, RecordsGone
 from standpipe.model import Offset
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed

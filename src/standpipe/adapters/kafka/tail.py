@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import KafkaError
 
 from standpipe.adapters.kafka.reader import REDIAL_OPTIONS, Partition
-from standpipe.data.record_rows import TopicRecord
+from standpipe.data.query.record_rows import TopicRecord
 from standpipe.errors import ServerError
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed

@@ -2,7 +2,7 @@
 
 `ask` sends the question and returns what collects the answer, so that a batch asks beside its
 other request. `TopicProbe` asks again and again without blocking, for the tailer's loop. What the
-answers mean is `data/topic_identity.py`. Neither makes a broker create a topic.
+answers mean is `data/commit/topic_identity.py`. Neither makes a broker create a topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import confluent_kafka.admin
 from confluent_kafka import KafkaError
 
 from standpipe.adapters.kafka.reader import CLIENT_OPTIONS, say_rarely
-from standpipe.data.topic_identity import TopicSeen
+from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 
 #: hints of confluent_kafka are partial; what leaves this module is typed

@@ -20,7 +20,7 @@ import msgspec
 from standpipe.adapters.process import die_with_parent
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import READERS_MAX
-from standpipe.data.positions import StoreMeta
+from standpipe.data.replica.positions import StoreMeta
 from standpipe.model import Record
 
 DATA: Final = "data.mdb"  # LMDB's own name

@@ -17,8 +17,8 @@ import msgspec
 from standpipe.adapters.process import die_with_parent
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import DAMAGE
-from standpipe.data.agreement import StoreDigest
-from standpipe.data.digest import sound_digest
+from standpipe.data.encoding.digest import sound_digest
+from standpipe.data.replica.digest_verdict import StoreDigest
 
 RECOMPUTE: Final = "recompute"
 _NICE: Final = 10  # readers come first

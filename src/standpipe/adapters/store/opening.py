@@ -16,8 +16,8 @@ from lmdb import verify
 
 from standpipe.adapters.store.folders import retire
 from standpipe.adapters.store.writer import DATA_FILE, StoreFailure, StoreWriter, refuse_strangers
-from standpipe.data.expiry import Expiry
-from standpipe.data.positions import StoreIdentity
+from standpipe.data.commit.expiry import Expiry
+from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import DataDirectoryRefused, NotReady
 
 #: it has no annotations; by its name, pyright would call its result unknown

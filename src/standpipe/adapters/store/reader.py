@@ -1,7 +1,7 @@
 """A worker's side of a store: any number of processes read it beside its one writer.
 
-The rules are those of `adapters/store/writer.py`. Not here: which rows are wanted (`data/pull.py`,
-`data/scan.py`).
+The rules are those of `adapters/store/writer.py`. Not here: which rows are wanted
+(`data/query/pull.py`, `data/query/scan.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from standpipe.adapters.store.writer import (
     looked_up,
     open_environment,
 )
-from standpipe.data.positions import StoreMeta
+from standpipe.data.replica.positions import StoreMeta
 from standpipe.errors import NotReady
 
 SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of `StoreReader.scan`
@@ -45,7 +45,7 @@ class _Cursor(Protocol):
 
 
 class _TransactionView:
-    """A store at one instant: see `data.pull.View`."""
+    """A store at one instant: see `data.query.pull.View`."""
 
     __slots__ = ("_transaction",)
 

@@ -16,7 +16,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from standpipe.data.positions import STATUS_BYTES, pack_status, unpack_status
+from standpipe.data.replica.positions import STATUS_BYTES, pack_status, unpack_status
 from standpipe.model import ReplicaState, ReplicaStatus
 
 _SEQUENCE: Final = struct.Struct("<Q")

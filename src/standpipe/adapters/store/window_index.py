@@ -1,8 +1,9 @@
 """Which rows of a windowed store expire next: its keys by the edges of their windows.
 
 A second database of the store's environment: of each row, its key with the window's edge put first
-(`data.expiry.by_edge`). It changes in the transactions of the rows, so it is as whole as they are,
-and what expired is found without a look at what lives on. Not here: the rows (`lmdb_store.py`).
+(`data.commit.expiry.by_edge`). It changes in the transactions of the rows, so it is as whole as
+they are, and what expired is found without a look at what lives on. Not here: the rows
+(`lmdb_store.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final, cast
 
 import lmdb
 
-from standpipe.data.expiry import Expiry, by_edge, edges_after, store_key_of
+from standpipe.data.commit.expiry import Expiry, by_edge, edges_after, store_key_of
 
 #: rows that are held in memory at once: all windows of a day may expire with one batch
 CHUNK_ROWS: Final = 10_000

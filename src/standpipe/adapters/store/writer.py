@@ -34,15 +34,10 @@ import structlog
 from standpipe.adapters.files.fsync import sync
 from standpipe.adapters.process import give_back_freed_memory
 from standpipe.adapters.store.window_index import WindowIndex
-from standpipe.data import compiled
-from standpipe.data.digest import EMPTY, digest_after, rows_digest, sound_digest
-from standpipe.data.expiry import Expiry
-from standpipe.data.positions import (
-    STORE_FORMAT,
-    StoreIdentity,
-    StoreMeta,
-    store_directory,
-)
+from standpipe.data.commit.expiry import Expiry
+from standpipe.data.encoding import native
+from standpipe.data.encoding.digest import EMPTY, digest_after, rows_digest, sound_digest
+from standpipe.data.replica.positions import STORE_FORMAT, StoreIdentity, StoreMeta, store_directory
 from standpipe.errors import DataDirectoryRefused
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -273,7 +268,7 @@ class StoreWriter:
         if puts and self._expects_new_keys:
             # a restore: to look for keys that are not there costs as much as to put them; in order
             # a put finds its page where the one before it was
-            consumed, added = cursor.putmulti(compiled.in_order(puts), overwrite=False)
+            consumed, added = cursor.putmulti(native.in_order(puts), overwrite=False)
             self._expects_new_keys = consumed == added == len(puts)
             if not self._expects_new_keys:  # or one that is put again
                 raise _NotAllNew

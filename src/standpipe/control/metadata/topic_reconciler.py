@@ -31,8 +31,8 @@ TABLE_CONFIG: Final[Mapping[str, str]] = {
     "min.compaction.lag.ms": str(COMPACTION_LAG_MS_MIN),
     "delete.retention.ms": str(TOMBSTONE_RETENTION_MS_MIN),
 }
-#: The pipeline deletes what has expired (`data/expiry.py`), which Kafka allows only where the
-#: policy says "delete". By itself it must delete nothing: it goes by when a record was written.
+#: The pipeline deletes what has expired (`data/commit/expiry.py`), which Kafka allows only where
+#: the policy says "delete". By itself it must delete nothing: it goes by when a record was written.
 WINDOWED_TABLE_CONFIG: Final[Mapping[str, str]] = {
     **TABLE_CONFIG,
     "cleanup.policy": "compact,delete",

@@ -24,8 +24,8 @@ from standpipe.adapters.kafka.reader import (
     ProgressFollower,
     RecordsHeard,
 )
-from standpipe.data.apply_events import ProgressCaughtUp
-from standpipe.data.progress import serialise
+from standpipe.data.commit.progress import serialise
+from standpipe.data.replica.events import ProgressCaughtUp
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from standpipe.adapters.kafka import topic_ids
 from standpipe.adapters.kafka.topic_ids import NEWS_MS, PROBE_MS, TopicProbe
-from standpipe.data.topic_identity import TopicSeen
+from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 
 

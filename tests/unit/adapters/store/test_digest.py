@@ -11,10 +11,10 @@ import msgspec
 from tests.unit.adapters import lmdb_file
 
 from standpipe.adapters.store.writer import StoreWriter
-from standpipe.data.agreement import StoreDigest
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import store_key
-from standpipe.data.rows import pack_row
+from standpipe.data.encoding.store_keys import store_key
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.replica.digest_verdict import StoreDigest
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.model import BatchId, Offset
 
 IDENTITY = StoreIdentity(table_id="T", generation=1, partition=3)

@@ -16,8 +16,8 @@ from tests.unit.adapters import lmdb_file
 from standpipe.adapters.store import opening
 from standpipe.adapters.store.opening import open_verified
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.rows import pack_row
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import NotReady
 from standpipe.model import Offset
 

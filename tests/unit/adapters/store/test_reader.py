@@ -12,7 +12,7 @@ import pytest
 from standpipe.adapters.store.folders import retire
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import StoreWriter
-from standpipe.data.positions import StoreIdentity, StoreMeta
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import NotReady
 from standpipe.model import Offset
 

@@ -9,7 +9,7 @@ import pytest
 
 from standpipe.adapters.store.size import disk_bytes, map_bytes, size_of
 from standpipe.adapters.store.writer import StoreWriter
-from standpipe.data.positions import StoreIdentity, StoreMeta
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
 START_BYTES = 256 * 1024

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from standpipe.adapters.store.status_page import StatusReader, StatusWriter, page_path
-from standpipe.data.positions import STATUS_BYTES, blank_status
+from standpipe.data.replica.positions import STATUS_BYTES, blank_status
 from standpipe.model import ReplicaState, ReplicaStatus
 
 RUNNING = blank_status(ReplicaState.RUNNING)

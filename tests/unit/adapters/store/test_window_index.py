@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from standpipe.adapters.store import window_index
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
-from standpipe.data.digest import rows_digest
-from standpipe.data.expiry import Expiry, by_edge
-from standpipe.data.positions import StoreIdentity, StoreMeta
-from standpipe.data.records import store_key
-from standpipe.data.rows import pack_row
+from standpipe.data.commit.expiry import Expiry, by_edge
+from standpipe.data.encoding.digest import rows_digest
+from standpipe.data.encoding.store_keys import store_key
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
 #: a window has expired when its start is 100 or more behind the watermark

@@ -1,0 +1,131 @@
+"""What of a query's topic is committed: for other queries, and for pull queries on streams.
+
+A stream has no keys, so nothing later can put right what was read too early or twice: its readers
+go up to committed ends only (never the log's) and see of each range the records that carry exactly
+the commit of its progress record. Both are facts of the progress topic, so a replay sees the same.
+
+Where progress records were tombstoned (only ever those of a table, below `clean_through`), any
+record counts in its order, as for a restored replica (`data/commit/repair.py`).
+
+Not here: which progress records are valid (`data/commit/progress.py`); Spark
+(`pipeline/committed.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from standpipe.data.commit.progress import ProgressBook, TargetSet
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
+from standpipe.model import Offset, Progress
+
+#: a batch covers at most this many ranges of a partition: each is an entry of the filter's table
+RANGES_MAX: Final = 64
+
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Range(NamedTuple):
+    """Offsets `low` to `high`, exclusive. `mark`: the commit that records of it must carry, as in
+    their header; None: any record counts."""
+
+    low: int
+    high: int
+    mark: bytes | None
+
+
+class Committed:
+    """The committed ranges of one query's topic. Progress records come in their order."""
+
+    def __init__(self, query_id: str) -> None:
+        self.query_id = query_id
+        self._book = ProgressBook()
+        #: Kafka's id of the topic that all this is about; "": no commit names it
+        self.topic_id = ""
+
+    def take(self, record: Progress) -> None:
+        """The next record of the progress topic, of whatever query."""
+        if record.query_id == self.query_id:
+            self._book.take(record)
+            newest = self._book.newest(self.query_id)
+            self.topic_id = (newest.topic_id if newest else "") or self.topic_id
+
+    def forget(self, passed: Mapping[int, int]) -> None:
+        """No offset below these is asked for again."""
+        for partition, offset in passed.items():
+            self._book.prune(self.query_id, partition, [Offset(offset)])
+
+    def end(self, partition: int) -> int:
+        """Up to where the partition can be read now."""
+        targets = self._targets(partition)
+        for target in reversed(targets):
+            if not target.waits_for(targets[-1]):
+                return target.end
+        return 0
+
+    def ends(self) -> dict[int, int]:
+        return {p: self.end(p) for query, p in self._book.partitions() if query == self.query_id}
+
+    def ranges(self, partition: int, low: int, high: int) -> list[Range]:
+        """Those between two offsets, in order; what lies in none of them is not to be seen."""
+        targets = self._targets(partition)
+        found: list[Range] = []
+        for target in targets[bisect_right(targets, low, key=_end) :]:
+            found += _cut(_ranges_of(target, targets[-1]), low, high)
+            if target.end >= high:
+                break
+        return found
+
+    def shows(self, partition: int, offset: int, headers: Headers) -> bool:
+        """Whether the record at this offset is committed."""
+        return any(
+            each.mark is None or (HEADER_COMMIT, each.mark) in headers
+            for each in self.ranges(partition, offset, offset + 1)
+        )
+
+    def next_ends(self, starts: Mapping[int, int], records_max: int) -> dict[int, int]:
+        """Where a batch ends that begins at `starts`: committed, and not too large.
+
+        Partitions get shares of `records_max` offsets by what there is to read in each.
+        """
+        there = {p: max(0, self.end(p) - start) for p, start in starts.items()}
+        total = sum(there.values())
+        ends: dict[int, int] = {}
+        for partition, start in starts.items():
+            share = there[partition]
+            if total > records_max:
+                share = min(share, max(1, share * records_max // total)) if share else 0
+            ends[partition] = self._within_bounds(partition, start, start + share)
+        return ends
+
+    def _within_bounds(self, partition: int, start: int, end: int) -> int:
+        """At most RANGES_MAX ranges, and nothing behind one in which any record counts."""
+        found = self.ranges(partition, start, end)
+        for place, each in enumerate(found):
+            if each.mark is None or place + 1 == RANGES_MAX:
+                return each.high
+        return end
+
+    def _targets(self, partition: int) -> Sequence[TargetSet]:
+        return self._book.targets(self.query_id, partition)
+
+
+def _end(target: TargetSet) -> int:
+    return target.end
+
+
+def _ranges_of(target: TargetSet, newest: TargetSet) -> list[Range]:
+    """That of the target itself, and before it one whose progress records are gone."""
+    after, start = max(0, target.after), target.start
+    if start < 0:  # a record that does not say where it begins
+        start = min(newest.clean_through, target.end)
+    mark = commit_header(target.commit)
+    return [Range(after, start, None), Range(max(after, start), target.end, mark)]
+
+
+def _cut(ranges: Sequence[Range], low: int, high: int) -> list[Range]:
+    cut = [Range(max(low, each.low), min(high, each.high), each.mark) for each in ranges]
+    return [each for each in cut if each.low < each.high]

@@ -1,0 +1,232 @@
+"""Repair: which keys of a table topic show the wrong row to whoever goes by offset order alone.
+
+Compaction keeps the last record of a key, whoever wrote it. Where that is a *foreign* record (a
+straggler's, a zombie's, a failed attempt's) it *shadows* the committed row, which compaction takes
+once the foreign record is older than `min.compaction.lag.ms`. Long before, the lease holder appends
+the committed row again, in a commit of its own: the newest batch under another attempt. Below
+`clean_through` no key is shadowed, so there offset order is enough: a replica is restored from what
+compaction left, and progress records wholly below it may go (`data/progress.removable`).
+
+`Sweep` follows one partition behind the commits and knows the shadows; `Finder` reads what was
+committed from the topic itself. A row that was found stays right as long as its shadow is the same
+one, for a committed row in between would have ended it.
+
+Why the lease holder sweeps, and not the tailers, as DESIGN first had it: only it knows that no
+commit lies between a row's finding and its writing (a tailer's report may be a stale row), and
+it needs nobody's report to say that a range is clean.
+
+Not here: reading and writing Kafka (`pipeline/janitor.py`); what replicas show
+(`data/replica/machine.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from standpipe.data.commit.progress import TargetSet
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
+from standpipe.model import Offset
+
+Headers = Sequence[tuple[str, bytes | None]] | None
+
+
+class TopicRecord(NamedTuple):
+    """A record of a table topic as the sweep reads it. `written_ms`: Kafka's timestamp."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    written_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """The last record of a key is foreign; all since `first_offset` are."""
+
+    first_offset: Offset
+    first_ms: int  # when it was written: compaction may take the committed row a while later
+
+
+class Sweep:
+    """One partition, swept from an offset below which no key is shadowed. A fold, no orders.
+
+    `gone_ms`: tombstones that were written before this instant may have left the topic.
+    """
+
+    def __init__(self, clean_through: Offset, gone_ms: int = 0) -> None:
+        #: whole targets up to here were swept
+        self.position = clean_through
+        self.clean_through = clean_through
+        #: {raw key: its shadow}, as of `position`
+        self.shadows: dict[bytes, Shadow] = {}
+        self.foreign = 0
+        #: why nothing more can be called clean: records are gone from a range of which tombstones
+        #: no longer tell whether a foreign one took a row along; "": it can
+        self.blind = ""
+        self._gone_ms = gone_ms
+        self._fetched = clean_through
+        self._waiting: deque[TopicRecord] = deque()
+        self._targets: deque[TargetSet] = deque()
+        self._newest: tuple[int, int, int] | None = None
+
+    @property
+    def fetched(self) -> Offset:
+        """Records below were handed in, or do not exist."""
+        return self._fetched
+
+    @property
+    def is_behind(self) -> bool:
+        """Targets are known that were not swept."""
+        return bool(self._targets)
+
+    def target(self, target: TargetSet) -> None:
+        """Targets come in their order, each at least once."""
+        if self._newest is None or target.rank > self._newest:
+            self._newest = target.rank
+            if target.end >= self.position:
+                self._targets.append(target)
+                self._advance()
+
+    def records(self, records: Iterable[TopicRecord], next_offset: Offset) -> None:
+        """Offsets ascend; below `next_offset` there are no others."""
+        self._waiting.extend(record for record in records if record.offset >= self._fetched)
+        self._fetched = max(self._fetched, next_offset)
+        self._advance()
+
+    def all_shadows(self) -> dict[bytes, Shadow]:
+        """Also those beyond the newest target. Only while no batch is under way, for its records
+        are not committed yet."""
+        shadows = dict(self.shadows)
+        for record in self._waiting:
+            _cast(shadows, record)
+        return shadows
+
+    def is_news(self, published: Offset) -> bool:
+        """Whether readers who know `published` as clean should hear of `clean_through` though no
+        batch is to come: who met a gap may wait for it, and long after only what was called clean
+        in time can be trusted."""
+        return published < self.clean_through
+
+    def _advance(self) -> None:
+        while self._targets and self._fetched >= self._targets[0].end:
+            target = self._targets.popleft()
+            mark = (HEADER_COMMIT, commit_header(target.commit))
+            missing = target.end - self.position
+            while self._waiting and self._waiting[0].offset < target.end:
+                record = self._waiting.popleft()
+                missing -= 1
+                if mark in (record.headers or ()):
+                    if record.key is not None:
+                        self.shadows.pop(record.key, None)
+                else:
+                    self.foreign += 1
+                    _cast(self.shadows, record)
+            if missing > 0 and target.since_ms < self._gone_ms:
+                self.blind = f"records between {self.position} and {target.end} are gone"
+            self.position = target.end
+            if not self.shadows and not self.blind:
+                self.clean_through = target.end
+
+
+def _cast(shadows: dict[bytes, Shadow], record: TopicRecord) -> None:
+    if record.key is not None:  # a record without a key is nobody's row, and is never compacted
+        shadows.setdefault(record.key, Shadow(Offset(record.offset), record.written_ms))
+
+
+class Finder:
+    """Reads one partition from its beginning for the committed rows under some shadows.
+
+    `targets`: the valid ones from the beginning of the progress topic, which say below
+    `clean_through` nothing that counts: there any record is right in its order.
+    """
+
+    def __init__(
+        self,
+        shadows: Mapping[bytes, Shadow],
+        targets: Sequence[TargetSet],
+        clean_through: Offset,
+    ) -> None:
+        self.shadows = dict(shadows)
+        self.end = max((shadow.first_offset for shadow in shadows.values()), default=Offset(0))
+        self.found: dict[bytes, TopicRecord] = {}
+        self._clean_through = clean_through
+        self._ends = [target.end for target in targets]
+        self._marks = [(HEADER_COMMIT, commit_header(target.commit)) for target in targets]
+
+    def records(self, records: Iterable[TopicRecord]) -> None:
+        """In order; those from `end` on do not matter."""
+        for record in records:
+            if record.key is None or (shadow := self.shadows.get(record.key)) is None:
+                continue
+            if record.offset < shadow.first_offset and self._is_committed(record):
+                self.found[record.key] = record
+
+    def _is_committed(self, record: TopicRecord) -> bool:
+        if record.offset < self._clean_through:
+            return True
+        place = bisect_right(self._ends, record.offset)  # the first target that ends behind it
+        return place < len(self._marks) and self._marks[place] in (record.headers or ())
+
+
+class Repair(NamedTuple):
+    """A record to append once more under the repairer's own commit. None: a tombstone."""
+
+    key: bytes
+    value: bytes | None
+    headers: Headers  # the committed record's own; its commit is replaced
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """What can be repaired of a partition now, and what cannot."""
+
+    records: tuple[Repair, ...]
+    #: keys that were shadowed anew since their rows were looked for: look again
+    unknown: tuple[bytes, ...]
+    #: keys whose committed row may have been taken by compaction: nothing in the topic tells
+    too_late: tuple[bytes, ...]
+
+
+def repairs(
+    shadows: Mapping[bytes, Shadow],
+    finder: Finder,
+    *,
+    now_ms: int,
+    compaction_lag_ms: int,
+    is_blind: bool = False,
+    testimony: Mapping[bytes, Repair] | None = None,
+) -> Repairs:
+    """`shadows`: as they are now, while no batch is under way and everything was swept.
+
+    A key without a committed row becomes a tombstone, but only while compaction cannot yet have
+    taken the row. `compaction_lag_ms`: for how long the topic keeps what was superseded.
+    `is_blind` (`Sweep.blind`): an older shadow may have taken it along, and left itself.
+    `testimony`: all rows of a replica that shows the newest commit, where one could be asked.
+    """
+    known: list[Repair] = []
+    unknown: list[bytes] = []
+    too_late: list[bytes] = []
+    for key, shadow in shadows.items():
+        row = finder.found.get(key)
+        if finder.shadows.get(key) != shadow:
+            unknown.append(key)
+        elif row is not None:
+            known.append(Repair(key, row.value, row.headers))
+        elif not is_blind and now_ms - shadow.first_ms < compaction_lag_ms:
+            known.append(Repair(key, None, ()))
+        elif testimony is not None:
+            known.append(testimony.get(key, Repair(key, None, ())))
+        else:
+            too_late.append(key)
+    return Repairs(tuple(known), tuple(unknown), tuple(too_late))
+
+
+def headers_under(headers: Headers, commit: tuple[str, bytes]) -> list[tuple[str, bytes | None]]:
+    """The headers of a repaired record: those that it had, under the repairer's commit."""
+    kept = [each for each in headers or () if each[0] != HEADER_COMMIT]
+    return [commit, *kept]

@@ -1,0 +1,144 @@
+"""What the writer of a query may do next: take it over, go on from a batch, commit these ends.
+
+The decisions of the pipeline's side of the commit protocol (DESIGN section 3), each with its
+reason. Both `pipeline/` and the simulation (`tests/sim/data`) ask these functions.
+
+Not here: which records of the progress topic are valid (`data/commit/progress.py`), repair
+(`data/commit/repair.py`), Spark's files (`pipeline/checkpoint.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from standpipe.data.commit.progress import ProgressBook
+from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Offset, Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What a pipeline finds in the progress topic when it has read up to its own fence."""
+
+    #: the newest batch that readers may see; None: none was ever committed
+    newest: Progress | None
+    #: lease epoch of another pipeline that fenced this one; None: the query is ours
+    fenced_by: LeaseEpoch | None
+
+    @property
+    def valid(self) -> BatchId:
+        return NO_BATCH if self.newest is None else self.newest.commit.batch
+
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """Committed end of each partition."""
+        return {} if self.newest is None else self.newest.sinks
+
+    @property
+    def clean_through(self) -> Mapping[int, int]:
+        return {} if self.newest is None else self.newest.clean_through
+
+
+def standing(records: Iterable[Progress], query_id: str, lease_epoch: LeaseEpoch) -> Standing:
+    """`records`: the progress topic from its beginning up to our fence, in order.
+
+    A pipeline that is fenced must not touch the checkpoint: it belongs to the newer one.
+    """
+    book = ProgressBook()
+    for record in records:
+        if record.query_id == query_id:
+            book.take(record)
+    newest_epoch = book.lease_epoch(query_id)
+    return Standing(
+        newest=book.newest(query_id),
+        fenced_by=newest_epoch if newest_epoch > lease_epoch else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surplus:
+    """Batches whose entries are to be removed from the two logs, so that Spark runs them again."""
+
+    commits: tuple[int, ...] = ()
+    offsets: tuple[int, ...] = ()
+
+
+class Logs(NamedTuple):
+    """What Spark's two logs in one checkpoint directory say."""
+
+    commits: frozenset[int]
+    #: {batch: what it covers, as `Progress.sources` has it}
+    offsets: Mapping[int, Mapping[str, Mapping[int, int]]]
+
+
+def heir_of(found: Mapping[LeaseEpoch, Logs], newest: Progress | None) -> LeaseEpoch | None:
+    """Which lease epoch's checkpoint to go on from, or None: none of them has the newest batch.
+
+    Each lease epoch has a directory of its own, begun as a copy of its heir's: a zombie goes on
+    writing to Spark's logs, and in a shared directory would choose what our batches cover. So one
+    that has the batch must also say of it what was committed.
+    """
+    if newest is None:
+        return None
+    valid = newest.commit.batch
+    return next(
+        (
+            epoch
+            for epoch, logs in sorted(found.items(), reverse=True)
+            if not is_lost(logs.commits, logs.offsets, valid)
+            and logs.offsets.get(valid) == newest.sources
+        ),
+        None,
+    )
+
+
+def is_lost(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> bool:
+    """Whether batch `valid`, which readers have seen, is neither finished nor begun in Spark's
+    logs: the checkpoint was lost or is an old copy, and Spark would count events twice."""
+    newest = max(commits, default=NO_BATCH)
+    return newest < valid and not (newest == valid - 1 and valid in offsets)
+
+
+def surplus(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> Surplus:
+    """What must go so that Spark goes on after `valid`, the newest batch that readers may see.
+
+    The offsets of the batch to be run stay: a replay covers the same events. Later ones must go,
+    because Spark begins with the newest offsets it finds and would skip what lies between. Where
+    the commit of `valid` itself was lost, that is the batch to be run.
+    """
+    kept = [batch for batch in commits if batch <= valid]
+    next_batch = min(valid, max(kept, default=NO_BATCH)) + 1
+    return Surplus(
+        commits=tuple(sorted(batch for batch in commits if batch > valid)),
+        offsets=tuple(sorted(batch for batch in offsets if batch > next_batch)),
+    )
+
+
+def ends_refused(
+    before: Mapping[int, int], answered: Mapping[int, int], rows: int | None
+) -> str | None:
+    """Why a broker's answer for the ends of the table topic cannot be committed, or None.
+
+    An answer of a leader that was deposed, or that has just taken over, may be too low, and what
+    lies beyond a committed end is foreign for ever: rows would be lost. `before`: ends of the
+    newest commit; `rows`: how many this attempt has written, None: not known.
+    """
+    for partition, end in before.items():
+        if answered.get(partition, -1) < end:
+            return f"partition {partition} ends at {answered.get(partition)}, {end} was committed"
+    grown = sum(end - before.get(partition, 0) for partition, end in answered.items())
+    if rows is not None and grown < rows:
+        return f"{rows} rows were written, but the partitions have grown by {grown}"
+    return None
+
+
+def ends_before(newest: Progress | None, partitions: int) -> dict[int, int]:
+    """`Progress.starts` of the record after `newest`: nothing committed is offset 0."""
+    ends = {} if newest is None else newest.sinks
+    return {partition: ends.get(partition, 0) for partition in range(partitions)}
+
+
+def no_offsets(partitions: Iterable[int]) -> dict[int, Offset]:
+    """Ends of partitions in which nothing is committed."""
+    return dict.fromkeys(partitions, Offset(0))

@@ -1,0 +1,476 @@
+/* The inner loops of a restore, for where a compiler was at hand (data/encoding/native.py).
+ *
+ * Their Python is in data/replica/stage.py, values.py, rows.py, digest.py and compiled.py, and says what
+ * they mean: each function returns what that returns, or None, "go the other way". So whatever is
+ * unusual is refused here, never judged; tests/unit/data/encoding/test_native.py holds both together.
+ *
+ * Nothing in here releases the interpreter lock or calls back into Python.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the CRC below reads words of little-endian machines"
+#endif
+
+enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
+/* msgspec follows nesting as deep as the interpreter allows; deeper than this is its affair */
+enum { DEPTH_MAX = 32 };
+/* data/encoding/native.py has the same number, or takes no notice of this */
+enum { FORM = 2 };
+
+/* ------------------------------------------------------------------ CRC-32, eight bytes a step */
+
+static uint32_t crc_table[8][256];
+
+static void make_crc_table(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+        crc_table[0][byte] = crc;
+    }
+    for (int step = 1; step < 8; step++)
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t before = crc_table[step - 1][byte];
+            crc_table[step][byte] = before >> 8 ^ crc_table[0][before & 0xFF];
+        }
+}
+
+/* As zlib.crc32(data, crc). */
+static uint32_t crc32_of(const unsigned char *data, Py_ssize_t length, uint32_t crc)
+{
+    crc = ~crc;
+    for (; length >= 8; length -= 8, data += 8) {
+        uint64_t word;
+        memcpy(&word, data, 8);
+        word ^= crc;
+        crc = crc_table[7][word & 0xFF] ^ crc_table[6][word >> 8 & 0xFF]
+            ^ crc_table[5][word >> 16 & 0xFF] ^ crc_table[4][word >> 24 & 0xFF]
+            ^ crc_table[3][word >> 32 & 0xFF] ^ crc_table[2][word >> 40 & 0xFF]
+            ^ crc_table[1][word >> 48 & 0xFF] ^ crc_table[0][word >> 56];
+    }
+    while (length--)
+        crc = crc >> 8 ^ crc_table[0][(crc ^ *data++) & 0xFF];
+    return ~crc;
+}
+
+static uint32_t big_endian(const unsigned char *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static void put_big_endian(unsigned char *at, uint32_t number)
+{
+    at[0] = number >> 24, at[1] = number >> 16, at[2] = number >> 8, at[3] = number;
+}
+
+/* ----------------------------------------------- JSON values without a space, from begin to end */
+
+typedef const unsigned char *Text;
+
+static int is_digit(unsigned char c) { return c >= '0' && c <= '9'; }
+
+static Text past_digits(Text at, Text end)
+{
+    Text begin = at;
+    while (at < end && is_digit(*at))
+        at++;
+    return at == begin ? NULL : at;
+}
+
+static Text past_number(Text at, Text end)
+{
+    if (at < end && *at == '-')
+        at++;
+    if (at < end && *at == '0')
+        at++;
+    else if (!(at = past_digits(at, end)))
+        return NULL;
+    if (at < end && *at == '.' && !(at = past_digits(at + 1, end)))
+        return NULL;
+    if (at < end && (*at == 'e' || *at == 'E')) {
+        at++;
+        if (at < end && (*at == '+' || *at == '-'))
+            at++;
+        at = past_digits(at, end);
+    }
+    return at;
+}
+
+/* A character of two to four bytes (RFC 3629). Python stores others as they are: its affair. */
+static Text past_character(Text at, Text end)
+{
+    unsigned char first = *at++;
+    int more = first >= 0xC2 && first <= 0xDF ? 1
+             : first >= 0xE0 && first <= 0xEF ? 2
+             : first >= 0xF0 && first <= 0xF4 ? 3 : 0;
+    if (!more || end - at < more)
+        return NULL;
+    unsigned char second = *at;
+    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)
+        || (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F))
+        return NULL;
+    for (; more; more--, at++)
+        if ((*at & 0xC0) != 0x80)
+            return NULL;
+    return at;
+}
+
+static Text past_string(Text at, Text end)
+{
+    at++;
+    while (at < end) {
+        unsigned char c = *at;
+        if (c == '"')
+            return at + 1;
+        if (c < 0x20)
+            return NULL;
+        if (c == '\\') {
+            /* \u may be half a character: the Python way knows what to make of it */
+            if (end - at < 2 || !at[1] || !strchr("\"\\/bfnrt", at[1]))
+                return NULL;
+            at += 2;
+        } else if (c < 0x80) {
+            at++;
+        } else if (!(at = past_character(at, end))) {
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+static Text past_word(Text at, Text end, const char *word)
+{
+    Py_ssize_t length = (Py_ssize_t)strlen(word);
+    return end - at >= length && !memcmp(at, word, length) ? at + length : NULL;
+}
+
+static Text past_value(Text at, Text end, int depth);
+
+static Text past_nested(Text at, Text end, int depth)
+{
+    int is_object = *at++ == '{';
+    unsigned char close = is_object ? '}' : ']';
+    if (depth >= DEPTH_MAX)
+        return NULL;
+    if (at < end && *at == close)
+        return at + 1;
+    for (;;) {
+        if (is_object) {
+            if (at >= end || *at != '"' || !(at = past_string(at, end)))
+                return NULL;
+            if (at >= end || *at++ != ':')
+                return NULL;
+        }
+        if (!(at = past_value(at, end, depth + 1)) || at >= end)
+            return NULL;
+        if (*at == close)
+            return at + 1;
+        if (*at++ != ',')
+            return NULL;
+    }
+}
+
+/* Where a value ends; NULL: it is none, or an unusual one. */
+static Text past_value(Text at, Text end, int depth)
+{
+    if (at >= end)
+        return NULL;
+    switch (*at) {
+    case '"': return past_string(at, end);
+    case '{': case '[': return past_nested(at, end, depth);
+    case 't': return past_word(at, end, "true");
+    case 'f': return past_word(at, end, "false");
+    case 'n': return past_word(at, end, "null");
+    default: return past_number(at, end);
+    }
+}
+
+/* ------------------------------------------------------------------------------------ the rows */
+
+/* One of our headers: its value; NULL: it is another one, or has none. */
+static PyObject *header_of(PyObject *header, PyObject *name)
+{
+    if (!PyTuple_CheckExact(header) || PyTuple_GET_SIZE(header) != 2)
+        return NULL;
+    PyObject *its_name = PyTuple_GET_ITEM(header, 0), *value = PyTuple_GET_ITEM(header, 1);
+    if (!PyUnicode_CheckExact(its_name) || !PyBytes_CheckExact(value))
+        return NULL;
+    return its_name == name || PyUnicode_Compare(its_name, name) == 0 ? value : NULL;
+}
+
+/* The ROWTIME of a record that carries exactly our two headers, the commit's being `wanted`. */
+static const char *rowtime_of(PyObject *headers, PyObject *names, PyObject *wanted)
+{
+    if (!PyList_CheckExact(headers) || PyList_GET_SIZE(headers) != 2)
+        return NULL;
+    PyObject *commit = header_of(PyList_GET_ITEM(headers, 0), PyTuple_GET_ITEM(names, 0));
+    PyObject *rowtime = header_of(PyList_GET_ITEM(headers, 1), PyTuple_GET_ITEM(names, 1));
+    if (!commit || !rowtime || PyBytes_GET_SIZE(rowtime) != ROWTIME)
+        return NULL;
+    if (PyBytes_GET_SIZE(commit) != PyBytes_GET_SIZE(wanted)
+        || memcmp(PyBytes_AS_STRING(commit), PyBytes_AS_STRING(wanted), PyBytes_GET_SIZE(wanted)))
+        return NULL;
+    return PyBytes_AS_STRING(rowtime);
+}
+
+/* A packed row (rows.pack_row_at); NULL without an error: the value is unusual. */
+static PyObject *
+row_of(PyObject *value, const char *rowtime, PyObject *heads, Py_ssize_t heads_bytes)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(heads), length = PyBytes_GET_SIZE(value);
+    Text at = (Text)PyBytes_AS_STRING(value), end = at + length;
+    Py_ssize_t cells = length - heads_bytes - 1; /* the last byte closes the object */
+    if (cells < count)
+        return NULL;
+    PyObject *row = PyBytes_FromStringAndSize(NULL, HEAD + 1 + cells + (count - 1) + 1);
+    if (!row)
+        return NULL;
+    Py_ssize_t room = cells;
+    unsigned char *begin = (unsigned char *)PyBytes_AS_STRING(row), *to = begin + CRC;
+    *to++ = 0;
+    memcpy(to, rowtime, ROWTIME), to += ROWTIME;
+    for (Py_ssize_t n = 0; n < count; n++) {
+        PyObject *head = PyTuple_GET_ITEM(heads, n);
+        Py_ssize_t size = PyBytes_GET_SIZE(head);
+        if (end - at < size || memcmp(at, PyBytes_AS_STRING(head), size))
+            goto unusual;
+        Text cell = at + size;
+        /* where later heads are missing this cell may be longer than all should be together */
+        if (!(at = past_value(cell, end, 0)) || (room -= at - cell) < 0)
+            goto unusual;
+        *to++ = n ? ',' : '[';
+        memcpy(to, cell, at - cell), to += at - cell;
+    }
+    if (end - at != 1 || *at != '}')
+        goto unusual;
+    *to++ = ']';
+    put_big_endian(begin, crc32_of(begin + CRC, to - begin - CRC, 0));
+    return row;
+unusual:
+    Py_DECREF(row);
+    return NULL;
+}
+
+static int all_bytes(PyObject *tuple)
+{
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(tuple); n++)
+        if (!PyBytes_CheckExact(PyTuple_GET_ITEM(tuple, n)))
+            return 0;
+    return 1;
+}
+
+PyDoc_STRVAR(pack_rows_doc,
+    "pack_rows(values, headers, names, wanted, heads)\n--\n\n"
+    "Packed rows of records that all are as our writer makes them, else None.\n\n"
+    "values, headers: lists of one length; names: those of our two headers; wanted: value of the\n"
+    "first; heads: what stands before each column in a value, the first with its brace.\n"
+    "Raises TypeError where these are not what they should be.");
+
+static PyObject *pack_rows(PyObject *module, PyObject *args)
+{
+    PyObject *values, *headers, *names, *wanted, *heads;
+    if (!PyArg_ParseTuple(args, "O!O!O!SO!", &PyList_Type, &values, &PyList_Type, &headers,
+                          &PyTuple_Type, &names, &wanted, &PyTuple_Type, &heads))
+        return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(values), heads_bytes = 0;
+    if (PyTuple_GET_SIZE(names) != 2 || PyTuple_GET_SIZE(heads) < 1 || !all_bytes(heads)
+        || !PyUnicode_Check(PyTuple_GET_ITEM(names, 0))
+        || !PyUnicode_Check(PyTuple_GET_ITEM(names, 1))) {
+        PyErr_SetString(PyExc_TypeError, "names: two str; heads: bytes, at least one");
+        return NULL;
+    }
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(heads); n++)
+        heads_bytes += PyBytes_GET_SIZE(PyTuple_GET_ITEM(heads, n));
+    if (PyList_GET_SIZE(headers) != count)
+        Py_RETURN_NONE;
+    PyObject *rows = PyList_New(count);
+    if (!rows)
+        return NULL;
+    for (Py_ssize_t n = 0; n < count; n++) {
+        PyObject *value = PyList_GET_ITEM(values, n), *row = NULL;
+        const char *rowtime = rowtime_of(PyList_GET_ITEM(headers, n), names, wanted);
+        if (rowtime && PyBytes_CheckExact(value))
+            row = row_of(value, rowtime, heads, heads_bytes);
+        if (!row) {
+            Py_DECREF(rows);
+            if (PyErr_Occurred())
+                return NULL;
+            Py_RETURN_NONE;
+        }
+        PyList_SET_ITEM(rows, n, row);
+    }
+    return rows;
+}
+
+PyDoc_STRVAR(digest_doc,
+    "digest(rows)\n--\n\n"
+    "`digest.rows_digest` of a list of (key, stored row); None where it is anything else, or\n"
+    "a row has no room for its CRC.");
+
+static PyObject *digest(PyObject *module, PyObject *rows)
+{
+    uint64_t sum = 0;
+    if (!PyList_CheckExact(rows))
+        Py_RETURN_NONE;
+    for (Py_ssize_t n = 0; n < PyList_GET_SIZE(rows); n++) {
+        PyObject *pair = PyList_GET_ITEM(rows, n);
+        if (!PyTuple_CheckExact(pair) || PyTuple_GET_SIZE(pair) != 2)
+            Py_RETURN_NONE;
+        PyObject *key = PyTuple_GET_ITEM(pair, 0), *row = PyTuple_GET_ITEM(pair, 1);
+        if (!PyBytes_CheckExact(key) || !PyBytes_CheckExact(row) || PyBytes_GET_SIZE(row) < CRC)
+            Py_RETURN_NONE;
+        uint32_t crc = big_endian((Text)PyBytes_AS_STRING(row));
+        sum += crc32_of((Text)PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), crc);
+    }
+    return PyLong_FromUnsignedLongLong(sum);
+}
+
+/* ------------------------------------------------------------------------------- pairs in order */
+
+typedef struct {
+    /* of what its key has beyond the beginning of all keys: the first eight bytes, zeros where it
+       is shorter, as a number that sorts as they do */
+    uint64_t word;
+    PyObject *pair;
+    Py_ssize_t place;
+} Sortable;
+
+/* For qsort: by the whole keys, then by their places. */
+static int compare(const void *left, const void *right)
+{
+    const Sortable *a = left, *b = right;
+    PyObject *key_a = PyTuple_GET_ITEM(a->pair, 0), *key_b = PyTuple_GET_ITEM(b->pair, 0);
+    Py_ssize_t size_a = PyBytes_GET_SIZE(key_a), size_b = PyBytes_GET_SIZE(key_b);
+    int found = memcmp(PyBytes_AS_STRING(key_a), PyBytes_AS_STRING(key_b),
+                       size_a < size_b ? size_a : size_b);
+    if (found)
+        return found;
+    if (size_a != size_b)
+        return size_a < size_b ? -1 : 1;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
+/* By their words, byte after byte from the last one on: a third of what qsort takes for 100,000.
+ * Answers where they are then, one of the two. */
+static Sortable *by_words(Sortable *from, Sortable *to, Py_ssize_t count)
+{
+    for (int shift = 0; count && shift < 64; shift += 8) {
+        Py_ssize_t ends[256] = {0};
+        for (Py_ssize_t n = 0; n < count; n++)
+            ends[from[n].word >> shift & 0xFF]++;
+        if (ends[from[0].word >> shift & 0xFF] == count)
+            continue; /* all have the same byte here */
+        for (int byte = 1; byte < 256; byte++)
+            ends[byte] += ends[byte - 1];
+        for (Py_ssize_t n = count; n--;)
+            to[--ends[from[n].word >> shift & 0xFF]] = from[n];
+        Sortable *sorted = to;
+        to = from, from = sorted;
+    }
+    return from;
+}
+
+static void sort_where_words_are_equal(Sortable *pairs, Py_ssize_t count)
+{
+    for (Py_ssize_t begin = 0, end; begin < count; begin = end) {
+        for (end = begin + 1; end < count && pairs[end].word == pairs[begin].word;)
+            end++;
+        if (end - begin > 1)
+            qsort(pairs + begin, end - begin, sizeof *pairs, compare);
+    }
+}
+
+/* How many bytes all keys begin with; -1: one of the pairs is none. */
+static Py_ssize_t shared_bytes(PyObject *pairs)
+{
+    Text first = NULL;
+    Py_ssize_t shared = 0;
+    for (Py_ssize_t n = 0; n < PyList_GET_SIZE(pairs); n++) {
+        PyObject *pair = PyList_GET_ITEM(pairs, n);
+        if (!PyTuple_CheckExact(pair) || PyTuple_GET_SIZE(pair) != 2
+            || !PyBytes_CheckExact(PyTuple_GET_ITEM(pair, 0)))
+            return -1;
+        PyObject *key = PyTuple_GET_ITEM(pair, 0);
+        Text text = (Text)PyBytes_AS_STRING(key);
+        if (!first)
+            first = text, shared = PyBytes_GET_SIZE(key);
+        if (PyBytes_GET_SIZE(key) < shared)
+            shared = PyBytes_GET_SIZE(key);
+        if (memcmp(first, text, shared))
+            for (shared = 0; first[shared] == text[shared];)
+                shared++;
+    }
+    return shared;
+}
+
+static uint64_t word_of(PyObject *key, Py_ssize_t shared)
+{
+    Py_ssize_t size = PyBytes_GET_SIZE(key) - shared;
+    unsigned char begin[8] = {0};
+    memcpy(begin, PyBytes_AS_STRING(key) + shared, size < 8 ? size : 8);
+    return (uint64_t)big_endian(begin) << 32 | big_endian(begin + 4);
+}
+
+PyDoc_STRVAR(in_order_doc,
+    "in_order(pairs)\n--\n\n"
+    "`sorted(pairs, key=itemgetter(0))` of a list of (key, anything); None where it is anything\n"
+    "else.");
+
+static PyObject *in_order(PyObject *module, PyObject *pairs)
+{
+    if (!PyList_CheckExact(pairs))
+        Py_RETURN_NONE;
+    Py_ssize_t count = PyList_GET_SIZE(pairs);
+    PyObject *sorted = PyList_New(count);
+    if (!sorted)
+        return NULL;
+    /* not before: a new list may collect garbage, and finalizers may do anything */
+    Py_ssize_t shared = PyList_GET_SIZE(pairs) == count ? shared_bytes(pairs) : -1;
+    if (shared < 0) {
+        Py_DECREF(sorted);
+        Py_RETURN_NONE;
+    }
+    Sortable *room = PyMem_New(Sortable, 2 * count);
+    if (!room) {
+        Py_DECREF(sorted);
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t n = 0; n < count; n++) {
+        PyObject *pair = PyList_GET_ITEM(pairs, n);
+        room[n] = (Sortable){word_of(PyTuple_GET_ITEM(pair, 0), shared), pair, n};
+    }
+    Sortable *found = by_words(room, room + count, count);
+    sort_where_words_are_equal(found, count);
+    for (Py_ssize_t n = 0; n < count; n++) {
+        Py_INCREF(found[n].pair);
+        PyList_SET_ITEM(sorted, n, found[n].pair);
+    }
+    PyMem_Free(room);
+    return sorted;
+}
+
+static PyMethodDef methods[] = {
+    {"pack_rows", pack_rows, METH_VARARGS, pack_rows_doc},
+    {"digest", digest, METH_O, digest_doc},
+    {"in_order", in_order, METH_O, in_order_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "standpipe.data.encoding._native", "The inner loops of a restore.", 0, methods,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    make_crc_table();
+    PyObject *module = PyModule_Create(&definition);
+    if (module && PyModule_AddIntConstant(module, "FORM", FORM) < 0)
+        Py_CLEAR(module);
+    return module;
+}

@@ -1,0 +1,16 @@
+from collections.abc import Collection, Sequence
+
+from standpipe.data.encoding.record_batch import Headers
+
+FORM: int
+
+def pack_rows(
+    values: list[bytes | None],
+    headers: list[Headers | None],
+    names: tuple[str, str],
+    wanted: bytes,
+    heads: tuple[bytes, ...],
+    /,
+) -> list[bytes] | None: ...
+def digest(rows: Collection[tuple[bytes, bytes]], /) -> int | None: ...
+def in_order(pairs: Sequence[tuple[bytes, bytes]], /) -> list[tuple[bytes, bytes]] | None: ...

@@ -1,0 +1,92 @@
+"""Rows in the order of their keys: which part of a store is read, in what order, and merged.
+
+A store is in the order of its keys but for those that were shortened (`records.store_key`): where
+several begin with the same bytes, their full keys decide. Each row of an ordered answer begins with
+its key as a cell of its own, in hexadecimal, until the rows of all partitions are merged.
+
+Not here: reading (`data.query.pull`), what the statement said (`sql.pull_order`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final, cast
+
+from standpipe.data.encoding.kafka_keys import WINDOW_BYTES, bounds_of
+from standpipe.data.encoding.store_keys import HASH_BYTES, KEY_BYTES_MAX, full_store_key
+from standpipe.data.encoding.stored_rows import unpack_row
+from standpipe.sql.plans import PullPlan
+
+#: bytes of a key that no hash has taken the place of, in whatever table
+SURE_BYTES: Final = KEY_BYTES_MAX - 2 * WINDOW_BYTES - HASH_BYTES
+#: above every key
+TOP: Final = b"\xff" * (KEY_BYTES_MAX + 1)
+
+Pair = tuple[bytes, bytes]
+
+
+def bounds(plan: PullPlan) -> tuple[bytes, bytes]:
+    """The part of a store that a scan has to read: low <= key < high."""
+    types = [column.type for column in plan.source.key_columns]
+    low, high = b"", TOP
+    if plan.key_low is not None:
+        low = full_store_key((plan.key_low,), types[:1])[:SURE_BYTES]
+    if plan.key_high is not None:
+        high = full_store_key((plan.key_high,), types[:1])[:SURE_BYTES] + TOP
+    return max(low, _after(plan)[:SURE_BYTES]), high
+
+
+def in_key_order(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Ascending, and only those behind `plan.after`; `pairs` as a store has them."""
+    after = _after(plan)
+    for _, alike in groupby(pairs, key=lambda pair: pair[0][:SURE_BYTES]):
+        keyed = sorted((full_key(*pair), pair) for pair in alike)
+        yield from (pair for key, pair in keyed if key > after)
+
+
+def behind(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Those that come after `plan.after`."""
+    after = _after(plan)
+    if not after:
+        return iter(pairs)
+    return (pair for pair in pairs if full_key(*pair) > after)
+
+
+def are_alike(one: bytes, other: bytes) -> bool:
+    """Whether only the full keys of two store keys tell which comes first."""
+    return one[:SURE_BYTES] == other[:SURE_BYTES]
+
+
+def full_key(key: bytes, data: bytes) -> bytes:
+    """A row's key as it would be without a limit of its length."""
+    if len(key) <= SURE_BYTES:
+        return key
+    return unpack_row(data).full_key or key
+
+
+def marked(key: bytes, row: bytes) -> bytes:
+    """A row with its full key in front."""
+    return b'["%b",%b' % (key.hex().encode(), row[1:])
+
+
+def merged(plan: PullPlan, rows: Sequence[bytes], *, is_final: bool) -> list[bytes]:
+    """The rows of several partitions as one answer; `is_final`: to a client, not to a peer."""
+    if plan.is_count:
+        return [b"[%d]" % sum(int(row[1:-1]) for row in rows)]
+    if plan.is_ordered:
+        # a quote sorts before every digit, so a key comes before those that it begins
+        found = sorted(rows)[: plan.limit]
+        return [b"[" + row[row.index(b",") + 1 :] for row in found] if is_final else found
+    return list(rows) if plan.limit is None else list(rows[: plan.limit])
+
+
+def _after(plan: PullPlan) -> bytes:
+    """The last full key of the page before; without its window, what is above all its windows."""
+    if not plan.after:
+        return b""
+    types = [column.type for column in plan.source.key_columns]
+    key, window_ms = plan.after[: len(types)], plan.after[len(types) :]
+    found = full_store_key(key, types, *cast("tuple[int, ...]", window_ms))
+    missing = bounds_of(plan.source.window) - len(window_ms)
+    return found + b"\xff" * (WINDOW_BYTES * missing)

@@ -1,0 +1,229 @@
+"""Store -> answer: the rows of a key lookup, each as the bytes of one JSON array.
+
+The full row is spliced: key columns and window bounds come from the plan and the store key, the
+value columns are the stored bytes, never decoded. A projection cuts the array into raw cells.
+Several keys, or several windows of a key, are read in one view of the store, so that an answer
+never mixes two batches of a partition (DESIGN section 1, promise 5).
+
+Not here: which replica answers, and how bound it is (`control/routing/route.py`); HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from decimal import Decimal
+from itertools import islice
+from typing import Final, Protocol
+
+import msgspec
+
+from standpipe.data.encoding.kafka_keys import bounds_of
+from standpipe.data.encoding.store_keys import (
+    encode_key,
+    full_store_key,
+    ordered_longs,
+    partition_of,
+    store_key,
+    store_prefix,
+    window_at_end,
+)
+from standpipe.data.encoding.stored_rows import Row, unpack_row
+from standpipe.data.query import order
+from standpipe.data.query.scan import Scan, is_in_window, rows_of
+from standpipe.model import Source
+from standpipe.sql.plans import PullPlan, Value
+
+#: rows of one cursor scan; a key has rarely more windows
+SCAN_ROWS_MAX: Final = 4096
+_NO_BOUND_BYTES: Final = b"\xff" * 9  # above every window start
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+_cells = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class View(Protocol):
+    """A store at one instant."""
+
+    def get(self, key: bytes, /) -> bytes | None:
+        """The stored value of a key."""
+        ...
+
+    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
+        """At most `limit` pairs with low <= key < high, in order."""
+        ...
+
+
+class Store(View, Protocol):
+    """One table partition, as `adapters/store/writer.py` reads it."""
+
+    def view(self) -> AbstractContextManager[View]:
+        """Several reads of the same instant. Nothing may be awaited inside."""
+        ...
+
+
+def partition_of_key(source: Source, key: Sequence[Value]) -> int:
+    """Partition of the table in which a key lives. Raises UnfitKey; a null key has none (-1)."""
+    raw = encode_key(key, source.key_columns, source.key_format, source.key_delimiter)
+    return -1 if raw is None else partition_of(raw, source.partitions)
+
+
+def partitions(plan: PullPlan) -> tuple[int, ...]:
+    """Partitions that hold keys of this plan, ascending; null keys are in none, scans need all."""
+    if plan.is_scan:
+        return tuple(range(plan.source.partitions))
+    found = {partition_of_key(plan.source, key) for key in plan.keys}
+    return tuple(sorted(found - {-1}))
+
+
+def lookup(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
+    """Rows of the keys of `plan` that live in `partition`: JSON arrays, windows ascending.
+
+    A plan of one key is not checked against `partition`: the router has just computed it. Raises
+    DamagedRow when a stored row fails its checksum.
+    """
+    if plan.is_scan or plan.where is not None or plan.cells is not None or plan.is_merged:
+        return _decoded(plan, store, partition)
+    if len(plan.keys) == 1 and plan.source.window is None:
+        return _plain(plan, store, plan.keys[0])[: plan.limit]
+    read = _windows if plan.source.window else _plain
+    rows: list[bytes] = []
+    with store.view() as view:
+        for key in _keys_in(plan, partition):
+            rows += read(plan, view, key)
+    return rows[: plan.limit]
+
+
+def _decoded(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
+    """What splicing cannot do; an instant of the store like any other lookup.
+
+    A scan is gone through at once, for who has nothing else to do; a worker has (`node.scans`).
+    """
+    with store.view() as view:
+        if plan.is_scan:
+            scan = Scan(plan)
+            while not scan.is_over:
+                scan.step(view)
+            return scan.rows()
+        pairs = (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
+        if plan.is_ordered:
+            pairs = order.in_key_order(plan, sorted(pairs))
+        rows = rows_of(plan, pairs)
+        if plan.is_count:
+            return [b"[%d]" % sum(1 for _ in rows)]
+        return list(islice(rows, plan.limit))
+
+
+def _pairs(plan: PullPlan, view: View, key: tuple[Value, ...]) -> Iterator[tuple[bytes, bytes]]:
+    """Store keys and values under one key of the table."""
+    types = _key_types(plan.source)
+    if None in key:
+        return
+    if plan.source.window is not None:
+        yield from _scan(view, *_key_range(plan, key, types))
+        return
+    low = store_key(key, types)
+    data = view.get(low)
+    if data is not None:
+        yield low, data
+
+
+def _keys_in(plan: PullPlan, partition: int) -> Iterable[tuple[Value, ...]]:
+    if len(plan.keys) == 1:
+        return plan.keys
+    return (key for key in plan.keys if partition_of_key(plan.source, key) == partition)
+
+
+def _plain(plan: PullPlan, view: View, key: tuple[Value, ...]) -> list[bytes]:
+    if None in key:
+        return []
+    types = _key_types(plan.source)
+    data = view.get(store_key(key, types))
+    if data is None:
+        return []
+    row = unpack_row(data)
+    if row.full_key and row.full_key != full_store_key(key, types):
+        return []
+    return [_render(plan, [cell_json(value) for value in key], row)]
+
+
+def _windows(plan: PullPlan, view: View, key: tuple[Value, ...]) -> list[bytes]:
+    window = plan.source.window
+    assert window is not None
+    if None in key:
+        return []
+    types = _key_types(plan.source)
+    head = [cell_json(value) for value in key]
+    bounds = bounds_of(window)
+    rows: list[bytes] = []
+    for found_key, data in _scan(view, *_key_range(plan, key, types)):
+        window_ms = window_at_end(found_key, bounds)
+        # a session ends with its last event, so the range of starts does not settle its end
+        if bounds == 2 and not is_in_window(plan, window_ms):
+            continue
+        row = unpack_row(data)
+        if row.full_key and row.full_key != full_store_key(key, types, *window_ms):
+            continue
+        start_ms = window_ms[0]
+        end_ms = window_ms[1] if bounds == 2 else start_ms + window.size_ms
+        rows.append(_render(plan, [*head, b"%d" % start_ms, b"%d" % end_ms], row))
+    return rows
+
+
+def _key_range(plan: PullPlan, key: tuple[Value, ...], types: Sequence[str]) -> tuple[bytes, bytes]:
+    low_ms, high_ms = window_bounds(plan)
+    prefix = store_prefix(key, types, bounds_of(plan.source.window))
+    return (
+        prefix if low_ms is None else prefix + ordered_longs((low_ms,)),
+        prefix + (_NO_BOUND_BYTES if high_ms is None else ordered_longs((high_ms + 1,))),
+    )
+
+
+def _scan(view: View, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+    while low < high:
+        pairs = view.scan(low, high, SCAN_ROWS_MAX)
+        yield from pairs
+        if len(pairs) < SCAN_ROWS_MAX:
+            return
+        low = pairs[-1][0] + b"\0"
+
+
+def window_bounds(plan: PullPlan) -> tuple[int | None, int | None]:
+    """Lowest and highest window start, inclusive, that satisfy the bounds on start and end; of
+    sessions, whose length is not fixed, only those on the start."""
+    window = plan.source.window
+    assert window is not None
+    if window.kind == "SESSION":
+        return plan.window_start_low_ms, plan.window_start_high_ms
+    lows = (plan.window_start_low_ms, _less(plan.window_end_low_ms, window.size_ms))
+    highs = (plan.window_start_high_ms, _less(plan.window_end_high_ms, window.size_ms))
+    return (
+        max((low for low in lows if low is not None), default=None),
+        min((high for high in highs if high is not None), default=None),
+    )
+
+
+def _less(end_ms: int | None, size_ms: int) -> int | None:
+    return None if end_ms is None else end_ms - size_ms
+
+
+def _key_types(source: Source) -> list[str]:
+    return [column.type for column in source.columns if column.is_key]
+
+
+def _render(plan: PullPlan, head: list[bytes], row: Row) -> bytes:
+    """`head`: what stands before the value columns."""
+    value_json = row.value_json
+    if plan.projection is not None:
+        cells = [*head, *_cells(value_json), b"%d" % row.rowtime_ms]
+        return b"[%b]" % b",".join([cells[index] for index in plan.projection])
+    if value_json == b"[]":
+        return b"[%b]" % b",".join(head)
+    return b"[%b,%b" % (b",".join(head), value_json[1:])
+
+
+def cell_json(value: Value) -> bytes:
+    """A key column's value as a row shows it: DECIMAL a number with its scale, bytes base64."""
+    if isinstance(value, Decimal):
+        return f"{value:f}".encode()
+    return _encode(value)

@@ -1,0 +1,186 @@
+"""A push query over one topic: which records are shown, in which order, and how far it has come.
+
+    records as Kafka gives them ─► waiting, per partition ─► committed? ─► row ─► shown
+    progress records ────────────────────────────────────────┘
+
+Where a query of ours writes the topic, a record waits until a progress record names it or passes
+over it (`data/commit/committed.py`); elsewhere it is shown at once. Nothing here grows without
+bound: a partition with WAITING_MAX records asks to be paused (`held`), and `take` is called only
+when the client has room.
+
+`positions` after a `take` are what has been dealt with: a query that begins there shows exactly
+what comes next, so they are the token with which a client goes on somewhere else.
+
+Not here: reading (`adapters/kafka/tail.py`), layout of an answer (`node/push_form.py`).
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.progress import parse
+from standpipe.data.encoding.cells import cell_json
+from standpipe.data.query.record_rows import FullRow, RecordRows, Share, TopicRecord, topic_of
+from standpipe.errors import BadRequest
+from standpipe.model import Record, Source
+from standpipe.sql.plans import PushPlan
+from standpipe.sql.types import parse_type
+
+#: records of a partition that wait to be committed; then it is read no further for now
+WAITING_MAX: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PushedRow:
+    """One JSON array of cells. `is_tombstone`: the table's row of that key is gone."""
+
+    columns: bytes
+    is_tombstone: bool = False
+
+
+class PushQuery:
+    """One push query. `starts`: partition -> first offset wanted; `committed` None: all is."""
+
+    def __init__(
+        self, plan: PushPlan, starts: Mapping[int, int], committed: Committed | None
+    ) -> None:
+        self.positions = dict(starts)
+        self._plan = plan
+        self._rows = RecordRows(plan.source)
+        self._types = [parse_type(name) for name in plan.column_types]
+        self._committed = committed
+        self._waiting: dict[int, deque[TopicRecord]] = {p: deque() for p in starts}
+        self._left = plan.limit
+
+    @property
+    def is_over(self) -> bool:
+        """As many rows were shown as LIMIT says."""
+        return self._left == 0
+
+    @property
+    def held(self) -> set[int]:
+        """Partitions that shall not be read on before something is taken."""
+        return {p for p, waiting in self._waiting.items() if len(waiting) >= WAITING_MAX}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` would deal with a record now."""
+        return not self.is_over and any(map(self._is_ready, self._waiting))
+
+    def progress(self, value: bytes | None) -> None:
+        """The next record of the progress topic."""
+        if self._committed is not None:
+            take_progress(self._committed, value)
+            self._committed.forget(self.positions)
+
+    def heard(self, record: TopicRecord) -> None:
+        """The next record of its partition. One that was heard before is passed over."""
+        waiting = self._waiting[record.partition]
+        known = waiting[-1].offset + 1 if waiting else self.positions[record.partition]
+        if record.offset >= known:
+            waiting.append(record)
+
+    def take(self, share: Share) -> list[PushedRow]:
+        """Deals with its share of what is ready -> the rows that this shows."""
+        shown: list[PushedRow] = []
+        for partition in self._waiting:
+            for record in self._next(partition, share):
+                self.positions[partition] = record.offset + 1
+                row = self._shown(record)
+                if row is not None:
+                    shown.append(row)
+                    self._left = None if self._left is None else self._left - 1
+        return shown
+
+    def _next(self, partition: int, share: Share) -> Iterator[TopicRecord]:
+        drawn = share.draw(self._waiting[partition])
+        while not self.is_over and self._is_ready(partition):
+            record = next(drawn, None)
+            if record is None:
+                return
+            yield record
+
+    def _is_ready(self, partition: int) -> bool:
+        waiting, committed = self._waiting[partition], self._committed
+        return bool(waiting) and (committed is None or waiting[0].offset < committed.end(partition))
+
+    def _shown(self, record: TopicRecord) -> PushedRow | None:
+        committed = self._committed
+        if committed is not None and not committed.shows(
+            record.partition, record.offset, record.headers
+        ):
+            return None
+        row = self._rows.row(record)
+        if row is None:
+            return None
+        where = self._plan.where
+        if row.is_deletion:
+            return self._tombstone(row)
+        if where is None or where(row.cells):
+            cells = [cell(row.cells) for cell in self._plan.cells]
+            return PushedRow(self._laid_out(cells))
+        return self._tombstone(row) if self._plan.is_left else None
+
+    def _tombstone(self, row: FullRow) -> PushedRow | None:
+        """Key columns that are shown keep their values, all others are NULL (ksqlDB).
+
+        None where WHERE reads only the key, and such a row was never shown.
+        """
+        plan = self._plan
+        if plan.where is not None and not plan.is_left and not plan.where(row.cells):
+            return None
+        pairs = zip(plan.cells, plan.key_cells, strict=True)
+        cells = [cell(row.cells) if is_key else None for cell, is_key in pairs]
+        return PushedRow(self._laid_out(cells), is_tombstone=True)
+
+    def _laid_out(self, cells: list[Any]) -> bytes:
+        return b"[%b]" % b",".join(map(cell_json, cells, self._types))
+
+
+def take_progress(committed: Committed, value: bytes | None) -> None:
+    """The next record of the progress topic; a tombstone says nothing, nor does what is none."""
+    if value is not None:
+        with suppress(ValueError):  # tailers log it, once for all
+            committed.take(parse(value))
+
+
+# ------------------------------------------------------------------------- where to go on
+
+
+class Token(Record, frozen=True, kw_only=True):
+    """Where a push query stands. `of`: the topic as it was made, which a new one is not."""
+
+    of: str
+    positions: dict[int, int]
+    version: int = 0
+
+
+def identity_of(source: Source, cluster_id: str) -> str:
+    """What a token belongs to: a topic of a cluster, and the table or stream that it was."""
+    return f"{cluster_id}/{topic_of(source)}/{source.table_id or ''}-{source.generation}"
+
+
+def token_text(token: Token) -> str:
+    """As a client keeps it: base64url of JSON; it need not look inside."""
+    return urlsafe_b64encode(msgspec.json.encode(token)).decode()
+
+
+def parse_token(text: str, of: str, partitions: int) -> Mapping[int, int]:
+    """The positions of a token. Raises BadRequest where it is none, or of something else."""
+    try:
+        token = msgspec.json.decode(urlsafe_b64decode(text.encode()), type=Token)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise BadRequest(f"the continuation token cannot be read: {error}") from error
+    if token.of != of:
+        raise BadRequest(f"the continuation token is of {token.of}, not of {of}")
+    if any(p not in range(partitions) or offset < 0 for p, offset in token.positions.items()):
+        raise BadRequest("the continuation token names partitions that the topic does not have")
+    return token.positions

@@ -1,0 +1,165 @@
+"""Records of a topic as rows of the stream or table that is declared over it.
+
+The full row is: key columns, WINDOWSTART and WINDOWEND if windowed, value columns, then ROWTIME,
+ROWPARTITION and ROWOFFSET. Values are those of `data/encoding/cells.py`. A record that cannot be
+read has no row, as in a persistent query.
+
+Not here: which records are committed (`data/commit/committed.py`); reading Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from standpipe.data.encoding.cells import row_of
+from standpipe.data.encoding.kafka_keys import WINDOW_BYTES
+from standpipe.data.encoding.row_values import UnreadableValue, to_array
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, UnfitKey, decode_key
+from standpipe.data.query.scan import types_of
+from standpipe.model import Column, Snapshot, Source
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """One record as Kafka has it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers
+    partition: int = 0
+    offset: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+
+@dataclass(slots=True)
+class Share:
+    """What may be dealt with at once: so many records, or those that make up so many bytes."""
+
+    records: int
+    size: int
+
+    def draw(self, waiting: deque[TopicRecord]) -> Iterator[TopicRecord]:
+        """The next ones; the last may go past `size`, it may be larger all by itself."""
+        while waiting and self.records > 0 and self.size > 0:
+            record = waiting.popleft()
+            self.records -= 1
+            self.size -= record.size
+            yield record
+
+
+@dataclass(frozen=True, slots=True)
+class FullRow:
+    """A record's row. `is_deletion`: of a table, whose value columns are then all NULL."""
+
+    cells: list[Any]
+    is_deletion: bool = False
+
+
+def topic_of(source: Source) -> str:
+    """The topic that holds a source's rows: of a CREATE SOURCE TABLE its copy of the given one."""
+    return source.changelog or source.topic
+
+
+def writer_of(topic: str, snapshot: Snapshot) -> str | None:
+    """Id of the query that writes a topic, by which its commits are known; None: somebody else.
+
+    By topic: it may be declared under several names. One that an INSERT INTO writes too is read as
+    it is: no progress names all its rows.
+    """
+    on_topic = [each for each in snapshot.sources if topic_of(each) == topic]
+    if any(each.takes_inserts for each in on_topic):
+        return None
+    return next((each.query_id for each in on_topic if each.query_id is not None), None)
+
+
+class RecordRows:
+    """The rows of one source's records."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._keys = source.key_columns
+        self._columns = source.value_columns
+        plain = tuple(column for column in self._columns if column.header is None)
+        self._types = types_of(plain)
+        self._convert = to_array(source)
+
+    def row(self, record: TopicRecord) -> FullRow | None:
+        """None: no event (a null value in a stream, a null key in a table), or unreadable."""
+        is_table = self._source.kind == "TABLE"
+        if (record.key if is_table else record.value) is None:
+            return None
+        try:
+            head = self._key(record.key)
+            rest = self._value(record)
+        except (UnfitKey, UnreadableValue, ValueError, RecursionError):
+            return None
+        row = [*head, *rest]
+        row += (self._rowtime(record, row), record.partition, record.offset)
+        return FullRow(row, is_deletion=record.value is None)
+
+    def _key(self, raw: bytes | None) -> list[Any]:
+        """Key columns, and the window's bounds."""
+        window = self._source.window
+        bounds: tuple[int, ...] = ()
+        if window is not None:
+            if raw is None:
+                raise UnfitKey("a windowed record without a key")
+            raw, bounds = _window_of(raw, window.size_ms if window.kind != "SESSION" else None)
+        if raw is None or not self._keys:
+            return [*(None for _ in self._keys), *bounds]
+        format_, delimiter = self._source.key_format, self._source.key_delimiter
+        return [*decode_key(raw, self._keys, format_, delimiter), *bounds]
+
+    def _value(self, record: TopicRecord) -> list[Any]:
+        if record.value is None:
+            return [None for _ in self._columns]
+        cells = iter(row_of(self._convert(record.value), self._types))
+        return [
+            next(cells) if column.header is None else header_value(column, record.headers)
+            for column in self._columns
+        ]
+
+    def _rowtime(self, record: TopicRecord, row: Sequence[Any]) -> int:
+        """The record's time; the header's where a query wrote it; the column's that is named."""
+        source = self._source
+        if source.timestamp_column is not None and source.timestamp_format is None:
+            skipped = 2 if source.window is not None else 0
+            cells = [*row[: len(self._keys)], *row[len(self._keys) + skipped :]]
+            named = zip([*self._keys, *self._columns], cells, strict=True)
+            found = next(value for column, value in named if column.name == source.timestamp_column)
+            return record.timestamp_ms if found is None else int(found)
+        for name, value in record.headers:
+            if name == HEADER_ROWTIME and value is not None and source.query_id is not None:
+                return int.from_bytes(value, "big", signed=True)
+        return record.timestamp_ms
+
+
+def _window_of(raw: bytes, size_ms: int | None) -> tuple[bytes, tuple[int, int]]:
+    """(key, bounds) of a windowed key as Kafka Streams writes it; `size_ms` None: a session, whose
+    end stands before its start. Raises UnfitKey."""
+    width = WINDOW_BYTES if size_ms is not None else 2 * WINDOW_BYTES
+    if len(raw) < width:
+        raise UnfitKey(f"a windowed key has at least {width} bytes, not {len(raw)}")
+    start = int.from_bytes(raw[-WINDOW_BYTES:], "big", signed=True)
+    if size_ms is not None:
+        return raw[:-width], (start, start + size_ms)
+    end = int.from_bytes(raw[-width:-WINDOW_BYTES], "big", signed=True)
+    return raw[:-width], (start, end)
+
+
+def header_value(column: Column, headers: Headers) -> Any:
+    """All headers as ksqlDB shows them, or the newest value under one key."""
+    own = [each for each in headers if each[0] not in (HEADER_COMMIT, HEADER_ROWTIME)]
+    if column.header == "":
+        return [{"KEY": key, "VALUE": value} for key, value in own]
+    return next((value for key, value in reversed(own) if key == column.header), None)

@@ -1,0 +1,195 @@
+"""Store -> answer where rows have to be decoded: scans, filters, computed cells.
+
+The rows come from a scan of the whole partition, or from the keys of the plan; each is decoded,
+filtered and laid out. A scan reads at most SCAN_ROWS_MAX rows of a partition and is refused beyond:
+it shares the worker with lookups. For the same reason it goes in steps (`Scan`). Not here: plain
+lookups (`data/query/pull.py`), what is done between two steps (`node/scans.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from standpipe.data.encoding.cells import cell_json, row_of
+from standpipe.data.encoding.kafka_keys import bounds_of
+from standpipe.data.encoding.store_keys import parse_store_key
+from standpipe.data.encoding.stored_rows import Row, unpack_row
+from standpipe.data.query import order
+from standpipe.data.query.order import Pair, marked
+from standpipe.errors import BadRequest
+from standpipe.model import Column, Source
+from standpipe.sql.plans import PullPlan
+from standpipe.sql.types import SqlType, parse_type
+
+SCAN_ROWS_MAX: Final = 1_000_000
+#: rows of one step: copied in 0.05 ms, decoded in 0.7 ms
+STEP_ROWS: Final = 128
+#: copied ahead of decoding; 1 M rows of the usual size
+COPIED_BYTES_MAX: Final = 128 * 1024 * 1024
+
+
+class Ranged(Protocol):
+    """The part of `data.query.pull.View` that a scan reads."""
+
+    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[Pair]:
+        """At most `limit` pairs with low <= key < high, in order."""
+        ...
+
+
+class Scan:
+    """One partition's rows of a plan that scans, a step at a time.
+
+    Rows are copied out of the store first and decoded afterwards, which takes 20 times as long: so
+    an instant of the store is needed for a short time, `is_copied` says until when. Only beyond
+    COPIED_BYTES_MAX, and where a LIMIT may end the scan early, the two take turns.
+    """
+
+    def __init__(self, plan: PullPlan) -> None:
+        self._plan = plan
+        self._low, self._high = order.bounds(plan)
+        self._limit = None if plan.is_count else plan.limit
+        self._copied: deque[Pair] = deque()
+        self._copied_bytes = 0
+        self._read_count = 0
+        self._last_key = b""  # of the newest row that was decoded
+        self._rows: list[bytes] = []
+        self._count = 0
+        #: no step will read the store any more
+        self.is_copied = self._low >= self._high
+
+    @property
+    def is_over(self) -> bool:
+        return (self.is_copied and not self._copied) or self._is_full()
+
+    def step(self, view: Ranged) -> None:
+        """Copy or decode STEP_ROWS rows. All steps that copy must see one instant of the store.
+
+        Raises BadRequest beyond SCAN_ROWS_MAX, DamagedRow when a row fails its checksum.
+        """
+        if self._may_copy():
+            self._copy(view)
+        else:
+            self._decode()
+
+    def rows(self) -> list[bytes]:
+        """JSON arrays of the rows that satisfy the plan, once the scan is over."""
+        if self._plan.is_count:
+            return [b"[%d]" % self._count]
+        if self._plan.is_ordered:  # rows begin with their keys; shortened ones came in any order
+            self._rows.sort()
+        return self._rows if self._limit is None else self._rows[: self._limit]
+
+    def _may_copy(self) -> bool:
+        if self.is_copied:
+            return False
+        return not self._copied or (self._limit is None and self._copied_bytes < COPIED_BYTES_MAX)
+
+    def _copy(self, view: Ranged) -> None:
+        pairs = view.scan(self._low, self._high, STEP_ROWS)
+        self._read_count += len(pairs)
+        if self._read_count > SCAN_ROWS_MAX:
+            raise _too_many(self._plan.source)
+        self.is_copied = len(pairs) < STEP_ROWS
+        if pairs:
+            self._low = pairs[-1][0] + b"\0"
+        self._copied += pairs
+        self._copied_bytes += sum(len(key) + len(data) for key, data in pairs)
+
+    def _decode(self) -> None:
+        count = min(STEP_ROWS, len(self._copied))
+        pairs = [self._copied.popleft() for _ in range(count)]
+        self._copied_bytes -= sum(len(key) + len(data) for key, data in pairs)
+        self._last_key = pairs[-1][0]
+        wanted = order.behind(self._plan, pairs) if self._plan.is_ordered else pairs
+        rows = rows_of(self._plan, wanted)
+        if self._plan.is_count:
+            self._count += sum(1 for _ in rows)
+            return
+        # of an ordered plan all: the rows of one shortened key come in any order
+        missing = None if self._limit is None else self._limit - len(self._rows)
+        self._rows += rows if self._plan.is_ordered else islice(rows, missing)
+
+    def _is_full(self) -> bool:
+        """Whether the rows that LIMIT allows are among those that were decoded."""
+        if self._limit is None or len(self._rows) < self._limit:
+            return False
+        if not self._plan.is_ordered or self._limit == 0:
+            return True
+        # those that begin with the same bytes may come in any order
+        next_key = self._copied[0][0] if self._copied else None
+        return next_key is not None and not order.are_alike(self._last_key, next_key)
+
+
+def _too_many(source: Source) -> BadRequest:
+    return BadRequest(
+        f"the query would read more than {SCAN_ROWS_MAX} rows of a partition of"
+        f" {source.name}: name its keys, or a LIMIT"
+    )
+
+
+def rows_of(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[bytes]:
+    """JSON arrays of the rows that satisfy the plan. Raises BadRequest beyond SCAN_ROWS_MAX."""
+    source = plan.source
+    for count, (key, data) in enumerate(pairs):
+        if count >= SCAN_ROWS_MAX:
+            raise _too_many(source)
+        stored = unpack_row(data)
+        row = full_row(source, key, stored)
+        window_ms = row[len(source.key_columns) :][:2]
+        if (plan.where is None or plan.where(row)) and is_in_window(plan, window_ms):
+            laid = laid_out(plan, row)
+            yield marked(stored.full_key or key, laid) if plan.is_ordered else laid
+
+
+def full_row(source: Source, store_key: bytes, stored: Row) -> list[Any]:
+    """Key columns, window bounds, value columns, ROWTIME: as values."""
+    window = source.window
+    types = [column.type for column in source.key_columns]
+    key = stored.full_key or store_key
+    values, window_ms = parse_store_key(key, types, bounds_of(window))
+    row: list[Any] = [*values, *window_ms]
+    if window is not None and len(window_ms) == 1:
+        row.append(window_ms[0] + window.size_ms)
+    row += row_of(stored.value_json, types_of(source.value_columns))
+    row.append(stored.rowtime_ms)
+    return row
+
+
+def laid_out(plan: PullPlan, row: list[Any]) -> bytes:
+    """The cells of the answer as one JSON array."""
+    types = [parse_type(name) for name in plan.column_types]
+    if plan.cells is not None:
+        cells = [cell(row) for cell in plan.cells]
+    elif plan.projection is not None:
+        cells = [row[index] for index in plan.projection]
+    else:
+        cells = row[: plan.full_row_width]
+    return b"[%b]" % b",".join(map(cell_json, cells, types))
+
+
+def is_in_window(plan: PullPlan, window_ms: Sequence[int]) -> bool:
+    """Whether a row's window, its start and its end, lies within the bounds of the plan."""
+    if plan.source.window is None:
+        return True
+    bounds = (
+        (window_ms[0], plan.window_start_low_ms, plan.window_start_high_ms),
+        (window_ms[1], plan.window_end_low_ms, plan.window_end_high_ms),
+    )
+    return all(
+        (low is None or value >= low) and (high is None or value <= high)
+        for value, low, high in bounds
+    )
+
+
+@lru_cache(maxsize=1024)
+def _types(names: tuple[str, ...]) -> tuple[SqlType, ...]:
+    return tuple(map(parse_type, names))
+
+
+def types_of(columns: Sequence[Column]) -> tuple[SqlType, ...]:
+    """The columns' types, parsed once for equal ones."""
+    return _types(tuple(column.type for column in columns))

@@ -1,0 +1,328 @@
+"""Where a replica stands: its state, its lags, its status page, and what its store remembers.
+
+States and lags are those of DESIGN section 3 ("Definitions", "Replica states"). `next_state` is the
+only way a state changes; `docs/` draws its diagram from NEXT. A status page is one ReplicaStatus
+in fixed places, so that a worker reads it from a memory map (`adapters/store/status_page.py`).
+
+Not here: what makes a batch whole (`data/replica/machine.py`), who may be read
+(`control/routing/route.py`).
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import Enum, auto
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from standpipe.model import (
+    NO_BATCH,
+    BatchId,
+    LeaseEpoch,
+    Offset,
+    Record,
+    ReplicaState,
+    ReplicaStatus,
+)
+
+STORE_FORMAT: Final = 1
+
+
+def store_directory(table_id: str, generation: int, partition: int) -> str:
+    """Where a store lies below a node's `state/`. The generation is part of it, so that a
+    table made anew never meets the rows of the old one."""
+    return f"{table_id}-{generation}/{partition}"
+
+
+class StoreIdentity(Record, frozen=True, kw_only=True):
+    """Whose rows a store holds. A store that names another one is refused."""
+
+    table_id: str
+    generation: int
+    partition: int
+    format: int = STORE_FORMAT
+
+    @property
+    def name(self) -> str:
+        """As status pages and /clusterStatus name the replica."""
+        return f"{self.table_id}-{self.generation}-{self.partition}"
+
+
+class StoreMeta(Record, frozen=True, kw_only=True):
+    """What is written in the same transaction as the rows it speaks of."""
+
+    identity: StoreIdentity
+    position: Offset = Offset(0)
+    #: offset from which on the rows are a whole batch again (compaction); <= position: they are
+    whole_at: Offset = Offset(0)
+    batch: BatchId = NO_BATCH
+    lease_epoch: LeaseEpoch = LeaseEpoch(0)
+    source_instant_ms: int = 0
+    watermark_ms: int = 0
+    last_applied_ms: int = 0  # Unix ms
+    #: Unix ms of the last transaction that left it at the committed end; before there was one, of
+    #: its first transaction. Tombstones of records below `position` are only sure to last
+    #: from here on; 0: of a store made before it
+    current_ms: int = 0
+    boot_id: str = ""  # boot of the machine during which it was written
+    #: the instant of `current_ms` on the boot clock of `boot_id`, < 0: before that boot; None: of
+    #: a store made before it, or without rows
+    current_boot_ms: int | None = None
+    foreign_records: int = 0
+    mismatched_records: int = 0  # committed, but in the partition of another key
+    unreadable_records: int = 0  # committed, but key or value cannot be read
+    digest: int | None = (
+        None  # of all rows (data/encoding/digest.py); None: of a store made before it
+    )
+
+
+# ------------------------------------------------------------------------------------- states
+
+
+class ReplicaEvent(Enum):
+    """What can happen to a replica, as far as its state is concerned."""
+
+    OPENED_EMPTY = auto()
+    OPENED_WHOLE = auto()
+    OPENED_TORN = auto()  # stopped between two batches of a compacted range
+    GAP_APPLIED = auto()  # rows of a compacted range: no batch is whole until its end
+    ORDER_APPLIED = auto()  # as GAP_APPLIED, and a foreign record may be among the rows
+    BATCH_APPLIED = auto()  # whole, and more is committed
+    END_REACHED = auto()  # whole, and nothing more is committed
+    DATA_LOST = auto()
+    STORE_FAILED = auto()
+    REBUILT = auto()  # a new, empty store took its place
+    CLOSED = auto()
+
+
+_S, _E = ReplicaState, ReplicaEvent
+
+NEXT: Final = {
+    (_S.ABSENT, _E.OPENED_EMPTY): _S.BOOTSTRAP,
+    (_S.ABSENT, _E.OPENED_TORN): _S.BOOTSTRAP,  # who knows for how long it was torn
+    (_S.ABSENT, _E.OPENED_WHOLE): _S.CATCHING_UP,
+    (_S.BOOTSTRAP, _E.GAP_APPLIED): _S.BOOTSTRAP,
+    (_S.BOOTSTRAP, _E.ORDER_APPLIED): _S.BOOTSTRAP,
+    (_S.BOOTSTRAP, _E.BATCH_APPLIED): _S.CATCHING_UP,
+    (_S.BOOTSTRAP, _E.END_REACHED): _S.RUNNING,
+    (_S.CATCHING_UP, _E.GAP_APPLIED): _S.CATCHING_UP,  # answers without a batch label
+    (_S.CATCHING_UP, _E.ORDER_APPLIED): _S.BOOTSTRAP,
+    (_S.CATCHING_UP, _E.BATCH_APPLIED): _S.CATCHING_UP,
+    (_S.CATCHING_UP, _E.END_REACHED): _S.RUNNING,
+    (_S.RUNNING, _E.GAP_APPLIED): _S.CATCHING_UP,
+    (_S.RUNNING, _E.ORDER_APPLIED): _S.BOOTSTRAP,
+    (_S.RUNNING, _E.BATCH_APPLIED): _S.RUNNING,  # its lag says how far it is behind (KIP-535)
+    (_S.RUNNING, _E.END_REACHED): _S.RUNNING,
+    (_S.DATA_LOSS, _E.REBUILT): _S.BOOTSTRAP,
+    (_S.FAILED, _E.REBUILT): _S.BOOTSTRAP,
+    **{
+        (state, event): end
+        for state in (_S.BOOTSTRAP, _S.CATCHING_UP, _S.RUNNING)
+        for event, end in (
+            (_E.DATA_LOST, _S.DATA_LOSS),
+            (_E.STORE_FAILED, _S.FAILED),
+            (_E.REBUILT, _S.BOOTSTRAP),
+        )
+    },
+    (_S.ABSENT, _E.STORE_FAILED): _S.FAILED,  # it could not even be opened
+    **{(state, _E.CLOSED): _S.ABSENT for state in _S},
+}
+
+
+def next_state(state: ReplicaState, event: ReplicaEvent) -> ReplicaState:
+    """The one transition function. DATA_LOSS and FAILED swallow what a live replica would heed."""
+    if state in (_S.DATA_LOSS, _S.FAILED):
+        return NEXT.get((state, event), state)
+    return NEXT[(state, event)]
+
+
+def opened(meta: StoreMeta) -> ReplicaEvent:
+    """What opening a store with this meta amounts to."""
+    if meta.whole_at > meta.position:
+        return _E.OPENED_TORN
+    return _E.OPENED_EMPTY if meta.batch == NO_BATCH else _E.OPENED_WHOLE
+
+
+class Now(Record, frozen=True, kw_only=True):
+    """One instant on the clocks that a store can be dated by."""
+
+    wall_ms: int  # Unix ms
+    boot_ms: int
+    boot_id: str
+
+
+def must_rebuild(
+    meta: StoreMeta, now: Now, *, closed_cleanly: bool, tombstones_ms: int
+) -> str | None:
+    """Why a store cannot be resumed, or None.
+
+    `tombstones_ms`: for how long the topic keeps tombstones; a store that slept longer may have
+    missed one and would show a deleted row for ever.
+    """
+    if meta.boot_id not in ("", now.boot_id) and not closed_cleanly:
+        return "the machine went down while it was open, and writes are not synced"
+    if meta.whole_at > meta.position:
+        return "it was stopped while it was being made, and what was suspect then is forgotten"
+    if unread_ms(meta, now) > tombstones_ms:
+        return "it is older than the tombstones of its topic"
+    return None
+
+
+def unread_ms(meta: StoreMeta, now: Now) -> int:
+    """For how long the topic has not been read to its end into this store; 0: it has no rows yet.
+
+    The longer of what two clocks say. A wall clock that was set back since then hides time; the
+    boot clock, where it is still the same boot, hides that in which a hypervisor held the machine.
+
+    A restart changes nothing of that: a replica that is opened while its partition has no leader
+    goes on being silent from here.
+    """
+    since_ms = meta.current_ms or meta.last_applied_ms
+    by_wall_ms = max(0, now.wall_ms - since_ms) if since_ms else 0
+    # machines that cannot tell their boot ("") are not for that the same one
+    is_same_boot = bool(now.boot_id) and meta.boot_id == now.boot_id
+    if meta.current_boot_ms is None or not is_same_boot:
+        return by_wall_ms
+    return max(by_wall_ms, now.boot_ms - meta.current_boot_ms)
+
+
+def opened_at(meta: StoreMeta, now: Now) -> StoreMeta:
+    """From here on the store belongs to this boot; what either clock knows of its age goes on."""
+    if not (meta.current_ms or meta.last_applied_ms):
+        return msgspec.structs.replace(meta, boot_id=now.boot_id, current_boot_ms=None)
+    old_ms = unread_ms(meta, now)
+    return msgspec.structs.replace(
+        meta,
+        boot_id=now.boot_id,
+        current_ms=now.wall_ms - old_ms,
+        current_boot_ms=now.boot_ms - old_ms,
+    )
+
+
+def applied_at(meta: StoreMeta, before: StoreMeta, now: Now, *, is_caught_up: bool) -> StoreMeta:
+    """`meta` as a transaction at `now` leaves it. `before`: as the one before it left the store,
+    in this boot; `is_caught_up`: it leaves it at the committed end."""
+    is_current = is_caught_up or not before.current_ms
+    return msgspec.structs.replace(
+        meta,
+        boot_id=now.boot_id,
+        last_applied_ms=now.wall_ms,
+        current_ms=now.wall_ms if is_current else before.current_ms,
+        current_boot_ms=now.boot_ms if is_current else before.current_boot_ms,
+    )
+
+
+def must_note_current(current_ms: int, now_ms: int, tombstones_ms: int) -> bool:
+    """Whether a store that is at the committed end should say so though no batch comes: after a
+    quiet week it would be taken for one that slept, and refused where it is opened or copied.
+
+    And where it was current at a time that is yet to come, for the clock was set back: it would be
+    taken for current until then, however long it slept.
+    """
+    return abs(now_ms - current_ms) > tombstones_ms // 20
+
+
+def must_restart(silent_ms: int, compaction_lag_ms: int) -> bool:
+    """Whether a tailer has to open its stores and read the topic of progress anew, before any
+    record: it was stopped, or cut off from Kafka. `silent_ms`: since it knew of all progress.
+
+    A replica that met a gap waits for all that was in the log by then (`data/replica/gaps.py`).
+    Where compaction takes some of that as well while nobody listens, the next record that comes
+    lies behind it, and seems to say that nothing more was there. For that a record must outlive the
+    compaction lag unheard; who knows all progress of half that time knows the target behind it.
+    """
+    return silent_ms > compaction_lag_ms // 2
+
+
+def must_reopen(silent_ms: int, tombstones_ms: int) -> bool:
+    """Whether a replica has to be opened anew before it takes more records: its partition could
+    not be read to its end for so long (`silent_ms`) that tombstones may have come and gone.
+
+    Its tailer ran on and followed progress meanwhile. `must_rebuild` then judges the store.
+    """
+    return silent_ms > tombstones_ms
+
+
+# --------------------------------------------------------------------------------------- lags
+
+
+#: A page may be read an instant after the clock was.
+_AHEAD_MS_MAX: Final = 1000
+
+
+def replica_lag_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
+    """now - confirmed, >= 0; None: never confirmed on this boot. Source: DESIGN section 3.
+
+    An instant to come is of the boot before: a page outlives the machine's restart.
+    """
+    if status.confirmed_boot_ms == 0 or status.confirmed_boot_ms > now_boot_ms + _AHEAD_MS_MAX:
+        return None
+    return max(0, now_boot_ms - status.confirmed_boot_ms)
+
+
+def source_lag_ms(status: ReplicaStatus, now_ms: int, now_boot_ms: int) -> int | None:
+    """now - the instant up to which all source events are in the answer; None: unknown.
+
+    Until idle sources are proved idle by their end offsets (pipeline), that instant is the start
+    of the batch that is shown, so an idle table looks older than it is, never younger.
+    """
+    if status.source_instant_ms == 0 or replica_lag_ms(status, now_boot_ms) is None:
+        return None
+    return max(0, now_ms - status.source_instant_ms)
+
+
+def blank_status(state: ReplicaState) -> ReplicaStatus:
+    """The page of a replica of which nothing is known but its state."""
+    return ReplicaStatus(
+        state=state,
+        position=Offset(0),
+        committed_end=Offset(-1),
+        log_end=Offset(-1),
+        batch=NO_BATCH,
+        lease_epoch=LeaseEpoch(0),
+        confirmed_boot_ms=0,
+        source_instant_ms=0,
+        foreign_records=0,
+        rows=0,
+        watermark_ms=0,
+    )
+
+
+# ------------------------------------------------------------------------------- status pages
+
+#: crc-32, state, then the integers of ReplicaStatus in the order of _FIELDS
+_PAGE: Final = struct.Struct("<Iixxxx10q")
+_CRC: Final = struct.Struct("<I")
+_FIELDS: Final = (
+    "position",
+    "committed_end",
+    "log_end",
+    "batch",
+    "lease_epoch",
+    "confirmed_boot_ms",
+    "source_instant_ms",
+    "foreign_records",
+    "rows",
+    "watermark_ms",
+)
+STATUS_BYTES: Final = _PAGE.size
+
+
+def pack_status(status: ReplicaStatus) -> bytes:
+    """STATUS_BYTES bytes."""
+    page = bytearray(_PAGE.pack(0, status.state, *(getattr(status, field) for field in _FIELDS)))
+    _CRC.pack_into(page, 0, crc32(page[4:]))
+    return bytes(page)
+
+
+def unpack_status(page: bytes) -> ReplicaStatus | None:
+    """None when the page was torn, never written, or is of another length."""
+    if len(page) != _PAGE.size:
+        return None
+    crc, state, *numbers = _PAGE.unpack(page)
+    if crc != crc32(page[4:]):
+        return None
+    fields = dict(zip(_FIELDS, numbers, strict=True))
+    return ReplicaStatus(state=ReplicaState(state), **fields)  # pyright: ignore[reportArgumentType]

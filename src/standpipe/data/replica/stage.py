@@ -1,0 +1,227 @@
+"""Records on their way into a store: the codec of one table partition, and what it has staged.
+
+2 million records of a restore decide how long a node that lost its disk stays out (performance.md,
+section c). A fetch whose records are all as our writer makes them goes at once, in C where that is
+compiled (`data/encoding/native.py`), else column by column; any other goes record by record, which
+says what each record means. Not here: which range belongs to which commit
+(`data/replica/machine.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+from standpipe.data.encoding.kafka_keys import WINDOW_BYTES, bounds_of
+from standpipe.data.encoding.native import Heads, heads_of, pack_rows
+from standpipe.data.encoding.record_batch import Fetched, Headers, columns_of
+from standpipe.data.encoding.row_values import ToArray, ToArrays, object_names, to_array, to_arrays
+from standpipe.data.encoding.store_keys import (
+    HEADER_COMMIT,
+    HEADER_ROWTIME,
+    UnfitKey,
+    partition_of,
+    store_key_from_raw,
+    store_keys_from_raw,
+)
+from standpipe.data.encoding.stored_rows import pack_row_at, pack_rows_at
+from standpipe.model import Source
+
+#: fetches of more records than this have their partitions checked by samples
+SAMPLED_ABOVE: Final = 256
+SAMPLED_EACH: Final = 64
+#: changes of one batch that may stay although later ones superseded them
+CHANGES_MAX: Final = 400_000
+_NO_ROWTIME: Final = bytes(8)
+_NO_HEADER: Final = ("", None)
+
+
+@dataclass(frozen=True)
+class RowCodec:
+    """How records of one table partition become rows."""
+
+    partition: int
+    partitions: int
+    #: what a window takes of the end of a key
+    window_bytes: int
+    to_store_key: Callable[[bytes], tuple[bytes, bytes]]
+    to_array: ToArray
+    #: the same of many at once
+    to_store_keys: Callable[[Sequence[bytes]], list[bytes] | None]
+    to_arrays: ToArrays | None
+    #: of the columns of a value that is an object, else none
+    heads: Heads = ()
+
+    @classmethod
+    def of(cls, source: Source, partition: int) -> RowCodec:
+        """Raises UnfitKey or ValueError for formats that a store cannot keep."""
+        bounds = bounds_of(source.window)
+        key = (source.key_columns, source.key_format)
+        return cls(
+            partition=partition,
+            partitions=source.partitions,
+            window_bytes=bounds * WINDOW_BYTES,
+            to_store_key=store_key_from_raw(*key, bounds=bounds, delimiter=source.key_delimiter),
+            to_array=to_array(source),
+            to_store_keys=store_keys_from_raw(*key, bounds=bounds, delimiter=source.key_delimiter),
+            to_arrays=to_arrays(source),
+            heads=heads_of(object_names(source)),
+        )
+
+    def is_misplaced(self, record: Fetched) -> bool:
+        """Whether readers would look for its key in another partition."""
+        key = record[1] or b""
+        raw = key[: -self.window_bytes] if self.window_bytes else key
+        return partition_of(raw, self.partitions) != self.partition
+
+
+@dataclass
+class Stage:
+    """What whole batches change, or the one that is being filled."""
+
+    #: store keys and their rows (None: deleted) in the order of the changelog. The last of a key
+    #: counts; that is looked up later, for a look-up costs each record of a restore. Two lists, for
+    #: pairs that stay among many that go leave holes in memory: a restore would take a fifth longer
+    keys: list[bytes] = field(default_factory=list[bytes])
+    rows: list[bytes | None] = field(default_factory=list["bytes | None"])
+    has_deletes: bool = False
+    foreign: int = 0
+    mismatched: int = 0
+    unreadable: int = 0
+    example: str = ""
+    #: number of changes above which superseded ones are forgotten
+    room: int = CHANGES_MAX
+
+    def followed_by(self, later: Stage) -> Stage:
+        """Both as one; the later row of a key wins. This one is used up."""
+        self.keys += later.keys
+        self.rows += later.rows
+        self.has_deletes |= later.has_deletes
+        self.foreign += later.foreign
+        self.mismatched += later.mismatched
+        self.unreadable += later.unreadable
+        self.example = later.example or self.example
+        return self
+
+    def forget_superseded(self) -> None:
+        """Of each key, leave only its last row."""
+        last = dict(zip(self.keys, self.rows, strict=True))
+        self.keys, self.rows = [*last.keys()], [*last.values()]
+        self.room = max(CHANGES_MAX, 2 * len(last))
+
+    def puts_and_deletes(self) -> tuple[Sequence[tuple[bytes, bytes]], Sequence[bytes]]:
+        """What a transaction is told, see `data.replica.events.ApplyBatch`."""
+        if not self.has_deletes:
+            return [*zip(self.keys, cast("list[bytes]", self.rows), strict=True)], ()
+        last = dict(zip(self.keys, self.rows, strict=True))
+        puts = [(key, row) for key, row in last.items() if row is not None]
+        return puts, [key for key, row in last.items() if row is None]
+
+
+def stage_records(
+    records: Sequence[Fetched], stage: Stage, codec: RowCodec, wanted: bytes | None
+) -> None:
+    """Stage the records whose commit header is `wanted` (None: any), count the others."""
+    rows = _rows_at_once(records, codec, wanted) if records else None
+    if rows is not None:
+        stage.keys += rows[0]
+        stage.rows += rows[1]
+    else:
+        _stage_one_by_one(records, stage, codec, wanted)
+    if len(stage.keys) > stage.room:
+        stage.forget_superseded()
+    stage.mismatched += _misplaced(records, codec, wanted)
+
+
+def _rows_at_once(
+    records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None
+) -> tuple[list[bytes], list[bytes]] | None:
+    """Store keys and rows of all, in their order; None: not each has a row and our two headers."""
+    raw_keys, values, headers = columns_of(records)
+    if wanted is None or codec.to_arrays is None or None in raw_keys:
+        return None
+    try:
+        rows = pack_rows(values, headers, wanted, codec.heads)
+        if rows is None:
+            rows = _rows_by_column(values, headers, codec.to_arrays, wanted)
+        # not before all are known to be of this commit: others may have any key
+        keys = None if rows is None else codec.to_store_keys(cast("Sequence[bytes]", raw_keys))
+    except (UnfitKey, ValueError):
+        return None
+    return None if rows is None or keys is None else (keys, rows)
+
+
+def _rows_by_column(
+    values: Sequence[bytes | None],
+    headers: Sequence[Headers | None],
+    to_arrays: ToArrays,
+    wanted: bytes,
+) -> list[bytes] | None:
+    """What `pack_rows` says, in Python. Raises ValueError where not each has two headers."""
+    if None in headers or None in values:
+        return None
+    # of all first headers, then of all second ones, each at once
+    commits, others = zip(*cast("Sequence[Headers]", headers), strict=True)
+    names, rowtimes = zip(*others, strict=True)
+    if commits.count((HEADER_COMMIT, wanted)) < len(values) or None in rowtimes:
+        return None
+    if names.count(HEADER_ROWTIME) < len(values):
+        return None
+    arrays = to_arrays(cast("Sequence[bytes]", values))
+    return None if arrays is None else pack_rows_at(arrays, cast("Sequence[bytes]", rowtimes))
+
+
+def _stage_one_by_one(
+    records: Sequence[Fetched], stage: Stage, codec: RowCodec, wanted: bytes | None
+) -> None:
+    to_store_key, to_array, mark = codec.to_store_key, codec.to_array, (HEADER_COMMIT, wanted)
+    keys, rows = stage.keys, stage.rows
+    for offset, raw_key, value, headers in records:
+        # our writer's headers, in its order: one comparison instead of a search
+        is_ours = headers is not None and len(headers) == 2 and headers[0] == mark
+        if not is_ours and wanted is not None and (headers is None or mark not in headers):
+            stage.foreign += 1
+            continue
+        try:
+            if raw_key is None:
+                raise UnfitKey("a record without a key")
+            key, full_key = to_store_key(raw_key)
+            if value is None:
+                keys.append(key)
+                rows.append(None)
+                stage.has_deletes = True
+            else:
+                last = headers[1] if is_ours and headers else _NO_HEADER
+                rowtime = last[1] if last[0] == HEADER_ROWTIME else None
+                if rowtime is None:
+                    rowtime = _rowtime(headers or ())
+                row = pack_row_at(to_array(value), rowtime, full_key)
+                keys.append(key)
+                rows.append(row)
+        except (UnfitKey, ValueError) as error:
+            stage.unreadable += 1
+            stage.example = f"offset {offset}: {error}"
+
+
+def _rowtime(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    for name, data in reversed(headers):  # our writer puts it last
+        if name == HEADER_ROWTIME and data is not None:
+            return data
+    return _NO_ROWTIME
+
+
+def _misplaced(records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None) -> int:
+    """How many of them readers will look for in another partition.
+
+    Murmur2 in Python takes a microsecond, so of many records only each SAMPLED_EACHth is looked
+    at, until one is found: whoever partitions by another rule misplaces most of what it writes.
+    """
+    step = 1 if len(records) <= SAMPLED_ABOVE else SAMPLED_EACH
+    if codec.partitions == 1 or not any(map(codec.is_misplaced, records[::step])):
+        return 0
+    return sum(
+        codec.is_misplaced(record)
+        for record in records
+        if wanted is None or (HEADER_COMMIT, wanted) in (record[3] or ())
+    )

@@ -1,0 +1,136 @@
+"""What readers of a query's topic may see: boundaries of ranges, holes, shares of a batch."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+from tests.unit.data.rows import commit
+
+from standpipe.data.commit.committed import RANGES_MAX, Committed, Range
+from standpipe.data.commit.progress import fence
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
+from standpipe.model import Commit, LeaseEpoch, Progress
+
+B0, B1, B2 = commit(1, 0), commit(1, 1), commit(1, 2)
+M0, M1, M2 = map(commit_header, (B0, B1, B2))
+
+
+def progress(by: Commit, end: int, start: int | None, clean_through: int = 0) -> Progress:
+    return Progress(
+        query_id="Q",
+        commit=by,
+        sinks={0: end},
+        starts={} if start is None else {0: start},
+        clean_through={0: clean_through},
+    )
+
+
+def committed(*records: Progress) -> Committed:
+    found = Committed("Q")
+    for record in records:
+        found.take(record)
+    return found
+
+
+WHOLE = (progress(B0, 5, 0), progress(B1, 5, 5), progress(B2, 9, 5))
+HOLE = (progress(B0, 5, 0), progress(B2, 9, 7, clean_through=7))
+
+
+@pytest.mark.parametrize(
+    ("records", "low", "high", "ranges", "why"),
+    [
+        (WHOLE, 0, 9, [Range(0, 5, M0), Range(5, 9, M2)], "a batch without records is none"),
+        (WHOLE, 5, 9, [Range(5, 9, M2)], "begins at a boundary"),
+        (WHOLE, 4, 6, [Range(4, 5, M0), Range(5, 6, M2)], "cut on both sides"),
+        (WHOLE, 8, 12, [Range(8, 9, M2)], "beyond the committed end is nothing"),
+        (WHOLE, 9, 12, [], "at the committed end"),
+        ((), 0, 5, [], "nothing is committed"),
+        (HOLE, 0, 9, [Range(0, 5, M0), Range(5, 7, None), Range(7, 9, M2)], "a hole, and clean"),
+        ((progress(B2, 9, 5, 5),), 0, 9, [Range(0, 5, None), Range(5, 9, M2)], "tombstoned before"),
+        ((progress(B2, 9, None, 5),), 0, 9, [Range(0, 5, None), Range(5, 9, M2)], "does not say"),
+    ],
+)
+def test_ranges(
+    records: tuple[Progress, ...], low: int, high: int, ranges: list[Range], why: str
+) -> None:
+    assert committed(*records).ranges(0, low, high) == ranges, why
+
+
+@pytest.mark.parametrize(
+    ("offset", "by", "shows", "why"),
+    [
+        (4, B0, True, "the last of its range"),
+        (5, B0, False, "a straggler of a batch that is committed"),
+        (4, B2, False, "written too early"),
+        (4, commit(1, 0, attempt=8), False, "another attempt"),
+        (4, None, False, "a stranger"),
+        (9, B2, False, "beyond the committed end"),
+    ],
+)
+def test_exact_matches_only(offset: int, by: Commit | None, shows: bool, why: str) -> None:
+    headers = [] if by is None else [("x", None), (HEADER_COMMIT, commit_header(by))]
+    assert committed(*WHOLE).shows(0, offset, headers) == shows, why
+
+
+def test_zombies_and_other_queries_commit_nothing() -> None:
+    zombie = progress(commit(1, 1), 9, 5)
+    other = Progress(query_id="R", commit=B1, sinks={0: 9})
+    found = committed(progress(B0, 5, 0), fence("Q", LeaseEpoch(2), nonce=1), zombie, other)
+    assert found.ends() == {0: 5}
+
+
+def test_a_hole_that_nothing_calls_clean_yet_is_not_read() -> None:
+    found = committed(progress(B0, 5, 0), progress(B2, 9, 7))
+    assert found.end(0) == 5
+    found.take(progress(commit(1, 3), 9, 9, clean_through=7))
+    assert found.end(0) == 9
+
+
+def test_a_record_that_does_not_say_its_start_counts_by_order_up_to_its_end_at_most() -> None:
+    found = committed(progress(B1, 5, None), progress(B2, 9, 5, clean_through=7))
+    assert found.ranges(0, 0, 9) == [Range(0, 5, None), Range(5, 9, M2)]
+
+
+@pytest.mark.parametrize(
+    ("starts", "records_max", "ends", "why"),
+    [
+        ({0: 0, 1: 0}, 100, {0: 8, 1: 2}, "all that is committed"),
+        ({0: 0, 1: 0}, 10, {0: 8, 1: 2}, "just fits"),
+        ({0: 0, 1: 0}, 5, {0: 4, 1: 1}, "shares by what there is"),
+        ({0: 0, 1: 0}, 1, {0: 1, 1: 1}, "never nothing, or it would wait for ever"),
+        ({0: 8, 1: 2}, 5, {0: 8, 1: 2}, "nothing new"),
+        ({0: 9, 1: 0}, 5, {0: 9, 1: 2}, "never back"),
+    ],
+)
+def test_where_a_batch_ends(
+    starts: dict[int, int], records_max: int, ends: dict[int, int], why: str
+) -> None:
+    found = committed(Progress(query_id="Q", commit=B0, sinks={0: 8, 1: 2}, starts={0: 0, 1: 0}))
+    assert found.next_ends(starts, records_max) == ends, why
+
+
+def test_a_batch_has_few_ranges_and_ends_with_a_hole() -> None:
+    many = [progress(commit(1, n), n + 1, n) for n in range(RANGES_MAX + 1)]
+    assert committed(*many).next_ends({0: 0}, 10_000) == {0: RANGES_MAX}
+    assert committed(*HOLE).next_ends({0: 0}, 10_000) == {0: 7}, "one range of any record, no more"
+
+
+def test_what_was_passed_is_forgotten() -> None:
+    found = committed(*WHOLE)
+    found.forget({0: 6})
+    assert found.ranges(0, 6, 9) == [Range(6, 9, M2)]
+    assert found.end(0) == 9
+
+
+@pytest.mark.parametrize(
+    ("ids", "topic_id", "why"),
+    [
+        ([], "", "nothing is committed"),
+        (["T1", "T1"], "T1", "both name it"),
+        (["T1", ""], "T1", "an older release has repaired it since, and names none"),
+    ],
+)
+def test_which_topic_it_is_about(ids: list[str], topic_id: str, why: str) -> None:
+    records = zip((progress(B0, 5, 0), progress(B1, 5, 5)), ids, strict=False)
+    named = [structs.replace(record, topic_id=each) for record, each in records]
+    assert committed(*named).topic_id == topic_id, why

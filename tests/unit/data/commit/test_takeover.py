@@ -1,0 +1,129 @@
+"""Who may go on with a query, from which batch, and which ends it may commit."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.data.rows import commit
+
+from standpipe.data.commit.progress import fence
+from standpipe.data.commit.takeover import (
+    Logs,
+    Surplus,
+    ends_refused,
+    heir_of,
+    is_lost,
+    standing,
+    surplus,
+)
+from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Progress
+
+
+def record(epoch: int, batch: int, query_id: str = "Q") -> Progress:
+    return Progress(query_id=query_id, commit=commit(epoch, batch), sinks={0: batch})
+
+
+def wall(epoch: int, query_id: str = "Q") -> Progress:
+    return fence(query_id, LeaseEpoch(epoch), nonce=epoch)
+
+
+@pytest.mark.parametrize(
+    ("records", "valid", "fenced_by", "why"),
+    [
+        ([], NO_BATCH, None, "a new query"),
+        ([wall(2)], NO_BATCH, None, "a fence commits nothing"),
+        ([wall(1), record(1, 0), record(1, 1), wall(2)], 1, None, "as they come"),
+        ([wall(1), record(1, 0), wall(2), record(1, 1)], 0, None, "a zombie's record is void"),
+        ([record(1, 0), wall(2), record(1, 1), record(2, 1)], 1, None, "and its replay is valid"),
+        ([record(1, 0), wall(3), wall(2)], 0, 3, "ours came too late: hands off the checkpoint"),
+        ([wall(2), record(3, 0)], 0, 3, "a record fences as a fence does"),
+        ([record(1, 5, "OTHER"), record(1, 0)], 0, None, "other queries do not count"),
+        ([wall(3, "OTHER"), wall(2)], NO_BATCH, None, "nor do their epochs"),
+    ],
+)
+def test_standing(records: list[Progress], valid: int, fenced_by: int | None, why: str) -> None:
+    found = standing(records, "Q", LeaseEpoch(2))
+    assert (found.valid, found.fenced_by) == (valid, fenced_by), why
+
+
+def logs(commits: list[int], covers: dict[int, int]) -> Logs:
+    """`covers`: {batch: offset up to which it covers the only source}."""
+    return Logs(frozenset(commits), {batch: {"s": {0: end}} for batch, end in covers.items()})
+
+
+@pytest.mark.parametrize(
+    ("found", "heir", "why"),
+    [
+        ({}, None, "all are lost"),
+        ({1: logs([0], {0: 5, 1: 9})}, 1, "killed before the commit log"),
+        ({1: logs([0], {0: 5})}, None, "an old copy"),
+        ({1: logs([0, 1], {0: 5, 1: 8})}, None, "its batch covers other events"),
+        ({1: logs([0, 1], {0: 5, 1: 9}), 2: logs([0], {0: 5, 1: 8})}, 1, "a zombie's is later"),
+        ({1: logs([0, 1], {1: 9}), 2: logs([0, 1], {1: 9, 2: 11})}, 2, "of two, the later"),
+    ],
+)
+def test_heir_of(found: dict[int, Logs], heir: int | None, why: str) -> None:
+    newest = Progress(query_id="Q", commit=commit(1, 1), sources={"s": {0: 9}})
+    by_epoch = {LeaseEpoch(epoch): each for epoch, each in found.items()}
+    assert heir_of(by_epoch, newest) == heir, why
+    assert heir_of(by_epoch, None) is None
+
+
+@pytest.mark.parametrize(
+    ("commits", "offsets", "valid", "gone", "why"),
+    [
+        ([], [], -1, Surplus(commits=(), offsets=()), "new"),
+        ([0, 1], [0, 1], 1, Surplus(commits=(), offsets=()), "in step"),
+        ([0, 1], [0, 1, 2], 2, Surplus(commits=(), offsets=()), "killed before the commit log"),
+        ([0, 1], [0, 1, 2], 1, Surplus(commits=(), offsets=()), "killed before the progress"),
+        ([0, 1, 2], [0, 1, 2], 1, Surplus(commits=(2,), offsets=()), "2 is void: run it again"),
+        (
+            [0, 1, 2, 3],
+            [0, 1, 2, 3, 4],
+            1,
+            Surplus(commits=(2, 3), offsets=(3, 4)),
+            "2 is run again; 3 would make Spark skip it",
+        ),
+        ([0], [0, 1], -1, Surplus(commits=(0,), offsets=(1,)), "nothing was ever valid"),
+        ([], [0, 1], 0, Surplus(offsets=(1,)), "the commit of 0 is lost: run 0 again, not 1"),
+        ([0, 1], [0, 1, 2, 3], 2, Surplus(offsets=(3,)), "the same later on"),
+        ([0, 2], [0, 1, 2], 1, Surplus(commits=(2,), offsets=(2,)), "that of 1 alone is lost"),
+    ],
+)
+def test_surplus(
+    commits: list[int], offsets: list[int], valid: int, gone: Surplus, why: str
+) -> None:
+    assert surplus(commits, offsets, BatchId(valid)) == gone, why
+
+
+@pytest.mark.parametrize(
+    ("commits", "offsets", "valid", "lost", "why"),
+    [
+        ([], [], -1, False, "new"),
+        ([], [], 0, True, "the checkpoint is gone"),
+        ([0, 1], [0, 1], 1, False, "in step"),
+        ([0], [0, 1], 1, False, "begun: a replay covers the same events"),
+        ([0], [0], 1, True, "an old copy: 1 would cover other events"),
+        ([0], [0, 1, 2], 2, True, "a hole in the commit log"),
+    ],
+)
+def test_is_lost(commits: list[int], offsets: list[int], valid: int, lost: bool, why: str) -> None:
+    assert is_lost(commits, offsets, BatchId(valid)) is lost, why
+
+
+@pytest.mark.parametrize(
+    ("before", "answered", "rows", "refused", "why"),
+    [
+        ({}, {0: 3}, 3, False, "the first batch"),
+        ({0: 5, 1: 5}, {0: 5, 1: 5}, 0, False, "an empty batch"),
+        ({0: 5, 1: 5}, {0: 7, 1: 6}, 3, False, "as many as were written"),
+        ({0: 5, 1: 5}, {0: 7, 1: 7}, 3, False, "more: somebody else wrote too"),
+        ({0: 5, 1: 5}, {0: 6, 1: 6}, 3, True, "fewer: the answer is old"),
+        ({0: 5, 1: 5}, {0: 6, 1: 6}, None, False, "nobody counted"),
+        ({0: 5, 1: 5}, {0: 9, 1: 4}, 3, True, "below what was committed"),
+        ({0: 5, 1: 5}, {0: 9}, 3, True, "a partition does not answer"),
+    ],
+)
+def test_ends_refused(
+    before: dict[int, int], answered: dict[int, int], rows: int | None, refused: bool, why: str
+) -> None:
+    assert (ends_refused(before, answered, rows) is not None) is refused, why

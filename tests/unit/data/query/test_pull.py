@@ -1,0 +1,226 @@
+"""Key lookups over a store in memory, as tables."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+
+import msgspec
+import pytest
+from tests.unit.data.rows import HOUR_MS, session, table, tumbling
+
+from standpipe.data.encoding.store_keys import full_store_key, partition_of, store_key, windowed_key
+from standpipe.data.encoding.stored_rows import DamagedRow, pack_row
+from standpipe.data.query import pull
+from standpipe.data.replica.stage import RowCodec
+from standpipe.model import Column, Source
+from standpipe.sql.plans import PullPlan
+
+
+class SortedStore:
+    """`data.query.pull.Store` over a sorted list; counts the instants at which it was looked at."""
+
+    def __init__(self, rows: dict[bytes, bytes]) -> None:
+        self._pairs = sorted(rows.items())
+        self.views = 0
+
+    def get(self, key: bytes, /) -> bytes | None:
+        return dict(self._pairs).get(key)
+
+    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
+        at = bisect_left(self._pairs, (low, b""))
+        return [pair for pair in self._pairs[at:] if pair[0] < high][:limit]
+
+    @contextmanager
+    def view(self) -> Iterator[SortedStore]:
+        self.views += 1
+        yield self
+
+
+def plan(source: Source, *keys: tuple[object, ...], **more: object) -> PullPlan:
+    columns: dict[str, object] = {"schema": "", "column_names": (), "column_types": ()}
+    return PullPlan(source=source, keys=keys, **{**columns, **more})  # type: ignore[arg-type]
+
+
+TABLE = table()
+PLAIN = SortedStore(
+    {store_key((key,), ("STRING",)): pack_row(b"[%d]" % n, 100 + n) for n, key in enumerate("abc")}
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "more", "rows", "why"),
+    [
+        (("b",), {}, [b'["b",1]'], "spliced"),
+        (("x",), {}, [], "a missing key has no row"),
+        ((None,), {}, [], "null equals nothing"),
+        (("c", "a", "x"), {}, [b'["c",2]', b'["a",0]'], "in the order asked"),
+        (("a", "b", "c"), {"limit": 2}, [b'["a",0]', b'["b",1]'], ""),
+        (("a",), {"limit": 0}, [], ""),
+        (("b",), {"projection": (1,)}, [b"[1]"], "a value column"),
+        (("b",), {"projection": (1, 0, 0)}, [b'[1,"b","b"]'], "reordered, repeated"),
+        (("b",), {"projection": (2,)}, [b"[101]"], "ROWTIME stands behind the full row"),
+        (("b",), {"projection": ()}, [b"[]"], ""),
+    ],
+)
+def test_plain_lookups(
+    keys: tuple[str | None, ...], more: dict[str, object], rows: list[bytes], why: str
+) -> None:
+    assert pull.lookup(plan(TABLE, *[(key,) for key in keys], **more), PLAIN, 0) == rows, why
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "cell"),
+    [
+        ("STRING", 'q"\n', b'"q\\"\\n"'),
+        ("INTEGER", -5, b"-5"),
+        ("BIGINT", 2**62, b"4611686018427387904"),
+        ("DOUBLE", 0.1, b"0.1"),
+        ("BOOLEAN", True, b"true"),
+        ("BYTES", b"hi", b'"aGk="'),
+        ("DECIMAL(6, 2)", Decimal("2.50"), b"2.50"),
+    ],
+)
+def test_key_columns_are_shown_as_json(type_: str, value: object, cell: bytes) -> None:
+    column = Column(name="K", type=type_, is_key=True)
+    source = msgspec.structs.replace(TABLE, columns=(column,))
+    store = SortedStore({store_key((value,), (type_,)): pack_row(b"[]", 0)})
+    assert pull.lookup(plan(source, (value,)), store, 0) == [b"[" + cell + b"]"]
+
+
+def test_several_key_columns() -> None:
+    columns = tuple(Column(name=name, type="STRING", is_key=True) for name in "KL")
+    source = msgspec.structs.replace(TABLE, columns=(*columns, TABLE.columns[1]), key_format="JSON")
+    rows = {store_key(("a", "b"), ("STRING", "STRING")): pack_row(b"[1]", 0)}
+    assert pull.lookup(plan(source, ("a", "b")), SortedStore(rows), 0) == [b'["a","b",1]']
+
+
+def test_a_partition_answers_for_its_own_keys_only() -> None:
+    source = table(partitions=4)
+    keys = [("a",), ("b",), ("c",)]
+    found = {p: pull.lookup(plan(source, *keys), PLAIN, p) for p in range(4)}
+    for key in "abc":
+        home = partition_of(key.encode(), 4)
+        assert [p for p, rows in found.items() if any(key.encode() in row for row in rows)] == [
+            home
+        ]
+    everywhere = {partition_of(key.encode(), 4) for key in "abc"}
+    assert pull.partitions(plan(source, *keys, (None,))) == tuple(sorted(everywhere))
+
+
+def test_several_keys_are_read_at_one_instant() -> None:
+    PLAIN.views = 0
+    pull.lookup(plan(TABLE, ("a",), ("b",)), PLAIN, 0)
+    assert PLAIN.views == 1
+
+
+# ---------------------------------------------------------------------------------- windows
+
+WINDOWED = table(window=tumbling())
+HOURS = SortedStore(
+    {
+        store_key((key,), ("STRING",), hour * HOUR_MS): pack_row(b"[%d]" % hour, hour)
+        for key in ("a", "a\0", "b")
+        for hour in range(5)
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "hours", "why"),
+    [
+        ({}, [0, 1, 2, 3, 4], "all, ascending"),
+        ({"window_start_low_ms": 2 * HOUR_MS}, [2, 3, 4], "inclusive"),
+        ({"window_start_low_ms": 2 * HOUR_MS + 1}, [3, 4], ""),
+        ({"window_start_high_ms": 2 * HOUR_MS}, [0, 1, 2], "inclusive"),
+        ({"window_start_high_ms": 2 * HOUR_MS - 1}, [0, 1], ""),
+        ({"window_start_low_ms": HOUR_MS, "window_start_high_ms": HOUR_MS}, [1], "one window"),
+        ({"window_end_low_ms": 4 * HOUR_MS}, [3, 4], "bounds on the end"),
+        ({"window_end_high_ms": 2 * HOUR_MS}, [0, 1], ""),
+        ({"window_end_high_ms": 3 * HOUR_MS, "window_start_low_ms": HOUR_MS}, [1, 2], "both"),
+        ({"window_start_low_ms": 3 * HOUR_MS, "window_start_high_ms": 0}, [], "nothing between"),
+        ({"window_start_low_ms": -HOUR_MS}, [0, 1, 2, 3, 4], "before 1970"),
+        ({"limit": 2}, [0, 1], ""),
+    ],
+)
+@pytest.mark.parametrize("chunk", [1, 2, 4096])
+def test_windows(
+    bounds: dict[str, int], hours: list[int], why: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "SCAN_ROWS_MAX", chunk)
+    rows = pull.lookup(plan(WINDOWED, ("a",), **bounds), HOURS, 0)
+    start = [b'["a",%d,%d,%d]' % (h * HOUR_MS, (h + 1) * HOUR_MS, h) for h in hours]
+    assert rows == start, why
+
+
+def test_windows_can_be_projected() -> None:
+    found = pull.lookup(
+        plan(WINDOWED, ("b",), projection=(3, 2, 1, 0, 4), window_start_low_ms=4 * HOUR_MS),
+        HOURS,
+        0,
+    )
+    assert found == [b'[4,%d,%d,"b",4]' % (5 * HOUR_MS, 4 * HOUR_MS)]
+    assert pull.lookup(plan(WINDOWED, (None,)), HOURS, 0) == []
+
+
+SESSIONS = table(window=session(gap_ms=5000))
+EVENTS = SortedStore(
+    {
+        store_key((key,), ("STRING",), start, end): pack_row(b"[%d]" % (end - start), end)
+        for key in ("a", "b")
+        for start, end in ((5100, 7400), (19000, 19000))
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "starts", "why"),
+    [
+        ({}, [5100, 19000], "all, ascending"),
+        ({"window_start_low_ms": 10, "window_start_high_ms": 199_999}, [5100, 19000], ""),
+        ({"window_start_low_ms": 5100, "window_start_high_ms": 18_999}, [5100], "inclusive"),
+        ({"window_start_low_ms": 5101, "window_start_high_ms": 19_000}, [19_000], ""),
+        ({"window_end_low_ms": 7401}, [19_000], "its own end, not start and gap"),
+        ({"window_end_high_ms": 7400}, [5100], "inclusive"),
+        ({"window_end_high_ms": 7399}, [], ""),
+    ],
+)
+def test_sessions_end_with_their_last_event(
+    bounds: dict[str, int], starts: list[int], why: str
+) -> None:
+    shown = {5100: b'["a",5100,7400,2300]', 19_000: b'["a",19000,19000,0]'}
+    wanted = [shown[start] for start in starts]
+    assert pull.lookup(plan(SESSIONS, ("a",), **bounds), EVENTS, 0) == wanted, why
+    types = ("STRING", "BIGINT", "BIGINT", "BIGINT")
+    decoded = plan(SESSIONS, ("a",), where=lambda _: True, column_types=types, **bounds)
+    assert pull.lookup(decoded, EVENTS, 0) == wanted, f"decoded: {why}"
+
+
+# ------------------------------------------------------------------------- long keys, damage
+
+
+@pytest.mark.parametrize("window_start_ms", [None, 7 * HOUR_MS])
+def test_long_keys_are_found_and_never_confused(window_start_ms: int | None) -> None:
+    source = TABLE if window_start_ms is None else WINDOWED
+    window_ms = () if window_start_ms is None else (window_start_ms,)
+    long, other = "x" * 600, "x" * 601
+    codec = RowCodec.of(source, 0)
+    raw = long.encode()
+    key, full = codec.to_store_key(
+        raw if window_start_ms is None else windowed_key(raw, window_start_ms)
+    )
+    assert full == full_store_key((long,), ("STRING",), *window_ms)
+    store = SortedStore({key: pack_row(b"[1]", 0, full)})
+    assert len(pull.lookup(plan(source, (long,)), store, 0)) == 1
+    assert pull.lookup(plan(source, (other,)), store, 0) == []
+    collided = SortedStore({key: pack_row(b"[1]", 0, full + b"!")})
+    assert pull.lookup(plan(source, (long,)), collided, 0) == [], "the full key decides"
+
+
+def test_damage_is_an_error_never_a_row() -> None:
+    key = store_key(("a",), ("STRING",))
+    store = SortedStore({key: pack_row(b"[1]", 0)[:-1] + b"}"})
+    with pytest.raises(DamagedRow):
+        pull.lookup(plan(TABLE, ("a",)), store, 0)

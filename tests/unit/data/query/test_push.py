@@ -1,0 +1,178 @@
+"""What a push query shows, and when: committed or not, taken back, cut off, resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+
+import msgspec
+import pytest
+from tests.unit.data.rows import commit
+
+from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.progress import serialise
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
+from standpipe.data.query.push import (
+    WAITING_MAX,
+    PushedRow,
+    PushQuery,
+    Token,
+    identity_of,
+    parse_token,
+    token_text,
+)
+from standpipe.data.query.record_rows import Share, TopicRecord
+from standpipe.errors import BadRequest
+from standpipe.model import Column, Commit, Progress, Source
+from standpipe.sql.plans import PushPlan
+
+TABLE = Source(
+    name="T", kind="TABLE", topic="t", partitions=2, key_format="KAFKA", value_format="JSON",
+    statement="", query_id="Q",
+    columns=(Column(name="K", type="STRING", is_key=True), Column(name="V", type="BIGINT")),
+)  # fmt: skip
+PLAN = PushPlan(
+    source=TABLE, schema="", column_names=("V", "K"), column_types=("BIGINT", "STRING"),
+    cells=(itemgetter(1), itemgetter(0)), key_cells=(False, True),
+)  # fmt: skip
+MUCH = 1_000_000  # bytes
+B0, B1 = commit(1, 0), commit(1, 1)
+ZOMBIE = Commit(lease_epoch=B0.lease_epoch, batch=B0.batch, attempt=B0.attempt + 1)
+
+
+def record(
+    offset: int, value: int | None, by: Commit | None = None, partition: int = 0
+) -> TopicRecord:
+    body = None if value is None else b'{"V":%d}' % value
+    headers = () if by is None else ((HEADER_COMMIT, commit_header(by)),)
+    return TopicRecord(b"k%d" % offset, body, 0, headers, partition, offset)
+
+
+def progress(by: Commit, start: int, end: int) -> bytes:
+    return serialise(Progress(query_id="Q", commit=by, sinks={0: end}, starts={0: start}))[1]
+
+
+def followed(plan: PushPlan, *records: TopicRecord, committed: bool = False) -> PushQuery:
+    query = PushQuery(plan, {0: 0, 1: 0}, Committed("Q") if committed else None)
+    for each in records:
+        query.heard(each)
+    return query
+
+
+def columns(rows: Sequence[PushedRow]) -> list[bytes]:
+    return [row.columns for row in rows]
+
+
+def test_without_a_writer_of_ours_all_is_shown_at_once() -> None:
+    query = followed(PLAN, record(0, 1), record(0, 2, partition=1), record(1, None))
+    assert query.is_ready
+    assert query.take(Share(9, MUCH)) == [
+        PushedRow(b'[1,"k0"]'),
+        PushedRow(b'[null,"k1"]', is_tombstone=True),
+        PushedRow(b'[2,"k0"]'),
+    ]
+    assert (query.positions, query.is_ready) == ({0: 2, 1: 1}, False)
+
+
+def test_a_share_is_bounded_by_bytes_as_well() -> None:
+    """Records of a megabyte would hold up the worker; one that is too large alone is a share."""
+    query = followed(PLAN, *(record(offset, offset) for offset in range(4)))
+    size = record(0, 0).size
+    assert columns(query.take(Share(9, 2 * size))) == [b'[0,"k0"]', b'[1,"k1"]']
+    assert columns(query.take(Share(9, 1))) == [b'[2,"k2"]']
+    assert (query.positions[0], query.is_ready) == (3, True)
+
+
+def test_what_is_not_committed_waits_and_what_is_foreign_is_never_shown() -> None:
+    query = followed(PLAN, record(0, 1, B0), record(1, 9, ZOMBIE), record(2, 2, B0), committed=True)
+    assert (query.is_ready, query.take(Share(9, MUCH))) == (False, [])
+    query.progress(progress(B0, 0, 3))
+    assert columns(query.take(Share(9, MUCH))) == [b'[1,"k0"]', b'[2,"k2"]']
+    query.heard(record(3, 8, ZOMBIE))
+    query.heard(record(4, 3, B1))
+    assert query.take(Share(9, MUCH)) == [], "the next batch is not committed"
+    query.progress(None)
+    query.progress(b"no progress record")
+    query.progress(progress(B1, 3, 5))
+    assert columns(query.take(Share(9, MUCH))) == [b'[3,"k4"]']
+    assert query.positions[0] == 5
+
+
+def test_take_deals_with_a_few_at_a_time() -> None:
+    query = followed(PLAN, *(record(n, n) for n in range(5)))
+    assert [len(query.take(Share(2, MUCH))) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_a_partition_whose_records_wait_is_held() -> None:
+    waiting = [record(n, n, B0) for n in range(WAITING_MAX)]
+    query = followed(PLAN, *waiting[:-1], record(0, 1, B0, partition=1), committed=True)
+    assert query.held == set()
+    query.heard(waiting[-1])
+    assert query.held == {0}
+    query.progress(progress(B0, 0, WAITING_MAX))
+    query.take(Share(1, MUCH))
+    assert query.held == set()
+
+
+def test_a_record_that_comes_again_is_passed_over() -> None:
+    """After a pause, or before the offset that a token names."""
+    query = PushQuery(PLAN, {0: 2}, None)
+    for offset in (1, 2, 3, 2, 3, 4):
+        query.heard(record(offset, offset))
+    assert columns(query.take(Share(9, MUCH))) == [b'[2,"k2"]', b'[3,"k3"]', b'[4,"k4"]']
+
+
+BIG = msgspec.structs.replace(PLAN, where=lambda row: (row[1] or 0) > 5, is_left=True)
+OWN_KEY = msgspec.structs.replace(PLAN, where=lambda row: row[0] == "k1")
+
+
+@pytest.mark.parametrize(
+    ("plan", "value", "offset", "shown", "why"),
+    [
+        (BIG, 6, 0, PushedRow(b'[6,"k0"]'), "satisfies it"),
+        (BIG, 5, 0, PushedRow(b'[null,"k0"]', is_tombstone=True), "it may have, before"),
+        (BIG, None, 0, PushedRow(b'[null,"k0"]', is_tombstone=True), "deleted"),
+        (OWN_KEY, 6, 1, PushedRow(b'[6,"k1"]'), "its key does"),
+        (OWN_KEY, 6, 0, None, "its key never did"),
+        (OWN_KEY, None, 1, PushedRow(b'[null,"k1"]', is_tombstone=True), "deleted"),
+        (OWN_KEY, None, 0, None, "a row that was never shown is not taken back"),
+    ],
+)
+def test_filters(
+    plan: PushPlan, value: int | None, offset: int, shown: PushedRow | None, why: str
+) -> None:
+    assert followed(plan, record(offset, value)).take(Share(9, MUCH)) == (
+        [] if shown is None else [shown]
+    ), why
+
+
+def test_limit_counts_rows_and_leaves_the_rest() -> None:
+    plan = msgspec.structs.replace(BIG, limit=2)
+    query = followed(plan, record(0, 9), record(1, None), record(2, 9))
+    assert len(query.take(Share(9, MUCH))) == 2
+    assert (query.is_over, query.is_ready, query.positions[0]) == (True, False, 2)
+    assert followed(msgspec.structs.replace(plan, limit=0)).is_over
+
+
+def test_tokens() -> None:
+    of = identity_of(TABLE, "c")
+    text = token_text(Token(of=of, positions={0: 7, 1: 0}))
+    assert parse_token(text, of, 2) == {0: 7, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "nothing"),
+        ("é", "no base64"),
+        (token_text(Token(of="other/t/-1", positions={})), "of another topic"),
+        (token_text(Token(of=identity_of(TABLE, "c"), positions={2: 0})), "no such partition"),
+        (token_text(Token(of=identity_of(TABLE, "c"), positions={0: -1})), "no such offset"),
+    ],
+)
+def test_tokens_that_do_not_fit(text: str, why: str) -> None:
+    try:
+        found = parse_token(text, identity_of(TABLE, "c"), 2)
+    except BadRequest:
+        return
+    raise AssertionError(f"{why}: {found}")
