@@ -48,8 +48,8 @@ from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.pipeline.sink import records_of
 from standpipe.pipeline.source import KafkaReads, open_view
 from standpipe.sql.analyzer import Context, analyze
-from standpipe.sql.parser import parse
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
+from standpipe.sql.syntax.parser import parse
 from standpipe.topics import processing_log_topic, progress_topic
 
 PASSES, PARTITIONS = 3, 4

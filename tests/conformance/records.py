@@ -13,7 +13,7 @@ from tests.conformance.world import Record
 
 from standpipe.data.encoding.store_keys import HEADER_ROWTIME
 from standpipe.model import Column, Source
-from standpipe.sql import types
+from standpipe.sql.types import types
 
 _PACK = {"INTEGER": ">i", "BIGINT": ">q", "DOUBLE": ">d"}
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from standpipe.sql.types import SqlType, parse_type
+from standpipe.sql.types.types import SqlType, parse_type
 
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`|(\S+))\s+")
 _HEADER = re.compile(r"\s+HEADERS?(\('[^']*'\))?$")

@@ -21,10 +21,10 @@ from standpipe.errors import StandpipeError
 from standpipe.model import LogIndex, PersistentQuery, Source
 from standpipe.node.inserted import record_of
 from standpipe.pipeline import reconcile
-from standpipe.sql import ast, variables
 from standpipe.sql.plans import InsertValuesPlan, SetPropertyPlan
-from standpipe.sql.statements import AssertTopic, CreateAs, CreateSource, Define
 from standpipe.sql.stored import stored
+from standpipe.sql.syntax import ast, variables
+from standpipe.sql.syntax.ast_statements import AssertTopic, CreateAs, CreateSource, Define
 
 NOT_SUPPORTED = "is not supported yet."
 

@@ -13,7 +13,7 @@ from tests.conformance.verdict import shown
 from tests.conformance.world import Record
 
 from standpipe.model import Source
-from standpipe.sql import formats as sql_formats
+from standpipe.sql.declarations import formats as sql_formats
 
 
 def judge(session: Session, topics: dict[str, list[Record]]) -> Outcome:

@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.schemas import columns_of
 from tests.conformance.verdict import is_equal, is_same_multiset, is_within
 
-from standpipe.sql.types import parse_type
+from standpipe.sql.types.types import parse_type
 
 D = Decimal
 

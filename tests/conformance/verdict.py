@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from standpipe.sql.types import SqlType
+from standpipe.sql.types.types import SqlType
 
 TOLERANCE: Final = Decimal("0.000001")
 #: large doubles are further apart than the cases' tolerance: one step of them is let pass

@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 
 from standpipe.model import Source
 from standpipe.sql.analyzer import Context, analyze
-from standpipe.sql.parser import parse
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
+from standpipe.sql.syntax.parser import parse
 
 pytestmark = pytest.mark.e2e
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from standpipe.errors import StandpipeError
 from standpipe.model import Source, SparkPlan
-from standpipe.sql import functions, plans
+from standpipe.sql import plans
 from standpipe.sql.analyzer import Context, analyze
-from standpipe.sql.parser import parse
+from standpipe.sql.functions import registry
+from standpipe.sql.syntax.parser import parse
 
 SETUP = (Path(__file__).parent / "setup.sql").read_text()
 
@@ -43,8 +44,8 @@ DOUBLE DECIMAL BOOLEAN BINARY DATE TIMESTAMP D L BD M NOTHING
 _OWN = frozenset(_OWN_TEXT.split())
 _TEMPLATES = {
     word.upper()
-    for name in functions.names()
-    for variant in functions.variants(name)
+    for name in registry.names()
+    for variant in registry.variants(name)
     for word in _WORDS.findall(_LITERALS.sub("", variant.template))
 }
 

@@ -18,8 +18,8 @@ from standpipe.errors import StatementError
 from standpipe.model import Source
 from standpipe.sql import plans
 from standpipe.sql.analyzer import Context, analyze
-from standpipe.sql.formats import schema_text
-from standpipe.sql.parser import parse
+from standpipe.sql.declarations.formats import schema_text
+from standpipe.sql.syntax.parser import parse
 
 HERE = Path(__file__).parent
 FILES = sorted(path for path in HERE.glob("*.sql") if path.name != "setup.sql")

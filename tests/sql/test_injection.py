@@ -10,7 +10,7 @@ from tests.sql import fuzz
 from tests.sql.reach import reached, strangers
 
 from standpipe.model import SparkPlan
-from standpipe.sql import aggregate_functions, functions
+from standpipe.sql.functions import aggregate, registry
 
 PAYLOADS = (
     "reflect('java.lang.Runtime', 'getRuntime')", "java_method('java.lang.System', 'exit', 1)",
@@ -80,4 +80,4 @@ def test_depth_is_an_error_of_the_statement(depth: int) -> None:
 
 
 def test_aggregates_are_in_the_registry() -> None:
-    assert {each.name for each in aggregate_functions.AGGREGATES} <= set(functions.names())
+    assert {each.name for each in aggregate.AGGREGATES} <= set(registry.names())

@@ -22,8 +22,8 @@ from standpipe.data.operators.keyed import OPERATORS
 from standpipe.model import SparkPlan
 from standpipe.sql import plans
 from standpipe.sql.analyzer import Context, analyze
-from standpipe.sql.parser import parse
-from standpipe.sql.to_spark import STEPS_VERSION
+from standpipe.sql.spark.to_spark import STEPS_VERSION
+from standpipe.sql.syntax.parser import parse
 
 FOLDER: Final = Path(__file__).with_name("stored_plans")
 FILES: Final = sorted(FOLDER.glob("*.json"))

@@ -9,8 +9,8 @@ from standpipe import config
 from standpipe.local import config_doc, error_doc, metrics_doc, sql_doc
 from standpipe.local.error_doc import ErrorEntry
 from standpipe.pipeline import failures
-from standpipe.sql import statements
-from standpipe.sql.ast import Query, Statement
+from standpipe.sql.syntax import ast_statements
+from standpipe.sql.syntax.ast import Query, Statement
 
 
 def test_config_page_is_up_to_date() -> None:
@@ -44,7 +44,7 @@ def test_the_page_of_metrics_is_up_to_date() -> None:
 def test_every_statement_of_the_grammar_is_on_the_page_of_sql() -> None:
     made = {
         each
-        for each in vars(statements).values()
+        for each in vars(ast_statements).values()
         if isinstance(each, type) and issubclass(each, Statement) and each is not Statement
     }
     assert made | {Query} == set(sql_doc.STATEMENTS)

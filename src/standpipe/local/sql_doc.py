@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from standpipe.sql import functions, statements
-from standpipe.sql.ast import Query
+from standpipe.sql.functions import registry
+from standpipe.sql.syntax import ast_statements
+from standpipe.sql.syntax.ast import Query
 
 HEAD: Final = """\
 # SQL
@@ -29,7 +30,7 @@ class Row(NamedTuple):
 
 #: class of the statement -> rows about it
 STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
-    statements.CreateSource: (
+    ast_statements.CreateSource: (
         Row("CREATE [OR REPLACE] STREAM, TABLE [IF NOT EXISTS]", "yes"),
         Row("CREATE SOURCE STREAM", "yes"),
         Row(
@@ -39,7 +40,7 @@ STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
             " windowed keys are refused",
         ),
     ),
-    statements.CreateAs: (
+    ast_statements.CreateAs: (
         Row("CREATE STREAM, TABLE … AS SELECT", "yes"),
         Row(
             "CREATE OR REPLACE TABLE … AS SELECT",
@@ -53,56 +54,60 @@ STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
             "goes on where it is; columns may be added; not with a join",
         ),
     ),
-    statements.InsertSelect: (
+    ast_statements.InsertSelect: (
         Row(
             "INSERT INTO … SELECT",
             "differs",
             "a query that reads the target and was made before the INSERT takes ROWTIME from Kafka",
         ),
     ),
-    statements.InsertValues: (
+    ast_statements.InsertValues: (
         Row("INSERT INTO … VALUES", "differs", "constants are computed as in pull queries"),
     ),
-    statements.DropSource: (Row("DROP STREAM, TABLE [IF EXISTS] [DELETE TOPIC]", "yes"),),
-    statements.CreateType: (Row("CREATE TYPE [IF NOT EXISTS]", "yes"),),
-    statements.DropType: (Row("DROP TYPE [IF EXISTS]", "yes"),),
-    statements.AlterSource: (
+    ast_statements.DropSource: (Row("DROP STREAM, TABLE [IF EXISTS] [DELETE TOPIC]", "yes"),),
+    ast_statements.CreateType: (Row("CREATE TYPE [IF NOT EXISTS]", "yes"),),
+    ast_statements.DropType: (Row("DROP TYPE [IF EXISTS]", "yes"),),
+    ast_statements.AlterSource: (
         Row(
             "ALTER STREAM, TABLE ADD [COLUMN]", "yes", "queries that run keep the columns they have"
         ),
     ),
-    statements.AlterSystem: (Row("ALTER SYSTEM", "no", "keys belong to nodes' files"),),
-    statements.ControlQuery: (
+    ast_statements.AlterSystem: (Row("ALTER SYSTEM", "no", "keys belong to nodes' files"),),
+    ast_statements.ControlQuery: (
         Row("TERMINATE id, ALL", "yes"),
         Row("PAUSE, RESUME id, ALL", "yes"),
     ),
-    statements.Show: (
+    ast_statements.Show: (
         Row("SHOW STREAMS, TABLES, QUERIES, TOPICS, FUNCTIONS, PROPERTIES [EXTENDED]", "yes"),
         Row("SHOW TYPES, VARIABLES", "yes"),
         Row("SHOW CONNECTORS", "no", "there are none"),
     ),
-    statements.Describe: (Row("DESCRIBE name [EXTENDED]", "yes"),),
-    statements.DescribeAll: (Row("DESCRIBE STREAMS, TABLES [EXTENDED]", "yes"),),
-    statements.DescribeFunction: (Row("DESCRIBE FUNCTION", "yes", "its variants, without prose"),),
-    statements.Explain: (
+    ast_statements.Describe: (Row("DESCRIBE name [EXTENDED]", "yes"),),
+    ast_statements.DescribeAll: (Row("DESCRIBE STREAMS, TABLES [EXTENDED]", "yes"),),
+    ast_statements.DescribeFunction: (
+        Row("DESCRIBE FUNCTION", "yes", "its variants, without prose"),
+    ),
+    ast_statements.Explain: (
         Row("EXPLAIN id, SELECT, CREATE … AS, INSERT … SELECT", "differs", "shows what Spark gets"),
     ),
-    statements.ExplainRoute: (Row("EXPLAIN ROUTE SELECT …", "differs", "ours: replica verdicts"),),
-    statements.ExplainAssignment: (
+    ast_statements.ExplainRoute: (
+        Row("EXPLAIN ROUTE SELECT …", "differs", "ours: replica verdicts"),
+    ),
+    ast_statements.ExplainAssignment: (
         Row("EXPLAIN ASSIGNMENT", "differs", "ours: who holds what, and what would move"),
     ),
-    statements.SetProperty: (Row("SET, UNSET", "yes"),),
-    statements.Define: (
+    ast_statements.SetProperty: (Row("SET, UNSET", "yes"),),
+    ast_statements.Define: (
         Row("DEFINE, UNDEFINE, ${v}", "differs", "a value without quotes around it is one token"),
     ),
-    statements.PrintTopic: (
+    ast_statements.PrintTopic: (
         Row(
             "PRINT topic [FROM BEGINNING] [INTERVAL] [LIMIT]",
             "differs",
             "shows what is not committed too; long text keys are not taken for windowed ones",
         ),
     ),
-    statements.AssertTopic: (Row("ASSERT [NOT EXISTS] TOPIC", "yes"),),
+    ast_statements.AssertTopic: (Row("ASSERT [NOT EXISTS] TOPIC", "yes"),),
     Query: (
         Row("SELECT (pull query) on tables and streams", "yes"),
         Row(
@@ -217,14 +222,14 @@ def _table(rows: list[Row]) -> str:
 
 def _functions() -> str:
     lines = ["| function | kind | variants | note |", "|---|---|---|---|"]
-    for name in functions.names():
-        variants = functions.variants(name)
+    for name in registry.names():
+        variants = registry.variants(name)
         kind = "scalar"
-        if functions.is_table_function(name):
+        if registry.is_table_function(name):
             kind = "table"
-        elif functions.is_aggregate(name):
-            kind = "aggregate" if functions.is_on_tables(name) else "aggregate, of streams only"
-        shown = "<br>".join(f"`{functions.signature(each)}`" for each in variants)
+        elif registry.is_aggregate(name):
+            kind = "aggregate" if registry.is_on_tables(name) else "aggregate, of streams only"
+        shown = "<br>".join(f"`{registry.signature(each)}`" for each in variants)
         lines.append(f"| {name} | {kind} | {shown} | {NOTES.get(name, '')} |")
     lines += ["| TRANSFORM, FILTER, REDUCE | lambda | over ARRAY and MAP | |"]
     return "\n".join(lines) + "\n"

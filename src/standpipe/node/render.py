@@ -25,8 +25,8 @@ from standpipe.model import (
     Source,
 )
 from standpipe.node.rest_fresh import describe
-from standpipe.sql import functions
-from standpipe.sql.types import SqlType, parse_type
+from standpipe.sql.functions import registry
+from standpipe.sql.types.types import SqlType, parse_type
 
 Entity = dict[str, object]
 
@@ -186,10 +186,10 @@ def function_names(text: str) -> Entity:
     items = [
         {
             "name": name,
-            "type": "AGGREGATE" if functions.is_aggregate(name) else "SCALAR",
+            "type": "AGGREGATE" if registry.is_aggregate(name) else "SCALAR",
             "category": "",
         }
-        for name in functions.names()
+        for name in registry.names()
     ]
     return entity("function_names", text, functions=items)
 
@@ -210,7 +210,7 @@ def function(name: str, text: str) -> Entity:
             "returnType": str(each.result) if isinstance(each.result, SqlType) else "",
             "description": "",
         }
-        for each in functions.variants(name)
+        for each in registry.variants(name)
     ]
     return entity(
         "describe_function",
@@ -221,7 +221,7 @@ def function(name: str, text: str) -> Entity:
         version="",
         path="internal",
         functions=items,
-        type="AGGREGATE" if functions.is_aggregate(name) else "SCALAR",
+        type="AGGREGATE" if registry.is_aggregate(name) else "SCALAR",
     )
 
 

@@ -73,8 +73,8 @@ from standpipe.node.rest_status import Status
 from standpipe.node.rest_terms import Ask, Terms
 from standpipe.node.scans import Asker
 from standpipe.node.statements import Statements
-from standpipe.sql.shape import NotAPullQuery
-from standpipe.sql.statements import PrintTopic
+from standpipe.sql.lookup.plan_cache import NotAPullQuery
+from standpipe.sql.syntax.ast_statements import PrintTopic
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 

@@ -21,8 +21,8 @@ import msgspec
 
 from standpipe import config
 from standpipe.errors import BadRequest
-from standpipe.sql import variables
 from standpipe.sql.plans import PullPlan
+from standpipe.sql.syntax import variables
 
 _Body = TypeVar("_Body")
 

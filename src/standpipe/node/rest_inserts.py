@@ -13,7 +13,7 @@ A row is whole when its line is, or the body ended behind it; what a client that
 begun is not inserted. A node that leaves reads no more rows, acknowledges those that it has read,
 and ends the answer.
 
-Not here: what a row means (`sql.insert_rows`), its bytes (`node.inserted`).
+Not here: what a row means (`sql.ddl.insert_rows`), its bytes (`node.inserted`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from standpipe.node.rest_app import header
 from standpipe.node.rest_bodies import INSERTS_PATH, Form, accepted, check_properties
 from standpipe.node.rest_responses import error_response, foreseen, send_refusal
 from standpipe.node.rest_view import Map, View
-from standpipe.sql.insert_rows import RowReader, insert_target
+from standpipe.sql.ddl.insert_rows import RowReader, insert_target
 
 #: Rows that Kafka has not acknowledged or the client has not taken; ksqlDB: 200.
 ROWS_IN_FLIGHT_MAX = 256

@@ -19,10 +19,10 @@ from standpipe.node.push_answer import PushAnswer, new_query_id
 from standpipe.node.push_form import PushForm
 from standpipe.node.rest_bodies import Form, Lookup
 from standpipe.node.rest_view import Map
-from standpipe.sql.ast import Query
-from standpipe.sql.push_plan import print_topic, push
-from standpipe.sql.refusals import located
-from standpipe.sql.statements import PrintTopic
+from standpipe.sql.lookup.push import print_topic, push
+from standpipe.sql.syntax.ast import Query
+from standpipe.sql.syntax.ast_statements import PrintTopic
+from standpipe.sql.syntax.errors import located
 
 
 class CloseRequest(msgspec.Struct, frozen=True):

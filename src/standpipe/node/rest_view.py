@@ -23,7 +23,7 @@ from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing.route import placements
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, NodeInfo, Placement, ReplicaStatus, Snapshot, Source
-from standpipe.sql.shape import PlanCache
+from standpipe.sql.lookup.plan_cache import PlanCache
 
 #: Each open store costs a memory map and two file descriptors.
 OPEN_STORES_MAX = 512

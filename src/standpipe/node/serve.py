@@ -73,7 +73,7 @@ from standpipe.node.rest_status import Status
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.node.statements import Statements
 from standpipe.node.states import States
-from standpipe.sql import parser
+from standpipe.sql.syntax import parser
 
 REFRESH_SECONDS = 0.02
 SAVE_METRICS_SECONDS = 1.0

@@ -48,7 +48,6 @@ from standpipe.node.rest_route import Routes
 from standpipe.node.rest_view import Map, Replicas
 from standpipe.node.shared import Shared
 from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
-from standpipe.sql import ast, variables
 from standpipe.sql.plans import (
     AlterSourcePlan,
     AssertTopicPlan,
@@ -71,7 +70,8 @@ from standpipe.sql.plans import (
     ShowPlan,
     TerminatePlan,
 )
-from standpipe.sql.statements import PrintTopic
+from standpipe.sql.syntax import ast, variables
+from standpipe.sql.syntax.ast_statements import PrintTopic
 
 if TYPE_CHECKING:
     from standpipe.adapters.kafka.admin import KafkaAdmin

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from standpipe.model import Column
 from standpipe.pipeline import wire
-from standpipe.sql.types import SqlType, parse_type, struct
+from standpipe.sql.types.types import SqlType, parse_type, struct
 
 _OBJECT = "map<string,variant>"
 _LIST = "array<variant>"

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from standpipe.model import Column, Source
 from standpipe.pipeline import partition_udf, wire
-from standpipe.sql.types import parse_type
+from standpipe.sql.types.types import parse_type
 
 _KEEP_NULLS = {"ignoreNullFields": "false"}
 

@@ -25,7 +25,7 @@ from standpipe.model import Column, SparkInput
 from standpipe.pipeline import loose_json, partition_udf, wire
 from standpipe.pipeline.committed import Upstream, committed_stream
 from standpipe.pipeline.reads import KafkaReads, one_task_per_core
-from standpipe.sql.types import INSTANT_MS_MAX, parse_type
+from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type
 
 #: column in which Spark's parsers put a text that they could not parse
 _CORRUPT = "__corrupt"

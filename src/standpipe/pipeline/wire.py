@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from standpipe.model import Column
-from standpipe.sql.types import INSTANT_MS_MAX, SqlType, parse_type
+from standpipe.sql.types.types import INSTANT_MS_MAX, SqlType, parse_type
 
 _PLAIN: dict[str, t.DataType] = {
     "BOOLEAN": t.BooleanType(),

@@ -10,19 +10,11 @@ from typing import Any, Final, cast
 
 from standpipe.errors import StatementError
 from standpipe.model import Source
-from standpipe.sql import (
-    alter,
-    ddl,
-    functions,
-    inserts,
-    named_types,
-    pull_plan,
-    push_plan,
-    query,
-    statements,
-)
-from standpipe.sql.ast import Query, Statement
 from standpipe.sql.context import Context
+from standpipe.sql.ddl import alter, create, insert_values, named_types
+from standpipe.sql.functions import registry
+from standpipe.sql.lookup import plan as pull_plan
+from standpipe.sql.lookup import push
 from standpipe.sql.plans import (
     AssertTopicPlan,
     CreateTableAsPlan,
@@ -41,8 +33,11 @@ from standpipe.sql.plans import (
     ShowPlan,
     TerminatePlan,
 )
-from standpipe.sql.refusals import located, nearest, refusal, unknown_name, unsupported
-from standpipe.sql.statements import ControlQuery, Describe, SetProperty, Show
+from standpipe.sql.spark import create_as
+from standpipe.sql.syntax import ast_statements
+from standpipe.sql.syntax.ast import Query, Statement
+from standpipe.sql.syntax.ast_statements import ControlQuery, Describe, SetProperty, Show
+from standpipe.sql.syntax.errors import located, nearest, refusal, unknown_name, unsupported
 
 __all__ = ["Context", "analyze"]
 
@@ -93,32 +88,34 @@ def _set_property(statement: SetProperty, _sources: Sources, _context: Context) 
     return SetPropertyPlan(name=statement.name, value=statement.value)
 
 
-def _define(statement: statements.Define, _sources: Sources, _context: Context) -> Plan:
+def _define(statement: ast_statements.Define, _sources: Sources, _context: Context) -> Plan:
     return DefinePlan(name=statement.name, value=statement.value)
 
 
 def _query(statement: Query, sources: Sources, context: Context) -> PullPlan | PushPlan:
     if statement.emit is None:
         return pull_plan.pull(statement, sources, context)
-    return push_plan.push(statement, sources)
+    return push.push(statement, sources)
 
 
-def _describe_all(statement: statements.DescribeAll, _sources: Sources, _context: Context) -> Plan:
+def _describe_all(
+    statement: ast_statements.DescribeAll, _sources: Sources, _context: Context
+) -> Plan:
     """DESCRIBE STREAMS is SHOW STREAMS EXTENDED (ksqlDB)."""
     return ShowPlan(what=cast("Any", statement.what), extended=True)
 
 
 def _describe_function(
-    statement: statements.DescribeFunction, _sources: Sources, _context: Context
+    statement: ast_statements.DescribeFunction, _sources: Sources, _context: Context
 ) -> Plan:
     name = statement.name.upper()
-    if not functions.variants(name):
+    if not registry.variants(name):
         message = f"Can't find any functions with the name '{statement.name}'"
-        raise unknown_name(message, statement.at, nearest(name, functions.names()))
+        raise unknown_name(message, statement.at, nearest(name, registry.names()))
     return DescribeFunctionPlan(name=name)
 
 
-def _explain(statement: statements.Explain, sources: Sources, context: Context) -> ExplainPlan:
+def _explain(statement: ast_statements.Explain, sources: Sources, context: Context) -> ExplainPlan:
     """Of a statement: what it would be, were it sent now."""
     if isinstance(statement.subject, str):
         return ExplainPlan(query_id=statement.subject)
@@ -133,7 +130,7 @@ _ASSERT_TIMEOUT_MS: Final = 1000
 
 
 def _assert_topic(
-    statement: statements.AssertTopic, _sources: Sources, _context: Context
+    statement: ast_statements.AssertTopic, _sources: Sources, _context: Context
 ) -> AssertTopicPlan:
     wanted: dict[str, int | None] = {"PARTITIONS": None, "REPLICAS": None}
     for each in statement.properties:
@@ -153,7 +150,7 @@ def _assert_topic(
 
 
 def _explain_route(
-    statement: statements.ExplainRoute, sources: Sources, context: Context
+    statement: ast_statements.ExplainRoute, sources: Sources, context: Context
 ) -> ExplainRoutePlan:
     plan = pull_plan.pull(statement.query, sources, context)
     if plan.source.kind == "STREAM":
@@ -165,36 +162,36 @@ def _explain_route(
 
 
 def _explain_assignment(
-    _statement: statements.ExplainAssignment, _sources: Sources, _context: Context
+    _statement: ast_statements.ExplainAssignment, _sources: Sources, _context: Context
 ) -> ExplainAssignmentPlan:
     return ExplainAssignmentPlan()
 
 
 _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
-    statements.CreateSource: ddl.create_source,
-    statements.CreateAs: query.create_as,
-    statements.InsertSelect: query.insert_select,
-    statements.DropSource: lambda statement, sources, _: ddl.drop(statement, sources),
-    statements.InsertValues: lambda statement, sources, _: inserts.insert_values(
+    ast_statements.CreateSource: create.create_source,
+    ast_statements.CreateAs: create_as.create_as,
+    ast_statements.InsertSelect: create_as.insert_select,
+    ast_statements.DropSource: lambda statement, sources, _: create.drop(statement, sources),
+    ast_statements.InsertValues: lambda statement, sources, _: insert_values.insert_values(
         statement, sources
     ),
-    statements.CreateType: named_types.create_type,
-    statements.DropType: named_types.drop_type,
-    statements.AlterSource: alter.alter_source,
-    statements.ControlQuery: _terminate,
-    statements.Show: _show,
-    statements.Describe: _describe,
-    statements.SetProperty: _set_property,
-    statements.Define: _define,
-    statements.DescribeAll: _describe_all,
-    statements.DescribeFunction: _describe_function,
-    statements.Explain: _explain,
-    statements.AssertTopic: _assert_topic,
-    statements.ExplainRoute: _explain_route,
-    statements.ExplainAssignment: _explain_assignment,
+    ast_statements.CreateType: named_types.create_type,
+    ast_statements.DropType: named_types.drop_type,
+    ast_statements.AlterSource: alter.alter_source,
+    ast_statements.ControlQuery: _terminate,
+    ast_statements.Show: _show,
+    ast_statements.Describe: _describe,
+    ast_statements.SetProperty: _set_property,
+    ast_statements.Define: _define,
+    ast_statements.DescribeAll: _describe_all,
+    ast_statements.DescribeFunction: _describe_function,
+    ast_statements.Explain: _explain,
+    ast_statements.AssertTopic: _assert_topic,
+    ast_statements.ExplainRoute: _explain_route,
+    ast_statements.ExplainAssignment: _explain_assignment,
     Query: _query,
-    statements.PrintTopic: lambda statement, _sources, _context: push_plan.print_topic(statement),
+    ast_statements.PrintTopic: lambda statement, _sources, _context: push.print_topic(statement),
 }
 _NOT_YET: Final[dict[type, str]] = {
-    statements.AlterSystem: "ALTER SYSTEM",
+    ast_statements.AlterSystem: "ALTER SYSTEM",
 }

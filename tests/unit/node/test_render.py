@@ -26,7 +26,7 @@ from standpipe.model import (
 )
 from standpipe.node import render
 from standpipe.node.render import Instant, Scene
-from standpipe.sql.types import parse_type
+from standpipe.sql.types.types import parse_type
 
 STREAM = Source(
     name="S",

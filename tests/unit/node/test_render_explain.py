@@ -13,8 +13,8 @@ from standpipe.model import LogIndex, NodeId
 from standpipe.node.render import Instant, Scene
 from standpipe.node.render_explain import explained
 from standpipe.sql.analyzer import Context, analyze
-from standpipe.sql.parser import parse
 from standpipe.sql.plans import ExplainPlan
+from standpipe.sql.syntax.parser import parse
 
 STATEMENTS = (
     "CREATE STREAM s (k STRING KEY, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, FORMAT='JSON');",

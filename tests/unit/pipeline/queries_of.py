@@ -6,8 +6,8 @@ from standpipe.control.metadata import catalog as catalogs
 from standpipe.model import LeaseEpoch, Source
 from standpipe.pipeline.reconcile import WantedQuery
 from standpipe.sql.analyzer import Context, analyze
-from standpipe.sql.parser import parse
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
+from standpipe.sql.syntax.parser import parse
 
 
 def commands_of(text: str) -> list[catalogs.Command]:

@@ -9,8 +9,8 @@ import pytest
 
 from standpipe.model import Source
 from standpipe.sql.analyzer import Context, analyze
-from standpipe.sql.parser import parse
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan, Plan
+from standpipe.sql.syntax.parser import parse
 
 SETUP = (Path(__file__).parents[2] / "sql" / "setup.sql").read_text()
 

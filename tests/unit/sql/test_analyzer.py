@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from standpipe.errors import SqlSyntaxError, StatementError, UnknownName
 from standpipe.model import Source
-from standpipe.sql import ast, statements
 from standpipe.sql.analyzer import _HANDLERS, _NOT_YET, Context, analyze
-from standpipe.sql.parser import parse
+from standpipe.sql.syntax import ast, ast_statements
+from standpipe.sql.syntax.parser import parse
 
 
 def kinds_of_statement() -> set[type]:
     return {
         each
-        for each in (*vars(statements).values(), ast.Query)
+        for each in (*vars(ast_statements).values(), ast.Query)
         if isinstance(each, type) and issubclass(each, ast.Statement) and each is not ast.Statement
     }
 

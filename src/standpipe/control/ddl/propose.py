@@ -35,7 +35,8 @@ from standpipe.control.metadata.catalog import (
 )
 from standpipe.errors import KafkaUnavailable, StatementError
 from standpipe.model import PersistentQuery, Source
-from standpipe.sql import analyzer, ast, evolution, parser
+from standpipe.sql import analyzer
+from standpipe.sql.ddl import evolution
 from standpipe.sql.plans import (
     AlterSourcePlan,
     CreateSourcePlan,
@@ -49,6 +50,7 @@ from standpipe.sql.plans import (
     TerminatePlan,
 )
 from standpipe.sql.stored import stored
+from standpipe.sql.syntax import ast, parser
 
 TOPIC_WILL_FOLLOW: Final = (
     "The statement is logged. Kafka does not answer now; its topic will follow."

@@ -4,7 +4,7 @@ A stream goes on where it is, by another plan: rows that were written stay. Its 
 state, for a state is of one plan. A table is computed anew from the beginning of its topics, beside
 the one that reads go to; `succession` decides when reads move over.
 
-Not here: what the commands do (`source_changes`), what columns may change (`sql.evolution`).
+Not here: what the commands do (`source_changes`), what columns may change (`sql.ddl.evolution`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from standpipe.control.metadata.catalog import (
 )
 from standpipe.errors import StatementError
 from standpipe.model import PersistentQuery, Source, SparkPlan
-from standpipe.sql import evolution
+from standpipe.sql.ddl import evolution
 from standpipe.sql.plans import CreateTableAsPlan
 
 Refused = Callable[[str], StatementError]

@@ -14,8 +14,14 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from standpipe.sql.types import SqlType
-from standpipe.sql.values import at_scale, format_date, format_time, format_timestamp, whole_number
+from standpipe.sql.types.types import SqlType
+from standpipe.sql.types.values import (
+    at_scale,
+    format_date,
+    format_time,
+    format_timestamp,
+    whole_number,
+)
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _encode = msgspec.json.Encoder(decimal_format="number").encode

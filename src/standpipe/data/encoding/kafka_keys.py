@@ -21,7 +21,7 @@ import msgspec
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Window
 from standpipe.sql.plans import Value
-from standpipe.sql.types import SqlType, parse_type
+from standpipe.sql.types.types import SqlType, parse_type
 
 WINDOW_BYTES: Final = 8
 _LONG: Final = struct.Struct(">q")

@@ -1,7 +1,7 @@
 """The bytes of a changelog and of a store: partitions, headers, keys.
 
-Every format is written down once, in docs/INTERFACES.md ("Bytes"); this file and `data/encoding/kafka_keys.py`
-(keys as Kafka holds them, used through this module) are its code. `murmur2` and `partition_of`
+Every format is written down once, in docs/INTERFACES.md ("Bytes"); this file and
+`data/encoding/kafka_keys.py` (keys as Kafka holds them) are its code. `murmur2` and `partition_of`
 are Kafka's: golden values from its own class are in tests/unit/data/encoding/golden_murmur2.json.
 
 Not here: rows (`data/encoding/stored_rows.py`) and the values in them

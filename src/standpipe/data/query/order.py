@@ -4,7 +4,7 @@ A store is in the order of its keys but for those that were shortened (`records.
 several begin with the same bytes, their full keys decide. Each row of an ordered answer begins with
 its key as a cell of its own, in hexadecimal, until the rows of all partitions are merged.
 
-Not here: reading (`data.query.pull`), what the statement said (`sql.pull_order`).
+Not here: reading (`data.query.pull`), what the statement said (`sql.lookup.order`).
 """
 
 from __future__ import annotations

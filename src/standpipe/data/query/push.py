@@ -32,7 +32,7 @@ from standpipe.data.query.record_rows import FullRow, RecordRows, Share, TopicRe
 from standpipe.errors import BadRequest
 from standpipe.model import Record, Source
 from standpipe.sql.plans import PushPlan
-from standpipe.sql.types import parse_type
+from standpipe.sql.types.types import parse_type
 
 #: records of a partition that wait to be committed; then it is read no further for now
 WAITING_MAX: Final = 2000

@@ -23,7 +23,7 @@ from standpipe.data.query.order import Pair, marked
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Source
 from standpipe.sql.plans import PullPlan
-from standpipe.sql.types import SqlType, parse_type
+from standpipe.sql.types.types import SqlType, parse_type
 
 SCAN_ROWS_MAX: Final = 1_000_000
 #: rows of one step: copied in 0.05 ms, decoded in 0.7 ms

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from standpipe.data.encoding.cells import cell_json, row_of
-from standpipe.sql.types import parse_type
+from standpipe.sql.types.types import parse_type
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""ALTER STREAM and TABLE … ADD COLUMN: the source with more value columns.
+
+Queries that run go on with the columns that they began with, as in ksqlDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from standpipe.model import Column, Source
+from standpipe.sql.context import Context
+from standpipe.sql.ddl.create import check_own_name
+from standpipe.sql.declarations import formats
+from standpipe.sql.expressions.scope import RESERVED
+from standpipe.sql.functions.cast import check_known
+from standpipe.sql.plans import AlterSourcePlan
+from standpipe.sql.syntax.ast_statements import AlterSource, ColumnDefinition
+from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
+
+
+def alter_source(
+    statement: AlterSource, sources: Mapping[str, Source], _context: Context
+) -> AlterSourcePlan:
+    """Raises StatementError where the source is not there, not alterable, or has the column."""
+    source = _target(statement, sources)
+    columns = list(source.columns)
+    for definition in statement.additions:
+        columns.append(_column(definition, columns))
+    values = [column for column in columns if not column.is_key and column.header is None]
+    formats.check_columns(values, source.value_format, "Value", statement.at)
+    if not source.wrap_single_value and len(values) > 1:
+        raise refusal("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas")
+    return AlterSourcePlan(source=replace(source, columns=tuple(columns)))
+
+
+def _target(statement: AlterSource, sources: Mapping[str, Source]) -> Source:
+    name, kind = statement.name, statement.kind
+    source = sources.get(name)
+    if source is None:
+        raise unknown_name(f"Source {name} does not exist.", statement.at, nearest(name, sources))
+    if source.kind != kind:
+        raise refusal(
+            f"Incompatible data source type is {source.kind}, but statement was ALTER {kind}",
+            statement.at,
+        )
+    if source.is_read_only:
+        raise refusal(
+            f"Cannot alter {kind.lower()} '{name}': ALTER operations are not supported on source"
+            f" {kind.lower()}s.",
+            statement.at,
+        )
+    if source.query_id is not None:
+        raise refusal("ALTER command is not supported for CREATE ... AS statements.", statement.at)
+    return source
+
+
+def _column(definition: ColumnDefinition, there: list[Column]) -> Column:
+    name, at = definition.name, definition.at
+    if any(column.name == name for column in there):
+        raise refusal(
+            f"Cannot add column `{name}` to schema. A column with the same name already exists.", at
+        )
+    if name in RESERVED:
+        raise refusal(
+            f"'{name}' is a reserved column name. You cannot use it as a name for a column.", at
+        )
+    check_own_name(name, at)
+    check_known(definition.type, at)
+    return Column(name=name, type=str(definition.type))

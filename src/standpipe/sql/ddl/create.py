@@ -1,0 +1,267 @@
+"""CREATE STREAM and CREATE TABLE over a topic, and DROP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from standpipe.model import Column, Source
+from standpipe.sql.context import Context
+from standpipe.sql.ddl import source_table
+from standpipe.sql.declarations import formats
+from standpipe.sql.declarations.properties import Properties, default_format
+from standpipe.sql.declarations.source_columns import header_column, source_window
+from standpipe.sql.expressions.scope import RESERVED
+from standpipe.sql.functions.cast import check_known
+from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan, DropPlan
+from standpipe.sql.syntax.ast import Position
+from standpipe.sql.syntax.ast_statements import ColumnDefinition, CreateSource, Creation, DropSource
+from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def create_source(
+    statement: CreateSource, sources: Mapping[str, Source], context: Context
+) -> CreateSourcePlan | CreateTableAsPlan:
+    creation = statement.creation
+    check_free(creation, sources)
+    properties = Properties(statement.properties, "SOURCE")
+    for name in ("KEY_FORMAT", "VALUE_FORMAT"):
+        properties.format(name)  # a format that nobody knows is the first thing to say
+    columns = _columns(statement)
+    topic = properties.text("KAFKA_TOPIC")
+    if topic is None:
+        raise refusal(
+            'Missing required property "KAFKA_TOPIC" which has no default value.', creation.at
+        )
+    partitions, create_topic = _partitions(topic, properties, context, creation.at)
+    key_format, value_format = _formats(properties, context, columns, creation)
+    keys = [column for column in columns if column.is_key]
+    values = [column for column in columns if not column.is_key]
+    carried = [column for column in values if column.header is None]
+    formats.check_columns(keys, key_format, "Key", creation.at)
+    formats.check_columns(carried, value_format, "Value", creation.at)
+    timestamp = timestamp_column(properties, columns)
+    wrap_at = properties.at("WRAP_SINGLE_VALUE")
+    wraps = formats.wraps(
+        value_format,
+        carried,
+        properties.flag("WRAP_SINGLE_VALUE"),
+        wrap_at,
+        usual=context.flag(formats.WRAP_PROPERTY, default=True),
+    )
+    source = Source(
+        name=creation.name,
+        kind=creation.kind,
+        columns=(*keys, *values),
+        topic=topic,
+        partitions=partitions,
+        key_format=key_format,
+        value_format=value_format,
+        statement=statement.text,
+        timestamp_column=timestamp,
+        timestamp_format=properties.text("TIMESTAMP_FORMAT"),
+        wrap_single_value=wraps,
+        value_delimiter=properties.delimiter("VALUE_DELIMITER") or ",",
+        key_delimiter=properties.delimiter("KEY_DELIMITER") or ",",
+        retention_ms=properties.number("RETENTION_MS"),
+        offset_lag_max=properties.acceptable_offset_lag,
+        window=source_window(properties, keys, creation),
+        is_read_only=creation.is_source,
+    )
+    if creation.is_source and creation.kind == "TABLE":
+        return source_table.materialised(source, creation, context)
+    return CreateSourcePlan(
+        source=source,
+        or_replace=creation.or_replace,
+        if_not_exists=creation.if_not_exists,
+        create_topic=create_topic,
+    )
+
+
+def drop(statement: DropSource, sources: Mapping[str, Source]) -> DropPlan:
+    kind, name = statement.kind, statement.name
+    source = sources.get(name)
+    if source is None and not statement.if_exists:
+        hint = nearest(name, (each.name for each in sources.values() if each.kind == kind))
+        raise unknown_name(f"{kind.capitalize()} {name} does not exist.", statement.at, hint)
+    if source is not None and source.kind != kind:
+        raise refusal(
+            f"Incompatible data source type is {source.kind}, but statement was DROP {kind}",
+            statement.at,
+        )
+    if source is not None and source.is_read_only and statement.delete_topic:
+        raise refusal(f"Cannot delete topic for read-only source: {name}", statement.at)
+    return DropPlan(
+        name=name, kind=kind, exists=source is not None, delete_topic=statement.delete_topic
+    )
+
+
+def check_free(creation: Creation, sources: Mapping[str, Source]) -> None:
+    """Refuses a name that is taken, unless the statement says what then."""
+    known = sources.get(creation.name)
+    kind = creation.kind.lower()
+    if creation.or_replace and (creation.is_source or (known is not None and known.is_read_only)):
+        raise refusal(
+            f"Cannot add {kind} '{creation.name}': CREATE OR REPLACE is not supported on source"
+            f" {kind}s.",
+            creation.at,
+        )
+    if known is None or creation.if_not_exists:
+        return
+    if creation.or_replace and known.kind == creation.kind:
+        return
+    raise refusal(
+        f"Cannot add {creation.kind.lower()} '{creation.name}': A {known.kind.lower()} with the"
+        " same name already exists",
+        creation.at,
+    )
+
+
+def check_own_name(name: str, at: Position) -> None:
+    """Refuses names that Standpipe keeps for itself, or that Spark would read as a variable."""
+    if name.startswith("__") or "${" in name:
+        raise refusal(f"'{name}': names that begin with __ or hold ${{ are reserved.", at)
+
+
+def check_topic(
+    topic: str, partitions: int, context: Context, properties: Properties, at: Position
+) -> bool:
+    """Whether the topic exists already. Raises StatementError where its partitions differ, or
+    where Kafka would not have the name."""
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise refusal(
+            f"Invalid topic name: '{topic}'. Kafka takes up to 249 letters, digits, '.', '_' and"
+            " '-'; name another with KAFKA_TOPIC.",
+            properties.at("KAFKA_TOPIC") or at,
+        )
+    present = context.topics.get(topic)
+    if present is not None and present != partitions:
+        raise refusal(
+            f"A Kafka topic with the name '{topic}' already exists, with different"
+            f" partition/replica configuration than required. KSQL expects {partitions} partitions"
+            f" (topic has {present}).",
+            properties.at("PARTITIONS") or at,
+        )
+    return present is not None
+
+
+def check_unique(columns: Sequence[Column], creation: Creation) -> None:
+    for is_key, part in ((True, "key"), (False, "value")):
+        names = [column.name for column in columns if column.is_key is is_key]
+        if len(set(names)) != len(names):
+            twice = [c for c in columns if c.is_key is is_key and names.count(c.name) > 1]
+            raise refusal(
+                f"Duplicate {part} columns found in schema: {formats.schema_text(twice[:1])}",
+                creation.at,
+            )
+    keys = {column.name for column in columns if column.is_key}
+    both = [c for c in columns if not c.is_key and c.name in keys]
+    if both:
+        raise refusal(
+            f"Duplicate value columns found in schema: {formats.schema_text(both[:1])}",
+            creation.at,
+        )
+
+
+def _columns(statement: CreateSource) -> list[Column]:
+    creation = statement.creation
+    if not statement.columns:
+        raise refusal(
+            f"The statement does not define any columns, and Standpipe has no schema registry"
+            f" to ask for those of {creation.name}.",
+            creation.at,
+        )
+    columns = [_column(definition, creation) for definition in statement.columns]
+    check_unique(columns, creation)
+    if creation.kind == "TABLE" and not any(column.is_key for column in columns):
+        raise refusal("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", creation.at)
+    return columns
+
+
+def _column(definition: ColumnDefinition, creation: Creation) -> Column:
+    if definition.name in RESERVED:
+        raise refusal(
+            f"'{definition.name}' is a reserved column name. You cannot use it as a name for a"
+            " column.",
+            definition.at,
+        )
+    check_own_name(definition.name, definition.at)
+    check_known(definition.type, definition.at)
+    mark, at = definition.mark, definition.at
+    if mark in ("HEADER", "HEADERS"):
+        return header_column(definition)
+    if mark == "KEY" and creation.kind == "TABLE":
+        raise refusal(
+            f"{place(at)}: Column `{definition.name}` is a 'KEY' column: please use"
+            " 'PRIMARY KEY' for tables.",
+            at,
+        )
+    if mark == "PRIMARY KEY" and creation.kind == "STREAM":
+        raise refusal(
+            f"{place(at)}: Column `{definition.name}` is a 'PRIMARY KEY' column: please use"
+            " 'KEY' for streams.",
+            at,
+        )
+    return Column(name=definition.name, type=str(definition.type), is_key=mark != "")
+
+
+def _partitions(
+    topic: str, properties: Properties, context: Context, at: Position
+) -> tuple[int, bool]:
+    """How many partitions the topic has, and whether it is to be made."""
+    asked = properties.partitions
+    if asked is not None:
+        return asked, not check_topic(topic, asked, context, properties, at)
+    try:
+        return context.topics[topic], False
+    except KeyError:
+        raise refusal(
+            f"Topic '{topic}' does not exist. If you want to create a new topic for the"
+            " stream/table please re-run the statement providing the required 'PARTITIONS'"
+            " configuration in the WITH clause (and optionally 'REPLICAS'). For example: ..."
+            f" WITH (KAFKA_TOPIC='{topic}', PARTITIONS=4, ...)",
+            properties.at("KAFKA_TOPIC"),
+        ) from None
+
+
+def _formats(
+    properties: Properties, context: Context, columns: Sequence[Column], creation: Creation
+) -> tuple[str, str]:
+    has_key = any(column.is_key for column in columns)
+    given = properties.format("KEY_FORMAT") or default_format(context.properties, "key")
+    key_format = (given or "KAFKA") if has_key else (properties.format("KEY_FORMAT") or "NONE")
+    value_format = properties.format("VALUE_FORMAT") or default_format(context.properties, "value")
+    if value_format is None:
+        raise refusal(
+            "Statement is missing the 'VALUE_FORMAT' property from the WITH clause. Either provide"
+            " one or set a default via the 'ksql.persistence.default.format.value' config.",
+            creation.at,
+        )
+    return key_format, value_format
+
+
+def timestamp_column(properties: Properties, columns: Sequence[Column]) -> str | None:
+    """TIMESTAMP names a column: as it is spelled there, or in upper case."""
+    text, at = properties.text("TIMESTAMP"), properties.at("TIMESTAMP")
+    if text is None:
+        return None
+    by_name = {column.name: column for column in columns}
+    name = text.strip('`"') if text[:1] in '`"' else text.upper()
+    column = by_name.get(name)
+    if column is None:
+        raise unknown_name(
+            f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'",
+            at,
+            nearest(name, by_name),
+        )
+    has_format = properties.text("TIMESTAMP_FORMAT") is not None
+    if column.type not in ("BIGINT", "TIMESTAMP") and not (column.type == "STRING" and has_format):
+        raise refusal(
+            f"Timestamp column, `{name}`, should be LONG(INT64), TIMESTAMP, or a String with a"
+            " timestamp_format specified.",
+            at,
+        )
+    return name

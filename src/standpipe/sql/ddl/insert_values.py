@@ -1,0 +1,182 @@
+"""INSERT INTO … VALUES: one row of typed values, as wide as the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from standpipe.model import Column, Source
+from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.expressions.scope import PSEUDO
+from standpipe.sql.plans import InsertValuesPlan
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.ast import Expression
+from standpipe.sql.syntax.ast_statements import InsertValues
+from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types import types, values
+from standpipe.sql.types.typed_expression import Typed
+from standpipe.sql.types.types import SqlType, parse_type
+
+_NOT_INSERTABLE: Final = frozenset(PSEUDO) - {"ROWTIME"}
+
+
+def insert_values(statement: InsertValues, sources: Mapping[str, Source]) -> InsertValuesPlan:
+    source = _target(statement, sources)
+    names = statement.columns or tuple(column.name for column in source.columns)
+    if len(names) != len(statement.values):
+        raise refusal(
+            "Failed to prepare statement: Expected number columns and values to match:"
+            f" {len(names)}, {len(statement.values)}",
+            statement.at,
+        )
+    columns = {column.name: column for column in source.columns}
+    of_headers = [name for name in names if name in columns and columns[name].header is not None]
+    if of_headers:
+        raise refusal(f"Cannot insert into HEADER columns: {', '.join(of_headers)}", statement.at)
+    row: dict[str, object] = {}
+    rowtime_ms: int | None = None
+    for name, node in zip(names, statement.values, strict=True):
+        if name in row:
+            raise refusal(f"Column {name} is named twice.", node.at)
+        if name == "ROWTIME" and name not in columns:
+            rowtime_ms = cast("int | None", _value(node, types.BIGINT, name))
+            continue
+        column = columns.get(name)
+        if column is None:
+            raise _unknown_column(name, source, statement)
+        row[name] = _value(node, parse_type(column.type), name)
+    _check_key(source, row, statement)
+    full = tuple(row.get(column.name) for column in source.columns)
+    return InsertValuesPlan(source=source, values=full, rowtime_ms=rowtime_ms)
+
+
+def _target(statement: InsertValues, sources: Mapping[str, Source]) -> Source:
+    source = sources.get(statement.target)
+    if source is None:
+        hint = nearest(statement.target, sources)
+        tail = f"\n{hint}" if hint else ""  # ksqlDB has it in the message, here alone
+        message = f"Cannot insert values into an unknown stream/table: `{statement.target}`{tail}"
+        raise unknown_name(message, statement.at, "")
+    check_writable(source, statement.at)
+    return source
+
+
+def check_writable(source: Source, at: ast.Position | None) -> None:
+    """Raises StatementError for a source that is read only, or that a query writes."""
+    if source.is_read_only:
+        raise refusal(
+            f"Cannot insert values into read-only {source.kind.lower()}: {source.name}", at
+        )
+    if source.query_id is not None:
+        raise refusal(
+            f"Cannot insert values into {source.kind.lower()} `{source.name}`: it is written by"
+            f" query {source.query_id}.",
+            at,
+        )
+
+
+def _unknown_column(name: str, source: Source, statement: InsertValues) -> Exception:
+    if name in _NOT_INSERTABLE:
+        return refusal(f"Inserting into column `{name}` is not allowed.", statement.at)
+    hint = nearest(name, (column.name for column in source.columns))
+    return unknown_name(f"Column name `{name}` does not exist.", statement.at, hint)
+
+
+def _check_key(source: Source, row: Mapping[str, object], statement: InsertValues) -> None:
+    if source.kind != "TABLE":
+        return
+    missing = [column for column in source.key_columns if row.get(column.name) is None]
+    if missing:
+        raise refusal(
+            f"Failed to insert values into '{source.name}'. Value for primary key column(s)"
+            f" {', '.join(_name(column) for column in missing)} is required for tables",
+            statement.at,
+        )
+
+
+def _name(column: Column) -> str:
+    return column.name
+
+
+def _value(node: Expression, target: SqlType, name: str) -> object:
+    """A constant expression as the column's type. Raises StatementError where it does not fit."""
+    source, value = constant(node)
+    try:
+        fitted = values.coerce(value, source, target)
+    except ValueError:
+        raise refusal(
+            f"Expected type {target} for field `{name}` but got {source} ({expression_text(node)})",
+            node.at,
+        ) from None
+    if not values.is_finite(fitted):
+        text = f"Number overflows DOUBLE in field `{name}`: {expression_text(node)}"
+        raise refusal(text, node.at)
+    return fitted
+
+
+def constant(node: Expression) -> tuple[SqlType, object]:
+    """Type and value of an expression without columns, as a pull query would compute it."""
+    if isinstance(node, ast.LiteralValue):
+        if node.kind == "DECIMAL":
+            return types.literal_decimal(node.text), node.value
+        return SqlType(node.kind), node.value
+    if isinstance(node, ast.Cast):
+        source, value = constant(node.operand)
+        try:
+            return node.type, values.cast_value(value, source, node.type)
+        except ValueError as error:
+            raise refusal(str(error), node.at) from None
+    if isinstance(node, ast.MakeArray):
+        return _array(node)
+    if isinstance(node, ast.MakeMap):
+        return _map(node)
+    if isinstance(node, ast.MakeStruct):
+        parts = [(name, *constant(value)) for name, value in node.entries]
+        of = types.struct(tuple((name, part) for name, part, _ in parts))
+        return of, {name: value for name, _, value in parts}
+    evaluator = Evaluator(_NoColumns(), "VALUES")
+    of = evaluator.type(node)
+    return of, evaluator.compile(node)(())
+
+
+class _NoColumns:
+    """`evaluate.RowNames` where there is no row."""
+
+    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
+        del in_aggregate
+        if node.source is not None:
+            text = f"'{node.source}' is not a valid stream/table name or alias."
+            raise refusal(f"Failed to prepare statement: {text}", node.at)
+        raise refusal(f"A column cannot stand in {clause}: {expression_text(node)}", node.at)
+
+    def index_of(self, name: str) -> int | None:
+        del name
+        return None
+
+
+def _common(parts: list[tuple[SqlType, object]], node: Expression) -> SqlType:
+    common = types.NULL
+    for of, _ in parts:
+        wider = values.unified(common, of)
+        if wider is None:
+            raise refusal(f"Elements of different types in {expression_text(node)}", node.at)
+        common = wider
+    return common
+
+
+def _array(node: ast.MakeArray) -> tuple[SqlType, object]:
+    parts = [constant(item) for item in node.items]
+    of = _common(parts, node)
+    return types.array(of), [values.coerce(value, part, of) for part, value in parts]
+
+
+def _map(node: ast.MakeMap) -> tuple[SqlType, object]:
+    keys = [constant(key) for key, _ in node.entries]
+    items = [constant(value) for _, value in node.entries]
+    key_of, value_of = _common(keys, node), _common(items, node)
+    pairs = zip(keys, items, strict=True)
+    return types.map_of(key_of, value_of), {
+        values.coerce(key, one, key_of): values.coerce(value, two, value_of)
+        for (one, key), (two, value) in pairs
+    }

@@ -1,0 +1,51 @@
+"""CREATE SOURCE TABLE: a topic that somebody else writes, as a table that answers pull queries.
+
+A query of ours copies it into a changelog of ours: replicas then follow a topic that says which
+batch a row belongs to, as they do for every table (docs/ARCHITECTURE.md, the commit protocol).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from standpipe.model import PersistentQuery, Source
+from standpipe.sql.context import Context
+from standpipe.sql.ids import sanitised
+from standpipe.sql.plans import CreateTableAsPlan
+from standpipe.sql.spark import to_spark
+from standpipe.sql.syntax.ast_statements import Creation
+from standpipe.sql.syntax.errors import unsupported
+from standpipe.sql.types.typed_expression import Column
+from standpipe.sql.types.types import parse_type
+
+
+def materialised(source: Source, creation: Creation, context: Context) -> CreateTableAsPlan:
+    """The table, and the query that keeps its changelog."""
+    if source.window is not None:
+        raise unsupported("CREATE SOURCE TABLE over windowed keys", creation.at)
+    table_id = f"{sanitised(creation.name)}_{context.next_index}"
+    query_id = f"CST_{table_id}"
+    relation = to_spark.Relation.of(source, f"{table_id}__IN0", keeps_nulls=True)
+    keys = tuple((c.name, Column(parse_type(c.type), c.name)) for c in source.key_columns)
+    values = tuple((c.name, Column(parse_type(c.type), c.name)) for c in source.value_columns)
+    rows = to_spark.Rows(relation=relation, keys=keys, values=values, exploded=(), where=None)
+    query = PersistentQuery(
+        query_id=query_id,
+        sink=source.name,
+        sources=(),  # it goes with its table: nothing keeps the table from being dropped
+        statement=source.statement,
+        plan=to_spark.emit_rows(rows),
+    )
+    made = msgspec.structs.replace(
+        source,
+        query_id=query_id,
+        table_id=table_id,
+        is_materialized=True,
+        changelog=f"{query_id}-changelog",
+    )
+    return CreateTableAsPlan(
+        source=made,
+        query=query,
+        or_replace=creation.or_replace,
+        if_not_exists=creation.if_not_exists,
+    )

@@ -1,0 +1,196 @@
+"""The keys of WITH clauses, each declared once: name, type, where it may stand.
+
+Unknown keys are refused with the nearest name, as are values of the wrong type. Keys that Standpipe
+knows of but cannot honour yet are refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final, Literal
+
+from standpipe.sql.syntax.ast import LiteralValue, Position
+from standpipe.sql.syntax.ast_statements import Property
+from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
+
+#: Formats that can be read and written, in the order in which messages list them.
+FORMATS: Final = ("JSON", "DELIMITED", "KAFKA", "NONE")
+#: ksqlDB's others, which need a schema registry or compiled schemas.
+FORMATS_REFUSED: Final = ("AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
+_DELIMITERS: Final = {"SPACE": " ", "TAB": "\t"}
+
+#: CREATE … (columns), CREATE … AS SELECT, INSERT INTO … SELECT
+Place = Literal["SOURCE", "AS", "INSERT"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    name: str
+    type: Literal["STRING", "INTEGER", "BOOLEAN"]
+    places: frozenset[Place]
+    is_supported: bool = True
+
+
+_BOTH: Final[frozenset[Place]] = frozenset({"SOURCE", "AS"})
+_SOURCE: Final[frozenset[Place]] = frozenset({"SOURCE"})
+_INSERT: Final[frozenset[Place]] = frozenset({"INSERT"})
+
+KEYS: Final = {
+    key.name: key
+    for key in (
+        Key("KAFKA_TOPIC", "STRING", _BOTH),
+        Key("FORMAT", "STRING", _BOTH),
+        Key("KEY_FORMAT", "STRING", _BOTH),
+        Key("VALUE_FORMAT", "STRING", _BOTH),
+        Key("PARTITIONS", "INTEGER", _BOTH),
+        Key("REPLICAS", "INTEGER", _BOTH),
+        Key("RETENTION_MS", "INTEGER", _BOTH),
+        Key("CLEANUP_POLICY", "STRING", _BOTH),
+        Key("TIMESTAMP", "STRING", _BOTH),
+        Key("TIMESTAMP_FORMAT", "STRING", _BOTH),
+        Key("WRAP_SINGLE_VALUE", "BOOLEAN", _BOTH),
+        Key("ACCEPTABLE_OFFSET_LAG", "INTEGER", _BOTH),  # KLIP-12
+        Key("VALUE_DELIMITER", "STRING", _BOTH),
+        Key("KEY_DELIMITER", "STRING", _BOTH),
+        Key("WINDOW_TYPE", "STRING", _SOURCE),
+        Key("WINDOW_SIZE", "STRING", _SOURCE),
+        Key("KEY_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
+        Key("VALUE_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
+        Key("KEY_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
+        Key("VALUE_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
+        Key("QUERY_ID", "STRING", _INSERT),
+        Key("SOURCED_BY_CONNECTOR", "STRING", _SOURCE, is_supported=False),
+    )
+}
+
+
+class Properties:
+    """The checked properties of one statement."""
+
+    def __init__(self, given: tuple[Property, ...], place: Place) -> None:
+        """Raises StatementError for unknown, repeated, unsupported or wrongly typed keys."""
+        self.values: dict[str, object] = {}
+        self.places: dict[str, Position] = {}
+        for each in given:
+            key = _known(each, place)
+            if each.name in self.values:
+                raise refusal(f"Duplicate property in the WITH clause: {each.name}", each.at)
+            self.values[each.name] = _typed(key, each.value)
+            self.places[each.name] = each.at
+        if "FORMAT" in self.values:
+            for name in ("KEY_FORMAT", "VALUE_FORMAT"):
+                if name in self.values:
+                    raise refusal(
+                        f"Cannot supply both '{name}' and 'FORMAT' properties, as 'FORMAT' sets"
+                        " both key and value formats.",
+                        self.places[name],
+                    )
+
+    def text(self, name: str) -> str | None:
+        value = self.values.get(name)
+        return None if value is None else str(value)
+
+    def number(self, name: str) -> int | None:
+        value = self.values.get(name)
+        return value if isinstance(value, int) else None
+
+    def flag(self, name: str) -> bool | None:
+        value = self.values.get(name)
+        return value if isinstance(value, bool) else None
+
+    def at(self, name: str) -> Position | None:
+        return self.places.get(name)
+
+    def format(self, name: str) -> str | None:
+        """KEY_FORMAT or VALUE_FORMAT, or FORMAT for both; None where neither is given."""
+        given = name if name in self.values else "FORMAT"
+        text = self.text(given)
+        return None if text is None else check_format(text, self.at(given))
+
+    def delimiter(self, name: Literal["KEY_DELIMITER", "VALUE_DELIMITER"]) -> str | None:
+        """One character, or None where the property is not given."""
+        text = self.text(name)
+        if text is None:
+            return None
+        character = _DELIMITERS.get(text.upper(), text)
+        if len(character) != 1:
+            raise refusal(
+                f"Invalid delimiter value: '{text}'. Delimiter must be a single character"
+                " or TAB,SPACE.",
+                self.at(name),
+            )
+        return character
+
+    @property
+    def partitions(self) -> int | None:
+        count = self.number("PARTITIONS")
+        if count is not None and count < 1:
+            raise refusal(
+                f"Invalid number of partitions in WITH clause: {count}", self.at("PARTITIONS")
+            )
+        return count
+
+    @property
+    def acceptable_offset_lag(self) -> int | None:
+        """KLIP-12's bound on the lag of an answer, in records."""
+        lag = self.number("ACCEPTABLE_OFFSET_LAG")
+        if lag is not None and lag < 0:
+            raise refusal(
+                f"Invalid lag in WITH clause: {lag} is below 0", self.at("ACCEPTABLE_OFFSET_LAG")
+            )
+        return lag
+
+
+def check_format(text: str, at: Position | None = None) -> str:
+    """The format's name in upper case. Raises StatementError where it is unknown or refused."""
+    name = text.upper()
+    if name in FORMATS:
+        return name
+    if name in FORMATS_REFUSED:
+        raise refusal(
+            f"Format {name} is not supported: Standpipe has no schema registry."
+            f" It reads and writes {', '.join(FORMATS)}.",
+            at,
+        )
+    raise unknown_name(f"Unknown format: {text}", at, nearest(name, FORMATS))
+
+
+def default_format(properties: Mapping[str, str], of: Literal["key", "value"]) -> str | None:
+    """`ksql.persistence.default.format.{of}` of a session; KAFKA for keys where it is not set."""
+    text = properties.get(f"ksql.persistence.default.format.{of}")
+    if text is None:
+        return "KAFKA" if of == "key" else None
+    return check_format(text)
+
+
+def _known(given: Property, place: Place) -> Key:
+    key = KEYS.get(given.name)
+    if key is None or place not in key.places:
+        raise unknown_name(
+            f"Invalid config variable(s) in the WITH clause: {given.name}",
+            given.at,
+            nearest(given.name, (key.name for key in KEYS.values() if place in key.places)),
+        )
+    if not key.is_supported:
+        raise refusal(f"{key.name} in a WITH clause is not supported yet.", given.at)
+    return key
+
+
+def _typed(key: Key, literal: LiteralValue) -> object:
+    """The value as the key's type wants it; text is taken for numbers and booleans (ksqlDB)."""
+    value = literal.value
+    text = str(value)
+    if key.type == "STRING" and isinstance(value, str):
+        return value
+    if key.type == "BOOLEAN" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    is_whole = not isinstance(value, (bool, float, Decimal)) and text.removeprefix("-").isdecimal()
+    if key.type == "INTEGER" and is_whole:
+        return int(text)
+    raise refusal(
+        f"Invalid config variable in the WITH clause: {key.name} must be of type {key.type},"
+        f" got {literal.text or value}",
+        literal.at,
+    )

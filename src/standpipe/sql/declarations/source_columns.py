@@ -1,0 +1,87 @@
+"""What a CREATE STREAM or TABLE declares beside plain columns: header columns and windowed keys."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from standpipe.model import Column, Window
+from standpipe.sql.declarations.properties import Properties
+from standpipe.sql.syntax.ast_statements import ColumnDefinition, Creation
+from standpipe.sql.syntax.errors import refusal
+
+_HEADERS_TYPE: Final = "ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>>"
+_WINDOWS: Final = ("SESSION", "HOPPING", "TUMBLING")
+_UNITS: Final = {
+    "MILLISECOND": 1,
+    "SECOND": 1000,
+    "MINUTE": 60_000,
+    "HOUR": 3_600_000,
+    "DAY": 86_400_000,
+}
+_DURATION: Final = re.compile(r"\s*(\S+)\s+(\S+)\s*")
+
+
+def header_column(definition: ColumnDefinition) -> Column:
+    """HEADERS, all of a record's headers, or HEADER('k'), one of them. Refuses other types."""
+    key = definition.header_key or ""
+    wanted, mark = ("BYTES", f"HEADER('{key}')") if key else (_HEADERS_TYPE, "HEADERS")
+    if str(definition.type) != wanted:
+        raise refusal(
+            f"Invalid type for {mark} column: expected {wanted.replace('`', '')}, got"
+            f" {str(definition.type).replace('`', '')}",
+            definition.at,
+        )
+    return Column(name=definition.name, type=wanted, header=key)
+
+
+def source_window(properties: Properties, keys: list[Column], creation: Creation) -> Window | None:
+    """The window of the topic's keys, which WINDOW_TYPE and WINDOW_SIZE name."""
+    kind, at = properties.text("WINDOW_TYPE"), properties.at("WINDOW_TYPE")
+    size = properties.text("WINDOW_SIZE")
+    if kind is None:
+        if size is not None:
+            raise refusal("WINDOW_SIZE needs a WINDOW_TYPE.", properties.at("WINDOW_SIZE"))
+        return None
+    name = kind.upper()
+    if name not in _WINDOWS:
+        raise refusal(
+            f"Invalid value {kind} for property WINDOW_TYPE: String must be one of: SESSION,"
+            " HOPPING, TUMBLING, null",
+            at,
+        )
+    if not keys:
+        raise refusal("Windowed sources require a key column.", creation.at)
+    if name == "SESSION":
+        if size is not None:
+            raise refusal("'WINDOW_SIZE' should not be set for SESSION windows.", at)
+        return Window(kind="SESSION", size_ms=0, advance_ms=0, grace_ms=0, retention_ms=0)
+    if size is None:
+        raise refusal(
+            f"{name} windows require 'WINDOW_SIZE' to be provided in the WITH clause. For example:"
+            " 'WINDOW_SIZE'='10 SECONDS'",
+            at,
+        )
+    size_ms = _duration_ms(size, properties)
+    kind_of = "HOPPING" if name == "HOPPING" else "TUMBLING"
+    return Window(kind=kind_of, size_ms=size_ms, advance_ms=size_ms, grace_ms=0, retention_ms=0)
+
+
+def _duration_ms(text: str, properties: Properties) -> int:
+    match = _DURATION.fullmatch(text)
+    why = f"Expected string with format '<value> <unit>', Got: '{text}'"
+    if match is not None:
+        unit = match[2].upper()
+        length = _UNITS.get(unit.removesuffix("S"))
+        if length is None:
+            why = f"Unknown time unit: '{unit}'"
+        elif not match[1].isdecimal():
+            why = f"Not numeric: '{match[1]}'"
+        elif int(match[1]) == 0:
+            why = "It must be above 0"
+        else:
+            return int(match[1]) * length
+    raise refusal(
+        f"Configuration WINDOW_SIZE is invalid: Invalid duration: '{text}'. {why}",
+        properties.at("WINDOW_SIZE"),
+    )

@@ -1,0 +1,241 @@
+"""ARRAY[…], MAP(…), STRUCT(…) and lambdas: the expressions that make or walk collections.
+
+A lambda is no value: it is typed where it stands, as an argument of TRANSFORM, FILTER or REDUCE,
+whose first argument says what its parameters are. Over a MAP the same names take (key, value).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from standpipe.sql.expressions import coercion
+from standpipe.sql.functions.cast import convert
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types import types
+from standpipe.sql.types.typed_expression import (
+    Constant,
+    LambdaBody,
+    LambdaVariable,
+    Operation,
+    Typed,
+)
+from standpipe.sql.types.types import BOOLEAN, NULL, STRING, SqlType
+
+_EMPTY: Final = (
+    "{} constructor cannot be empty. Please supply at least one {} (see"
+    " https://github.com/confluentinc/ksql/issues/4239)."
+)
+
+
+class Types(Protocol):
+    """What is asked of the Typer."""
+
+    def type(self, node: ast.Expression) -> Typed: ...
+
+    def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:
+        """The body's type where `variables` are names."""
+        ...
+
+
+def _common(
+    items: Sequence[Typed], nodes: Sequence[ast.Expression], what: str
+) -> tuple[SqlType, list[Typed]]:
+    """The type of all, and all of that type."""
+    try:
+        of = coercion.common(items)
+        return of, [coercion.coerced(item, of) for item in items]
+    except coercion.Mismatch as error:
+        node = nodes[error.item]
+        raise refusal(
+            f"operator does not exist: {error.found} = {items[error.item].type}"
+            f" ({expression_text(node)})\nHint: You might need to add explicit type casts."
+            f" All {what} must have one type.",
+            node.at,
+        ) from None
+    except coercion.NotOfType as error:
+        raise refusal(f"{error} All {what} must have one type.", nodes[0].at) from None
+
+
+def make_array(typer: Types, node: ast.MakeArray) -> Typed:
+    if not node.items:
+        raise refusal(_EMPTY.format("Array", "element"), node.at)
+    items = [typer.type(item) for item in node.items]
+    of, made = _common(items, node.items, "elements of an array")
+    if of == NULL:
+        raise refusal("Cannot construct an array with all NULL elements", node.at)
+    return Operation(types.array(of), coercion.ARRAY, tuple(made))
+
+
+def make_map(typer: Types, node: ast.MakeMap) -> Typed:
+    if not node.entries:
+        raise refusal(_EMPTY.format("Map", "key value pair"), node.at)
+    keys = [typer.type(key) for key, _ in node.entries]
+    values = [typer.type(value) for _, value in node.entries]
+    key_of, keys = _common(keys, [key for key, _ in node.entries], "keys of a map")
+    value_of, values = _common(values, [value for _, value in node.entries], "values of a map")
+    for of, what in ((key_of, "keys"), (value_of, "values")):
+        if of == NULL:
+            raise refusal(f"Cannot construct a map with all NULL {what}", node.at)
+    parts: list[Typed] = []
+    for key, value in zip(keys, values, strict=True):
+        parts += [_map_key(key), value]
+    return Operation(types.map_of(key_of, value_of), coercion.MAP, tuple(parts))
+
+
+def _map_key(key: Typed) -> Typed:
+    """Spark's maps have no null key; ksqlDB's have, and show it as "null"."""
+    if key.type != STRING or (isinstance(key, Constant) and key.value is not None):
+        return key
+    return Operation(STRING, "coalesce({0}, 'null')", (key,))
+
+
+def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
+    names = [name for name, _ in node.entries]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise refusal(f"Duplicate field names found in STRUCT: '{twice}'.", node.at)
+    parts: list[Typed] = []
+    fields: list[tuple[str, SqlType]] = []
+    for name, value in node.entries:
+        typed = typer.type(value)
+        fields.append((name, typed.type))
+        parts += [Constant(STRING, name), typed]
+    return Operation(types.struct(tuple(fields)), coercion.STRUCT, tuple(parts))
+
+
+# ---------------------------------------------------------------------------------------- lambdas
+
+
+def call_with_lambdas(typer: Types, node: ast.Call) -> Typed:
+    """TRANSFORM, FILTER or REDUCE. Raises StatementError for any other name and shape."""
+    maker = _WALKERS.get(node.name)
+    if maker is None:
+        raise refusal(f"Function {node.name} takes no lambda.", node.at)
+    collection = typer.type(node.arguments[0])
+    if collection.type.base not in ("ARRAY", "MAP"):
+        raise refusal(
+            f"Function '{node.name.lower()}' does not accept parameters ({collection.type}, …)",
+            node.at,
+        )
+    return maker(typer, node, collection)
+
+
+def _bodies(node: ast.Call, counts: tuple[int, ...], skip: int) -> list[ast.Lambda]:
+    found = [each for each in node.arguments[skip:] if isinstance(each, ast.Lambda)]
+    arity = [len(each.parameters) for each in found]
+    if len(found) != len(node.arguments) - skip or arity != list(counts):
+        raise refusal(
+            f"Function '{node.name.lower()}' does not accept the lambdas that are given:"
+            f" {expression_text(node)}",
+            node.at,
+        )
+    return found
+
+
+def _body(typer: Types, node: ast.Lambda, of: Sequence[Typed]) -> Typed:
+    return typer.under(dict(zip(node.parameters, of, strict=True)), node.body)
+
+
+def _pair(entry: LambdaVariable, of: SqlType) -> list[Typed]:
+    key, value = of.arguments
+    return [Operation(key, "{0}.`key`", (entry,)), Operation(value, "{0}.`value`", (entry,))]
+
+
+def _transform(typer: Types, node: ast.Call, collection: Typed) -> Typed:
+    if collection.type.base == "ARRAY":
+        (body,) = _bodies(node, (1,), 1)
+        variable = LambdaVariable(collection.type.arguments[0], body.parameters[0])
+        made = _body(typer, body, [variable])
+        walked = LambdaBody(made.type, (variable,), made)
+        plain = Operation(types.array(made.type), "transform({0}, {1})", (collection, walked))
+        return _unless_failing(plain, "exists({0}, {1})", (variable,), [made])
+    first, second = _bodies(node, (2, 2), 1)
+    entry = LambdaVariable(collection.type, "__E")
+    key = _body(typer, first, _pair(entry, collection.type))
+    value = _body(typer, second, _pair(entry, collection.type))
+    pair = Operation(NULL, "named_struct('k', {0}, 'v', {1})", (key, value))
+    result = types.map_of(key.type, value.type)
+    made = "transform(map_entries({0}), {1})"
+    # two entries of one key: ksqlDB's function fails, and what fails is null
+    keys = f"transform({made}, e -> e.k)"
+    template = f"if(size(array_distinct({keys})) < size({keys}), NULL, map_from_entries({made}))"
+    plain = Operation(result, template, (collection, LambdaBody(NULL, (entry,), pair)))
+    return _unless_failing(plain, "exists(map_entries({0}), {1})", (entry,), [key, value])
+
+
+def _filter(typer: Types, node: ast.Call, collection: Typed) -> Typed:
+    of = collection.type
+    count = 1 if of.base == "ARRAY" else 2
+    (body,) = _bodies(node, (count,), 1)
+    variables = tuple(map(LambdaVariable, of.arguments, body.parameters))
+    made = _body(typer, body, list(variables))
+    if made.type != BOOLEAN:
+        raise refusal(f"FILTER wants a BOOLEAN of its lambda, not {made.type}", body.at)
+    word = "filter" if count == 1 else "map_filter"
+    walked = LambdaBody(BOOLEAN, variables, made)
+    plain = Operation(of, f"{word}({{0}}, {{1}})", (collection, walked))
+    return _unless_failing(plain, f"size({word}({{0}}, {{1}})) > 0", variables, [made])
+
+
+#: arithmetic as the Typer spells it
+_ARITHMETIC: Final = frozenset(f"({{0}} {sign} {{1}})" for sign in ("+", "-", "*", "/", "div", "%"))
+
+
+def _unless_failing(
+    plain: Operation,
+    somewhere: str,
+    variables: tuple[LambdaVariable, ...],
+    bodies: Sequence[Typed],
+) -> Typed:
+    """Null where arithmetic in a lambda meets a null: ksqlDB's lambdas fail there, as a whole.
+
+    `somewhere`: template of "for some element", over the collection and a lambda.
+    """
+    found = [node for body in bodies for node in _arithmetic_in(body)]
+    if not found:
+        return plain
+    nulls = tuple(Operation(BOOLEAN, "({0} IS NULL)", (node,)) for node in found)
+    places = " OR ".join(f"{{{index}}}" for index in range(len(nulls)))
+    fails = LambdaBody(BOOLEAN, variables, Operation(BOOLEAN, f"({places})", nulls))
+    test = Operation(BOOLEAN, somewhere, (plain.arguments[0], fails))
+    return Operation(plain.type, "if({0}, NULL, {1})", (test, plain))
+
+
+def _arithmetic_in(body: Typed) -> list[Typed]:
+    """What is computed for every element: not what a CASE may leave out, nor inner lambdas."""
+    if not isinstance(body, Operation) or body.template.startswith("(CASE"):
+        return []
+    inner = [node for argument in body.arguments for node in _arithmetic_in(argument)]
+    return [*inner, body] if body.template in _ARITHMETIC else inner
+
+
+def _reduce(typer: Types, node: ast.Call, collection: Typed) -> Typed:
+    if len(node.arguments) < 2:
+        raise refusal("REDUCE takes a collection, a start and a lambda.", node.at)
+    start = typer.type(node.arguments[1])
+    of = collection.type
+    (body,) = _bodies(node, (2 if of.base == "ARRAY" else 3,), 2)
+    state = LambdaVariable(start.type, body.parameters[0])
+    if of.base == "ARRAY":
+        entry = LambdaVariable(of.arguments[0], body.parameters[1])
+        made = _body(typer, body, [state, entry])
+        template = "if({0} IS NULL, {1}, aggregate({0}, {1}, {2}))"
+    else:
+        entry = LambdaVariable(of, "__E")
+        made = _body(typer, body, [state, *_pair(entry, of)])
+        template = "if({0} IS NULL, {1}, aggregate(map_entries({0}), {1}, {2}))"
+    common = types.common_type(start.type, made.type)
+    if common is None:
+        raise refusal(f"REDUCE: the lambda makes {made.type}, its state is {start.type}.", body.at)
+    walked = LambdaBody(common, (LambdaVariable(common, state.name), entry), convert(made, common))
+    return Operation(common, template, (collection, convert(start, common), walked))
+
+
+_WALKERS: Final[dict[str, Callable[[Types, ast.Call, Typed], Typed]]] = {
+    "TRANSFORM": _transform,
+    "FILTER": _filter,
+    "REDUCE": _reduce,
+}

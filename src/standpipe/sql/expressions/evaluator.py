@@ -1,0 +1,336 @@
+"""Expressions of pull queries as Python functions over a row: what Spark does for streams.
+
+`Evaluator.compile` gives a function from the full row (types.py says how values look; ROWTIME last)
+to the value. The analyser has typed the expression before, so only NULL and the edges of arithmetic
+are left to meet here: they give NULL, as in ksqlDB. AND, OR and NOT have three values; a
+comparison has two, as in ksqlDB: with NULL it is false.
+"""
+
+# values of SQL have no static types: what flows through these functions is Any
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import ROUND_DOWN, Decimal, localcontext
+from typing import Any, Final, Protocol
+
+from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
+from standpipe.sql.expressions.typer import Names, Typer
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import unsupported
+from standpipe.sql.types import values
+from standpipe.sql.types.types import SqlType, common_type
+
+Row = Sequence[Any]
+Compute = Callable[[Row], Any]
+
+_COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class RowNames(Names, Protocol):
+    """The columns of the row that expressions are computed over: `pull_columns.PullNames`."""
+
+    def index_of(self, name: str) -> int | None:
+        """Place in the row."""
+        ...
+
+
+class Evaluator:
+    """Compiles the expressions of one clause ("SELECT", "WHERE" or "VALUES").
+
+    `asked`: what refusals call the statement.
+    """
+
+    def __init__(self, names: RowNames, clause: str, asked: str = "a pull query") -> None:
+        self.names = names
+        self.asked = asked
+        self.typer = Typer(names, clause)
+
+    def type(self, node: ast.Expression) -> SqlType:
+        return self.typer.type(node).type
+
+    def condition(self, node: ast.Expression) -> Callable[[Row], bool]:
+        """A WHERE: NULL is not true."""
+        self.typer.condition(node)
+        compute = self.compile(node)
+        return lambda row: compute(row) is True
+
+    def compile(self, node: ast.Expression) -> Compute:
+        """Raises StatementError for what pull queries cannot compute."""
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            raise unsupported(f"This expression in {self.asked}", node.at)
+        return handler(self, node)
+
+    # ------------------------------------------------------------------------------ simple nodes
+
+    def literal(self, node: ast.LiteralValue) -> Compute:
+        value = node.value
+        return lambda _: value
+
+    def column(self, node: ast.ColumnName) -> Compute:
+        index = self.names.index_of(node.name)
+        assert index is not None, "the typer would have refused it"
+        return operator.itemgetter(index)
+
+    def dereference(self, node: ast.Dereference) -> Compute:
+        base, field = self.compile(node.base), node.field
+        return _strict(lambda value: value.get(field), base)
+
+    def subscript(self, node: ast.Subscript) -> Compute:
+        base, index = self.compile(node.base), self.compile(node.index)
+        if self.type(node.base).base == "MAP":
+            return _strict(lambda value, key: value.get(key), base, index)
+        return _strict(_element, base, index)
+
+    def cast(self, node: ast.Cast) -> Compute:
+        operand, source, target = self.compile(node.operand), self.type(node.operand), node.type
+
+        def convert(value: Any) -> Any:
+            try:
+                return values.cast_value(value, source, target)
+            except (ValueError, ArithmeticError):
+                return None
+
+        return _strict(convert, operand)
+
+    # -------------------------------------------------------------------------------- operations
+
+    def arithmetic(self, node: ast.Arithmetic) -> Compute:
+        left, right = self.compile(node.left), self.compile(node.right)
+        of = self.type(node)
+        if node.operator == "||" or of.base == "STRING":
+            return _strict(lambda one, two: one + two, left, right)
+        return _strict(lambda one, two: _computed(node.operator, one, two, of), left, right)
+
+    def negative(self, node: ast.Negative) -> Compute:
+        return _strict(operator.neg, self.compile(node.operand))
+
+    def logical(self, node: ast.Logical) -> Compute:
+        parts = [self.compile(operand) for operand in node.operands]
+        deciding = node.operator == "OR"  # one such operand decides, whatever the others are
+
+        def decide(row: Row) -> bool | None:
+            result: bool | None = not deciding
+            for part in parts:
+                value = part(row)
+                if value is deciding:
+                    return deciding
+                if value is None:
+                    result = None
+            return result
+
+        return decide
+
+    def not_(self, node: ast.Not) -> Compute:
+        return _strict(operator.not_, self.compile(node.operand))
+
+    def comparison(self, node: ast.Comparison) -> Compute:
+        left, right = self._alike(node.left, node.right)
+        if node.operator.startswith("IS"):
+            same = node.operator == "IS NOT DISTINCT FROM"
+            return lambda row: (left(row) == right(row)) is same
+        compare = _strict(_COMPARE[node.operator], left, right)
+        return lambda row: compare(row) is True  # ksqlDB: nothing compares with NULL
+
+    def between(self, node: ast.Between) -> Compute:
+        low = self.comparison(ast.Comparison(node.at, ">=", node.value, node.low))
+        high = self.comparison(ast.Comparison(node.at, "<=", node.value, node.high))
+        negated = node.negated
+        return lambda row: (low(row) and high(row)) is not negated
+
+    def in_list(self, node: ast.InList) -> Compute:
+        equals = [
+            self.comparison(ast.Comparison(item.at, "=", node.value, item)) for item in node.items
+        ]
+        negated = node.negated
+        return lambda row: any(equal(row) for equal in equals) is not negated
+
+    def like(self, node: ast.Like) -> Compute:
+        value, pattern = self.compile(node.value), self.compile(node.pattern)
+        escape, negated = node.escape, node.negated
+
+        def matches(text: str, like: str) -> bool:
+            found = re.fullmatch(like_pattern(like, escape), text, re.DOTALL) is not None
+            return found is not negated
+
+        return _strict(matches, value, pattern)
+
+    def is_null(self, node: ast.IsNull) -> Compute:
+        operand, negated = self.compile(node.value), node.negated
+        return lambda row: (operand(row) is None) is not negated
+
+    def case(self, node: ast.Case) -> Compute:
+        whens: list[tuple[Compute, Compute]] = []
+        for condition, result in node.whens:
+            if node.operand is not None:
+                condition = ast.Comparison(condition.at, "=", node.operand, condition)  # noqa: PLW2901
+            whens.append((self.compile(condition), self.compile(result)))
+        otherwise = None if node.otherwise is None else self.compile(node.otherwise)
+
+        def choose(row: Row) -> Any:
+            for condition, result in whens:
+                if condition(row) is True:
+                    return result(row)
+            return None if otherwise is None else otherwise(row)
+
+        return choose
+
+    def array(self, node: ast.MakeArray) -> Compute:
+        items = [self.compile(item) for item in node.items]
+        return lambda row: [item(row) for item in items]
+
+    def map(self, node: ast.MakeMap) -> Compute:
+        entries = [(self.compile(key), self.compile(value)) for key, value in node.entries]
+        return lambda row: {key(row): value(row) for key, value in entries}
+
+    def struct(self, node: ast.MakeStruct) -> Compute:
+        fields = [(name, self.compile(value)) for name, value in node.entries]
+        return lambda row: {name: value(row) for name, value in fields}
+
+    def call(self, node: ast.Call) -> Compute:
+        made = FUNCTIONS.get(node.name)
+        if made is None:
+            raise unsupported(f"The function {node.name} in {self.asked}", node.at)
+        arguments = [self.compile(argument) for argument in node.arguments]
+        if not made.is_strict:
+            return lambda row: made.compute(*(argument(row) for argument in arguments))
+        return _strict(made.compute, *arguments)
+
+    # ------------------------------------------------------------------------------------- parts
+
+    def _alike(self, one: ast.Expression, two: ast.Expression) -> tuple[Compute, Compute]:
+        """Both sides of a comparison as one type: text becomes a date or time where asked."""
+        left, right = self.type(one), self.type(two)
+        wanted = values.unified(left, right) or common_type(left, right)
+        if wanted is None and "STRING" in (left.base, right.base):
+            wanted = SqlType("TIMESTAMP")  # ROWTIME or a window bound against datetime text
+        return self._as(one, left, wanted), self._as(two, right, wanted)
+
+    def _as(self, node: ast.Expression, source: SqlType, wanted: SqlType | None) -> Compute:
+        compute = self.compile(node)
+        if wanted is None or source.base != "STRING" or wanted.base == "STRING":
+            return compute
+        return _strict(lambda value: values.coerce(value, source, wanted), compute)
+
+
+def like_pattern(like: str, escape: str | None) -> str:
+    """The regular expression of a LIKE pattern: % any text, _ any character."""
+    parts: list[str] = []
+    characters = iter(like)
+    for character in characters:
+        if character == escape:
+            parts.append(re.escape(next(characters, "")))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
+    return "".join(parts)
+
+
+def _strict(function: Callable[..., Any], *arguments: Compute) -> Compute:
+    """NULL where any argument is."""
+
+    def compute(row: Row) -> Any:
+        given = [argument(row) for argument in arguments]
+        return (
+            None if None in [value if value is None else 0 for value in given] else function(*given)
+        )
+
+    return compute
+
+
+def _element(items: Sequence[Any], index: int) -> Any:
+    """From 1, or from the end with a negative index."""
+    place = index - 1 if index > 0 else index
+    return items[place] if index != 0 and -len(items) <= place < len(items) else None
+
+
+_INTEGER_BITS: Final = {"INTEGER": 32, "BIGINT": 64}
+
+
+def _computed(sign: str, one: Any, two: Any, of: SqlType) -> Any:
+    """Arithmetic of Java: integers wrap and divide towards zero; what has no result is NULL."""
+    if of.base == "DECIMAL":
+        return _computed_decimal(sign, Decimal(one), Decimal(two), of.scale)
+    if of.base == "DOUBLE":
+        one, two = float(one), float(two)
+    try:
+        result = _OPERATIONS[sign](one, two)
+    except ArithmeticError:
+        return _by_zero(sign, one) if of.base == "DOUBLE" else None
+    bits = _INTEGER_BITS.get(of.base)
+    if bits is None:
+        return result
+    half = 1 << (bits - 1)
+    return (result + half) % (1 << bits) - half
+
+
+def _computed_decimal(sign: str, one: Decimal, two: Decimal, scale: int) -> Decimal | None:
+    """With 38 digits; NULL where that is not enough."""
+    try:
+        with localcontext(values.DECIMALS):
+            return values.at_scale(_OPERATIONS[sign](one, two), scale)
+    except ArithmeticError:
+        return None
+
+
+def _by_zero(sign: str, one: float) -> float:
+    if sign == "%" or one == 0 or math.isnan(one):
+        return math.nan
+    return math.copysign(math.inf, one)
+
+
+def _divided(one: Any, two: Any) -> Any:
+    if isinstance(one, int):
+        whole = abs(one) // abs(two)
+        return whole if (one < 0) == (two < 0) else -whole
+    return one / two
+
+
+def _remainder(one: Any, two: Any) -> Any:
+    if isinstance(one, int):
+        return one - two * _divided(one, two)
+    if isinstance(one, Decimal):
+        return one - two * (one / two).to_integral_value(ROUND_DOWN)
+    return math.fmod(one, two)
+
+
+_OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _divided,
+    "%": _remainder,
+}
+_HANDLERS: Final[dict[type, Callable[[Evaluator, Any], Compute]]] = {
+    ast.LiteralValue: Evaluator.literal,
+    ast.ColumnName: Evaluator.column,
+    ast.Dereference: Evaluator.dereference,
+    ast.Subscript: Evaluator.subscript,
+    ast.Cast: Evaluator.cast,
+    ast.Arithmetic: Evaluator.arithmetic,
+    ast.Negative: Evaluator.negative,
+    ast.Logical: Evaluator.logical,
+    ast.Not: Evaluator.not_,
+    ast.Comparison: Evaluator.comparison,
+    ast.Between: Evaluator.between,
+    ast.InList: Evaluator.in_list,
+    ast.Like: Evaluator.like,
+    ast.IsNull: Evaluator.is_null,
+    ast.Case: Evaluator.case,
+    ast.MakeArray: Evaluator.array,
+    ast.MakeMap: Evaluator.map,
+    ast.MakeStruct: Evaluator.struct,
+    ast.Call: Evaluator.call,
+}

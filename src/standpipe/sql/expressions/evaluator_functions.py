@@ -1,0 +1,131 @@
+"""The functions that pull queries can compute, in Python. Persistent queries have all of them."""
+
+# values of SQL have no static types: what flows through these functions is Any
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from standpipe.sql.types.values import EPOCH, at_scale
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """`is_strict`: NULL where an argument is, without being asked."""
+
+    compute: Callable[..., Any]
+    is_strict: bool = True
+
+
+def _half_up(value: Any, scale: int | None = None) -> Any:
+    if scale is None:
+        if isinstance(value, Decimal):
+            return at_scale(value, 0, ROUND_HALF_UP)
+        return value if isinstance(value, int) else math.floor(value + 0.5)
+    number = Decimal(repr(value) if isinstance(value, float) else value)
+    rounded = at_scale(number, scale, ROUND_HALF_UP)
+    return float(rounded) if isinstance(value, float) else rounded
+
+
+def _whole(value: Any, way: str) -> Any:
+    if isinstance(value, Decimal):
+        return value.to_integral_value(way)
+    if isinstance(value, float):
+        return float(math.floor(value) if way == ROUND_FLOOR else math.ceil(value))
+    return value
+
+
+def _substring(text: Any, start: int, length: int | None = None) -> Any:
+    """From 1, or from the end with a negative start."""
+    first = start - 1 if start > 0 else max(0, len(text) + start) if start < 0 else 0
+    return text[first:] if length is None else text[first : first + max(0, length)]
+
+
+#: Java's pattern letters -> strftime's, longest first
+_PATTERN: Final = (
+    ("yyyy", "%Y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"), ("ss", "%S"),
+    ("zzz", "%Z"), ("Z", "%z"),
+)  # fmt: skip
+
+
+def format_instant(millis: int, pattern: str, zone: str = "UTC") -> str:
+    """DateTimeFormatter's pattern, for the letters above, SSS and quoted text."""
+    moment = (EPOCH + timedelta(milliseconds=millis)).astimezone(
+        UTC if zone == "UTC" else ZoneInfo(zone)
+    )
+    made: list[str] = []
+    at = 0
+    while at < len(pattern):
+        if pattern[at] == "'":
+            end = pattern.find("'", at + 1)
+            end = len(pattern) if end < 0 else end
+            made.append("'" if end == at + 1 else pattern[at + 1 : end])
+            at = end + 1
+            continue
+        letters, text = _letters(pattern, at, moment)
+        made.append(text)
+        at += letters
+    return "".join(made)
+
+
+def _letters(pattern: str, at: int, moment: datetime) -> tuple[int, str]:
+    count = 0
+    while pattern.startswith("S", at + count):
+        count += 1
+    if count:
+        return count, f"{moment.microsecond:06d}".ljust(9, "0")[:count]
+    for letters, directive in _PATTERN:
+        if pattern.startswith(letters, at):
+            return len(letters), moment.strftime(directive)
+    return 1, pattern[at]
+
+
+def _present(*values: Any) -> list[Any]:
+    return [value for value in values if value is not None]
+
+
+FUNCTIONS: Final[Mapping[str, Computed]] = {
+    "ABS": Computed(abs),
+    "CEIL": Computed(lambda value: _whole(value, ROUND_CEILING)),
+    "FLOOR": Computed(lambda value: _whole(value, ROUND_FLOOR)),
+    "ROUND": Computed(_half_up),
+    "EXP": Computed(math.exp),
+    "LN": Computed(lambda value: math.log(value) if value > 0 else math.nan),
+    "SQRT": Computed(lambda value: math.sqrt(value) if value >= 0 else math.nan),
+    "POWER": Computed(lambda base, exponent: float(base) ** float(exponent)),
+    "SIGN": Computed(lambda value: (value > 0) - (value < 0)),
+    "GREATEST": Computed(lambda *given: max(_present(*given), default=None), is_strict=False),
+    "LEAST": Computed(lambda *given: min(_present(*given), default=None), is_strict=False),
+    "CONCAT": Computed(lambda *given: "".join(_present(*given)), is_strict=False),
+    "CONCAT_WS": Computed(
+        lambda by, *given: None if by is None else by.join(_present(*given)), is_strict=False
+    ),
+    "INSTR": Computed(lambda text, part: text.find(part) + 1),
+    "LCASE": Computed(str.lower),
+    "UCASE": Computed(str.upper),
+    "LEN": Computed(len),
+    "REPLACE": Computed(str.replace),
+    "SUBSTRING": Computed(_substring),
+    "TRIM": Computed(str.strip),
+    "AS_VALUE": Computed(lambda value: value),
+    "COALESCE": Computed(lambda *given: next(iter(_present(*given)), None), is_strict=False),
+    "IFNULL": Computed(lambda one, two: two if one is None else one, is_strict=False),
+    "NULLIF": Computed(lambda one, two: None if one == two else one, is_strict=False),
+    "ARRAY_LENGTH": Computed(len),
+    "ARRAY_CONTAINS": Computed(lambda items, item: item in items, is_strict=False),
+    "MAP_KEYS": Computed(list),
+    "MAP_VALUES": Computed(lambda entries: list(entries.values())),
+    "TIMESTAMPTOSTRING": Computed(format_instant),
+    "FORMAT_TIMESTAMP": Computed(format_instant),
+    "UNIX_TIMESTAMP": Computed(lambda millis: millis),
+    "FROM_UNIXTIME": Computed(lambda millis: millis),
+    "UNIX_DATE": Computed(lambda days: days),
+}

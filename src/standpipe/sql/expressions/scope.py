@@ -1,0 +1,103 @@
+"""Which names an expression may use: columns of one source, pseudo columns, window bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from standpipe.model import Source
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types.typed_expression import Column, Typed, WindowBound
+from standpipe.sql.types.types import BIGINT, INTEGER, SqlType, parse_type, quoted
+
+#: Columns that every row has beside its own.
+PSEUDO: Final[dict[str, SqlType]] = {
+    "ROWTIME": BIGINT,
+    "ROWPARTITION": INTEGER,
+    "ROWOFFSET": BIGINT,
+}
+WINDOW_BOUNDS: Final = ("WINDOWSTART", "WINDOWEND")
+#: No column may be declared with, or aliased to, one of these.
+RESERVED: Final = frozenset({*PSEUDO, *WINDOW_BOUNDS})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The names of one source. `alias` is what it is called here."""
+
+    source: Source
+    alias: str
+    #: WINDOWSTART and WINDOWEND mean the group's window
+    has_window: bool = False
+    types: Mapping[str, SqlType] = field(default_factory=dict[str, SqlType])
+
+    @classmethod
+    def of(cls, source: Source, alias: str | None, *, has_window: bool = False) -> Scope:
+        types = {column.name: parse_type(column.type) for column in source.columns}
+        return cls(source, alias or source.name, has_window, types)
+
+    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
+        """The column that a name means. Raises UnknownName; `clause` is for its text."""
+        if node.source is not None and node.source not in (self.alias, self.source.name):
+            message = f"'{node.source}' is not a valid stream/table name or alias."
+            hint = nearest(node.source, (self.alias, self.source.name))
+            raise unknown_name(message, node.at, hint)
+        if node.name in self.types:
+            return Column(self.types[node.name], node.name)
+        if node.name in PSEUDO:
+            return Column(PSEUDO[node.name], node.name)
+        if node.name in WINDOW_BOUNDS and self.source.window is not None:
+            return Column(BIGINT, node.name)
+        if node.name in WINDOW_BOUNDS and self.has_window:
+            if clause != "SELECT" or in_aggregate:
+                raise refusal(
+                    f"Window bounds column {node.name} can only be used in the SELECT clause of"
+                    " windowed aggregations and can not be passed to aggregate functions.",
+                    node.at,
+                )
+            return WindowBound(BIGINT, node.name)
+        return self._unknown(node, clause)
+
+    # ------------------------------------------------------- names.ScopeNames
+
+    def key_columns(self) -> list[tuple[str, Typed]]:
+        return [
+            (quoted(each.name), Column(self.types[each.name], each.name))
+            for each in self.source.key_columns
+        ]
+
+    def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
+        if item.source not in (None, self.alias, self.source.name):
+            message = f"'{item.source}' is not a valid stream/table name or alias."
+            raise unknown_name(message, item.at, nearest(str(item.source), (self.alias,)))
+        for column in self.source.columns:
+            yield ast.ColumnName(item.at, column.name), column.name
+
+    def column_names(self) -> frozenset[str]:
+        return frozenset(self.types)
+
+    def name_of(self, node: ast.ColumnName) -> str:
+        return node.name
+
+    def _unknown(self, node: ast.ColumnName, clause: str) -> NoReturn:
+        message = f"{clause} column '{expression_text(node)}' cannot be resolved."
+        hint = nearest(node.name, self.types)
+        if clause == "PARTITION BY":
+            message += (
+                f" '{node.name}' must be a column in the source schema since PARTITION BY is"
+                " applied on the input."
+            )
+        raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
+
+
+def find_source(name: str, sources: Mapping[str, Source], at: ast.Position | None = None) -> Source:
+    """The stream or table of that name. Raises UnknownName with the nearest."""
+    source = sources.get(name)
+    if source is None:
+        prefix = "" if at is None else f"{place(at)}: "
+        message = f"{prefix}Source `{name}` does not exist."
+        raise unknown_name(message, at, nearest(name, sources))
+    return source

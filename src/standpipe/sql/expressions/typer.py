@@ -1,0 +1,385 @@
+"""AST → typed expressions: resolves names, chooses functions, checks and converts types.
+
+One `Typer` per clause, because messages name the clause. Conversions become explicit here: what
+leaves has equal types on both sides of a comparison and on all branches of a CASE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from standpipe.sql.expressions import constructors, instants, lists, map_sets
+from standpipe.sql.functions import registry, zone_patterns
+from standpipe.sql.functions.cast import castable, check_known, comparable, convert, spark_name
+from standpipe.sql.functions.time_json_url import TAKES_UNIT
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import refusal, unknown_name, unsupported
+from standpipe.sql.syntax.printer import COMPARISON_NAMES, expression_text
+from standpipe.sql.types import types, values
+from standpipe.sql.types.typed_expression import EXPLODE, Aggregate, Constant, Operation, Typed
+from standpipe.sql.types.types import BOOLEAN, NULL, STRING, SqlType
+
+
+class Names(Protocol):
+    """What a Typer asks for the columns: scope.Scope."""
+
+    def resolve(
+        self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False
+    ) -> Typed: ...
+
+
+_SAME_ONLY: Final = frozenset({"BOOLEAN", "ARRAY", "MAP", "STRUCT"})  # =, <> but no order
+
+
+class Typer:
+    """Types the expressions of one clause ("SELECT", "WHERE", …) over the names of a scope."""
+
+    def __init__(
+        self,
+        names: Names,
+        clause: str,
+        *,
+        takes_aggregates: bool = False,
+        takes_tables: bool = False,
+    ) -> None:
+        self.names = names
+        self.clause = clause
+        self.takes_aggregates = takes_aggregates
+        #: table functions may stand here
+        self.takes_tables = takes_tables
+        self._aggregate: str | None = None  # inside this aggregate's arguments
+        self._variables: dict[str, Typed] = {}  # of the lambdas around
+
+    def type(self, node: ast.Expression) -> Typed:
+        """The typed expression. Raises StatementError at the node that is wrong."""
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            raise unsupported(_NOT_YET.get(type(node), expression_text(node)), node.at)
+        return handler(self, node)
+
+    def condition(self, node: ast.Expression) -> Typed:
+        """A whole WHERE or HAVING: must be BOOLEAN."""
+        typed = self.type(node)
+        if typed.type not in (BOOLEAN, NULL):
+            raise refusal(
+                f"Type error in {self.clause} expression: Should evaluate to boolean but is "
+                f"{expression_text(node)} ({typed.type}) instead.",
+                node.at,
+            )
+        return typed
+
+    # ------------------------------------------------------------------------------ simple nodes
+
+    def literal(self, node: ast.LiteralValue) -> Typed:
+        if node.kind == "DECIMAL":
+            return Constant(types.literal_decimal(node.text), node.value)
+        return Constant(SqlType(node.kind), node.value)
+
+    def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:
+        """The type of a lambda's body, where its parameters are names."""
+        outer, self._variables = self._variables, {**self._variables, **variables}
+        try:
+            return self.type(body)
+        finally:
+            self._variables = outer
+
+    def column(self, node: ast.ColumnName) -> Typed:
+        if node.source is None and node.name in self._variables:
+            return self._variables[node.name]
+        return self.names.resolve(node, self.clause, in_aggregate=self._aggregate is not None)
+
+    def dereference(self, node: ast.Dereference) -> Typed:
+        base = self.type(node.base)
+        of = base.type.field(node.field) if base.type.base == "STRUCT" else None
+        if of is None:
+            raise unknown_name(
+                f"Could not find field '{node.field}' in '{expression_text(node.base)}'"
+                f" ({base.type}).",
+                node.at,
+                registry.nearest(node.field, base.type.field_names),
+            )
+        field = types.quoted(node.field).replace("{", "{{").replace("}", "}}")
+        return Operation(of, f"{{0}}.{field}", (base,))
+
+    def subscript(self, node: ast.Subscript) -> Typed:
+        base, index = self.type(node.base), self.type(node.index)
+        if base.type.base == "MAP":
+            key, value = base.type.arguments
+            template = "element_at({0}, {1})"
+            return Operation(value, template, (base, self._as(index, key, node)))
+        if base.type.base != "ARRAY":
+            raise refusal(f"{expression_text(node.base)} ({base.type}) has no elements.", node.at)
+        position = self._as(index, types.INTEGER, node)
+        template = "if({1} = 0, NULL, try_element_at({0}, {1}))"
+        return Operation(base.type.arguments[0], template, (base, position))
+
+    def cast(self, node: ast.Cast) -> Typed:
+        operand = self.type(node.operand)
+        check_known(node.type, node.at)
+        if not castable(operand.type, node.type):
+            prefix = "Invalid Select: " if self.clause == "SELECT" else ""
+            raise refusal(
+                f"{prefix}Cast of {operand.type} to {node.type} is not supported", node.at
+            )
+        try:
+            return convert(operand, node.type)
+        except ValueError as error:
+            if not isinstance(operand, Constant):
+                raise refusal(str(error), node.at) from None
+            # text that is no number, say: null for every row, as for a column
+            return Constant(node.type, None)
+
+    # -------------------------------------------------------------------------------- operations
+
+    def arithmetic(self, node: ast.Arithmetic) -> Typed:
+        if node.operator == "||":
+            return self.call(ast.Call(node.at, "CONCAT", (node.left, node.right)))
+        left, right = self.type(node.left), self.type(node.right)
+        result = types.arithmetic_type(node.operator, left.type, right.type)
+        if result is None:
+            raise refusal(
+                f"Unsupported arithmetic types: {left.type} {node.operator} {right.type}"
+                f" in {expression_text(node)}",
+                node.at,
+            )
+        if result == STRING:
+            return Operation(STRING, "concat({0}, {1})", (left, right))
+        if result.base == "DECIMAL":
+            plain = Operation(result, f"({{0}} {node.operator} {{1}})", (left, right))
+            return Operation(result, f"cast({{0}} AS {result})", (plain,))
+        # integers divide as integers; Spark's / would make them doubles
+        sign = "div" if node.operator == "/" and result != types.DOUBLE else node.operator
+        operands = (convert(left, result), convert(right, result))
+        plain = Operation(result, f"({{0}} {sign} {{1}})", operands)
+        return (
+            convert(Operation(types.BIGINT, plain.template, operands), result)
+            if (sign == "div")
+            else plain
+        )
+
+    def negative(self, node: ast.Negative) -> Typed:
+        operand = self.type(node.operand)
+        if not operand.type.is_numeric:
+            raise refusal(f"Cannot negate {expression_text(node.operand)}", node.at)
+        return Operation(operand.type, "(- {0})", (operand,))
+
+    def logical(self, node: ast.Logical) -> Typed:
+        parts = tuple(self._boolean(operand) for operand in node.operands)
+        places = f" {node.operator} ".join(f"{{{index}}}" for index in range(len(parts)))
+        return Operation(BOOLEAN, f"({places})", parts)
+
+    def not_(self, node: ast.Not) -> Typed:
+        return Operation(BOOLEAN, "(NOT {0})", (self._boolean(node.operand),))
+
+    def comparison(self, node: ast.Comparison) -> Typed:
+        left, right = map(comparable, self.compared(node))
+        template = {
+            "IS DISTINCT FROM": "(NOT ({0} <=> {1}))",
+            "IS NOT DISTINCT FROM": "({0} <=> {1})",
+            # ksqlDB: nothing compares with NULL, so NOT (a = NULL) is true
+        }.get(node.operator, f"coalesce({{0}} {node.operator} {{1}}, false)")
+        return Operation(BOOLEAN, template, (left, right))
+
+    def compared(self, node: ast.Comparison) -> tuple[Typed, Typed]:
+        """Both sides, brought to one type. Raises ksqlDB's "Cannot compare …"."""
+        left, right = instants.as_instants(self.type(node.left), self.type(node.right), node)
+        distinct = node.operator.endswith("FROM")
+        if NULL in (left.type, right.type) and not distinct:
+            raise refusal(
+                f"Comparison with NULL not supported: {left.type} {node.operator} {right.type}",
+                node.at,
+            )
+        common = values.unified(left.type, right.type)
+        ordered = node.operator not in ("=", "<>") and not distinct
+        if common is None or (ordered and common.base in _SAME_ONLY):
+            raise refusal(
+                f"Error in {self.clause} expression: Cannot compare "
+                f"{self._text(node.left)} ({left.type}) to {self._text(node.right)}"
+                f" ({right.type}) with {COMPARISON_NAMES[node.operator]}."
+                f"\nStatement: {self._text(node)}",
+                node.at,
+            )
+        return self._as(left, common, node), self._as(right, common, node)
+
+    def between(self, node: ast.Between) -> Typed:
+        low = self.comparison(ast.Comparison(node.at, ">=", node.value, node.low))
+        high = self.comparison(ast.Comparison(node.at, "<=", node.value, node.high))
+        template = "(NOT ({0} AND {1}))" if node.negated else "({0} AND {1})"
+        return Operation(BOOLEAN, template, (low, high))
+
+    def like(self, node: ast.Like) -> Typed:
+        value, pattern = self.type(node.value), self.type(node.pattern)
+        if value.type != STRING or pattern.type != STRING:
+            raise refusal(
+                "Like condition must be between strings: "
+                f"{expression_text(node.value)} ({value.type})",
+                node.at,
+            )
+        if node.escape is not None and len(node.escape) != 1:
+            raise refusal("ESCAPE must be a single character.", node.at)
+        word = "NOT LIKE" if node.negated else "LIKE"
+        if node.escape is None:
+            return Operation(BOOLEAN, f"({{0}} {word} {{1}})", (value, pattern))
+        escape = Constant(STRING, node.escape)
+        return Operation(BOOLEAN, f"({{0}} {word} {{1}} ESCAPE {{2}})", (value, pattern, escape))
+
+    def is_null(self, node: ast.IsNull) -> Typed:
+        word = "IS NOT NULL" if node.negated else "IS NULL"
+        return Operation(BOOLEAN, f"({{0}} {word})", (self.type(node.value),))
+
+    def case(self, node: ast.Case) -> Typed:
+        conditions: list[Typed] = []
+        for condition, _ in node.whens:
+            if node.operand is None:
+                conditions.append(self._boolean(condition))
+            else:
+                equal = ast.Comparison(condition.at, "=", node.operand, condition)
+                conditions.append(self.comparison(equal))
+        results = [self.type(result) for _, result in node.whens]
+        if node.otherwise is not None:
+            results.append(self.type(node.otherwise))
+        common = NULL
+        for result in results:
+            wider = types.common_type(common, result.type)
+            if wider is None:
+                raise refusal(
+                    "Invalid Case expression. Type for all 'THEN' clauses should be the same."
+                    f"\nTHEN expression '{expression_text(node.whens[-1][1])}' has type:"
+                    f" {result.type}.\nPrevious THEN expression(s) type: {common}.",
+                    node.at,
+                )
+            common = wider
+        if common == NULL:
+            raise refusal("Invalid Case expression. All case branches have NULL type", node.at)
+        return _case(conditions, [self._as(result, common, node) for result in results], common)
+
+    # --------------------------------------------------------------------------------- functions
+
+    def call(self, node: ast.Call) -> Typed:
+        if any(isinstance(argument, ast.Lambda) for argument in node.arguments):
+            return constructors.call_with_lambdas(self, node)
+        if node.name in TAKES_UNIT:
+            node = instants.with_unit(node)
+        is_aggregate = registry.is_aggregate(node.name)
+        if is_aggregate:
+            self._admit_aggregate(node)
+        outer, self._aggregate = self._aggregate, node.name if is_aggregate else self._aggregate
+        arguments = tuple(self.type(argument) for argument in node.arguments)
+        self._aggregate = outer
+        if node.name in lists.OF_ONE_TYPE:
+            arguments = lists.of_one_type(node, arguments)
+        if self.takes_aggregates and registry.is_table_function(node.name):
+            raise refusal("Table functions cannot be used with aggregations.", node.at)
+        try:
+            found = registry.resolve(node.name, [argument.type for argument in arguments])
+        except registry.NoSuchFunction as error:
+            raise unknown_name(str(error), node.at, error.hint) from None
+        except registry.NotAccepted as error:
+            raise refusal(str(error), node.at) from None
+        if found.function.template == EXPLODE and not self.takes_tables:
+            raise refusal(
+                f"Table functions can only be used in the SELECT list of a query without"
+                f" aggregation: {expression_text(node)}",
+                node.at,
+            )
+        for place in found.function.literals:
+            if not isinstance(arguments[place], Constant):
+                raise refusal(
+                    f"Parameter {place + 1} passed to function {node.name} must be a literal"
+                    f" constant, but was expression: '{expression_text(node.arguments[place])}'",
+                    node.at,
+                )
+        converted = tuple(
+            self._as(argument, parameter, node)
+            for argument, parameter in zip(arguments, found.parameters, strict=True)
+        )
+        by_text = map_sets.over_maps(node.name, converted, found.result)
+        if by_text is not None:
+            return by_text
+        if found.function.inner:
+            made = types.array(found.result)
+            converted = (Operation(made, found.function.inner, converted),)
+        kind = Aggregate if is_aggregate else Operation
+        plain = kind(found.result, zone_patterns.template(found.function, converted), converted)
+        if found.result.is_numeric:  # Spark's own result type may be wider or narrower
+            cast = f"cast({{0}} AS {spark_name(found.result)})"
+            return Operation(found.result, cast, (plain,))
+        return plain
+
+    def _admit_aggregate(self, node: ast.Call) -> None:
+        text = expression_text(node)
+        if self._aggregate:
+            raise refusal(
+                f"Aggregate functions can not be nested: {self._aggregate}({text})", node.at
+            )
+        if self.clause in ("GROUP BY", "PARTITION BY", "WHERE"):
+            raise refusal(
+                f"{self.clause} does not support aggregate functions:"
+                f" {node.name} is an aggregate function.",
+                node.at,
+            )
+        if not self.takes_aggregates:
+            raise refusal(
+                "CREATE TABLE AS SELECT statement does not support aggregate function"
+                f" [{text.replace('COUNT()', 'COUNT(ROWTIME)')}] without a GROUP BY clause.",
+                node.at,
+            )
+
+    # ------------------------------------------------------------------------------------- parts
+
+    def _text(self, node: ast.Expression) -> str:
+        """As messages show it: over joined rows, columns have their joined names."""
+        shown = getattr(self.names, "shown", None)
+        return expression_text(node if shown is None else ast.renamed(node, shown))
+
+    def _boolean(self, node: ast.Expression) -> Typed:
+        typed = self.type(node)
+        if typed.type not in (BOOLEAN, NULL):
+            raise refusal(
+                f"Type error in {self.clause} expression: Should evaluate to boolean but is "
+                f"{expression_text(node)} ({typed.type}) instead.",
+                node.at,
+            )
+        return typed
+
+    def _as(self, typed: Typed, target: SqlType, node: ast.Node) -> Typed:
+        """`convert`, with a constant that does not fit refused at its place."""
+        try:
+            return convert(typed, target)
+        except ValueError as error:
+            raise refusal(f"Error in {self.clause} expression: {error}", node.at) from None
+
+
+def _case(conditions: list[Typed], results: list[Typed], of: SqlType) -> Typed:
+    count = len(conditions)
+    whens = "".join(f" WHEN {{{index}}} THEN {{{count + index}}}" for index in range(count))
+    otherwise = f" ELSE {{{2 * count}}}" if len(results) > count else ""
+    return Operation(of, f"(CASE{whens}{otherwise} END)", (*conditions, *results))
+
+
+_HANDLERS: Final[dict[type, Callable[[Typer, Any], Typed]]] = {
+    ast.LiteralValue: Typer.literal,
+    ast.ColumnName: Typer.column,
+    ast.Dereference: Typer.dereference,
+    ast.Subscript: Typer.subscript,
+    ast.Call: Typer.call,
+    ast.Arithmetic: Typer.arithmetic,
+    ast.Negative: Typer.negative,
+    ast.Logical: Typer.logical,
+    ast.Not: Typer.not_,
+    ast.Comparison: Typer.comparison,
+    ast.Between: Typer.between,
+    ast.InList: lists.in_list,
+    ast.Like: Typer.like,
+    ast.IsNull: Typer.is_null,
+    ast.Case: Typer.case,
+    ast.Cast: Typer.cast,
+    ast.MakeArray: constructors.make_array,
+    ast.MakeMap: constructors.make_map,
+    ast.MakeStruct: constructors.make_struct,
+}
+_NOT_YET: Final[dict[type, str]] = {
+    ast.Lambda: "A lambda",
+    ast.AtTimeZone: "AT TIME ZONE",
+}

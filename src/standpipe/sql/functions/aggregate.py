@@ -1,0 +1,181 @@
+"""Aggregate functions: ksqlDB's meaning in Spark's words (conformance surface, section d).
+
+Arrival order is `__ORDER`, the order of offsets within a partition. Spark's own collect_list has no
+order and drops nulls, so what depends on either collects pairs of order and value.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.sql.functions.signature import NUMBER, Function, K, T, V
+from standpipe.sql.types.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    SqlType,
+    array,
+    map_of,
+    struct,
+)
+
+_BY_ORDER: Final = "(l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END"
+#: every value that came, nulls too, in the order in which they came
+ARRIVED: Final = (
+    "transform(array_sort(collect_list(named_struct('o', `__ORDER`, 'v', {0})), "
+    + _BY_ORDER
+    + "), e -> e.`v`)"
+)
+_DISTINCT: Final = f"array_distinct({ARRIVED})"
+
+
+def _sum_type(types: tuple[SqlType, ...]) -> SqlType:
+    return types[0]
+
+
+def _element(types: tuple[SqlType, ...]) -> SqlType:
+    return types[0].arguments[0]
+
+
+def _array_of_first(types: tuple[SqlType, ...]) -> SqlType:
+    return array(types[0])
+
+
+def _aggregate(
+    name: str,
+    parameters: tuple[SqlType, ...],
+    result: object,
+    template: str,
+    *,
+    literals: tuple[int, ...] = (),
+    on_tables: bool = False,
+) -> Function:
+    return Function(
+        name,
+        parameters,
+        result,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        template,
+        is_aggregate=True,
+        on_tables=on_tables,
+        literals=literals,
+    )
+
+
+def _by_offset(name: str, *, latest: bool) -> tuple[Function, ...]:
+    """LATEST_BY_OFFSET or EARLIEST_BY_OFFSET, of one value and of n.
+
+    A row whose value is null has no order, so it loses to all that have one: ksqlDB's ignoreNulls.
+    """
+    order = "max_by" if latest else "min_by"
+    skipping = f"{order}({{0}}, if({{0}} IS NULL, NULL, `__ORDER`))"
+    asked = f"{order}({{0}}, if({{1}} AND {{0}} IS NULL, NULL, `__ORDER`))"
+    kept = f"filter({ARRIVED}, e -> e IS NOT NULL)"
+    some = f"if({{2}}, {kept}, {ARRIVED})"
+    if latest:
+        first = f"slice({kept}, greatest(1, size({kept}) - {{1}} + 1), {{1}})"
+        picked = f"slice({some}, greatest(1, size({some}) - {{1}} + 1), {{1}})"
+    else:
+        first, picked = f"slice({kept}, 1, {{1}})", f"slice({some}, 1, {{1}})"
+    return (
+        _aggregate(name, (T,), T, skipping),
+        _aggregate(name, (T, BOOLEAN), T, asked, literals=(1,)),
+        _aggregate(name, (T, INTEGER), _array_of_first, first, literals=(1,)),
+        _aggregate(name, (T, INTEGER, BOOLEAN), _array_of_first, picked, literals=(1, 2)),
+    )
+
+
+def _top(of: SqlType) -> tuple[Function, ...]:
+    sorted_all = "sort_array(collect_list({0}), false)"
+    return (
+        _aggregate(
+            "TOPK", (of, INTEGER), array(of), f"slice({sorted_all}, 1, {{1}})", literals=(1,)
+        ),
+        _aggregate(
+            "TOPKDISTINCT",
+            (of, INTEGER),
+            array(of),
+            f"slice(array_distinct({sorted_all}), 1, {{1}})",
+            literals=(1,),
+        ),
+    )
+
+
+def _top_rows(types: tuple[SqlType, ...]) -> SqlType:
+    """What TOPK makes of a column to sort by and columns beside it."""
+    others = tuple((f"col{index}", of) for index, of in enumerate(types[1:-1]))
+    return array(struct((("sort_col", types[0]), *others)))
+
+
+_TOP_ORDER: Final = (
+    "(l, r) -> CASE WHEN l.k > r.k THEN -1 WHEN l.k < r.k THEN 1"
+    " WHEN l.o < r.o THEN -1 WHEN l.o > r.o THEN 1 ELSE 0 END"
+)
+
+
+def _top_with(*others: SqlType) -> Function:
+    """TOPK(column, others…, k): of equal ones the older stays."""
+    count = len(others)
+    fields = "".join(f", 'col{index}', {{{index + 1}}}" for index in range(count))
+    row = f"named_struct('sort_col', {{0}}{fields})"
+    entry = f"if({{0}} IS NULL, NULL, named_struct('o', `__ORDER`, 'k', {{0}}, 'v', {row}))"
+    return _aggregate(
+        "TOPK",
+        (T, *others, INTEGER),
+        _top_rows,
+        f"slice(transform(array_sort(collect_list({entry}), {_TOP_ORDER}), e -> e.v), 1,"
+        f" {{{count + 1}}})",
+        literals=(count + 1,),
+    )
+
+
+_HISTOGRAM: Final = (
+    "map_from_entries(transform(array_distinct(collect_list({0})), k -> "
+    "struct(k, cast(size(filter(collect_list({0}), x -> x = k)) AS BIGINT))))"
+)
+
+AGGREGATES: Final = (
+    _aggregate("COUNT", (), BIGINT, "count(1)", on_tables=True),
+    _aggregate("COUNT", (T,), BIGINT, "count({0})", on_tables=True),
+    _aggregate("SUM", (NUMBER,), _sum_type, "coalesce(sum({0}), 0)", on_tables=True),
+    _aggregate("AVG", (DOUBLE,), DOUBLE, "coalesce(avg({0}), 0.0D)", on_tables=True),
+    _aggregate("MIN", (T,), T, "min({0})"),
+    _aggregate("MAX", (T,), T, "max({0})"),
+    *_by_offset("LATEST_BY_OFFSET", latest=True),
+    *_by_offset("EARLIEST_BY_OFFSET", latest=False),
+    _aggregate("COLLECT_LIST", (T,), array(T), ARRIVED, on_tables=True),
+    _aggregate("COLLECT_SET", (T,), array(T), _DISTINCT),
+    *_top(T),
+    _top_with(K),
+    _top_with(K, V),
+    _aggregate("HISTOGRAM", (STRING,), map_of(STRING, BIGINT), _HISTOGRAM, on_tables=True),
+    _aggregate("COUNT_DISTINCT", (T,), BIGINT, "approx_count_distinct({0}, 0.01D)"),
+    # ksqlDB's STDDEV_SAMP is the variance; STDDEV_SAMPLE is what the name says
+    _aggregate("STDDEV_SAMP", (DOUBLE,), DOUBLE, "coalesce(var_samp({0}), 0.0D)", on_tables=True),
+    _aggregate(
+        "STDDEV_SAMPLE", (DOUBLE,), DOUBLE, "coalesce(stddev_samp({0}), 0.0D)", on_tables=True
+    ),
+    _aggregate(
+        "CORRELATION",
+        (DOUBLE, DOUBLE),
+        DOUBLE,
+        "coalesce(corr({0}, {1}), double('NaN'))",
+        on_tables=True,
+    ),
+    _aggregate(
+        "ATTR",
+        (T,),
+        T,
+        "if(count({0}) = count(1) AND min({0}) = max({0}), min({0}), NULL)",
+        on_tables=True,
+    ),
+    _aggregate(
+        "SUM_LIST",
+        (array(NUMBER),),
+        _element,
+        "coalesce(sum(aggregate(filter({0}, e -> e IS NOT NULL), cast(0 AS DOUBLE), "
+        "(s, e) -> s + e)), 0)",
+        on_tables=True,
+    ),
+)

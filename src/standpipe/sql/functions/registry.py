@@ -1,0 +1,146 @@
+"""The functions that a statement may call: the allow-list of what reaches Spark.
+
+An argument may be narrower than its place (INTEGER where BIGINT is asked for): it is cast. Rows are
+in `scalar_functions.py` and `aggregate_functions.py`, their form in `function.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from standpipe.sql.functions.aggregate import AGGREGATES
+from standpipe.sql.functions.scalar import SCALARS
+from standpipe.sql.functions.signature import VARIABLES, Function
+from standpipe.sql.syntax.errors import nearest
+from standpipe.sql.types.typed_expression import EXPLODE
+from standpipe.sql.types.types import NULL, SqlType, common_type, widens
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A function chosen for given arguments; `parameters` are the types to cast them to."""
+
+    function: Function
+    parameters: tuple[SqlType, ...]
+    result: SqlType
+
+
+#: ksqlDB says function names in lower case; these it declares in upper case
+_UPPER: Final = frozenset({"COALESCE"})
+
+
+class NoSuchFunction(Exception):
+    """No function of this name; `hint` names the nearest."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Can't find any functions with the name '{name}'")
+        self.hint = nearest(name, _BY_NAME)
+
+
+class NotAccepted(Exception):
+    """The function exists, but not for these types."""
+
+
+def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
+    """The variant of `name` that takes the arguments with the fewest conversions.
+
+    Raises NoSuchFunction or NotAccepted with ksqlDB's texts.
+    """
+    variants = _BY_NAME.get(name)
+    if variants is None:
+        raise NoSuchFunction(name)
+    fits = [found for variant in variants if (found := _fit(variant, arguments)) is not None]
+    if not fits:
+        given = ", ".join("null" if each == NULL else str(each) for each in arguments)
+        valid = "".join(f"\n{signature(variant)}" for variant in variants)
+        raise NotAccepted(
+            f"Function '{name if name in _UPPER else name.lower()}' does not accept parameters"
+            f" ({given})."
+            f"\nValid alternatives are:{valid}"
+        )
+    return min(fits, key=lambda fit: sum(map(SqlType.__ne__, fit.parameters, arguments)))
+
+
+def is_aggregate(name: str) -> bool:
+    return any(variant.is_aggregate for variant in _BY_NAME.get(name, ()))
+
+
+def is_table_function(name: str) -> bool:
+    return any(variant.template == EXPLODE for variant in _BY_NAME.get(name, ()))
+
+
+def is_on_tables(name: str) -> bool:
+    """Whether a function may be used in an aggregation of a table's rows."""
+    return all(not each.is_aggregate or each.on_tables for each in _BY_NAME.get(name, ()))
+
+
+def names() -> tuple[str, ...]:
+    return tuple(sorted(_BY_NAME))
+
+
+def variants(name: str) -> tuple[Function, ...]:
+    return _BY_NAME.get(name, ())
+
+
+def signature(function: Function) -> str:
+    """As DESCRIBE FUNCTION and messages print it: ``SUBSTRING(STRING, INTEGER)``."""
+    parts = [str(parameter) for parameter in function.parameters]
+    if function.is_variadic:
+        parts[-1] += "..."
+    return f"{function.name}({', '.join(parts)})"
+
+
+def _fit(function: Function, arguments: Sequence[SqlType]) -> Resolved | None:
+    parameters = function.parameters
+    if function.is_variadic:
+        if len(arguments) < len(parameters):
+            return None
+        parameters += (parameters[-1],) * (len(arguments) - len(parameters))
+    if len(parameters) != len(arguments):
+        return None
+    bindings: dict[str, SqlType] = {}
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        if not _bind(parameter, argument, bindings):
+            return None
+    bound = tuple(_bound(parameter, bindings) for parameter in parameters)
+    result = function.result
+    given = _bound(result, bindings) if isinstance(result, SqlType) else result(bound)
+    return Resolved(function, bound, given)
+
+
+def _bind(parameter: SqlType, argument: SqlType, bindings: dict[str, SqlType]) -> bool:
+    """Whether the argument fits; notes in `bindings` what T, K, V and NUMBER stand for."""
+    if parameter.base in VARIABLES:
+        if parameter.base == "NUMBER" and argument != NULL and not argument.is_numeric:
+            return False
+        known = bindings.get(parameter.base, NULL)
+        common = common_type(known, argument)
+        if common is None:
+            return False
+        bindings[parameter.base] = common
+        return True
+    if parameter.arguments and argument.base == parameter.base:
+        pairs = zip(parameter.arguments, argument.arguments, strict=True)
+        return all(_bind(one, two, bindings) for one, two in pairs)
+    return argument == NULL or widens(argument, parameter)
+
+
+def _bound(parameter: SqlType, bindings: dict[str, SqlType]) -> SqlType:
+    if parameter.base in VARIABLES:
+        return bindings.get(parameter.base, NULL)
+    if parameter.arguments and not parameter.field_names:
+        inner = tuple(_bound(part, bindings) for part in parameter.arguments)
+        return SqlType(parameter.base, arguments=inner)
+    return parameter
+
+
+def _grouped(functions: Sequence[Function]) -> dict[str, tuple[Function, ...]]:
+    grouped: dict[str, tuple[Function, ...]] = {}
+    for function in functions:
+        grouped[function.name] = (*grouped.get(function.name, ()), function)
+    return grouped
+
+
+_BY_NAME: Final = _grouped((*SCALARS, *AGGREGATES))

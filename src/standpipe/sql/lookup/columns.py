@@ -1,0 +1,194 @@
+"""The columns of a pull query: what names mean, and what of the full row is shown.
+
+The full row is: key columns, WINDOWSTART and WINDOWEND if windowed, value columns; ROWTIME follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, ClassVar, Final, Protocol
+
+from standpipe.model import Source
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types.typed_expression import Column, Typed
+from standpipe.sql.types.types import BIGINT, SqlType, parse_type, quoted
+
+ROWKEY: Final = "ROWKEY"
+_REFUSED: Final = ("ROWPARTITION", "ROWOFFSET")
+HELP: Final = (
+    " See https://cnfl.io/queries for more info."
+    "\nAdd EMIT CHANGES if you intended to issue a push query."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PullNames:
+    """Names of a table in a pull query. `row`: name and type of the full row's columns."""
+
+    #: behind the full row, in this order
+    pseudo: ClassVar[tuple[tuple[str, SqlType], ...]] = (("ROWTIME", BIGINT),)
+    #: whether the schema of an answer says which columns are keys of a table
+    marks_keys: ClassVar[bool] = True
+
+    source: Source
+    alias: str
+    row: tuple[tuple[str, SqlType], ...]
+    key_count: int  # leading columns of `row` that are keys; window bounds count as such
+
+    @classmethod
+    def of(cls, source: Source, alias: str | None) -> PullNames:
+        bounds = (("WINDOWSTART", BIGINT), ("WINDOWEND", BIGINT)) if source.window else ()
+        keys = tuple((each.name, parse_type(each.type)) for each in source.key_columns)
+        rest = tuple((each.name, parse_type(each.type)) for each in source.value_columns)
+        row = (*keys, *bounds, *rest)
+        return cls(source, alias or source.name, row, len(keys) + len(bounds))
+
+    def index_of(self, name: str) -> int | None:
+        """Place in the full row; ROWTIME's is its width; ROWKEY is the single key column."""
+        for index, (each, _) in enumerate((*self.row, *self.pseudo)):
+            if each == name:
+                return index
+        if name == ROWKEY and len(self.source.key_columns) == 1:
+            return 0
+        return None
+
+    def type_of(self, index: int) -> SqlType:
+        return (*self.row, *self.pseudo)[index][1]
+
+    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
+        """`expressions.Names`: a column of the row under its true name."""
+        del in_aggregate  # pull queries have none
+        if node.source is not None and node.source not in (self.alias, self.source.name):
+            hint = nearest(node.source, (self.alias, self.source.name))
+            message = f"'{node.source}' is not a valid stream/table name or alias."
+            raise unknown_name(message, node.at, hint)
+        index = self.index_of(node.name)
+        if index is None:
+            self._refuse(node, clause)
+            hint = nearest(node.name, (name for name, _ in self.row))
+            message = f"{clause} column '{expression_text(node)}' cannot be resolved."
+            raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
+        name, of = (*self.row, *self.pseudo)[index]
+        return Column(of, name)
+
+    def _refuse(self, node: ast.ColumnName, clause: str) -> None:
+        if node.name in _REFUSED:
+            raise refusal(
+                f"Pull queries don't support the following columns in {clause} clauses:"
+                f" `{node.name}`.{HELP}",
+                node.at,
+            )
+
+
+Cell = Callable[[Sequence[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The columns of the answer. `projection` None: the full row as it is.
+
+    `cells`: where something has to be computed, or shown otherwise than it is stored. `indices`:
+    of each column its place in the full row, None where it is computed.
+    """
+
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    schema: str
+    projection: tuple[int, ...] | None
+    cells: tuple[Cell, ...] | None = None
+    indices: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    """A column of the answer; `index`: its place in the full row, None where it is computed."""
+
+    name: str
+    of: SqlType
+    index: int | None
+    cell: Cell
+
+
+class Compiler(Protocol):
+    """What `shown_columns` asks of evaluate.Evaluator."""
+
+    def type(self, node: ast.Expression) -> SqlType: ...
+    def compile(self, node: ast.Expression) -> Cell: ...
+
+
+def shown_columns(query: ast.Query, names: PullNames, compiler: Compiler) -> Shown:
+    picked = list(_picked(query, names, compiler))
+    _check_unique(picked, names, query)
+    schema = ", ".join(f"{quoted(each.name)} {each.of}{_mark(each, names)}" for each in picked)
+    everything = [(name, index) for index, (name, _) in enumerate(names.row)]
+    plain = [each.index for each in picked if each.index is not None]
+    is_whole = [(each.name, each.index) for each in picked] == everything
+    is_computed = len(plain) < len(picked) or any(map(_is_reformatted, picked))
+    return Shown(
+        names=tuple(each.name for each in picked),
+        types=tuple(str(each.of) for each in picked),
+        schema=schema,
+        projection=None if is_whole else tuple(plain),
+        cells=tuple(each.cell for each in picked) if is_computed else None,
+        indices=tuple(each.index for each in picked),
+    )
+
+
+def _is_reformatted(picked: _Picked) -> bool:
+    """Stored as numbers, shown as text."""
+    return any(picked.of.contains(base) for base in ("DATE", "TIME", "TIMESTAMP"))
+
+
+def _mark(picked: _Picked, names: PullNames) -> str:
+    """Keys of tables are marked, those of streams never."""
+    is_key = picked.index is not None and picked.index < names.key_count
+    return " KEY" if is_key and names.source.kind == "TABLE" and names.marks_keys else ""
+
+
+def _picked(query: ast.Query, names: PullNames, compiler: Compiler) -> Iterator[_Picked]:
+    count = 0
+    for item in query.items:
+        if isinstance(item, ast.StructStar):
+            base = compiler.type(item.base)
+            for field, of in zip(base.field_names, base.arguments, strict=True):
+                node = ast.Dereference(item.at, item.base, field)
+                yield _Picked(field, of, None, compiler.compile(node))
+            continue
+        if isinstance(item, ast.Star):
+            if item.source not in (None, names.alias, names.source.name):
+                message = f"'{item.source}' is not a valid stream/table name or alias."
+                raise unknown_name(message, item.at, nearest(str(item.source), (names.alias,)))
+            for index, (name, of) in enumerate(names.row):
+                yield _Picked(name, of, index, itemgetter(index))
+            continue
+        expression = item.expression
+        if isinstance(expression, ast.ColumnName):
+            names.resolve(expression, "SELECT")
+            index = names.index_of(expression.name)
+            assert index is not None, "resolve would have refused it"
+            name = item.alias or expression.name
+            yield _Picked(name, names.type_of(index), index, itemgetter(index))
+            continue
+        name = item.alias
+        if name is None and isinstance(expression, ast.Dereference):
+            name = expression.field
+        if name is None:
+            name, count = f"KSQL_COL_{count}", count + 1
+        yield _Picked(name, compiler.type(expression), None, compiler.compile(expression))
+
+
+def _check_unique(picked: list[_Picked], names: PullNames, query: ast.Query) -> None:
+    seen: set[str] = set()
+    for each in picked:
+        if each.name in seen:
+            is_key = each.index is not None and each.index < names.key_count
+            raise refusal(
+                f"Duplicate {'key' if is_key else 'value'} columns found in schema:"
+                f" {quoted(each.name)} {each.of}",
+                query.at,
+            )
+        seen.add(each.name)

@@ -1,0 +1,139 @@
+"""SELECT without EMIT CHANGES → PullPlan: which keys, which windows, which columns.
+
+A clause that binds every key column by = or IN, and windows by bounds, is a plain lookup with a
+template for its shape. Everything else is evaluated row by row (`pull_scan.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from standpipe.model import Source
+from standpipe.sql.context import Context
+from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.expressions.scope import find_source
+from standpipe.sql.lookup.columns import HELP, PullNames, shown_columns
+from standpipe.sql.lookup.order import beyond, counted, is_beyond
+from standpipe.sql.lookup.predicate import Predicate
+from standpipe.sql.lookup.scan import RANGE_SCAN, TABLE_SCAN, NeedsScan, filtered_plan
+from standpipe.sql.lookup.template import PullTemplate, Slot
+from standpipe.sql.plans import PullPlan
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.ast import Query
+from standpipe.sql.syntax.errors import refusal
+
+ENABLE: Final = "ksql.pull.queries.enable"
+NO_SCAN: Final = "This query reads many keys, and scans are switched off."
+ENABLE_LIMIT: Final = "ksql.query.pull.limit.clause.enabled"
+#: Session properties that this module reads: a request that sets one is planned by itself.
+PROPERTIES: Final = frozenset({ENABLE, ENABLE_LIMIT, TABLE_SCAN, RANGE_SCAN})
+
+
+def pull(query: Query, sources: Mapping[str, Source], context: Context) -> PullPlan:
+    """The plan of a pull query, its literals in place."""
+    template = compile_pull(query, sources, context)
+    return template.bind(literal_values(query, template))
+
+
+def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) -> PullTemplate:
+    """The plan without its literals. Raises StatementError with positions in the whole text."""
+    _refuse_clauses(query, context)
+    source = find_source(query.relation.name, sources, query.relation.at)
+    names = PullNames.of(source, query.relation.alias)
+    shown = counted(query) or shown_columns(query, names, Evaluator(names, "SELECT"))
+    _check_queryable(source, query)
+    limit = _limit(query, context)
+    plan = PullPlan(
+        source=source,
+        keys=(),
+        schema=shown.schema,
+        column_names=shown.names,
+        column_types=shown.types,
+        projection=shown.projection,
+        cells=shown.cells,
+    )
+    predicate = Predicate(names, query.where, query.at)
+    takes_more = is_beyond(query)
+    try:
+        if takes_more:
+            raise NeedsScan(refusal(NO_SCAN, query.at))
+        if source.kind == "STREAM":
+            raise NeedsScan(refusal("A stream has no keys to look up.", query.at))
+        predicate.read()
+    except NeedsScan as needed:
+        scanned = filtered_plan(plan, names, query, context, needed)
+        if takes_more:
+            scanned = beyond(scanned, query, names)
+        return PullTemplate(msgspec.structs.replace(scanned, limit=_count(query)), (), (), ())
+    return predicate.template(plan, limit)
+
+
+def _count(query: Query) -> int | None:
+    return None if query.limit is None else cast("int", query.limit.value)
+
+
+def literal_values(query: Query, template: PullTemplate) -> list[object]:
+    """The values of the template's slots as they stand in the text, without their signs."""
+    found: dict[int, object] = {}
+    for node, _ in ast.walk((query.where, query.limit)):
+        if isinstance(node, ast.LiteralValue):
+            is_negative = node.text.startswith("-")
+            found[node.at.offset] = -cast("Any", node.value) if is_negative else node.value
+    return [found[slot.offset] for slot in template.slots]
+
+
+def _refuse_clauses(query: Query, context: Context) -> None:
+    if query.emit is not None:
+        raise refusal("A push query reads a topic and has no route to replicas.", query.at)
+    if not context.flag(ENABLE, default=True):
+        raise refusal(
+            f"Pull queries are disabled. Please set {ENABLE}=true to enable this feature.{HELP}",
+            query.at,
+        )
+    clauses = {
+        "JOIN": query.joins,
+        "WINDOW": query.window,
+        "GROUP BY": query.group_by,
+        "PARTITION BY": query.partition_by,
+        "HAVING": query.having,
+    }
+    for clause, given in clauses.items():
+        if given:
+            raise refusal(f"Pull queries don't support {clause} clauses.{HELP}", query.at)
+
+
+def _check_queryable(source: Source, query: Query) -> None:
+    at = query.relation.at
+    if source.kind == "STREAM":
+        return
+    if not source.is_materialized:
+        name = source.name
+        raise refusal(
+            f"The `{name}` table isn't queryable. To derive a queryable table, you can do"  # noqa: S608 - a message
+            f" 'CREATE TABLE QUERYABLE_{name} AS SELECT * FROM {name}'.{HELP}",
+            at,
+        )
+
+
+def _limit(query: Query, context: Context) -> Slot | None:
+    limit = query.limit
+    if limit is None:
+        return None
+    if not context.flag(ENABLE_LIMIT, default=True):
+        raise refusal(
+            "LIMIT clause in pull queries is currently disabled. You can enable them by setting"
+            f" {ENABLE_LIMIT}=true.{HELP}",
+            limit.at,
+        )
+    if limit.kind not in ("INTEGER", "BIGINT"):
+        raise refusal(
+            "Failed to prepare statement: Value must be integer for command: LIMIT", limit.at
+        )
+    if limit.text.startswith("-"):
+        raise refusal(
+            f"Pull queries don't support negative integers in the LIMIT clause.{HELP}", limit.at
+        )
+    return Slot(limit.at.offset, int)

@@ -1,0 +1,158 @@
+"""A pull query seen before, with other literals, is not parsed again: `PlanCache`.
+
+One regular expression cuts the literals out; what is left of the text, with the class of each
+literal (string, INTEGER, BIGINT, DECIMAL, DOUBLE), is the statement's shape. A template is kept for
+a shape only if, when it was made, the regular expression had found exactly the literals that the
+parser found, at the same places, and nothing in the shape could begin a quoted name or a comment.
+Both depend on the shape alone, so the next text of that shape has its literals at the same places.
+
+Budget: 5 µs for a repeat (DESIGN section 6); test_shape.py holds it to the parser's plans.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+
+from standpipe.errors import StatementError
+from standpipe.model import Source
+from standpipe.sql.context import Context
+from standpipe.sql.lookup import plan as pull_plan
+from standpipe.sql.lookup.template import Coercion, PullTemplate
+from standpipe.sql.plans import PullPlan
+from standpipe.sql.syntax import parser
+from standpipe.sql.syntax.ast import LiteralValue, Query, walk
+from standpipe.sql.syntax.ast_statements import PrintTopic
+from standpipe.sql.syntax.errors import located, refusal
+
+SHAPES_MAX: Final = 1_000
+#: A shape of this many literals is not worth keeping: IN lists of all lengths would fill the cache.
+LITERALS_MAX: Final = 64
+
+_LITERAL: Final = re.compile(
+    r"('(?:[^']|'')*'|(?<![\w@.])(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w@.]))"
+)
+_split: Final = _LITERAL.split
+_OPENERS: Final = re.compile(r"[\"`\0]|--|/\*")
+_INTEGER_MAX: Final = 2**31 - 1
+_BIGINT_MAX: Final = 2**63 - 1
+
+#: Template, and for the commonest shape (one key, one literal) the coercion of that literal.
+_Entry = tuple[PullTemplate, Coercion | None]
+Shape = tuple[str, ...]
+
+
+class NotAPullQuery(Exception):
+    """The text is one statement that is answered as it goes on: a push query, or PRINT."""
+
+    def __init__(self, statement: Query | PrintTopic) -> None:
+        super().__init__("no pull query")
+        self.statement = statement
+
+
+class PlanCache:
+    """Plans of pull queries over fixed sources: make a new one when the catalog changes."""
+
+    def __init__(self, sources: Mapping[str, Source], shapes_max: int = SHAPES_MAX) -> None:
+        self._sources = sources
+        self._shapes_max = shapes_max
+        self._entries: dict[Shape, _Entry] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def plan(self, text: str, properties: Mapping[str, str]) -> PullPlan:
+        """The plan of one pull query. Raises StatementError as parse and analyze would, and
+        NotAPullQuery for what has no end."""
+        pieces = _split(text)
+        if properties and not pull_plan.PROPERTIES.isdisjoint(properties):
+            return self._plan_anew(text, properties, None, pieces)
+        literals = pieces[1::2]
+        shape: Shape = (*pieces[::2], *map(_class_of, literals))
+        entry = self._entries.pop(shape, None)
+        if entry is None:
+            return self._plan_anew(text, properties, shape, pieces)
+        self._entries[shape] = entry
+        template, coerce = entry
+        try:
+            if coerce is not None:
+                key = coerce(_value_of(literals[0]))
+                return msgspec.structs.replace(template.plan, keys=((key,),))
+            return template.bind(list(map(_value_of, literals)))
+        except StatementError:
+            return self._plan_anew(text, properties, None, pieces)  # for the right position
+
+    def _plan_anew(
+        self, text: str, properties: Mapping[str, str], shape: Shape | None, pieces: list[str]
+    ) -> PullPlan:
+        """Parses and analyses; keeps the template under `shape` where that is sound."""
+        statements = parser.parse(text)
+        only = statements[0] if len(statements) == 1 else None
+        if isinstance(only, PrintTopic) or (isinstance(only, Query) and only.emit is not None):
+            raise NotAPullQuery(only)
+        if len(statements) != 1 or not isinstance(statements[0], Query):
+            raise refusal(
+                f"Expected exactly one KSQL statement; found {len(statements)} instead"
+                if len(statements) != 1
+                else "Only a SELECT can be answered here; send other statements to /ksql."
+            )
+        query = statements[0]
+        try:
+            context = Context(properties=properties)
+            template = pull_plan.compile_pull(query, self._sources, context)
+            plan = template.bind(pull_plan.literal_values(query, template))
+        except StatementError as error:
+            raise located(error, query) from None
+        if shape is not None and _is_sound(query, template, pieces):
+            while len(self._entries) >= self._shapes_max:
+                del self._entries[next(iter(self._entries))]
+            self._entries[shape] = (template, template.key_coercion)
+        return plan
+
+
+def _is_sound(query: Query, template: PullTemplate, pieces: list[str]) -> bool:
+    """Whether regular expression, parser and template agree on where the literals are."""
+    if len(pieces) > 2 * LITERALS_MAX or any(map(_OPENERS.search, pieces[::2])):
+        return False
+    offsets: list[int] = []
+    offset = 0
+    for index, piece in enumerate(pieces):
+        if index % 2:
+            offsets.append(offset)
+        offset += len(piece)
+    parsed = [node for node, _ in walk(query) if isinstance(node, LiteralValue)]
+    if sorted(node.at.offset for node in parsed) != offsets:
+        return False
+    if [slot.offset for slot in template.slots] != offsets:
+        return False
+    # -2147483648 is an INTEGER, 2147483648 is none: the class is that of the unsigned digits
+    long = [len(piece) > 9 for piece in pieces[1::2]]
+    return not any(
+        slot.negated and is_long for slot, is_long in zip(template.slots, long, strict=True)
+    )
+
+
+def _class_of(literal: str) -> str:
+    """One letter: s(tring), i(nteger), b(igint), d(ecimal), f(loating), x: beyond BIGINT."""
+    if literal[0] == "'":
+        return "s"
+    if literal.isdigit():
+        if len(literal) < 10:
+            return "i"
+        value = int(literal[:40])
+        return "i" if value <= _INTEGER_MAX else "b" if value <= _BIGINT_MAX else "x"
+    return "f" if "e" in literal or "E" in literal else "d"
+
+
+def _value_of(literal: str) -> object:
+    """The value that the parser gives the literal."""
+    if literal[0] == "'":
+        text = literal[1:-1]
+        return text.replace("''", "'") if "'" in text else text
+    if literal.isdigit():
+        return int(literal)
+    return float(literal) if "e" in literal or "E" in literal else Decimal(literal)

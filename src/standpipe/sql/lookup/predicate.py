@@ -1,0 +1,302 @@
+"""The WHERE of a pull query, read as: which keys, which windows.
+
+One `Predicate` reads one clause: its conditions (what AND joins) are sorted, one by one, into terms
+for key columns and bounds for windows. A condition that is neither is refused, in ksqlDB's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, cast
+
+from standpipe.errors import StatementError
+from standpipe.model import Column
+from standpipe.sql.ddl.insert_values import constant
+from standpipe.sql.expressions.typer import Typer
+from standpipe.sql.lookup.columns import HELP, ROWKEY, PullNames
+from standpipe.sql.lookup.scan import NeedsScan
+from standpipe.sql.lookup.template import Bound, Coercion, PullTemplate, Slot
+from standpipe.sql.plans import PullPlan
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types import values
+from standpipe.sql.types.types import BIGINT, SqlType, parse_type, quoted
+
+_FLIPPED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>"}
+_WINDOW: Final = ("WINDOWSTART", "WINDOWEND")
+_SCAN: Final = (
+    "Query requires table scan to be enabled. Table scans can be enabled by setting"
+    " ksql.query.pull.table.scan.enabled=true"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A constant that is no bare literal: the same whenever the statement's shape is the same."""
+
+    value: object
+
+
+Operand = Slot | Fixed
+
+
+class Predicate:
+    """`keys`, `bounds` and `slots` are there after `read`."""
+
+    def __init__(self, names: PullNames, where: ast.Expression | None, at: ast.Position) -> None:
+        self.names = names
+        self.where = where
+        self.at = at
+        #: per key column, the lists of operands that it must be in
+        self.keys: dict[str, list[tuple[Operand, ...]]] = {
+            column.name: [] for column in names.source.key_columns
+        }
+        self.bounds: list[tuple[str, str, Operand]] = []  # column, operator, operand
+        self.slots: list[Slot] = []
+        self.typer = Typer(names, "WHERE")
+
+    def read(self) -> None:
+        """Raises StatementError where the clause is no key lookup."""
+        where = self.where
+        if where is None:
+            raise NeedsScan(refusal(f"Missing WHERE clause. {_SCAN}{HELP}", self.at))
+        conditions: tuple[ast.Expression, ...] = (where,)
+        if isinstance(where, ast.Logical) and where.operator == "AND":
+            conditions = where.operands
+        others = [each for each in conditions if not self._take(each)]
+        missing = [name for name, terms in self.keys.items() if not terms]
+        if missing:
+            self._refuse_missing(where, missing)
+        if others:
+            raise NeedsScan(refusal(f"{_SCAN}{HELP}", others[0].at))
+
+    # ------------------------------------------------------------------------------- conditions
+
+    def _take(self, node: ast.Expression) -> bool:
+        """Sorts one condition in; False where it is about other columns."""
+        if isinstance(node, ast.InList) and not node.negated:
+            column = self._key(node.value)
+            if column is not None:
+                operands = tuple(self._key_operand(item, column) for item in node.items)
+                self.keys[column.name].append(operands)
+                return True
+        if isinstance(node, ast.Between) and not node.negated and self._window(node.value):
+            low = ast.Comparison(node.at, ">=", node.value, node.low)
+            high = ast.Comparison(node.at, "<=", node.value, node.high)
+            return self._take(low) and self._take(high)
+        if isinstance(node, ast.Like) and isinstance(node.value, ast.LiteralValue):
+            self.typer.condition(node)
+            raise NeedsScan(refusal(f"Like condition must be between strings{HELP}", node.at))
+        if not isinstance(node, ast.Comparison):
+            self.typer.condition(node)
+            return False
+        left, right, operator = node.left, node.right, node.operator
+        if self._key(left) is None and self._window(left) is None:
+            left, right, operator = right, left, _FLIPPED.get(operator, operator)
+        bound = self._window(left)
+        if bound is not None:
+            self._take_bound(bound, operator, right, node)
+            return True
+        self.typer.condition(node)
+        column = self._key(left)
+        if column is None:
+            if self._mentions_key(node):
+                raise NeedsScan(
+                    refusal(f"A comparison must directly reference a key column.{HELP}", node.at)
+                )
+            return False
+        if operator == "=":
+            self.keys[column.name].append((self._key_operand(right, column),))
+            return True
+        raise NeedsScan(self._range_refusal(column, operator, node))
+
+    def _take_bound(
+        self, name: str, operator: str, operand: ast.Expression, node: ast.Comparison
+    ) -> None:
+        if operator not in ("=", "<", "<=", ">", ">="):
+            raise refusal(
+                f"Unsupported {name} bounds: {expression_text(node)}. {name} takes =, <, <=, >"
+                f" and >=.{HELP}",
+                node.at,
+            )
+        bounds_low, bounds_high = operator in ("=", ">", ">="), operator in ("=", "<", "<=")
+        for column, other, _ in self.bounds:
+            same_low = bounds_low and other in ("=", ">", ">=")
+            same_high = bounds_high and other in ("=", "<", "<=")
+            if column == name and (same_low or same_high):
+                raise refusal(f"Duplicate {name} bounds on: {other} and {operator}.{HELP}", node.at)
+        value = self._operand(operand, BIGINT, _window_bound(operand.at))
+        self.bounds.append((name, operator, value))
+
+    def template(self, plan: PullPlan, limit: Slot | None) -> PullTemplate:
+        """The plan with the places of its literals in the order of the text."""
+        limits = [] if limit is None else [limit]
+        slots = sorted([*self.slots, *limits], key=_offset_of)
+        places = {slot.offset: place for place, slot in enumerate(slots)}
+        constants: list[object] = []
+
+        def place_of(operand: Operand) -> int:
+            if isinstance(operand, Slot):
+                return places[operand.offset]
+            constants.append(operand.value)
+            return len(slots) + len(constants) - 1
+
+        terms = tuple(
+            tuple(tuple(map(place_of, operands)) for operands in lists)
+            for lists in self.keys.values()
+        )
+        bounds = tuple(
+            Bound(cast("Any", column), operator, place_of(operand))
+            for column, operator, operand in self.bounds
+        )
+        limit_at = None if limit is None else places[limit.offset]
+        return PullTemplate(plan, tuple(slots), tuple(constants), terms, bounds, limit_at)
+
+    # ---------------------------------------------------------------------------------- operands
+
+    def _key_operand(self, node: ast.Expression, column: Column) -> Operand:
+        return self._operand(node, parse_type(column.type), _key_value(column, node.at))
+
+    def _operand(self, node: ast.Expression, target: SqlType, coercion: Coercer) -> Operand:
+        if isinstance(node, ast.LiteralValue):
+            source, _ = constant(node)
+            if node.kind == "NULL":
+                raise refusal(
+                    f"Primary key columns can not be NULL: {expression_text(node)}{HELP}", node.at
+                )
+            negated = node.text.startswith("-")
+            slot = Slot(node.at.offset, coercion(source, target), negated)
+            slot.coerce(node.value)
+            self.slots.append(slot)
+            return slot
+        try:
+            source, value = constant(node)
+        except StatementError:
+            self.typer.type(node)
+            raise NeedsScan(
+                refusal(
+                    "A comparison must be between a key column and a resolvable expression."
+                    f" Got: {expression_text(node)}{HELP}",
+                    node.at,
+                )
+            ) from None
+        return Fixed(coercion(source, target)(value))
+
+    def _key(self, node: ast.Expression) -> Column | None:
+        """The key column that the expression is, by its name or as ROWKEY."""
+        if not isinstance(node, ast.ColumnName):
+            return None
+        keys = self.names.source.key_columns
+        for column in keys:
+            if column.name == node.name or (node.name == ROWKEY and len(keys) == 1):
+                self.names.resolve(node, "WHERE")
+                return column
+        return None
+
+    def _window(self, node: ast.Expression) -> str | None:
+        if isinstance(node, ast.ColumnName) and node.name in _WINDOW and self.names.source.window:
+            return node.name
+        return None
+
+    def _mentions_key(self, node: ast.Expression) -> bool:
+        return any(
+            isinstance(each, ast.ColumnName) and self._key(each) is not None
+            for each, _ in ast.walk(node)
+        )
+
+    # ---------------------------------------------------------------------------------- refusals
+
+    def _refuse_missing(self, where: ast.Expression, missing: list[str]) -> NoReturn:
+        given = [name for name in self.keys if name not in missing]
+        if given:
+            raise NeedsScan(self._partial_refusal(given, where))
+        raise NeedsScan(
+            refusal(
+                f"WHERE clause missing key column for disjunct: {expression_text(where)}."
+                f" {_SCAN}{HELP}",
+                where.at,
+            )
+        )
+
+    def _partial_refusal(self, given: list[str], where: ast.Expression) -> StatementError:
+        specified = ", ".join(map(quoted, given))
+        expected = ", ".join(map(quoted, self.keys))
+        return refusal(
+            "Multi-column sources must specify every key in the WHERE clause."
+            f" Specified: [{specified}] Expected: [{expected}]{HELP}",
+            where.at,
+        )
+
+    def _range_refusal(self, column: Column, operator: str, node: ast.Comparison) -> StatementError:
+        assert self.where is not None
+        if len(self.keys) > 1:
+            return self._partial_refusal([column.name], self.where)
+        key = f"[{quoted(column.name)} {column.type} KEY]"
+        if operator not in ("<", "<=", ">", ">="):
+            return refusal(f"Bound on key columns '{key}' must currently be '='. {HELP}", node.at)
+        conditions = self.where.operands if isinstance(self.where, ast.Logical) else ()
+        if sum(map(self._mentions_key, conditions)) > 1:
+            return refusal(
+                "A comparison condition on the key column cannot be combined with other"
+                f" comparisons such as an IN predicate. {_SCAN}{HELP}",
+                node.at,
+            )
+        return refusal(f"{_SCAN}{HELP}", node.at)
+
+
+# ----------------------------------------------------------------------------------------- values
+
+
+def _offset_of(slot: Slot) -> int:
+    return slot.offset
+
+
+#: For a literal's type and the type that its place wants: how to get from one to the other.
+Coercer = Callable[[SqlType, SqlType], Coercion]
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _key_value(column: Column, at: ast.Position) -> Coercer:
+    def coercer(source: SqlType, target: SqlType) -> Coercion:
+        if source == target and target.base in ("INTEGER", "BIGINT", "STRING"):
+            return _unchanged
+
+        def coerce(value: Any) -> Any:
+            try:
+                return values.coerce(value, source, target)
+            except ValueError:
+                raise refusal(
+                    f"'{value}' can not be converted to the type of the key column:"
+                    f" {column.name} {column.type} KEY{HELP}",
+                    at,
+                ) from None
+
+        return coerce
+
+    return coercer
+
+
+def _window_bound(at: ast.Position) -> Coercer:
+    def coercer(source: SqlType, _target: SqlType) -> Coercion:
+        if source.base in ("INTEGER", "BIGINT", "TIMESTAMP"):
+            return _unchanged
+        if source.base != "STRING":
+            raise refusal(
+                "Window bounds must resolve to an INT, BIGINT, or STRING containing a datetime."
+                f"{HELP}",
+                at,
+            )
+        return parse
+
+    def parse(text: str) -> int:
+        try:
+            return values.parse_timestamp(text)
+        except ValueError:
+            raise refusal(f"Failed to parse datetime: {text}{HELP}", at) from None
+
+    return coercer

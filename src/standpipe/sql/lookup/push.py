@@ -1,0 +1,123 @@
+"""SELECT … EMIT CHANGES → PushPlan: one source, row by row, until the client goes away; PRINT.
+
+Clauses that need state (GROUP BY, JOIN, WINDOW, HAVING, PARTITION BY, EMIT FINAL) are refused with
+what to do instead: a persistent query keeps that state, survives its node, and its result can be
+read by any number of push queries. Source: conformance surface, sections (b) and (d).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final, cast
+
+from standpipe.errors import StatementError
+from standpipe.model import Source
+from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.expressions.scope import PSEUDO, find_source
+from standpipe.sql.functions.registry import is_aggregate
+from standpipe.sql.lookup.columns import Cell, PullNames, Shown, shown_columns
+from standpipe.sql.plans import PrintPlan, PushPlan
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.ast import Query
+from standpipe.sql.syntax.ast_statements import PrintTopic
+from standpipe.sql.syntax.errors import refusal
+
+_ASKED: Final = "a push query"
+
+
+@dataclass(frozen=True, slots=True)
+class PushNames(PullNames):
+    """Names of one record of a source: as in a pull query, and where in the topic it lies."""
+
+    pseudo = tuple(PSEUDO.items())
+    marks_keys = False
+
+
+def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
+    """Raises StatementError with positions in the whole text."""
+    source = find_source(query.relation.name, sources, query.relation.at)
+    _refuse_state(query, source)
+    names = PushNames.of(source, query.relation.alias)
+    shown = shown_columns(query, names, Evaluator(names, "SELECT", _ASKED))
+    where = query.where
+    condition = None if where is None else Evaluator(names, "WHERE", _ASKED).condition(where)
+    keys = set(range(names.key_count))
+    return PushPlan(
+        source=source,
+        schema=shown.schema,
+        column_names=shown.names,
+        column_types=shown.types,
+        cells=_cells(shown, names),
+        key_cells=tuple(index in keys for index in shown.indices),
+        where=condition,
+        is_left=source.kind == "TABLE" and not _reads_only(where, names, keys),
+        limit=_limit(query.limit),
+    )
+
+
+def _cells(shown: Shown, names: PullNames) -> tuple[Cell, ...]:
+    if shown.cells is not None:
+        return shown.cells
+    whole = range(len(names.row))
+    return tuple(map(itemgetter, whole if shown.projection is None else shown.projection))
+
+
+def _reads_only(where: ast.Expression | None, names: PullNames, allowed: set[int]) -> bool:
+    columns = [each for each, _ in ast.walk(where) if isinstance(each, ast.ColumnName)]
+    return {names.index_of(column.name) for column in columns} <= allowed
+
+
+def _refuse_state(query: Query, source: Source) -> None:
+    clauses: dict[str, object] = {
+        "JOIN": query.joins,
+        "WINDOW": query.window,
+        "GROUP BY": query.group_by,
+        "PARTITION BY": query.partition_by,
+        "HAVING": query.having,
+        "EMIT FINAL": query.emit == "FINAL",
+        "ORDER BY": query.order_by,
+    }
+    is_stream = source.kind == "STREAM" and not query.group_by
+    keeps_kind = {"JOIN", "PARTITION BY"} if is_stream else set[str]()
+    for clause, given in clauses.items():
+        if given:
+            raise _stateful(clause, "STREAM" if clause in keeps_kind else "TABLE", query.at)
+    for node, _ in ast.walk((query.items, query.where)):
+        if isinstance(node, ast.Call) and is_aggregate(node.name):
+            raise _stateful(node.name, "TABLE", node.at)
+
+
+def _stateful(clause: str, kind: str, at: ast.Position) -> StatementError:
+    return refusal(
+        f"Push queries don't support {clause}. Keep the result with a persistent query, and push"  # noqa: S608 - a message
+        f" on that: CREATE {kind} name AS SELECT … EMIT CHANGES; then SELECT * FROM name EMIT"
+        " CHANGES;",
+        at,
+    )
+
+
+def print_topic(statement: PrintTopic) -> PrintPlan:
+    """PRINT. Raises StatementError; whether the topic is there, Kafka knows."""
+    interval = 1 if statement.interval is None else statement.interval
+    if interval < 1:
+        raise refusal(f"INTERVAL must be greater than one, but was: {interval}", statement.at)
+    return PrintPlan(
+        topic=statement.topic,
+        from_beginning=statement.from_beginning,
+        interval=interval,
+        limit=_limit(statement.limit),
+    )
+
+
+def _limit(limit: ast.LiteralValue | None) -> int | None:
+    if limit is None:
+        return None
+    if limit.kind not in ("INTEGER", "BIGINT"):
+        raise refusal(
+            "Failed to prepare statement: Value must be integer for command: LIMIT", limit.at
+        )
+    if limit.text.startswith("-"):
+        raise refusal("LIMIT must not be negative in push queries and PRINT.", limit.at)
+    return cast("int", limit.value)

@@ -1,0 +1,152 @@
+"""Pull queries that are no plain key lookup: a filter over a scan, or over the keys it allows.
+
+Source: ksqlDB's PullPhysicalPlanBuilder. If every disjunct of WHERE binds every key column, only
+those keys are read, whatever else is asked; else the table is scanned, where that is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Final
+
+import msgspec
+
+from standpipe.errors import StatementError
+from standpipe.sql.context import Context
+from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.lookup.columns import ROWKEY, PullNames
+from standpipe.sql.plans import PullPlan
+from standpipe.sql.syntax import ast
+from standpipe.sql.types import values
+from standpipe.sql.types.types import SqlType, parse_type
+
+TABLE_SCAN: Final = "ksql.query.pull.table.scan.enabled"
+RANGE_SCAN: Final = "ksql.query.pull.range.scan.enabled"
+#: a WHERE that allows more keys than this is read as a scan
+KEYS_MAX: Final = 1000
+
+#: per disjunct: key column -> the values that it may have
+Disjunct = dict[str, list[object]]
+
+
+class NeedsScan(Exception):
+    """The clause is no key lookup. `refusal`: what to say where scans are not allowed."""
+
+    def __init__(self, refusal: StatementError) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def filtered_plan(
+    plan: PullPlan, names: PullNames, query: ast.Query, context: Context, needed: NeedsScan
+) -> PullPlan:
+    """The plan of a query whose WHERE is evaluated row by row. Raises the refusal of `needed`."""
+    evaluator = Evaluator(names, "WHERE")
+    where = None if query.where is None else evaluator.condition(query.where)
+    if names.source.kind == "STREAM":
+        return msgspec.structs.replace(plan, where=where, is_scan=True)
+    keys = None if query.where is None else _keys(query.where, names, evaluator)
+    if keys is not None:
+        return msgspec.structs.replace(plan, keys=keys, where=where)
+    is_range = _is_one_range(query.where, names) and context.flag(RANGE_SCAN, default=True)
+    if not (context.flag(TABLE_SCAN, default=True) or is_range):
+        raise needed.refusal
+    return msgspec.structs.replace(plan, keys=(), where=where, is_scan=True)
+
+
+def _is_one_range(where: ast.Expression | None, names: PullNames) -> bool:
+    """The range that ksqlDB serves without a scan: one comparison of the only, STRING key."""
+    keys = names.source.key_columns
+    if names.source.window is not None or len(keys) != 1 or keys[0].type != "STRING":
+        return False
+    if not isinstance(where, ast.Comparison) or where.operator not in ("<", "<=", ">", ">="):
+        return False
+    sides = (where.left, where.right)
+    return sum(_key_name(side, names) is not None for side in sides) == 1
+
+
+def _keys(
+    where: ast.Expression, names: PullNames, evaluator: Evaluator
+) -> tuple[tuple[object, ...], ...] | None:
+    """Every key that a row which satisfies the clause can have; None: not bound."""
+    disjuncts = _disjuncts(where, names, evaluator)
+    columns = [column.name for column in names.source.key_columns]
+    if disjuncts is None or any(set(columns) - set(each) for each in disjuncts):
+        return None
+    found = {key: None for each in disjuncts for key in product(*(each[name] for name in columns))}
+    return tuple(found) if len(found) <= KEYS_MAX else None
+
+
+def _disjuncts(
+    node: ast.Expression, names: PullNames, evaluator: Evaluator
+) -> list[Disjunct] | None:
+    """What the clause says of key columns, as an OR of ANDs; None: too much to look at."""
+    if isinstance(node, ast.Logical):
+        parts = [_disjuncts(operand, names, evaluator) for operand in node.operands]
+        if any(part is None for part in parts):
+            return None
+        listed = [part for part in parts if part is not None]
+        if node.operator == "OR":
+            return [each for part in listed for each in part]
+        return _product(listed)
+    bound = _bound(node, names, evaluator)
+    return [{} if bound is None else {bound[0]: bound[1]}]
+
+
+def _product(parts: Sequence[list[Disjunct]]) -> list[Disjunct] | None:
+    made: list[Disjunct] = [{}]
+    for part in parts:
+        made = [_both(one, two) for one in made for two in part]
+        if len(made) > KEYS_MAX:
+            return None
+    return made
+
+
+def _both(one: Disjunct, two: Disjunct) -> Disjunct:
+    merged = dict(one)
+    for name, allowed in two.items():
+        merged[name] = [v for v in merged[name] if v in allowed] if name in merged else allowed
+    return merged
+
+
+def _bound(
+    node: ast.Expression, names: PullNames, evaluator: Evaluator
+) -> tuple[str, list[object]] | None:
+    """The key column that the condition binds, and to what."""
+    if isinstance(node, ast.InList) and not node.negated:
+        name, operands = _key_name(node.value, names), node.items
+    elif isinstance(node, ast.Comparison) and node.operator == "=":
+        left, right = node.left, node.right
+        if _key_name(left, names) is None:
+            left, right = right, left
+        name, operands = _key_name(left, names), (right,)
+    else:
+        return None
+    if name is None:
+        return None
+    of = next(parse_type(c.type) for c in names.source.key_columns if c.name == name)
+    allowed = [constant(operand, of, evaluator) for operand in operands]
+    return None if NO_CONSTANT in allowed else (name, allowed)
+
+
+NO_CONSTANT: Final = object()
+
+
+def constant(node: ast.Expression, of: SqlType, evaluator: Evaluator) -> object:
+    """The value of an expression without columns, as the key's type; `NO_CONSTANT` otherwise."""
+    if any(isinstance(each, ast.ColumnName) for each, _ in ast.walk(node)):
+        return NO_CONSTANT
+    try:
+        return values.coerce(evaluator.compile(node)(()), evaluator.type(node), of)
+    except ValueError:
+        return NO_CONSTANT
+
+
+def _key_name(node: ast.Expression, names: PullNames) -> str | None:
+    if not isinstance(node, ast.ColumnName):
+        return None
+    keys = [column.name for column in names.source.key_columns]
+    if node.name == ROWKEY and len(keys) == 1:
+        return keys[0]
+    return node.name if node.name in keys else None

@@ -1,0 +1,132 @@
+"""What a persistent query may not ask for, in ksqlDB's words, and the defaults of its window."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.model import Source, Window
+from standpipe.sql.functions import registry
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.ast_statements import CreateAs
+from standpipe.sql.syntax.errors import refusal
+
+DAY_MS: Final = 86_400_000
+
+
+def window_of(clause: ast.WindowClause) -> Window:
+    """Defaults of ksqlDB: grace = max(24 h - size, 0), retention = size + grace."""
+    size_ms = clause.size_ms
+    advance_ms = clause.advance_ms
+    if clause.kind != "SESSION" and not 0 < advance_ms <= size_ms:
+        raise refusal("A window's SIZE must be above 0 and its ADVANCE in 1..SIZE.", clause.at)
+    grace_ms = max(DAY_MS - size_ms, 0) if clause.grace_ms is None else clause.grace_ms
+    retention_ms = clause.retention_ms
+    if retention_ms is not None and retention_ms < size_ms + grace_ms:
+        raise refusal(
+            "The retention period of the window must be no smaller than its size plus the grace"
+            f" period. Got size=[{size_ms}], grace=[{grace_ms}], retention=[{retention_ms}] (ms).",
+            clause.at,
+        )
+    return Window(
+        kind=clause.kind,
+        size_ms=size_ms,
+        advance_ms=clause.advance_ms,
+        grace_ms=grace_ms,
+        retention_ms=size_ms + grace_ms if retention_ms is None else retention_ms,
+    )
+
+
+def refuse_clauses(statement: CreateAs) -> None:
+    creation, query = statement.creation, statement.query
+    if query.limit is not None:
+        raise refusal(
+            f"CREATE {creation.kind} AS SELECT statements don't support LIMIT clause.", query.at
+        )
+    if query.order_by is not None:
+        raise refusal("ORDER BY is for pull queries: a topic has no such order.", query.at)
+    if query.window is not None and not query.group_by:
+        raise refusal("WINDOW clause requires a GROUP BY clause.", query.window.at)
+    if query.having is not None and not query.group_by:
+        raise refusal("HAVING requires a GROUP BY clause.", query.at)
+    if query.partition_by and query.group_by:
+        raise refusal("Only one of PARTITION BY or GROUP BY is allowed", query.at)
+    if query.emit == "FINAL" and query.window is None:
+        raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
+
+
+def check_source(source: Source, statement: CreateAs) -> None:
+    query = statement.query
+    if query.window is not None and source.kind == "TABLE":
+        raise refusal("WINDOW clause is only supported for stream sources.", query.window.at)
+    if source.window is not None and source.kind == "TABLE":
+        raise refusal("KSQL does not support persistent queries on windowed tables.", query.at)
+    if query.partition_by and source.kind == "TABLE":
+        raise refusal(
+            "PARTITION BY is not supported on tables: use GROUP BY, or make a stream of it.",
+            query.at,
+        )
+    if source.value_format == "KAFKA" and query.group_by:
+        raise refusal(
+            f"Source(s) {source.name} are using the 'KAFKA' value format. This format does not yet"
+            " support GROUP BY.\nUse a different value format.",
+            query.relation.at,
+        )
+
+
+#: aggregates that keep more than a plain value while they go on
+_NESTED_STATE: Final = frozenset(
+    {
+        *("COLLECT_LIST", "COLLECT_SET", "TOPK", "TOPKDISTINCT", "HISTOGRAM", "CORRELATION"),
+        *("STDDEV_SAMP", "STDDEV_SAMPLE", "ATTR", "COUNT_DISTINCT"),
+    }
+)
+
+
+def check_intermediate(query: ast.Query, value_format: str, at: ast.Position) -> None:
+    """ksqlDB keeps an aggregate's state in the value format, so DELIMITED cannot have these. Ours
+    is Spark's; the refusal stays, so that a statement means the same here and there."""
+    if not query.group_by or value_format != "DELIMITED":
+        return
+    nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
+    calls = [each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.Call)]
+    if any(call.name in _NESTED_STATE for call in calls):
+        raise refusal(
+            "One of the functions used in the statement has an intermediate type that the value"
+            " format can not handle. Please remove the function or change the format.",
+            at,
+        )
+
+
+def check_takes_back(query: ast.Query) -> None:
+    """A table's rows change and go: only aggregates that can forget a row may be asked for."""
+    nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
+    if query.having is not None:
+        nodes.append(query.having)
+    calls = [each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.Call)]
+    names = [call.name for call in calls if not registry.is_on_tables(call.name)]
+    if names:
+        *most, last = dict.fromkeys(names)
+        listed = f"s {', '.join(most)} and {last}" if most else f" {last}"
+        raise refusal(
+            f"The aggregation function{listed} cannot be applied to a table source, only to a"
+            " stream source.",
+            query.at,
+        )
+
+
+def check_kind(statement: CreateAs, source: Source) -> None:
+    """ksqlDB's words for a stream that would be a table, and the other way round."""
+    made = "TABLE" if statement.query.group_by or source.kind == "TABLE" else "STREAM"
+    if made == statement.creation.kind:
+        return
+    if statement.creation.kind == "STREAM":
+        raise refusal(
+            "Invalid result type. Your SELECT query produces a TABLE. Please use CREATE TABLE AS"
+            " SELECT statement instead.",
+            statement.creation.at,
+        )
+    raise refusal(
+        "Invalid result type. Your SELECT query produces a STREAM. Please use CREATE STREAM AS"
+        " SELECT statement instead.",
+        statement.creation.at,
+    )

@@ -1,0 +1,330 @@
+"""CREATE STREAM or TABLE … AS SELECT: the new source, the query that fills it, its Spark plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from standpipe.errors import StatementError
+from standpipe.model import Column as SourceColumn
+from standpipe.model import PersistentQuery, Source, SparkPlan, Window
+from standpipe.sql.context import Context
+from standpipe.sql.ddl.create import check_free, check_topic, check_unique, timestamp_column
+from standpipe.sql.declarations import formats
+from standpipe.sql.declarations.limits import limited
+from standpipe.sql.declarations.properties import Properties, default_format
+from standpipe.sql.expressions.scope import Scope, find_source
+from standpipe.sql.expressions.typer import Typer
+from standpipe.sql.ids import sanitised
+from standpipe.sql.plans import CreateTableAsPlan, InsertIntoPlan
+from standpipe.sql.spark import stateful_sql, to_spark
+from standpipe.sql.spark.checks import (
+    check_intermediate,
+    check_kind,
+    check_source,
+    check_takes_back,
+    refuse_clauses,
+    window_of,
+)
+from standpipe.sql.spark.join_analysis import join_scope
+from standpipe.sql.spark.join_scope import ROWKEY, JoinScope
+from standpipe.sql.spark.join_sql import join_relation
+from standpipe.sql.spark.projection import NamedColumns, project
+from standpipe.sql.spark.rowwise import project_rows
+from standpipe.sql.spark.select_items import ScopeNames
+from standpipe.sql.spark.statement_text import statement_text
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.ast_statements import CreateAs, Creation, InsertSelect
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.types.typed_expression import Column, Typed
+
+#: property of a session: what the topic of a new stream or table begins with
+TOPIC_PREFIX: Final = "ksql.output.topic.name.prefix"
+
+
+def create_as(
+    statement: CreateAs, sources: Mapping[str, Source], context: Context
+) -> CreateTableAsPlan:
+    statement = replace(statement, query=limited(statement.query, context.properties))
+    creation = statement.creation
+    check_free(creation, sources)
+    sink = _Sink(statement, sources, context)
+    result = _Result.of(statement, sources, sink.table_id)
+    made = sink.source(result.keys, result.values, result.window)
+    plan = result.plan(sink.table_id, _timestamp(made, result.values + result.keys))
+    running = PersistentQuery(
+        query_id=str(made.query_id),
+        sink=creation.name,
+        sources=tuple(dict.fromkeys(each.source for each in plan.inputs)),
+        statement=statement.text,
+        plan=plan,
+    )
+    return CreateTableAsPlan(
+        source=made,
+        query=running,
+        or_replace=creation.or_replace,
+        if_not_exists=creation.if_not_exists,
+    )
+
+
+def insert_select(
+    statement: InsertSelect, sources: Mapping[str, Source], context: Context
+) -> InsertIntoPlan:
+    """INSERT INTO … SELECT: a query more that writes an existing stream."""
+    at = statement.target_at
+    target = find_source(statement.target, sources, at)
+    if target.kind == "TABLE":
+        raise refusal(
+            f"INSERT INTO can only be used to insert into a stream. {target.name} is a table.",
+            at,
+        )
+    if target.is_read_only:
+        raise refusal(f"Cannot insert into read-only stream: {target.name}", at)
+    if any(column.header is not None for column in target.columns):
+        raise refusal(f"Cannot insert into {target.name} because it has header columns", at)
+    properties = Properties(statement.properties, "INSERT")
+    query_id = properties.text("QUERY_ID") or f"INSERTQUERY_{context.next_index}"
+    ids = f"INSERT_{context.next_index}"
+    creation = Creation(at, "STREAM", target.name, False, False, False)
+    result = _Result.of(CreateAs(at, creation, (), statement.query), sources, ids)
+    made = (
+        *to_spark.columns_of(result.keys, is_key=True),
+        *to_spark.columns_of(result.values, is_key=False),
+    )
+    if made != target.columns:
+        raise refusal(
+            "Incompatible schema between results and sink.\nResult schema is"
+            f" {formats.schema_text(made)}\nSink schema is {formats.schema_text(target.columns)}",
+            statement.query.at,
+        )
+    plan = result.plan(ids, _timestamp(target, result.values + result.keys))
+    if any(each.topic == target.topic for each in plan.inputs):
+        raise refusal(
+            f"Cannot insert into {target.name}: the query reads it, and would never end.",
+            statement.query.relation.at,
+        )
+    query = PersistentQuery(
+        query_id=query_id,
+        sink=target.name,
+        sources=tuple(dict.fromkeys(each.source for each in plan.inputs)),
+        statement=statement.text,
+        plan=plan,
+    )
+    return InsertIntoPlan(query=query)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a SELECT makes, before it is known where it goes."""
+
+    query: ast.Query
+    relation: to_spark.Relation
+    joined: JoinScope | None
+    source: Source
+    keys: NamedColumns
+    values: NamedColumns
+    window: Window | None
+    where: Typed | None
+    having: Typed | None = None
+    exploded: tuple[Typed, ...] = ()
+
+    @classmethod
+    def of(cls, statement: CreateAs, sources: Mapping[str, Source], ids: str) -> _Result:
+        """Raises StatementError. `ids`: what its views are called after."""
+        creation, query = statement.creation, statement.query
+        refuse_clauses(statement)
+        source = find_source(query.relation.name, sources, query.relation.at)
+        check_source(source, statement)
+        window = None if query.window is None else window_of(query.window)
+        scope: ScopeNames = Scope.of(source, query.relation.alias, has_window=window is not None)
+        joined = join_scope(query, sources) if query.joins else None
+        scope = joined or scope
+        where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
+        relation = to_spark.Relation.of(
+            source,
+            f"{ids}__IN0",
+            None if window is None else window.grace_ms,
+            keeps_nulls=not query.group_by or source.kind == "TABLE",
+        )
+        if joined is not None:
+            relation = join_relation(joined, ids)
+        if query.group_by:
+            projection = project(query, scope, creation.name)
+            check_kind(statement, source)
+            if relation.is_table:
+                check_takes_back(query)
+            keys, values = projection.keys, projection.values
+            having = projection.having
+            return cls(query, relation, joined, source, keys, values, window, where, having)
+        rows = project_rows(query, scope, creation.name)
+        check_kind(statement, source)
+        return cls(
+            query,
+            relation,
+            joined,
+            source,
+            rows.keys,
+            rows.values,
+            source.window,
+            where,
+            exploded=rows.exploded,
+        )
+
+    def plan(self, ids: str, timestamp: to_spark.Timestamp | None) -> SparkPlan:
+        if not self.query.group_by:
+            return to_spark.emit_rows(self._rows(timestamp))
+        aggregation = to_spark.Aggregation(
+            relation=self.relation,
+            keys=self.keys,
+            values=self.values,
+            window=self.window,
+            where=self.where,
+            having=self.having,
+            is_final=self.query.emit == "FINAL",
+        )
+        if self.relation.is_table:
+            return stateful_sql.emit_table_aggregation(aggregation, ids)
+        if self.window is not None and self.window.kind == "SESSION":
+            return stateful_sql.emit_sessions(aggregation, ids)
+        return to_spark.emit(aggregation)
+
+    def _rows(self, timestamp: to_spark.Timestamp | None) -> to_spark.Rows:
+        keys, joined = self.keys, self.joined
+        if joined is not None and not self.query.partition_by and not joined.keeps_left_key:
+            keys = _join_keys(keys)
+        return to_spark.Rows(
+            relation=self.relation,
+            keys=keys,
+            values=self.values,
+            exploded=self.exploded,
+            where=self.where,
+            timestamp=timestamp,
+            is_append=joined is not None and self.source.kind == "STREAM",
+            has_own_key=bool(self.query.partition_by),
+        )
+
+
+def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None:
+    """WITH (TIMESTAMP = …): ROWTIME of the result is one of its columns."""
+    if made.timestamp_column is None:
+        return None
+    typed = dict(columns)[made.timestamp_column]
+    return to_spark.Timestamp(typed, made.timestamp_format)
+
+
+def _join_keys(keys: NamedColumns) -> NamedColumns:
+    """The key that was joined on: a side's own column is NULL where its row is deleted."""
+    return tuple((name, Column(typed.type, ROWKEY)) for name, typed in keys)
+
+
+class _Sink:
+    """The stream or table that a statement makes, and the ids that go with it."""
+
+    def __init__(
+        self, statement: CreateAs, sources: Mapping[str, Source], context: Context
+    ) -> None:
+        self.statement = statement
+        self.sources = sources
+        self.context = context
+        creation = statement.creation
+        self.table_id = f"{sanitised(creation.name)}_{context.next_index}"
+        prefix = "CTAS" if creation.kind == "TABLE" else "CSAS"
+        self.query_id = f"{prefix}_{self.table_id}"
+
+    def source(
+        self, keys_made: NamedColumns, values_made: NamedColumns, window: Window | None
+    ) -> Source:
+        """Raises StatementError where the columns, the formats or the topic do not fit."""
+        statement, creation = self.statement, self.statement.creation
+        properties = Properties(statement.properties, "AS")
+        keys = to_spark.columns_of(keys_made, is_key=True)
+        values = to_spark.columns_of(values_made, is_key=False)
+        if not values:
+            raise refusal("The projection contains no value columns.", statement.query.at)
+        check_unique((*keys, *values), creation)
+        source = self.sources[statement.query.relation.name]
+        key_format, value_format = self._formats(properties, source, keys, values)
+        wrap, wrap_at = properties.flag("WRAP_SINGLE_VALUE"), properties.at("WRAP_SINGLE_VALUE")
+        prefix = self.context.properties.get(TOPIC_PREFIX, "")
+        replaced = self.sources.get(creation.name)
+        known = replaced and (replaced.public_topic or replaced.topic)
+        topic = properties.text("KAFKA_TOPIC") or known or f"{prefix}{creation.name}"
+        partitions = properties.partitions or (replaced or source).partitions
+        check_topic(topic, partitions, self.context, properties, creation.at)
+        if topic != known:
+            self._check_own_topic(topic, properties)
+        is_table = creation.kind == "TABLE"
+        return Source(
+            name=creation.name,
+            kind=creation.kind,
+            columns=(*keys, *values),
+            topic=topic,
+            partitions=partitions,
+            key_format=key_format,
+            value_format=value_format,
+            statement=statement.text,
+            window=window,
+            timestamp_column=timestamp_column(properties, (*keys, *values)),
+            timestamp_format=properties.text("TIMESTAMP_FORMAT"),
+            wrap_single_value=formats.wraps(
+                value_format,
+                values,
+                wrap,
+                wrap_at,
+                usual=self.context.flag(formats.WRAP_PROPERTY, default=True),
+            ),
+            value_delimiter=properties.delimiter("VALUE_DELIMITER") or source.value_delimiter,
+            key_delimiter=properties.delimiter("KEY_DELIMITER") or source.key_delimiter,
+            retention_ms=properties.number("RETENTION_MS"),
+            query_id=self.query_id,
+            table_id=self.table_id,
+            is_materialized=is_table,
+            offset_lag_max=properties.acceptable_offset_lag,
+        )
+
+    def _formats(
+        self,
+        properties: Properties,
+        source: Source,
+        keys: tuple[SourceColumn, ...],
+        values: tuple[SourceColumn, ...],
+    ) -> tuple[str, str]:
+        creation = self.statement.creation
+        given = properties.format("KEY_FORMAT")
+        key_format = given or source.key_format
+        if not keys and "KEY_FORMAT" in properties.values and given != "NONE":
+            raise refusal(
+                "Key format specified for stream without key columns.",
+                properties.at("KEY_FORMAT"),
+            )
+        if not keys:
+            key_format = "NONE"
+        elif key_format == "NONE" and given is None:
+            key_format = default_format(self.context.properties, "key") or "KAFKA"
+        value_format = properties.format("VALUE_FORMAT") or source.value_format
+        check_intermediate(self.statement.query, value_format, creation.at)
+        try:
+            formats.check_columns(keys, key_format, "Key", creation.at)
+            formats.check_columns(values, value_format, "Value", creation.at)
+        except StatementError as error:
+            raise self._shown(error) from None
+        return key_format, value_format
+
+    def _shown(self, error: StatementError) -> StatementError:
+        """The error with the statement as ksqlDB prints it, where that is known."""
+        query = self.statement.query
+        if query.joins:
+            return error
+        source = self.sources[query.relation.name]
+        scope = Scope.of(source, query.relation.alias, has_window=query.window is not None)
+        error.message += f"\nStatement: {statement_text(self.statement, scope)}"
+        return error
+
+    def _check_own_topic(self, topic: str, properties: Properties) -> None:
+        """A topic has one writer, and is nobody's source: its records are only then ours."""
+        creation = self.statement.creation
+        for other in self.sources.values():
+            if topic in (other.topic, other.public_topic) and other.name != creation.name:
+                at = properties.at("KAFKA_TOPIC") or creation.at
+                raise refusal(f"Topic '{topic}' already belongs to {other.kind} {other.name}.", at)

@@ -1,0 +1,254 @@
+"""FROM a JOIN b ON …: which joins there are, and which make no sense.
+
+Not here: the names of joined rows (`joined.py`), the Spark SQL of a join (`join_sql.py`,
+`join_steps.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from standpipe.model import Source
+from standpipe.sql.expressions.scope import PSEUDO, Scope, find_source
+from standpipe.sql.expressions.typer import Typer
+from standpipe.sql.spark.join_scope import ROWKEY, JoinScope, Side, is_on_key, joined_name
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name, unsupported
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types.typed_expression import Column
+from standpipe.sql.types.types import quoted
+
+
+def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
+    """The joined sources of a query. Raises StatementError for joins that make no sense here."""
+    relations = (query.relation, *(join.relation for join in query.joins))
+    found = [find_source(each.name, sources, each.at) for each in relations]
+    scopes = [
+        Scope.of(source, relation.alias) for source, relation in zip(found, relations, strict=True)
+    ]
+    twice = [scope.alias for scope in scopes]
+    if len(set(twice)) < len(twice):
+        raise refusal(
+            "Each side of the join must have an alias of its own; N-way joins of a source with"
+            " itself need aliases.",
+            query.at,
+        )
+    _check_kafka(found, query)
+    sides: list[Side] = []
+    for join, scope in zip(query.joins, scopes[1:], strict=True):
+        left, right = _sides_of(join, scopes[: len(sides) or 1], scope)
+        _check_pair(join, left, right, sides)
+        sides = sides or [left]
+        sides.append(right)
+    _check_chain(query, JoinScope(tuple(sides)))
+    return JoinScope(tuple(sides))
+
+
+def _check_chain(query: ast.Query, scope: JoinScope) -> None:
+    """Outer joins that keep the right side need all of both tables under one key."""
+    if scope.sides[0].source.kind == "TABLE" and not scope.is_on_one_key:
+        for join in query.joins:
+            if join.kind in ("RIGHT", "FULL"):
+                raise unsupported(f"{join.kind} JOIN among tables on different keys", join.at)
+
+
+def _check_kafka(sources: list[Source], query: ast.Query) -> None:
+    kafka = [source.name for source in sources if source.value_format == "KAFKA"]
+    if kafka:
+        raise refusal(
+            f"Source(s) {', '.join(kafka)} are using the 'KAFKA' value format. This format does"
+            " not yet support JOIN.\nUse a different value format.",
+            query.at,
+        )
+
+
+def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Side]:
+    """Both halves of ON, the one over the sources before first."""
+    condition = join.condition
+    text = expression_text(condition)
+    if isinstance(condition, ast.Logical):
+        raise refusal(
+            f"Invalid join condition: joins on multiple conditions are not yet supported. Got"
+            f" {text}.",
+            condition.at,
+        )
+    if not isinstance(condition, ast.Comparison) or condition.operator != "=":
+        raise refusal(
+            f"Invalid join condition: only equality comparisons are supported. Got {text}.",
+            condition.at,
+        )
+    scopes = [*before, new]
+    _check_aliases(condition, scopes)
+    left_of = _owner(condition.left, condition, scopes)
+    right_of = _owner(condition.right, condition, scopes)
+    if (left_of is new) == (right_of is new):
+        raise refusal(
+            f"Each side of the join must reference exactly one source and not the same source."
+            f" Left side references `{left_of.alias}` and right references `{right_of.alias}`",
+            condition.at,
+        )
+    one, two = (condition.left, left_of), (condition.right, right_of)
+    (old_node, old), (new_node, _) = (two, one) if left_of is new else (one, two)
+    left = Side(old.source, old.alias, Typer(old, "JOIN ON").type(old_node), old_node)
+    key = Typer(new, "JOIN ON").type(new_node)
+    if left.key.type != key.type:
+        named = f"{_qualified(old_node, old.alias)}{{{left.key.type}}} = "
+        raise refusal(
+            "Invalid join condition: types don't match. Got"
+            f" {named}{_qualified(new_node, new.alias)}{{{key.type}}}.",
+            condition.at,
+        )
+    if key.type.contains("MAP"):
+        name = joined_name(left.alias, left.key.name) if isinstance(left.key, Column) else ROWKEY
+        raise refusal(
+            "Map keys, including types that contain maps, are not supported as they may lead to"
+            " unexpected behavior due to inconsistent serialization. Key column name:"
+            f" {quoted(name)}. Column type: {key.type}. See"
+            " https://github.com/confluentinc/ksql/issues/6621 for more.",
+            condition.at,
+        )
+    return left, Side(new.source, new.alias, key, new_node, join.kind, join.within, left)
+
+
+def _check_aliases(condition: ast.Expression, scopes: list[Scope]) -> None:
+    known = {name for scope in scopes for name in (scope.alias, scope.source.name)}
+    for each, _ in ast.walk(condition):
+        if isinstance(each, ast.ColumnName) and each.source not in (None, *known):
+            raise unknown_name(
+                f"Failed to prepare statement: '{each.source}' is not a valid stream/table name"
+                " or alias.",
+                each.at,
+                nearest(str(each.source), known),
+            )
+
+
+def _qualified(node: ast.Expression, alias: str) -> str:
+    return expression_text(ast.qualified(node, alias))
+
+
+def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope]) -> Scope:
+    """The one source that half of a join condition is about."""
+    owners: list[Scope] = []
+    for each, _ in ast.walk(node):
+        if isinstance(each, ast.ColumnName):
+            fitting = [scope for scope in scopes if _has(scope, each)]
+            if not fitting:
+                scopes[-1].resolve(each, "JOIN ON")
+            if len(fitting) > 1:
+                could = " or ".join(f"{scope.alias}.{each.name}" for scope in fitting)
+                message = f"Column '{each.name}' is ambiguous. Could be {could}."
+                raise refusal(
+                    f"Exception while preparing statement: {place(each.at)}: {message}", each.at
+                )
+            owners += [scope for scope in fitting if scope not in owners]
+    if len(owners) != 1:
+        raise refusal(
+            f"Invalid comparison expression '{expression_text(node)}' in join"
+            f" '{expression_text(condition)}'. Each side of the join comparision must contain"
+            " references from exactly one source.",
+            node.at,
+        )
+    return owners[0]
+
+
+def _has(scope: Scope, node: ast.ColumnName) -> bool:
+    is_named = node.source in (None, scope.alias, scope.source.name)
+    known = node.name in scope.types or (node.source is not None and node.name in PSEUDO)
+    return is_named and known
+
+
+def _check_windows(join: ast.Join, left: Side, right: Side) -> None:
+    """A windowed key is raw key and window: it only equals another one of its kind."""
+    windows = [side.source.window for side in (left, right)]
+    if windows == [None, None]:
+        return
+    if None in windows:
+        said = [
+            f"`{side.source.name}` is {'not' if window is None else window.kind} windowed"
+            for side, window in zip((left, right), windows, strict=True)
+        ]
+        listed = "\n".join(said)
+        raise refusal(f"Can not join windowed source to non-windowed source.\n{listed}", join.at)
+    one, two = windows
+    assert one is not None
+    assert two is not None
+    is_whole = all(is_on_key(side) for side in (left, right))
+    if (
+        not is_whole
+        or (one.kind == "SESSION") != (two.kind == "SESSION")
+        or (one.size_ms != two.size_ms)
+    ):
+        raise refusal(
+            "Implicit repartitioning of windowed sources is not supported. See"
+            " https://github.com/confluentinc/ksql/issues/4385.",
+            join.at,
+        )
+
+
+def _check_pair(join: ast.Join, left: Side, right: Side, before: list[Side]) -> None:
+    _check_windows(join, left, right)
+    joined = before[0] if before else left  # a stream joined with a table is a stream
+    kinds = (joined.source.kind, right.source.kind)
+    got = f"Got {left.source.name} [{join.kind}] {'OUTER ' if join.kind != 'INNER' else ''}JOIN"
+    got = f"{got} {right.source.name}."
+    if kinds == ("TABLE", "STREAM"):
+        raise refusal(
+            "Invalid join order: table-stream joins are not supported; only stream-table joins."
+            f" {got}",
+            join.at,
+        )
+    if kinds == ("STREAM", "STREAM") and join.within is None:
+        raise refusal(
+            f"{left.source.name} and {right.source.name} are both streams: stream-stream joins"
+            " must have a WITHIN clause specified. None was provided.",
+            join.at,
+        )
+    if "TABLE" in kinds and join.within is not None:
+        raise refusal(
+            "A window definition was provided for a Table join. These joins are not windowed.",
+            join.at,
+        )
+    if kinds == ("STREAM", "TABLE"):
+        _check_stream_table(join, left, right, got)
+    if kinds == ("TABLE", "TABLE"):
+        _check_tables(join, left, right, before)
+
+
+def _check_stream_table(join: ast.Join, left: Side, right: Side, got: str) -> None:
+    if join.kind in ("FULL", "RIGHT"):
+        raise refusal(
+            f"Invalid join type: {join.kind.lower()}-outer join not supported for stream-table"
+            f" join. {got}",
+            join.at,
+        )
+    if not is_on_key(right):
+        raise refusal(
+            "Invalid join condition: stream-table joins require to join on the table's primary"
+            f" key. Got {_condition(join, left, right)}.",
+            join.at,
+        )
+
+
+def _check_tables(join: ast.Join, left: Side, right: Side, before: list[Side]) -> None:
+    if not is_on_key(right):
+        raise refusal(
+            "Invalid join condition: table-table joins require to join on the primary key of the"
+            f" right input table. Got {_condition(join, left, right)}.",
+            join.at,
+        )
+    if before and not is_on_key(left):
+        raise refusal(
+            "Invalid join condition: foreign-key table-table joins are not supported as part of"
+            f" n-way joins. Got {_condition(join, left, right)}.",
+            join.at,
+        )
+    if not is_on_key(left) and join.kind in ("RIGHT", "FULL"):
+        raise refusal(f"{join.kind} OUTER JOIN on a foreign key is not supported", join.at)
+
+
+def _condition(join: ast.Join, left: Side, right: Side) -> str:
+    """As the statement has it, each column with its source."""
+    assert isinstance(join.condition, ast.Comparison)
+    first = left if join.condition.left is left.node else right
+    second = right if first is left else left
+    return f"{first.text} = {second.text}"

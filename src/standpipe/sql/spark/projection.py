@@ -1,0 +1,120 @@
+"""The SELECT list of an aggregation: which items are keys, which are values, and their names.
+
+ksqlDB's rules: every grouping expression must be in the list, once; it names a key column. Every
+other item is made of grouping expressions and aggregates, and names a value column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from standpipe.sql.expressions.typer import Typer
+from standpipe.sql.spark.select_items import ScopeNames, named_items
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types.typed_expression import Aggregate, Column, Operation, Typed, aggregates_in
+from standpipe.sql.types.types import quoted
+
+NamedColumns = tuple[tuple[str, Typed], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    keys: NamedColumns  # in the order of GROUP BY
+    values: NamedColumns  # in the order of the list
+    having: Typed | None
+
+
+def project(query: ast.Query, scope: ScopeNames, sink: str) -> Projection:
+    """The typed SELECT list of an aggregating query, and its HAVING."""
+    grouping = _grouping(query, scope)
+    typer = Typer(scope, "SELECT", takes_aggregates=bool(query.group_by))
+    items = list(named_items(query, scope))
+    typed = [(name, typer.type(item.expression)) for name, item in items]
+    having = None
+    if query.having is not None:
+        having = Typer(scope, "HAVING", takes_aggregates=True).condition(query.having)
+    if not any(aggregates_in(each) for _, each in typed) and having is None:
+        raise refusal(
+            "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.at
+        )
+    _check_grouped(query, [item for _, item in items], typed, grouping)
+    keys = tuple(_key(key, typed, query, sink) for key in grouping)
+    values = tuple((name, each) for name, each in typed if each not in grouping)
+    used = [each for _, each in values] + ([having] if having is not None else [])
+    if not any(map(aggregates_in, used)):
+        raise refusal(
+            "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.at
+        )
+    if not values:
+        raise refusal("The projection contains no value columns.", query.at)
+    if having is not None and _stray(having, grouping):
+        assert query.having is not None
+        raise refusal(
+            "Non-aggregate HAVING expression not part of GROUP BY: "
+            f"{expression_text(query.having)}",
+            query.having.at,
+        )
+    return Projection(keys, values, having)
+
+
+def _grouping(query: ast.Query, scope: ScopeNames) -> list[Typed]:
+    typer = Typer(scope, "GROUP BY")
+    grouping: list[Typed] = []
+    for node in query.group_by:
+        typed = typer.type(node)
+        if typed in grouping:
+            raise refusal(f"Duplicate GROUP BY expression: {expression_text(node)}", node.at)
+        grouping.append(typed)
+    return grouping
+
+
+def _stray(typed: Typed, grouping: list[Typed]) -> bool:
+    """Whether a column is used outside of the grouping expressions and the aggregates."""
+    if typed in grouping or isinstance(typed, Aggregate):
+        return False
+    if isinstance(typed, Operation):
+        return any(_stray(argument, grouping) for argument in typed.arguments)
+    return isinstance(typed, Column)
+
+
+def _check_grouped(
+    query: ast.Query,
+    items: list[ast.SelectItem],
+    typed: list[tuple[str, Typed]],
+    grouping: list[Typed],
+) -> None:
+    stray = [
+        item.expression
+        for item, (_, each) in zip(items, typed, strict=True)
+        if _stray(each, grouping)
+    ]
+    if stray:
+        texts = ", ".join(map(expression_text, stray))
+        raise refusal(
+            f"Non-aggregate SELECT expression(s) not part of GROUP BY: {texts}"  # noqa: S608 - text
+            "\nEither add the column(s) to the GROUP BY or remove them from the SELECT.",
+            stray[0].at,
+        )
+
+
+def _key(
+    key: Typed, typed: list[tuple[str, Typed]], query: ast.Query, sink: str
+) -> tuple[str, Typed]:
+    """The key column that a grouping expression makes, under its name in the list."""
+    names = [name for name, each in typed if each == key]
+    if not names:
+        texts = [expression_text(node) for node in query.group_by]
+        listed = ", ".join(texts[:-1]) + (f" and {texts[-1]}" if len(texts) > 1 else texts[-1])
+        plural = "s" if len(texts) > 1 else ""
+        raise refusal(
+            "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
+            f"\nThe query used to build {quoted(sink)} must include the grouping"
+            f" expression{plural} {listed} in its projection (eg, SELECT {', '.join(texts)}...).",
+            query.at,
+        )
+    if len(names) > 1:
+        listed = " and ".join(quoted(name) for name in sorted(names))
+        raise refusal(f"The projection contains a key column more than once: {listed}.", query.at)
+    return names[0], key

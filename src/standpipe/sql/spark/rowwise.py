@@ -1,0 +1,205 @@
+"""The SELECT list of a query that makes a row of each row: keys, values, what EXPLODE takes apart.
+
+ksqlDB's rules: the key is that of the source, or what PARTITION BY says; each key column must be in
+the list, once; everything else is a value column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from standpipe.sql.expressions.scope import Scope
+from standpipe.sql.expressions.typer import Typer
+from standpipe.sql.spark.join_scope import JoinScope
+from standpipe.sql.spark.select_items import ScopeNames, named_items
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types.typed_expression import (
+    EXPLODE,
+    Column,
+    Operation,
+    Typed,
+    exploded_in,
+    rewrite,
+)
+from standpipe.sql.types.types import quoted
+
+NamedColumns = tuple[tuple[str, Typed], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowProjection:
+    keys: NamedColumns
+    values: NamedColumns
+    #: arrays that EXPLODE walks side by side; in the values they are the columns `__Z.__E<n>`
+    exploded: tuple[Typed, ...]
+
+
+def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjection:
+    """Raises StatementError where the list does not hold the key, or holds it twice."""
+    items = list(named_items(query, scope))
+    typer = Typer(scope, "SELECT", takes_tables=True)
+    typed = [(name, typer.type(item.expression)) for name, item in items]
+    wanted = _keys(query, scope)
+    if isinstance(scope, JoinScope) and not query.partition_by:
+        if scope.keeps_left_key:
+            _check_left_key(wanted, typed, scope, query)
+        else:
+            wanted = [_joined_key(wanted, typed, query, sink)]
+    elif not query.partition_by and not _has_key(wanted, typed, scope):
+        wanted = []
+    if query.partition_by and any(isinstance(item, ast.Star) for item in query.items):
+        typed = _with_new_key(typed, wanted, scope)
+    missing = _missing(wanted, query, sink, scope) if wanted else ""
+    keys = tuple(_key(each, typed, query, missing) for each in wanted)
+    if not query.partition_by:  # the list says their order, too
+        keys = tuple(sorted(keys, key=typed.index))
+    taken = {name for name, _ in keys}
+    values = tuple((name, each) for name, each in typed if name not in taken)
+    exploded: list[Typed] = []
+    if any(exploded_in(each) for _, each in keys):
+        raise refusal("PARTITION BY does not support table functions.", query.at)
+    shown = tuple((name, _exploded(each, exploded)) for name, each in values)
+    return RowProjection(keys, shown, tuple(exploded))
+
+
+def _has_key(wanted: list[_Key], typed: list[tuple[str, Typed]], scope: ScopeNames) -> bool:
+    """A stream may leave its key out, all of it: its result then has none."""
+    if isinstance(scope, Scope) and scope.source.kind == "TABLE":
+        return True
+    shown = [each for _, each in typed]
+    return any(key.typed in shown for key in wanted)
+
+
+def _check_left_key(
+    wanted: list[_Key], typed: list[tuple[str, Typed]], scope: JoinScope, query: ast.Query
+) -> None:
+    shown = [each for _, each in typed]
+    missing = [key for key in wanted if key.typed not in shown]
+    if missing:
+        left = scope.sides[0]
+        name = missing[0].name.removeprefix(f"{left.alias}_")
+        raise refusal(
+            "Primary key column missing in projection. For foreign-key table-table joins, the"
+            " projection must include all primary key columns from the left input table"
+            f" (`{left.source.name}`). Missing column: {quoted(name)}.",
+            query.at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    typed: Typed
+    text: str  # as the statement has it, for messages
+    name: str  # what it is called where the list does not say
+
+
+def _keys(query: ast.Query, scope: ScopeNames) -> list[_Key]:
+    if not query.partition_by:
+        return [_Key(typed, name, name.strip("`")) for name, typed in scope.key_columns()]
+    typer = Typer(scope, "PARTITION BY")
+    nodes = [node for node in query.partition_by if not _is_null(node)]
+    if len(nodes) < len(query.partition_by) and len(query.partition_by) > 1:
+        raise refusal("Cannot PARTITION BY multiple columns including NULL", query.at)
+    keys: list[_Key] = []
+    for node in nodes:
+        typed = typer.type(node)
+        if any(typed == other.typed for other in keys):
+            raise refusal(f"Duplicate PARTITION BY expression: {expression_text(node)}", node.at)
+        name = f"KSQL_COL_{len(keys)}"
+        if isinstance(node, ast.ColumnName):
+            name = node.name
+        elif isinstance(node, ast.Dereference):
+            name = node.field
+        keys.append(_Key(typed, expression_text(node), name))
+    return keys
+
+
+def _joined_key(
+    alternatives: list[_Key], typed: list[tuple[str, Typed]], query: ast.Query, sink: str
+) -> _Key:
+    """The first of the join expressions that the list has."""
+    shown = [each for _, each in typed]
+    found = next((key for key in alternatives if key.typed in shown), None)
+    if found is not None:
+        return found
+    texts = [key.text for key in alternatives]
+    synthetic = ""
+    if texts == ["ROWKEY"]:
+        synthetic = (
+            "\nROWKEY was added as a synthetic key column because the join criteria did not match"
+            " any source column. This expression must be included in the projection and may be"
+            " aliased."
+        )
+    raise refusal(
+        "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
+        f"\nThe query used to build {quoted(sink)} must include the join"
+        f" expression{'s' if len(texts) > 1 else ''} {' or '.join(texts)} in its projection"
+        f" (eg, SELECT {texts[0]}...).{synthetic}",
+        query.at,
+    )
+
+
+def _is_null(node: ast.Expression) -> bool:
+    return isinstance(node, ast.LiteralValue) and node.kind == "NULL"
+
+
+def _with_new_key(
+    typed: list[tuple[str, Typed]], wanted: list[_Key], scope: ScopeNames
+) -> list[tuple[str, Typed]]:
+    """`SELECT *` is a star over the rows after PARTITION BY: the new key, then the values, and
+    behind them what was the key before."""
+    there = [each for _, each in typed]
+    before = [each for _, each in scope.key_columns()]
+    made = [(key.name, key.typed) for key in wanted if key.typed not in there]
+    rest = [pair for pair in typed if pair[1] not in before]
+    return [*made, *rest, *(pair for pair in typed if pair[1] in before)]
+
+
+def _key(
+    key: _Key, typed: list[tuple[str, Typed]], query: ast.Query, missing: str
+) -> tuple[str, Typed]:
+    names = [name for name, each in typed if each == key.typed]
+    if not names:
+        raise refusal(missing, query.at)
+    if len(names) > 1:
+        listed = " and ".join(sorted(names))
+        name = key.typed.name if isinstance(key.typed, Column) else key.name
+        raise refusal(
+            f"The projection contains a key column ({quoted(name)}) more than once, aliased"
+            f" as: {listed}.\nEach key column must only be in the projection once. If you intended"
+            " to copy the key into the value, then consider using the AS_VALUE function to"
+            " indicate which key reference should be copied.",
+            query.at,
+        )
+    return names[0], key.typed
+
+
+def _missing(wanted: list[_Key], query: ast.Query, sink: str, scope: ScopeNames) -> str:
+    what, texts = "key column", [key.name for key in wanted]
+    if query.partition_by:
+        what, nodes = "partitioning expression", query.partition_by
+        alias = scope.alias if isinstance(scope, Scope) else ""
+        texts = [expression_text(ast.qualified(node, alias)) for node in nodes]
+    listed = ", ".join(texts[:-1]) + (f" and {texts[-1]}" if len(texts) > 1 else texts[-1])
+    plural = "s" if len(texts) > 1 else ""
+    return (
+        "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
+        f"\nThe query used to build {quoted(sink)} must include the {what}{plural} {listed} in its"
+        f" projection (eg, SELECT {', '.join(texts)}...)."
+    )
+
+
+def _exploded(typed: Typed, arrays: list[Typed]) -> Typed:
+    """The value with each table function replaced by the column that it will be."""
+
+    def change(node: Typed) -> Typed | None:
+        if not (isinstance(node, Operation) and node.template == EXPLODE):
+            return None
+        (array,) = node.arguments
+        if array not in arrays:
+            arrays.append(array)
+        return Column(node.type, f"__E{arrays.index(array)}")
+
+    return rewrite(typed, change)

@@ -1,0 +1,102 @@
+"""The items of a SELECT list with their names: stars expanded, KSQL_COL_n where nothing names them.
+
+What a name means is the scope's business: one source (`scope.Scope`) or several joined ones
+(`joins.JoinScope`); both are `ScopeNames`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from standpipe.sql.ddl.create import check_own_name
+from standpipe.sql.expressions.scope import RESERVED
+from standpipe.sql.expressions.typer import Typer
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.types.typed_expression import Typed
+
+_RESERVED = "Reserved column name in select: `{}`. Please remove or alias the column."
+
+
+class ScopeNames(Protocol):
+    """The columns that a query may name."""
+
+    def resolve(
+        self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False
+    ) -> Typed: ...
+
+    def key_columns(self) -> list[tuple[str, Typed]]:
+        """Key columns of the rows, under the names that messages give them."""
+        ...
+
+    def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
+        """The columns of `*` or `source.*`, each with its name in the result."""
+        ...
+
+    def column_names(self) -> frozenset[str]:
+        """Names that generated ones must not repeat."""
+        ...
+
+    def name_of(self, node: ast.ColumnName) -> str:
+        """What a bare column is called in the result."""
+        ...
+
+
+def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.SelectItem]]:
+    """The items with stars expanded, each with the name of its column."""
+    count = 0
+    used: set[str] = set()
+    given = {item.alias for item in query.items if isinstance(item, ast.SelectItem)}
+    taken = scope.column_names() | given
+    for item in _expanded(query, scope):
+        expression = item.expression
+        if item.alias is not None:
+            if item.alias in RESERVED:
+                if isinstance(expression, ast.ColumnName) and expression.name == item.alias:
+                    raise refusal(_RESERVED.format(item.alias), item.at)
+                raise refusal(
+                    f"`{item.alias}` is a reserved column name. You cannot use it as an alias for"
+                    " a column.",
+                    item.at,
+                )
+            check_own_name(item.alias, item.at)
+            yield item.alias, item
+        elif isinstance(expression, ast.ColumnName):
+            name = scope.name_of(expression)
+            if name in RESERVED:
+                raise refusal(_RESERVED.format(name), item.at)
+            yield name, item
+        elif isinstance(expression, ast.Dereference):
+            yield _free(expression.field, used, {*scope.column_names(), *given}), item
+        else:
+            while f"KSQL_COL_{count}" in taken:
+                count += 1
+            yield f"KSQL_COL_{count}", item
+            count += 1
+
+
+def _free(name: str, used: set[str], columns: set[str | None]) -> str:
+    """A field's name, or with a number where a column or another field has it (ksqlDB)."""
+    found, number = name, 0
+    while found in used or found in columns:
+        number += 1
+        found = f"{name}_{number}"
+    used.add(found)
+    return found
+
+
+def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:
+    for item in query.items:
+        if isinstance(item, ast.StructStar):
+            base = Typer(scope, "SELECT").type(item.base).type
+            if base.base != "STRUCT":
+                raise refusal("Cannot use ->* on a column that is no STRUCT", item.at)
+            for field in base.field_names:
+                node = ast.Dereference(item.at, item.base, field)
+                yield ast.SelectItem(item.at, node, field)
+        elif isinstance(item, ast.Star):
+            for node, name in scope.star(item):
+                yield ast.SelectItem(item.at, node, name)
+        else:
+            yield item

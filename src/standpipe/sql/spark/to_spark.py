@@ -1,0 +1,347 @@
+"""Typed expressions and aggregations → Spark SQL over the temporary views, as SparkPlan wants it.
+
+Assumes spark.sql.ansi.enabled=false, spark.sql.caseSensitive=true and session time zone UTC. Only
+templates of this package and escaped constants get into the text: no name or value of a user can
+end a literal, start a `${…}` substitution or name a path.
+
+Shape of an aggregation: the inner query filters and computes the keys (`__KEY_0`, …), the outer one
+groups. So a grouping expression is computed once, whatever the SELECT list does with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Final
+
+from msgspec import UNSET
+
+from standpipe.model import Column, Source, SparkInput, SparkPlan, SparkStep, Window
+from standpipe.sql.functions.cast import spark_name
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.types.typed_expression import Column as TypedColumn
+from standpipe.sql.types.typed_expression import (
+    Constant,
+    LambdaBody,
+    LambdaVariable,
+    Operation,
+    Typed,
+    WindowBound,
+    rewrite,
+)
+from standpipe.sql.types.types import SqlType, parse_type, quoted
+
+#: Version of SparkPlan that this module writes.
+VERSION: Final = 1
+#: … and where a plan has steps or a batch's SQL.
+STEPS_VERSION: Final = 2
+#: Spark's literal escapes. A `$` could begin ${…}, which spark.sql substitutes inside literals too.
+_ESCAPES: Final = str.maketrans(
+    {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\n": "\\n", "\r": "\\r", "\0": "\\u0000"}
+)
+_BOUNDS: Final = {"WINDOWSTART": "start", "WINDOWEND": "end"}
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Where rows come from: `text` stands in FROM, over the views of `inputs`."""
+
+    inputs: tuple[SparkInput, ...]
+    text: str
+    #: each row says whether it is there: those with a null value come too
+    has_presence: bool = False
+    #: of a table: a row that a filter leaves out may have been let in before
+    is_table: bool = False
+    has_window: bool = False
+    #: of a table: the columns that a row is known by
+    key_names: tuple[str, ...] = ()
+    #: operators that must run before
+    steps: tuple[SparkStep, ...] = ()
+    #: it is made by operators with state
+    has_state: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        view: str,
+        watermark_delay_ms: int | None = None,
+        *,
+        keeps_nulls: bool = False,
+    ) -> Relation:
+        """One source, whose columns keep their names."""
+        made = spark_input(source, view, watermark_delay_ms, keeps_nulls=keeps_nulls)
+        is_windowed = source.window is not None
+        is_table = source.kind == "TABLE"
+        keys = tuple(column.name for column in source.key_columns)
+        return cls((made,), quoted(view), keeps_nulls, is_table, is_windowed, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """The column of a result that is its ROWTIME, with the format of its text."""
+
+    typed: Typed
+    format: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """SELECT keys, values FROM relation [WINDOW] [WHERE] GROUP BY keys [HAVING], typed."""
+
+    relation: Relation
+    keys: tuple[tuple[str, Typed], ...]  # name in the result, grouping expression
+    values: tuple[tuple[str, Typed], ...]
+    window: Window | None
+    where: Typed | None
+    having: Typed | None
+    #: EMIT FINAL: a window is put out once, when it is over
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """SELECT keys, values FROM relation [WHERE], a row for a row (or for each of `exploded`)."""
+
+    relation: Relation
+    keys: tuple[tuple[str, Typed], ...]
+    values: tuple[tuple[str, Typed], ...]
+    exploded: tuple[Typed, ...]
+    where: Typed | None
+    timestamp: Timestamp | None = None
+    #: Spark's join of two streams appends, and knows no updates
+    is_append: bool = False
+    #: PARTITION BY says what the key is
+    has_own_key: bool = False
+
+
+def spark_input(
+    source: Source, view: str, watermark_delay_ms: int | None = None, *, keeps_nulls: bool = False
+) -> SparkInput:
+    # queries of ours write its topic: ROWTIME is in a header
+    is_ours = source.takes_inserts or (source.query_id is not None and source.changelog is None)
+    return SparkInput(
+        source=source.name,
+        topic=source.topic,
+        view=view,
+        columns=source.columns,
+        key_format=source.key_format,
+        value_format=source.value_format,
+        timestamp_column=source.timestamp_column,
+        timestamp_format=source.timestamp_format,
+        wrap_single_value=source.wrap_single_value,
+        value_delimiter=source.value_delimiter,
+        key_delimiter=UNSET if source.key_delimiter == "," else source.key_delimiter,
+        watermark_delay_ms=watermark_delay_ms,
+        is_table=True if source.kind == "TABLE" else None,
+        keeps_nulls=True if keeps_nulls else None,
+        is_ours=True if is_ours else None,
+        window=source.window,
+    )
+
+
+def emit(aggregation: Aggregation) -> SparkPlan:
+    """The plan of an aggregation: of what changed, or (EMIT FINAL) of the windows that are over."""
+    steps = aggregation.relation.steps
+    return SparkPlan(
+        version=STEPS_VERSION if steps or aggregation.relation.has_state else VERSION,
+        inputs=aggregation.relation.inputs,
+        steps=steps,
+        sql=aggregation_sql(aggregation),
+        output_mode="append" if aggregation.is_final else "update",
+        is_windowed=aggregation.window is not None,
+    )
+
+
+def emit_rows(rows: Rows) -> SparkPlan:
+    """The plan of a query that makes a row of each row of its relation."""
+    relation, sql, batch_sql = rows.relation, rows_sql(rows), None
+    if relation.steps and not relation.is_table:
+        # operators go from key to key: what they put out is brought back into its order
+        sorted_rows = "(SELECT * FROM `__BATCH` SORT BY `__ORDER`)"
+        sql = f"SELECT * FROM {relation.text}"  # noqa: S608 - escaped
+        batch_sql = rows_sql(replace(rows, relation=replace(relation, text=sorted_rows)))
+    return SparkPlan(
+        version=STEPS_VERSION if relation.steps else VERSION,
+        inputs=relation.inputs,
+        steps=relation.steps,
+        sql=sql,
+        batch_sql=batch_sql,
+        output_mode="append" if rows.is_append else "update",
+        is_windowed=relation.has_window,
+        has_own_key=True if rows.has_own_key else UNSET,
+    )
+
+
+def rows_sql(rows: Rows) -> str:
+    relation = rows.relation
+    selected = [f"{expression_sql(typed)} AS {quoted(name)}" for name, typed in rows.keys]
+    if relation.has_window:
+        selected += [quoted(name) for name in _BOUNDS]
+    selected += [f"{expression_sql(typed)} AS {quoted(name)}" for name, typed in rows.values]
+    selected.append(f"{_rowtime_sql(rows.timestamp)} AS `__ROWTIME`")
+    where = None if rows.where is None else expression_sql(rows.where)
+    # ksqlDB's filters let no null value through, whatever they say
+    there = "`__PRESENT` AND " if relation.has_presence else ""
+    filtered = "" if where is None else f" WHERE {there}{where}"
+    live = "`__PRESENT`" if relation.has_presence else "true"
+    if relation.is_table and where is not None:
+        live, filtered = f"(`__PRESENT` AND coalesce({where}, false))", ""
+    selected.append(f"{live} AS `__LIVE`")
+    sql = f"SELECT {', '.join(selected)} FROM {_exploded_sql(rows, filtered)}"  # noqa: S608 - escaped
+    if rows.timestamp is None:
+        return sql
+    return f"SELECT * FROM ({sql}) WHERE `__ROWTIME` >= 0 OR NOT `__LIVE`"  # noqa: S608
+
+
+def _exploded_sql(rows: Rows, filtered: str) -> str:
+    """EXPLODEs walk side by side; the shorter arrays are padded with nulls (ksqlDB)."""
+    if not rows.exploded:
+        return f"{rows.relation.text}{filtered}"
+    arrays = ", ".join(
+        f"coalesce({expression_sql(typed)}, array()) AS `__E{index}`"
+        for index, typed in enumerate(rows.exploded)
+    )
+    names = ", ".join(f"`__E{index}`" for index in range(len(rows.exploded)))
+    picked = ", ".join(f"`__Z`.`__E{index}` AS `__E{index}`" for index in range(len(rows.exploded)))
+    inner = f"SELECT *, {arrays} FROM {rows.relation.text}{filtered}"  # noqa: S608 - escaped
+    zipped = f"SELECT * EXCEPT ({names}), explode(arrays_zip({names})) AS `__Z` FROM ({inner})"  # noqa: S608
+    return f"(SELECT * EXCEPT (`__Z`), {picked} FROM ({zipped}))"  # noqa: S608
+
+
+def _rowtime_sql(timestamp: Timestamp | None) -> str:
+    if timestamp is None:
+        return "`ROWTIME`"
+    column = expression_sql(timestamp.typed)
+    if timestamp.format is not None:
+        return f"unix_millis(to_timestamp({column}, {text_sql(timestamp.format)}))"
+    if timestamp.typed.type.base == "TIMESTAMP":
+        return f"unix_millis({column})"
+    return column
+
+
+def aggregation_sql(aggregation: Aggregation) -> str:
+    grouping = {typed: key_name(index) for index, (_, typed) in enumerate(aggregation.keys)}
+
+    window = None if aggregation.window is None else _window_sql(aggregation.window)
+
+    def use_key(node: Typed) -> Typed | None:
+        if isinstance(node, WindowBound):
+            return Operation(node.type, _bound_sql(node.name, window or ""), ())
+        return TypedColumn(node.type, grouping[node]) if node in grouping else None
+
+    def outer(typed: Typed) -> str:
+        return expression_sql(rewrite(typed, use_key))
+
+    selected = [
+        f"{quoted(key_name(index))} AS {quoted(name)}"
+        for index, (name, _) in enumerate(aggregation.keys)
+    ]
+    if window is not None:
+        selected += [f"{_bound_sql(name, window)} AS {quoted(name)}" for name in _BOUNDS]
+    selected += [f"{outer(typed)} AS {quoted(name)}" for name, typed in aggregation.values]
+    selected.append("max(`ROWTIME`) AS `__ROWTIME`")
+    having = aggregation.having
+    live = "true" if having is None else f"coalesce({outer(having)}, false)"
+    selected.append(f"{live} AS `__LIVE`")
+
+    computed = [f"{expression_sql(typed)} AS {quoted(name)}" for typed, name in grouping.items()]
+    where = aggregation.where
+    filtered = "" if where is None else f" WHERE {expression_sql(where)}"
+    inner = f"SELECT *, {', '.join(computed)} FROM {aggregation.relation.text}{filtered}"  # noqa: S608 - escaped
+    names = [quoted(name) for name in grouping.values()]
+    present = " AND ".join(f"{name} IS NOT NULL" for name in names)
+    groups = names if window is None else [window, *names]
+    sql = (
+        f"SELECT {', '.join(selected)} FROM ({inner})"  # noqa: S608 - see the module's first lines
+        f" WHERE {present} GROUP BY {', '.join(groups)}"
+    )
+    if aggregation.window is None or aggregation.window.kind != "HOPPING":
+        return sql
+    # ksqlDB has no window that begins before the epoch
+    return f"SELECT * FROM ({sql}) WHERE `WINDOWSTART` >= 0"  # noqa: S608
+
+
+def spark_type(name: str) -> str:
+    """Spark's spelling of a column's type."""
+    return spark_name(parse_type(name))
+
+
+def key_name(index: int) -> str:
+    return f"__KEY_{index}"
+
+
+def _window_sql(window: Window) -> str:
+    size = f"'{window.size_ms} milliseconds'"
+    if window.kind == "HOPPING":
+        return f"window(`__TS`, {size}, '{window.advance_ms} milliseconds')"
+    assert window.kind == "TUMBLING", "sessions are in stateful_sql.py"
+    return f"window(`__TS`, {size})"
+
+
+def _bound_sql(name: str, window: str) -> str:
+    """Spelled out, not as `window.start`: the source may have a column of that name."""
+    return f"unix_millis({window}.{_BOUNDS[name]})"
+
+
+def expression_sql(typed: Typed) -> str:
+    """Spark SQL of one expression."""
+    if isinstance(typed, Operation):
+        parts = [expression_sql(argument) for argument in typed.arguments]
+        return typed.template.format(*parts, all=", ".join(parts))
+    if isinstance(typed, (TypedColumn, LambdaVariable)):
+        return identifier_sql(typed.name)
+    if isinstance(typed, LambdaBody):
+        variables = ", ".join(identifier_sql(each.name) for each in typed.variables)
+        head = variables if len(typed.variables) == 1 else f"({variables})"
+        return f"{head} -> {expression_sql(typed.body)}"
+    assert isinstance(typed, Constant), typed
+    return constant_sql(typed.value, typed.type)
+
+
+def identifier_sql(name: str) -> str:
+    """A back-quoted name. Raises StatementError for one that spark.sql would substitute in."""
+    if "${" in name:
+        raise refusal(f"Names with ${{ cannot be used: {name}")
+    return quoted(name)
+
+
+def text_sql(text: str) -> str:
+    """A string literal, escaped: ksqlDB's backslash is plain, Spark's is not."""
+    return "'" + text.translate(_ESCAPES) + "'"
+
+
+def constant_sql(value: object, of: SqlType) -> str:
+    """A literal of type `of`; negative numbers in brackets."""
+    if value is None:
+        return "NULL" if of.base == "NULL" else f"cast(NULL AS {spark_name(of)})"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return text_sql(value)
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, int):
+        return _integer_sql(value, of)
+    if isinstance(value, float):
+        return f"({value!r}D)"
+    if isinstance(value, Decimal):
+        return f"({value:f}BD)"
+    raise refusal(f"A constant of type {of} is not supported yet.")
+
+
+def _integer_sql(value: int, of: SqlType) -> str:
+    """Also DATE (days), TIME and TIMESTAMP (ms), whose values are integers."""
+    if of.base == "DATE":
+        return f"date_from_unix_date({value})"
+    if of.base == "TIMESTAMP":
+        return f"timestamp_millis({value}L)"
+    return f"({value}L)" if of.base == "BIGINT" else f"({value})"
+
+
+def columns_of(plan_columns: Sequence[tuple[str, Typed]], *, is_key: bool) -> tuple[Column, ...]:
+    """The columns that named expressions make."""
+    return tuple(
+        Column(name=name, type=str(typed.type), is_key=is_key) for name, typed in plan_columns
+    )

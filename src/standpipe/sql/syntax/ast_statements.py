@@ -1,0 +1,187 @@
+"""The statements beside SELECT (which is `ast.Query`), as they were written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from standpipe.sql.syntax.ast import Expression, LiteralValue, Node, Position, Query, Statement
+from standpipe.sql.types.types import SqlType
+
+Kind = Literal["STREAM", "TABLE"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition(Node):
+    """`mark` "": a value column. `header_key`: of HEADER('key')."""
+
+    name: str
+    type: SqlType
+    mark: Literal["", "KEY", "PRIMARY KEY", "HEADERS", "HEADER"] = ""
+    header_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Property(Node):
+    """KEY = literal of a WITH clause; the key is upper-cased."""
+
+    name: str
+    value: LiteralValue
+
+
+@dataclass(frozen=True, slots=True)
+class Creation(Node):
+    """What every CREATE STREAM or TABLE begins with. `is_source`: CREATE SOURCE …"""
+
+    kind: Kind
+    name: str
+    or_replace: bool
+    if_not_exists: bool
+    is_source: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSource(Statement):
+    creation: Creation
+    columns: tuple[ColumnDefinition, ...]
+    properties: tuple[Property, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAs(Statement):
+    creation: Creation
+    properties: tuple[Property, ...]
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class InsertSelect(Statement):
+    target: str
+    target_at: Position
+    properties: tuple[Property, ...]
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class InsertValues(Statement):
+    """`columns` empty: all columns in the order of the schema."""
+
+    target: str
+    columns: tuple[str, ...]
+    values: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropSource(Statement):
+    kind: Kind
+    name: str
+    if_exists: bool
+    delete_topic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateType(Statement):
+    name: str
+    type: SqlType
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropType(Statement):
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSource(Statement):
+    kind: Kind
+    name: str
+    additions: tuple[ColumnDefinition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSystem(Statement):
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControlQuery(Statement):
+    """TERMINATE, PAUSE or RESUME; `query_id` None: ALL."""
+
+    action: Literal["TERMINATE", "PAUSE", "RESUME"]
+    query_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Show(Statement):
+    what: str  # "STREAMS", "ALL TOPICS", …
+    extended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Describe(Statement):
+    name: str
+    extended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeAll(Statement):
+    """DESCRIBE STREAMS or TABLES"""
+
+    what: str
+    extended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeFunction(Statement):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRoute(Statement):
+    """Which replicas would answer a pull query, in which order, and why."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainAssignment(Statement):
+    """Who holds which table partition, why, and what would move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explain(Statement):
+    subject: str | Statement  # id of a query, or a statement
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperty(Statement):
+    """SET; UNSET where `value` is None."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Define(Statement):
+    """DEFINE; UNDEFINE where `value` is None."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrintTopic(Statement):
+    topic: str
+    from_beginning: bool
+    interval: int | None
+    limit: LiteralValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class AssertTopic(Statement):
+    topic: str
+    exists: bool
+    properties: tuple[Property, ...]
+    timeout_ms: int | None

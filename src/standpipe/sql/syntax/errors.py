@@ -1,0 +1,65 @@
+"""How the passes say no: an error with a place, and the nearest of the names that would have done.
+
+Passes know positions in the whole request; a client wants them in its statement. So they raise
+`refusal(…)` with the former, and `located` makes it the latter once, where the statement is known.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from standpipe.errors import StatementError, UnknownName
+from standpipe.sql.syntax.ast import Position, Statement
+
+
+def refusal(message: str, at: Position | None = None, hint: str = "") -> StatementError:
+    """An error at a position of the whole text; `located` must see it before a client does."""
+    line, column = (None, None) if at is None else (at.line, at.column)
+    return StatementError(message, line=line, column=column, hint=hint)
+
+
+def unknown_name(message: str, at: Position | None, hint: str) -> UnknownName:
+    line, column = (None, None) if at is None else (at.line, at.column)
+    return UnknownName(message, line=line, column=column, hint=hint)
+
+
+def unsupported(what: str, at: Position | None = None) -> StatementError:
+    """For what ksqlDB can do and Standpipe cannot yet."""
+    return refusal(f"{what} is not supported yet.", at)
+
+
+def located(error: StatementError, statement: Statement) -> StatementError:
+    """The same error, with the statement's text and its position counted from its first word."""
+    if error.statement:
+        return error
+    error.statement = statement.text
+    if error.line is not None and error.column is not None:
+        error.line -= statement.at.line - 1
+        error.column -= statement.at.column - 1 if error.line == 1 else 0
+    return error
+
+
+def place(at: Position) -> str:
+    """ksqlDB's prefix of a message that knows where it happened."""
+    return f"Line: {at.line}, Col: {at.column}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint that names what was probably meant; "" where nothing is near."""
+    candidates = sorted(set(known))
+    for candidate in candidates:
+        if candidate.upper() == name.upper():
+            return _other_case(name, candidate)
+    close = difflib.get_close_matches(name.upper(), candidates, n=1, cutoff=0.6)
+    return f"Did you mean {close[0]}?" if close else ""
+
+
+def _other_case(name: str, candidate: str) -> str:
+    """ksqlDB's words for a name that differs in case only, which quotes make or break."""
+    if name == name.upper():
+        return (
+            f'Did you mean "{candidate}"? Hint: wrap the source name in double quotes'
+            " to make it case-sensitive."
+        )
+    return f"Did you mean {candidate}? Hint: try removing double quotes from the source name."

@@ -1,0 +1,106 @@
+"""DEFINE and `${name}`: text that stands for text, put in before a statement is parsed.
+
+A value is put into quoted text as it is, its quotes doubled; anywhere else it must be one word, one
+number or one quoted text, so that it cannot end the statement that it stands in. `$${name}` is
+`${name}` itself. A name that nobody defined stays as it was written. Names have no case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from standpipe.errors import StatementError
+from standpipe.sql.syntax import parser
+from standpipe.sql.syntax.ast import Statement
+from standpipe.sql.syntax.ast_statements import Define
+
+#: property of a session: whether `${…}` means anything
+SUBSTITUTION: Final = "ksql.variable.substitution.enable"
+
+_VARIABLE: Final = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PIECE: Final = re.compile(
+    r"(?P<quoted>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`)"
+    r"|(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<end>;)|(?P<plain>[^'\"`;/-]+|.)",
+    re.DOTALL,
+)
+_ONE_TOKEN: Final = re.compile(
+    r"\s*(?:[A-Za-z0-9_@.]+|-?[0-9.]+(?:[eE][+-]?[0-9]+)?|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\""
+    r"|`(?:[^`]|``)*`)\s*"
+)
+
+
+def parse(text: str, variables: Mapping[str, str], *, is_on: bool = True) -> tuple[Statement, ...]:
+    """The statements of a request: each sees the DEFINEs before it. Raises as `parser.parse`, and
+    StatementError for a value that cannot stand where it is wanted."""
+    if not is_on or "${" not in text:
+        return parser.parse(text)
+    known = folded(variables)
+    statements: list[Statement] = []
+    line = 0
+    for piece in _split(text):
+        # positions count over the whole request, as they do without variables
+        for statement in parser.parse("\n" * line + substituted(piece, known)):
+            statements.append(statement)
+            if isinstance(statement, Define):
+                define(known, statement)
+        line += piece.count("\n")
+    return tuple(statements)
+
+
+def folded(variables: Mapping[str, str]) -> dict[str, str]:
+    """By upper-cased name."""
+    return {name.upper(): value for name, value in variables.items()}
+
+
+def define(known: dict[str, str], statement: Define) -> None:
+    """Carries DEFINE or UNDEFINE out on the folded variables."""
+    known.pop(statement.name.upper(), None)
+    if statement.value is not None:
+        known[statement.name.upper()] = statement.value
+
+
+def substituted(text: str, known: Mapping[str, str]) -> str:
+    """The text with the values of `known`, which is folded, in place of their names."""
+    if "${" not in text:
+        return text
+    parts: list[str] = []
+    for match in _PIECE.finditer(text):
+        piece = match[0]
+        if match["quoted"]:
+            piece = _replaced(piece, known, quote=piece[0])
+        elif match["plain"]:
+            piece = _replaced(piece, known, quote="")
+        parts.append(piece)
+    return "".join(parts)
+
+
+def _split(text: str) -> Iterator[str]:
+    """The statements' texts, each with its semicolon."""
+    start = 0
+    for match in _PIECE.finditer(text):
+        if match["end"]:
+            yield text[start : match.end()]
+            start = match.end()
+    if text[start:].strip():
+        yield text[start:]
+
+
+def _replaced(piece: str, known: Mapping[str, str], *, quote: str) -> str:
+    def value_of(match: re.Match[str]) -> str:
+        name = match[2].upper()
+        if match[1]:
+            return match[0][1:]
+        if name not in known:
+            return match[0]
+        value = known[name]
+        if quote:
+            return value.replace(quote, quote * 2)
+        if not _ONE_TOKEN.fullmatch(value):
+            raise StatementError(
+                f"Variable {match[2]} cannot stand here: {value!r} is not one name, number or text."
+            )
+        return value
+
+    return _VARIABLE.sub(value_of, piece)

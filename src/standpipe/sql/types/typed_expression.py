@@ -1,0 +1,108 @@
+"""Expressions after analysis: every node has a type, every name is a column that exists.
+
+The emitter needs nothing else: a scalar operation brings its Spark template along, a constant is a
+Python value as types.py defines it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from standpipe.sql.types.types import SqlType
+
+#: Template of the table function, which no expression can hold: `rowwise.py` takes it out.
+EXPLODE: Final = "explode({0})"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Typed):
+    """A column of the rows that the expression is evaluated over."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Typed):
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Typed):
+    """A scalar operation: `template` has a place {0}, {1}… per argument, or {all} for a list."""
+
+    template: str
+    arguments: tuple[Typed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Operation):
+    """An aggregate over the rows of a group; its arguments hold no aggregate."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowBound(Typed):
+    """WINDOWSTART or WINDOWEND of the group, BIGINT ms."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaVariable(Typed):
+    """A parameter of the lambda around it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaBody(Typed):
+    """What a lambda computes from its variables: the argument of a function that walks."""
+
+    variables: tuple[LambdaVariable, ...]
+    body: Typed
+
+
+def aggregates_in(node: Typed) -> bool:
+    """Whether an aggregate is somewhere in the expression."""
+    if isinstance(node, Aggregate):
+        return True
+    if isinstance(node, LambdaBody):
+        return aggregates_in(node.body)
+    return isinstance(node, Operation) and any(map(aggregates_in, node.arguments))
+
+
+def exploded_in(node: Typed) -> bool:
+    """Whether a table function is somewhere in the expression."""
+    if isinstance(node, Operation):
+        return node.template == EXPLODE or any(map(exploded_in, node.arguments))
+    return False
+
+
+def columns_in(node: Typed) -> frozenset[Column]:
+    """The columns that an expression looks at."""
+    if isinstance(node, Column):
+        return frozenset({node})
+    if isinstance(node, LambdaBody):
+        return columns_in(node.body)
+    if isinstance(node, Operation):
+        return frozenset(found for argument in node.arguments for found in columns_in(argument))
+    return frozenset()
+
+
+def rewrite(node: Typed, change: Callable[[Typed], Typed | None]) -> Typed:
+    """The expression with every topmost node replaced for which `change` gives another."""
+    changed = change(node)
+    if changed is not None:
+        return changed
+    if isinstance(node, Operation):
+        arguments = tuple(rewrite(argument, change) for argument in node.arguments)
+        return type(node)(node.type, node.template, arguments)
+    if isinstance(node, LambdaBody):
+        return LambdaBody(node.type, node.variables, rewrite(node.body, change))
+    return node

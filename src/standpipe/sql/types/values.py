@@ -1,0 +1,249 @@
+"""Values: from a literal's type to the type that its place asks for (types.py has their Python).
+
+`coerce` raises ValueError, never a StatementError: only its caller knows the words to say it in.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any, Final, cast
+
+from standpipe.sql.types.types import SqlType, common_type, widens
+
+BIGINT_MAX: Final = 2**63 - 1
+INTEGER_MAX: Final = 2**31 - 1
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+DAY_MS: Final = 86_400_000
+#: DECIMAL has up to 38 digits, Python's own context 28
+DECIMALS: Final = Context(prec=38)
+#: powers of ten of a BIGINT
+_BIGINT_EXPONENT_MAX: Final = 18
+
+#: ksqlDB takes any prefix from the year on: 2020, 2020-02, 2020-02-23T23:45, …; a zone may follow
+_DATETIME: Final = re.compile(
+    r"(\d{1,4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})"
+    r"(?:\.(\d{1,9}))?)?)?)?)?)?\s*(Z|[+-]\d{2}:?\d{2})?"
+)
+_TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?")
+
+
+@lru_cache(maxsize=4096)
+def parse_timestamp(text: str) -> int:
+    """Unix ms of datetime text; UTC where no zone is given. Raises ValueError.
+
+    Remembers: the window bounds of pull queries come again and again.
+    """
+    match = _DATETIME.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"Failed to parse timestamp: {text}")
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    millis = int((match[7] or "0").ljust(3, "0")[:3])
+    zone = _zone(match[8])
+    extra = timedelta(0)
+    if hour == 24 and not (minute or second or millis):  # midnight, at the end of its day
+        hour, extra = 0, timedelta(days=1)
+    when = datetime(year, month or 1, day or 1, hour, minute, second, tzinfo=zone)
+    return (when + extra - EPOCH) // timedelta(milliseconds=1) + millis
+
+
+def _zone(text: str | None) -> timezone:
+    if text is None or text == "Z":
+        return UTC
+    digits = text[1:].replace(":", "")
+    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-offset if text[0] == "-" else offset)
+
+
+def parse_date(text: str) -> int:
+    """Days since 1970-01-01 of `yyyy-MM-dd`; a longer text must be midnight. Raises ValueError."""
+    millis = parse_timestamp(text)
+    if millis % DAY_MS:
+        raise ValueError(f"Failed to parse date: {text}")
+    return millis // DAY_MS
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds of the day of `HH:mm[:ss[.SSS]]`. Raises ValueError."""
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"Failed to parse time: {text}")
+    hour, minute, second = (int(part or 0) for part in match.groups()[:3])
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"Failed to parse time: {text}")
+    millis = int((match[4] or "0").ljust(3, "0")[:3])
+    return ((hour * 60 + minute) * 60 + second) * 1000 + millis
+
+
+def parse_bytes(text: str) -> bytes:
+    """Base64, as ksqlDB has BYTES in text. Raises ValueError."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"Failed to parse bytes: {text}") from error
+
+
+def at_scale(number: Decimal, scale: int, rounding: str | None = None) -> Decimal:
+    """Rounded to so many decimal places. Raises InvalidOperation for more than 38 digits."""
+    return number.quantize(Decimal(1).scaleb(-scale), rounding, DECIMALS)
+
+
+def whole_number(number: Decimal | float) -> int:
+    """Without its decimal places. Raises ValueError beyond BIGINT, before `int` writes out the
+    digits of 1e999999999; NaN and infinity raise it, or OverflowError."""
+    if isinstance(number, Decimal) and number.adjusted() > _BIGINT_EXPONENT_MAX:
+        raise ValueError(f"Numeric field overflow: {number} does not fit BIGINT")
+    return int(number)
+
+
+def as_decimal(value: int | Decimal | str, of: SqlType) -> Decimal:
+    """At the type's scale; raises ValueError where digits would be lost or do not fit."""
+    try:
+        number = Decimal(value)
+        whole = at_scale(number, of.scale)
+    except InvalidOperation as error:
+        raise ValueError(f"Numeric field overflow: {value} does not fit {of}") from error
+    digits = len(whole.as_tuple().digits)
+    if digits > of.precision or whole != number:
+        raise ValueError(f"Numeric field overflow: {value} does not fit {of}")
+    return whole
+
+
+_FROM_TEXT: Final[dict[str, Callable[[str], object]]] = {
+    "STRING": str,
+    "DATE": parse_date,
+    "TIME": parse_time,
+    "TIMESTAMP": parse_timestamp,
+    "BYTES": parse_bytes,
+}
+
+
+def coerce(value: object, source: SqlType, target: SqlType) -> object:
+    """`value` of type `source` as `target` wants it: widening, and text to date, time and bytes.
+
+    Raises ValueError where ksqlDB would not convert without a CAST.
+    """
+    if value is None:
+        return None
+    if source.base == "STRING" and target.base in _FROM_TEXT:
+        return _FROM_TEXT[target.base](str(value))
+    if target.base == "DECIMAL" and source.base in ("INTEGER", "BIGINT", "DECIMAL"):
+        return as_decimal(cast("int | Decimal", value), target)
+    if target.base == "DOUBLE" and source.is_numeric:
+        return float(cast("int | Decimal | float", value))
+    if target.base == source.base and target.is_nested:
+        return _coerce_nested(value, source, target)
+    if not widens(source, target) or source.is_nested:
+        raise ValueError(f"Cannot convert {source} to {target}")
+    return value
+
+
+def _coerce_nested(value: object, source: SqlType, target: SqlType) -> object:
+    if target.base == "ARRAY":
+        items = cast("list[Any]", value)
+        return [coerce(item, source.arguments[0], target.arguments[0]) for item in items]
+    entries = cast("dict[Any, Any]", value)
+    if target.base == "MAP":
+        key_of, value_of = zip(source.arguments, target.arguments, strict=True)
+        return {coerce(key, *key_of): coerce(of, *value_of) for key, of in entries.items()}
+    unknown = set(source.field_names) - set(target.field_names)
+    if unknown:
+        raise ValueError(f"Cannot convert {source} to {target}")
+    return {
+        name: coerce(entries.get(name), source.field(name) or of, of)
+        for name, of in zip(target.field_names, target.arguments, strict=True)
+    }
+
+
+def is_finite(value: object) -> bool:
+    """False for a DOUBLE, however deep in `value`, that is no number: JSON has no word for it, and
+    a record would hold null in its place."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        entries = cast("dict[object, object]", value).items()
+        return all(is_finite(key) and is_finite(item) for key, item in entries)
+    return not isinstance(value, list) or all(map(is_finite, cast("list[object]", value)))
+
+
+def cast_value(value: object, source: SqlType, target: SqlType) -> object:
+    """CAST of a constant. Raises ValueError where the text or the number does not fit."""
+    if value is None:
+        return None
+    if target.base == "STRING" and not source.is_nested:
+        return _text(value)
+    if target.base in ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "BOOLEAN"):
+        return _cast_scalar(value, source, target)
+    return coerce(value, source, target)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def _cast_scalar(value: object, source: SqlType, target: SqlType) -> object:
+    if target.base == "BOOLEAN":
+        if isinstance(value, bool):
+            return value
+        if source.base == "STRING":
+            return str(value).lower() in ("true", "t", "yes", "y", "1")
+        raise ValueError(f"Cannot convert {source} to {target}")
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
+        raise ValueError(f"Cannot convert {source} to {target}")
+    if target.base == "DOUBLE":
+        return float(value)
+    try:
+        number = Decimal(str(value).strip() if isinstance(value, (str, float)) else value)
+        if target.base == "DECIMAL":
+            return as_decimal(at_scale(number, target.scale, ROUND_HALF_UP), target)
+        whole = whole_number(number)
+    except (InvalidOperation, OverflowError) as error:
+        raise ValueError(f"Cannot convert {value!r} to {target}") from error
+    limit = INTEGER_MAX if target.base == "INTEGER" else BIGINT_MAX
+    if not -limit - 1 <= whole <= limit:
+        raise ValueError(f"Numeric field overflow: {value} does not fit {target}")
+    return whole
+
+
+def today(days: int) -> date:
+    """The calendar day that a DATE's number means."""
+    return (EPOCH + timedelta(days=days)).date()
+
+
+def unified(one: SqlType, two: SqlType) -> SqlType | None:
+    """The type that holds both, text counting as date or time where the other is one."""
+    if one.base == "STRING" and two.base in _FROM_TEXT:
+        return two
+    if two.base == "STRING" and one.base in _FROM_TEXT:
+        return one
+    if {one.base, two.base} == {"DATE", "TIMESTAMP"}:
+        return one if one.base == "TIMESTAMP" else two
+    return common_type(one, two)
+
+
+def format_date(days: int) -> str:
+    """A DATE as answers show it: 2020-02-23."""
+    return today(days).isoformat()
+
+
+def format_time(millis: int) -> str:
+    """A TIME as answers show it: HH:mm, and seconds where there are some; no milliseconds."""
+    minutes, seconds = divmod(millis // 1000, 60)
+    text = f"{minutes // 60:02d}:{minutes % 60:02d}"
+    return f"{text}:{seconds:02d}" if seconds else text
+
+
+def format_timestamp(millis: int) -> str:
+    """A TIMESTAMP as answers show it, in UTC: 2020-02-23T23:45:12.000."""
+    moment = EPOCH + timedelta(milliseconds=millis)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03d}"

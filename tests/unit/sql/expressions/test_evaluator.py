@@ -1,0 +1,98 @@
+"""Expressions over a row, against what SQL says of NULL, of integers and of text."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from standpipe.errors import StatementError
+from standpipe.model import Column, Source
+from standpipe.sql.expressions.evaluator import Evaluator, like_pattern
+from standpipe.sql.lookup.columns import PullNames
+from standpipe.sql.syntax import parser
+from standpipe.sql.syntax.ast import Query, SelectItem
+
+COLUMNS = (
+    Column(name="K", type="STRING", is_key=True),
+    Column(name="N", type="INTEGER"),
+    Column(name="D", type="DOUBLE"),
+    Column(name="S", type="STRUCT<`A` INTEGER>"),
+    Column(name="L", type="ARRAY<STRING>"),
+    Column(name="T", type="TIMESTAMP"),
+    Column(name="U", type="STRING"),  # NULL in the row
+)
+SOURCE = Source(
+    name="X", kind="TABLE", columns=COLUMNS, topic="x", partitions=1, key_format="KAFKA",
+    value_format="JSON", statement="",
+)  # fmt: skip
+ROW = ["a%b", 7, 0.5, {"A": 3}, ["p", "q"], 86_400_000, None, 12_000]
+
+
+def value(text: str) -> Any:
+    (query,) = parser.parse(f"SELECT {text} FROM x;")
+    assert isinstance(query, Query)
+    item = query.items[0]
+    assert isinstance(item, SelectItem)
+    evaluator = Evaluator(PullNames.of(SOURCE, None), "SELECT")
+    evaluator.type(item.expression)
+    return evaluator.compile(item.expression)(ROW)
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "why"),
+    [
+        ("n + 1", 8, ""),
+        ("-n / 2", -3, "integers divide towards zero"),
+        ("-n % 2", -1, "and the remainder has the sign of the dividend"),
+        ("n / 0", None, "no exception ends a scan"),
+        ("2147483647 + n", -2147483642, "INTEGER wraps, as Java's int"),
+        ("d * n", 3.5, ""),
+        ("n + LEN(u)", None, "NULL in, NULL out"),
+        ("u = 'x' OR n = 7", True, "true decides"),
+        ("NOT (u = 'x')", True, "nothing compares with NULL (ksqlDB)"),
+        ("CAST(NULL AS BOOLEAN) AND n = 7", None, "unknown stays unknown"),
+        ("u = 'x' AND n = 8", False, "false decides"),
+        ("n NOT IN (1, 7)", False, ""),
+        ("n NOT BETWEEN 8 AND 9", True, ""),
+        ("u IS NULL", True, ""),
+        ("u IS DISTINCT FROM k", True, ""),
+        ("k LIKE 'a%'", True, ""),
+        ("k LIKE 'a!%b' ESCAPE '!'", True, "an escaped % is a per cent sign"),
+        ("k LIKE 'a_'", False, ""),
+        ("s->a", 3, ""),
+        ("l[2]", "q", "from 1"),
+        ("l[-1]", "q", "or from the end"),
+        ("l[3]", None, ""),
+        ("CASE WHEN n > 5 THEN 'much' ELSE 'little' END", "much", ""),
+        ("CAST(n AS STRING) + '!'", "7!", ""),
+        ("CAST(k AS INT)", None, "text that is no number"),
+        ("CONCAT(k, u, 'z')", "a%bz", "CONCAT skips NULL"),
+        ("COALESCE(u, k)", "a%b", ""),
+        ("t > '1970-01-01T12:00'", True, "text becomes a TIMESTAMP beside one"),
+        ("TIMESTAMPTOSTRING(ROWTIME, 'yyyy-MM-dd''T''HH:mm:ss.SSS Z', 'UTC')",
+         "1970-01-01T00:00:12.000 +0000", ""),
+        ("ARRAY[n, 1]", [7, 1], ""),
+        ("MAP('x' := n)", {"x": 7}, ""),
+        ("1234567890123456789012345678.5 + 1.5", Decimal("1234567890123456789012345680.0"),
+         "a DECIMAL has up to 38 digits"),
+        ("ROUND(12345678901234567890123456789012.55, 1)",
+         Decimal("12345678901234567890123456789012.60"), "also in a function"),
+        ("9999999999999999999999999999.5 * 9999999999999999999999999999.5", None, "too many"),
+    ],
+)  # fmt: skip
+def test_values(text: str, result: object, why: str) -> None:
+    assert value(text) == result, why
+
+
+def test_what_cannot_be_computed_is_refused_by_name() -> None:
+    with pytest.raises(StatementError, match="The function MD5 in a pull query is not supported"):
+        value("MD5(k)")
+
+
+@pytest.mark.parametrize(
+    ("like", "escape", "pattern"), [("a.b%", None, r"a\.b.*"), ("a!%", "!", "a%"), ("a!", "!", "a")]
+)
+def test_like_patterns(like: str, escape: str | None, pattern: str) -> None:
+    assert like_pattern(like, escape) == pattern

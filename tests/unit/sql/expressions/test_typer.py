@@ -1,0 +1,99 @@
+"""Types of expressions and what is wrong with others, seen through WHERE of a CREATE TABLE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from standpipe.errors import StatementError
+from standpipe.model import Source
+from standpipe.sql.expressions.scope import Scope
+from standpipe.sql.expressions.typer import Typer
+from standpipe.sql.spark.to_spark import expression_sql
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.parser import parse
+from standpipe.sql.types.typed_expression import Typed
+
+
+@pytest.fixture
+def typed(sources: dict[str, Source]) -> Callable[[str], Typed]:
+    def typed(text: str) -> Typed:
+        (query,) = parse(f"SELECT {text} AS X FROM FLIGHTS;")
+        assert isinstance(query, ast.Query)
+        (item,) = query.items
+        assert isinstance(item, ast.SelectItem)
+        return Typer(Scope.of(sources["FLIGHTS"], "F"), "SELECT").type(item.expression)
+
+    return typed
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "sql"),
+    [
+        ("seats", "INTEGER", "`SEATS`"),
+        ("f.seats", "INTEGER", "`SEATS`"),
+        ("rowtime", "BIGINT", "`ROWTIME`"),
+        ("info->y", "STRING", "`INFO`.`Y`"),
+        ("seats / 2", "INTEGER", "cast((`SEATS` div (2)) AS INT)"),
+        ("miles / 2", "BIGINT", "(`MILES` div (2L))"),
+        ("delay / 2", "DOUBLE", "(`DELAY` / (2.0D))"),
+        ("seats + miles", "BIGINT", "(cast(`SEATS` AS BIGINT) + `MILES`)"),
+        ("fare * 2", "DECIMAL(17, 2)", "cast((`FARE` * (2)) AS DECIMAL(17, 2))"),
+        ("tail + 'x'", "STRING", "concat(`TAIL`, 'x')"),
+        ("seats = 1 AND NOT delay < 2", "BOOLEAN",
+         "(coalesce(`SEATS` = (1), false) AND (NOT coalesce(`DELAY` < (2.0D), false)))"),
+        ("seats IS DISTINCT FROM NULL", "BOOLEAN", "(NOT (`SEATS` <=> cast(NULL AS INT)))"),
+        ("seats NOT BETWEEN 1 AND 2", "BOOLEAN",
+         "(NOT (coalesce(`SEATS` >= (1), false) AND coalesce(`SEATS` <= (2), false)))"),
+        ("seats IN (1, 3000000000)", "BOOLEAN",
+         "(coalesce(cast(`SEATS` AS BIGINT) IN ((1L), (3000000000L)), false))"),
+        ("tail LIKE 'N!%' ESCAPE '!'", "BOOLEAN", "(`TAIL` LIKE 'N!%' ESCAPE '!')"),
+        ("CASE seats WHEN 1 THEN 1 ELSE miles END", "BIGINT",
+         "(CASE WHEN coalesce(`SEATS` = (1), false) THEN (1L) ELSE `MILES` END)"),
+        ("at > '2013'", "BOOLEAN",
+         "coalesce(`AT` > timestamp_millis(1356998400000L), false)"),
+        ("CAST('x' AS INT)", "INTEGER", "cast(NULL AS INT)"),
+        ("CAST(seats AS STRING)", "STRING", "cast(`SEATS` AS STRING)"),
+        ("SQRT(seats)", "DOUBLE", "cast(sqrt(cast(`SEATS` AS DOUBLE)) AS DOUBLE)"),
+    ],
+)  # fmt: skip
+def test_types_and_sql(typed: Callable[[str], Typed], text: str, of: str, sql: str) -> None:
+    found = typed(text)
+    assert (str(found.type), expression_sql(found)) == (of, sql)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seats = 'x'", "Cannot compare SEATS (INTEGER) to 'x' (STRING) with EQUAL.\nStatement: "),
+        ("tags < tags", "Cannot compare TAGS (ARRAY<STRING>) to TAGS (ARRAY<STRING>) with LESS"),
+        ("seats = NULL", "Comparison with NULL not supported: INTEGER = NULL"),
+        ("seats AND TRUE", "Should evaluate to boolean but is SEATS (INTEGER) instead."),
+        ("NOT seats", "Should evaluate to boolean but is SEATS (INTEGER) instead."),
+        (
+            "seats IN (1, TRUE)",
+            "operator does not exist: INTEGER = BOOLEAN (true)\nHint: You might",
+        ),
+        ("CASE WHEN TRUE THEN NULL END", "All case branches have NULL type"),
+        ("CASE WHEN TRUE THEN 1 ELSE 'a' END", "Type for all 'THEN' clauses should be the same."),
+        ("CAST(tail AS ARRAY<INT>)", "Cast of STRING to ARRAY<INTEGER> is not supported"),
+        ("CAST(tail AS FOO)", "Cannot resolve unknown type: FOO"),
+        ("seats LIKE 'x'", "Like condition must be between strings"),
+        ("-tail", "Cannot negate TAIL"),
+        ("seats[1]", "SEATS (INTEGER) has no elements."),
+        ("info->z", "Could not find field 'Z' in 'INFO'"),
+        ("day = 'x'", "Failed to parse timestamp: x"),
+        ("ARRAY[NULL]", "Cannot construct an array with all NULL elements"),
+        ("STRUCT(a := 1, a := 2)", "Duplicate field names found in STRUCT: 'A'."),
+        ("UCASE(x => x)", "Function UCASE takes no lambda."),
+        ("FILTER(tags, x => 1)", "FILTER wants a BOOLEAN of its lambda, not INTEGER"),
+        ("TRANSFORM(tags, x => y)", "SELECT column 'Y' cannot be resolved."),
+        ("LATEST_BY_OFFSET(tail)", "without a GROUP BY clause"),
+    ],
+)
+def test_refusals(typed: Callable[[str], Typed], text: str, message: str) -> None:
+    with pytest.raises(StatementError) as caught:
+        typed(text)
+    assert message in caught.value.message
+    assert caught.value.line == 1

@@ -1,0 +1,41 @@
+"""What may be cast to what, and how Spark spells a type."""
+
+from __future__ import annotations
+
+import pytest
+
+from standpipe.sql.functions.cast import castable, spark_name
+from standpipe.sql.types.types import NULL, parse_type
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "may"),
+    [
+        ("INT", "STRING", True),
+        ("STRING", "TIMESTAMP", True),
+        ("BOOLEAN", "INT", False),
+        ("DATE", "INT", False),
+        ("STRING", "ARRAY<INT>", False),
+        ("ARRAY<INT>", "ARRAY<STRING>", True),
+        ("ARRAY<BOOLEAN>", "ARRAY<INT>", False),
+        ("STRUCT<A INT, B INT>", "STRUCT<A STRING>", True),
+    ],
+)
+def test_castable(source: str, target: str, may: bool) -> None:
+    assert castable(parse_type(source), parse_type(target)) is may
+    assert castable(NULL, parse_type(target))
+
+
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [
+        ("INT", "INT"),
+        ("BYTES", "BINARY"),
+        ("TIME", "INT"),
+        ("DECIMAL(4, 2)", "DECIMAL(4, 2)"),
+        ("MAP<STRING, ARRAY<INT>>", "MAP<STRING, ARRAY<INT>>"),
+        ("STRUCT<`a ``b` BYTES>", "STRUCT<`a ``b`: BINARY>"),
+    ],
+)
+def test_spark_name(of: str, name: str) -> None:
+    assert spark_name(parse_type(of)) == name

@@ -1,0 +1,40 @@
+"""Which patterns ask for a zone, and which template they get."""
+
+from __future__ import annotations
+
+import pytest
+
+from standpipe.sql.functions import zone_patterns
+from standpipe.sql.functions.signature import Function
+from standpipe.sql.types import types
+from standpipe.sql.types.typed_expression import Column, Constant, Typed
+
+STRING = types.STRING
+F = Function("F", (types.BIGINT, STRING, STRING), STRING, "plain", zoned="zoned")
+COLUMN = Column(STRING, "A")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "why"),
+    [
+        ("yyyy-MM-dd HH:mm:ss zzz", True, ""),
+        ("HHXXX", True, ""),
+        ("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", False, "a quoted letter is itself"),
+        ("HH''z", True, "two quotes are one, and open nothing"),
+        ("yyyy", False, ""),
+    ],
+)
+def test_names_zone(pattern: str, names: bool, why: str) -> None:
+    assert zone_patterns.names_zone(pattern) is names, why
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chosen", "why"),
+    [
+        ((COLUMN, Constant(STRING, "z"), Constant(STRING, "UTC")), "zoned", ""),
+        ((COLUMN, Constant(STRING, "y"), Constant(STRING, "UTC")), "plain", "no letter"),
+        ((COLUMN, Constant(STRING, "z"), COLUMN), "plain", "Spark wants the zone as a literal"),
+    ],
+)
+def test_template(arguments: tuple[Typed, ...], chosen: str, why: str) -> None:
+    assert zone_patterns.template(F, arguments) == chosen, why

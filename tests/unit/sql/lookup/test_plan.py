@@ -1,0 +1,49 @@
+"""Pull queries as records: what data.pull is given. Statements and errors: tests/sql/pull.sql."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from standpipe.errors import StatementError
+from standpipe.sql.lookup.plan import ENABLE
+from standpipe.sql.plans import Plan, PullPlan
+
+
+def pulled(plan: Callable[..., Plan], text: str) -> PullPlan:
+    found = plan(text)
+    assert isinstance(found, PullPlan)
+    return found
+
+
+def test_the_full_row_needs_no_projection(plan: Callable[..., Plan]) -> None:
+    found = pulled(plan, "SELECT * FROM by_day WHERE carrier = 'UA';")
+    assert found.projection is None
+    assert found.column_names == ("CARRIER", "WINDOWSTART", "WINDOWEND", "N")
+    assert found.column_types == ("STRING", "BIGINT", "BIGINT", "BIGINT")
+    assert found.full_row_width == 4
+
+
+@pytest.mark.parametrize(
+    ("items", "projection", "why"),
+    [
+        ("carrier, windowstart, windowend, n", None, "the full row, spelled out"),
+        ("n, carrier", (3, 0), "indices into the full row"),
+        ("rowtime", (4,), "ROWTIME stands behind it"),
+        ("carrier AS c, windowstart, windowend, n", (0, 1, 2, 3), "another name"),
+        ("by_day.*", None, ""),
+    ],
+)
+def test_projection(
+    plan: Callable[..., Plan], items: str, projection: tuple[int, ...] | None, why: str
+) -> None:
+    found = pulled(plan, f"SELECT {items} FROM by_day WHERE carrier = 'UA';")
+    assert found.projection == projection, why
+    if projection == (4,):
+        assert found.rowtime_index == 4
+
+
+def test_pull_queries_can_be_switched_off(plan: Callable[..., Plan]) -> None:
+    with pytest.raises(StatementError, match="Pull queries are disabled"):
+        plan("SELECT * FROM by_tail WHERE tail = 'a';", properties={ENABLE: "false"})

@@ -1,0 +1,175 @@
+"""The plan cache gives what parser and analyser give, for every text, and reads most texts once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from standpipe.errors import StatementError
+from standpipe.model import Source
+from standpipe.sql.analyzer import Context, analyze
+from standpipe.sql.lookup import plan as pull_plan
+from standpipe.sql.lookup.plan_cache import LITERALS_MAX, PlanCache
+from standpipe.sql.plans import PullPlan
+from standpipe.sql.syntax import parser
+
+
+def direct(text: str, sources: dict[str, Source]) -> PullPlan:
+    (statement,) = parser.parse(text)
+    plan = analyze(statement, sources, Context())
+    assert isinstance(plan, PullPlan)
+    return plan
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that the parser has read since the test began."""
+    texts: list[str] = []
+    parse = parser.parse
+
+    def noted(text: str) -> object:
+        texts.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(parser, "parse", noted)
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept", "why"),
+    [
+        ("tail = 'a'", "tail = 'it''s'", True, "another literal"),
+        ("tail = 'a'", "tail = '\"--/*`'", True, "what is inside a literal does not count"),
+        ("tail = 'a'", "tail  = 'a'", False, "blanks are part of the shape"),
+        ("\"TAIL\" = 'a'", "\"TAIL\" = 'b'", False, "quoted names are not kept"),
+        ("tail = 'a' -- x", "tail = 'b' -- x", False, "nor are comments"),
+        ("tail = 'a' /* 'x' */", "tail = 'b' /* 'x' */", False, "which may hold a quote"),
+        ("tail IN ('a', 'b')", "tail IN ('c', 'd')", True, ""),
+        ("tail IN ('a', 'b')", "tail IN ('a')", False, "the length of a list is part of it"),
+        ("tail = 'a' LIMIT 5", "tail = 'a' LIMIT 6", True, "LIMIT is a literal too"),
+        ("tail = CAST('a' AS STRING)", "tail = CAST('b' AS STRING)", False, "no bare literal"),
+    ],
+)
+def test_what_is_kept(
+    sources: dict[str, Source], reads: list[str], first: str, second: str, kept: bool, why: str
+) -> None:
+    cache = PlanCache(sources)
+    texts = [f"SELECT * FROM by_tail WHERE {where};" for where in (first, second)]
+    plans = [cache.plan(text, {}) for text in texts]
+    assert len(reads) == (1 if kept else 2), why
+    assert plans == [direct(text, sources) for text in texts], why
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ("1", "-1", "the sign is part of the shape"),
+        ("1", "3000000000", "INTEGER and BIGINT are different shapes"),
+        ("1", "1.0", "so is DECIMAL"),
+        ("1", "1E0", "and DOUBLE"),
+        ("1", "'1'", "and STRING"),
+        ("-5", "-2147483648", "an INTEGER, though its digits alone are none"),
+        ("-2147483648", "-2147483649", "and the next is a BIGINT"),
+    ],
+)
+def test_the_class_of_a_literal_counts(
+    sources: dict[str, Source], first: str, second: str, why: str
+) -> None:
+    cache = PlanCache(sources)
+    for number in (first, second):
+        text = f"SELECT * FROM by_seats WHERE seats = {number};"
+        assert outcome(lambda text=text: cache.plan(text, {})) == outcome(
+            lambda text=text: direct(text, sources)
+        ), why
+
+
+def outcome(call: object) -> object:
+    try:
+        return call()  # type: ignore[operator]
+    except StatementError as error:
+        return (error.message, error.line, error.column, error.statement)
+
+
+STRINGS = st.text(alphabet="ab'\"-/*`\\ \n;é0", max_size=6).map(
+    lambda text: "'" + text.replace("'", "''") + "'"
+)
+NUMBERS = st.sampled_from(
+    ["0", "7", "2147483647", "2147483648", "9223372036854775807", "9223372036854775808", "1.5",
+     "10.", ".5", "1E3", "1e-2", "123456789", "1234567890"]
+)  # fmt: skip
+LITERALS = STRINGS | NUMBERS | NUMBERS.map("-{}".format)
+SHAPES = st.sampled_from(
+    [
+        "SELECT * FROM by_tail WHERE tail = {0};",
+        "SELECT n, tail FROM by_tail WHERE tail IN ({0}, {1}) AND tail = {2}",
+        "SELECT * FROM by_seats WHERE seats={0} LIMIT {1};",
+        "SELECT * FROM by_fare WHERE fare = {0} AND fare IN ({0},{1},{2});",
+        "SELECT * FROM by_two WHERE seats = {0} AND {1} = carrier;",
+        "SELECT * FROM by_day WHERE carrier={0} AND WINDOWSTART>={1} AND WINDOWEND<{2};",
+        "SELECT * FROM by_day WHERE carrier={0} AND WINDOWSTART BETWEEN {1} AND {2};",
+        "SELECT * /* {0} */ FROM by_tail WHERE tail = {1};",
+        "SELECT n AS a{0} FROM by_tail WHERE tail = {1};",
+        "SELECT {0} FROM by_tail WHERE tail = {1};",
+    ]
+)
+
+
+@settings(max_examples=600, deadline=None)
+@given(SHAPES, st.lists(st.tuples(LITERALS, LITERALS, LITERALS), min_size=2, max_size=4))
+def test_the_cache_agrees_with_the_parser(
+    sources: dict[str, Source], shape: str, literals: list[tuple[str, str, str]]
+) -> None:
+    cache = PlanCache(sources)
+    for each in literals:
+        text = shape.format(*each)
+        assert outcome(lambda text=text: comparable(cache.plan(text, {}))) == outcome(
+            lambda text=text: comparable(direct(text, sources))
+        )
+
+
+def comparable(plan: PullPlan) -> tuple[PullPlan, bool, bool]:
+    """Functions are never equal; what they compute is tested in test_evaluate."""
+    plain = msgspec.structs.replace(plan, where=None, cells=None)
+    return plain, plan.where is None, plan.cells is None
+
+
+def test_the_least_recently_used_shape_goes_first(
+    sources: dict[str, Source], reads: list[str]
+) -> None:
+    cache = PlanCache(sources, shapes_max=2)
+    shapes = ["SELECT * FROM by_tail WHERE tail='x'" + " " * count for count in range(3)]
+    for index in (0, 1, 0, 2, 0, 1):
+        cache.plan(shapes[index], {})
+    assert reads == [shapes[0], shapes[1], shapes[2], shapes[1]]
+    assert len(cache) == 2
+
+
+def test_a_list_without_end_is_planned_and_not_kept(sources: dict[str, Source]) -> None:
+    cache = PlanCache(sources)
+    values = ", ".join(f"'{number}'" for number in range(LITERALS_MAX + 1))
+    assert len(cache.plan(f"SELECT * FROM by_tail WHERE tail IN ({values});", {}).keys) == 65
+    assert len(cache) == 0
+
+
+def test_properties_that_change_plans_are_asked_each_time(sources: dict[str, Source]) -> None:
+    cache = PlanCache(sources)
+    text = "SELECT * FROM by_tail WHERE tail = 'a' LIMIT 1;"
+    cache.plan(text, {"ksql.streams.auto.offset.reset": "earliest"})
+    assert len(cache) == 1
+    with pytest.raises(StatementError, match="LIMIT clause in pull queries is currently disabled"):
+        cache.plan(text, {pull_plan.ENABLE_LIMIT: "false"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "found 0 instead"),
+        ("SHOW TABLES;", "Only a SELECT"),
+        ("SHOW TABLES; SHOW TABLES;", "found 2 instead"),
+    ],
+)
+def test_one_select_only(sources: dict[str, Source], text: str, message: str) -> None:
+    with pytest.raises(StatementError, match=message):
+        PlanCache(sources).plan(text, {})

@@ -1,0 +1,68 @@
+"""Constants and names on their way into Spark SQL: nothing of a user's can get out of its place."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from standpipe.errors import StatementError
+from standpipe.sql.spark.to_spark import constant_sql, identifier_sql, text_sql
+from standpipe.sql.types.types import NULL, parse_type
+
+
+@pytest.mark.parametrize(
+    ("value", "of", "sql", "why"),
+    [
+        (5, "INT", "(5)", ""),
+        (-5, "BIGINT", "(-5L)", "brackets: `- -5` would be a comment"),
+        (1.5, "DOUBLE", "(1.5D)", "1.5 alone is a DECIMAL to Spark"),
+        (1e300, "DOUBLE", "(1e+300D)", ""),
+        (Decimal("1.50"), "DECIMAL(3, 2)", "(1.50BD)", "the scale stays"),
+        (Decimal("1E+3"), "DECIMAL(4, 0)", "(1000BD)", "never with an exponent"),
+        (True, "BOOLEAN", "true", ""),
+        (b"\x00\xff", "BYTES", "X'00ff'", ""),
+        (15706, "DATE", "date_from_unix_date(15706)", ""),
+        (1000, "TIMESTAMP", "timestamp_millis(1000L)", ""),
+        (3_600_000, "TIME", "(3600000)", "Spark sees the INT of its milliseconds"),
+        (None, "STRING", "cast(NULL AS STRING)", "a null has a type"),
+    ],
+)
+def test_constants(value: object, of: str, sql: str, why: str) -> None:
+    assert constant_sql(value, parse_type(of)) == sql, why
+
+
+def test_the_null_of_nothing() -> None:
+    assert constant_sql(None, NULL) == "NULL"
+
+
+@pytest.mark.parametrize(
+    ("text", "sql", "why"),
+    [
+        ("it's", r"'it\'s'", "the quote"),
+        ("\\", r"'\\'", "the backslash, which ksqlDB leaves plain"),
+        ("\\'", r"'\\\''", "both"),
+        ("${HOME}", r"'\u0024{HOME}'", "spark.sql substitutes inside literals too"),
+        ("a\nb", r"'a\nb'", ""),
+    ],
+)
+def test_text(text: str, sql: str, why: str) -> None:
+    assert text_sql(text) == sql, why
+
+
+@given(st.text())
+def test_a_literal_ends_where_it_should(text: str) -> None:
+    inside = text_sql(text)[1:-1]
+    index = 0
+    while index < len(inside):
+        assert inside[index] not in "'$", "neither an end nor a variable"
+        index += 2 if inside[index] == "\\" else 1
+    assert index == len(inside), "the last backslash does not take the closing quote along"
+
+
+def test_names() -> None:
+    assert identifier_sql("a`b") == "`a``b`"
+    with pytest.raises(StatementError):
+        identifier_sql("${HOME}")

@@ -1,0 +1,61 @@
+"""DEFINE and what it does to the statements after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from standpipe.errors import StatementError
+from standpipe.sql.syntax import variables
+from standpipe.sql.syntax.ast import LiteralValue, Query
+from standpipe.sql.syntax.ast_statements import CreateSource
+
+KNOWN = {"N": "3", "NAME": "it's", "TABLE": '"my ; table"', "BAD": "1; DROP TABLE t", "MORE": "a b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "why"),
+    [
+        ("LIMIT ${n}", "LIMIT 3", "names have no case"),
+        ("'${NAME}'", "'it''s'", "quotes are doubled in quoted text"),
+        ('"${NAME}"', '"it\'s"', "of the same kind"),
+        ("'${bad}'", "'1; DROP TABLE t'", "in quoted text anything may stand"),
+        ("FROM ${table};", 'FROM "my ; table";', "a quoted name is one token"),
+        ("${unknown}", "${unknown}", "what nobody defined stays"),
+        ("$${n}", "${n}", "a doubled sign is the sign"),
+        ("-- ${n}\n${n}", "-- ${n}\n3", "a comment stays"),
+        (
+            "/* ${n} ' */ ${n} - ${n} / ${n}",
+            "/* ${n} ' */ 3 - 3 / 3",
+            "and its quotes open nothing",
+        ),
+    ],
+)
+def test_substituted(text: str, expected: str, why: str) -> None:
+    assert variables.substituted(text, KNOWN) == expected, why
+
+
+@pytest.mark.parametrize("name", ["bad", "more"])
+def test_a_value_cannot_end_the_statement_that_it_stands_in(name: str) -> None:
+    with pytest.raises(StatementError, match="is not one name, number or text"):
+        variables.substituted(f"SELECT ${{{name}}} FROM t;", KNOWN)
+
+
+def test_each_statement_sees_the_definitions_before_it() -> None:
+    text = (
+        "DEFINE format = 'JSON'; DEFINE n = '2';\n"
+        "CREATE STREAM s (k STRING KEY) WITH (KAFKA_TOPIC='s', FORMAT='${format}',"
+        " PARTITIONS=${n});"
+        "\nUNDEFINE n; SELECT '${n}' AS a, ${m} AS b FROM s;"
+    )
+    _, _, made, _, query = variables.parse(text, {"M": "7"})
+    assert isinstance(made, CreateSource)
+    assert [each.value.value for each in made.properties] == ["s", "JSON", 2]
+    assert isinstance(query, Query)
+    values = [item.expression for item in query.items]  # type: ignore[union-attr]
+    assert [each.value for each in values if isinstance(each, LiteralValue)] == ["${n}", 7]
+    assert (made.at.line, query.at.line) == (2, 3), "positions count over the request"
+
+
+def test_substitution_can_be_turned_off() -> None:
+    (query,) = variables.parse("SELECT '${n}' FROM s;", {"N": "1"}, is_on=False)
+    assert query.text == "SELECT '${n}' FROM s;"

@@ -1,0 +1,139 @@
+"""Values on their way from a literal to a column."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from standpipe.sql.types.types import NULL, parse_type
+from standpipe.sql.types.values import (
+    cast_value,
+    coerce,
+    is_finite,
+    parse_date,
+    parse_time,
+    parse_timestamp,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "millis"),
+    [
+        ("1970", 0),
+        ("1970-01-02", 86_400_000),
+        ("2020-02-23T23:45:12.000", 1_582_501_512_000),
+        ("2020-02-23 23:45:12", 1_582_501_512_000),
+        ("2020-02-24T00:45:12+0100", 1_582_501_512_000),
+        ("2020-02-23T23:45:12Z", 1_582_501_512_000),
+        ("1970-01-01T00:00:00.5", 500),
+        ("1969-12-31T23:59:59.999", -1),
+        ("1970-01-01T24", 86_400_000),
+    ],
+)
+def test_datetime_text(text: str, millis: int) -> None:
+    assert parse_timestamp(text) == millis
+
+
+@pytest.mark.parametrize("text", ["", "now", "2020-13", "2020-02-30", "2020-01-01T25", "10"[:0]])
+def test_no_datetime(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - datetime's own message is as good
+        parse_timestamp(text)
+
+
+def test_dates_and_times() -> None:
+    assert parse_date("1970-01-11") == 10
+    assert parse_time("01:02:03.004") == 3_723_004
+    with pytest.raises(ValueError, match="date"):
+        parse_date("1970-01-01T12")
+    with pytest.raises(ValueError, match="time"):
+        parse_time("24:00")
+
+
+@pytest.mark.parametrize(
+    ("value", "source", "target", "result"),
+    [
+        (1, "INT", "BIGINT", 1),
+        (1, "INT", "DOUBLE", 1.0),
+        (1, "INT", "DECIMAL(4, 2)", Decimal("1.00")),
+        (Decimal("1.5"), "DECIMAL(2, 1)", "DOUBLE", 1.5),
+        (Decimal("1.5"), "DECIMAL(2, 1)", "DECIMAL(4, 2)", Decimal("1.50")),
+        ("1970-01-02", "STRING", "DATE", 1),
+        ("AAE=", "STRING", "BYTES", b"\x00\x01"),
+        (None, "INT", "STRING", None),
+        ([1, None], "ARRAY<INT>", "ARRAY<BIGINT>", [1, None]),
+        ({"a": 1}, "MAP<STRING, INT>", "MAP<STRING, DOUBLE>", {"a": 1.0}),
+        ({"X": 1}, "STRUCT<X INT>", "STRUCT<X BIGINT, Y INT>", {"X": 1, "Y": None}),
+    ],
+)
+def test_coerce(value: object, source: str, target: str, result: object) -> None:
+    found = coerce(value, parse_type(source), parse_type(target))
+    assert found == result
+    assert type(found) is type(result)
+
+
+@pytest.mark.parametrize(
+    ("value", "source", "target"),
+    [
+        ("10", "STRING", "INT"),
+        (10, "INT", "STRING"),
+        (2**40, "BIGINT", "INT"),
+        (Decimal("1.5"), "DECIMAL(2, 1)", "INT"),
+        (Decimal("1.55"), "DECIMAL(3, 2)", "DECIMAL(4, 1)"),
+        (1000, "INT", "DECIMAL(4, 2)"),
+        (True, "BOOLEAN", "INT"),
+        ("#", "STRING", "BYTES"),
+        ([1], "ARRAY<INT>", "ARRAY<STRING>"),
+        ({"Z": 1}, "STRUCT<Z INT>", "STRUCT<X INT>"),
+    ],
+)
+def test_coerce_refuses(value: object, source: str, target: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the caller has the words
+        coerce(value, parse_type(source), parse_type(target))
+
+
+@pytest.mark.parametrize(
+    ("value", "source", "target", "result"),
+    [
+        ("42", "STRING", "INT", 42),
+        (1.9, "DOUBLE", "INT", 1),
+        (42, "INT", "STRING", "42"),
+        (True, "BOOLEAN", "STRING", "true"),
+        ("yes", "STRING", "BOOLEAN", True),
+        ("1.25", "STRING", "DECIMAL(4, 1)", Decimal("1.3")),
+    ],
+)
+def test_cast(value: object, source: str, target: str, result: object) -> None:
+    assert cast_value(value, parse_type(source), parse_type(target)) == result
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_what_is_no_number_is_found_however_deep(number: float) -> None:
+    for value in (number, [1.0, [number]], {"a": {"b": number}}, {number: "a"}):
+        assert not is_finite(value)
+    assert is_finite({"a": [1.7976931348623157e308, "inf", None]})
+
+
+def test_a_cast_does_not_write_out_an_exponent() -> None:
+    for text in ("1e999999999", "-1e999999999", "1e19"):
+        with pytest.raises(ValueError, match="does not fit BIGINT"):
+            cast_value(text, parse_type("STRING"), parse_type("BIGINT"))
+    for text, number in (("9223372036854775807", 2**63 - 1), ("1e18", 10**18), ("1e-99999", 0)):
+        assert cast_value(text, parse_type("STRING"), parse_type("BIGINT")) == number
+
+
+def test_null_casts_to_anything() -> None:
+    assert cast_value(None, NULL, parse_type("INT")) is None
+
+
+def test_decimals_of_38_digits() -> None:
+    """More than Python's default context has."""
+    text = "1234567890123456789012345678.5"
+    wide = parse_type("DECIMAL(38, 10)")
+    assert coerce(Decimal(text), parse_type("DECIMAL(29, 1)"), wide) == Decimal(text)
+    assert cast_value(text, parse_type("STRING"), wide) == Decimal(text)
+
+
+def test_no_cast_writes_out_the_digits_of_a_huge_number() -> None:
+    with pytest.raises(ValueError, match="overflow"):
+        cast_value("1e999999999", parse_type("STRING"), parse_type("BIGINT"))
