@@ -41,12 +41,12 @@ from standpipe import config as settings
 from standpipe.local import jvm
 from standpipe.local.broker import Broker
 from standpipe.model import LeaseEpoch, Source
-from standpipe.pipeline import session
-from standpipe.pipeline.progress_log import ProgressLog
-from standpipe.pipeline.query import Surroundings, start_query
-from standpipe.pipeline.reconcile import WantedQuery
-from standpipe.pipeline.sink import records_of
-from standpipe.pipeline.source import KafkaReads, open_view
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.sink import records_of
+from standpipe.pipeline.io.source import KafkaReads, open_view
+from standpipe.pipeline.run import session
+from standpipe.pipeline.run.query_run import Surroundings, start_query
+from standpipe.pipeline.run.reconcile import WantedQuery
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
 from standpipe.sql.syntax.parser import parse

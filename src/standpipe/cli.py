@@ -240,7 +240,7 @@ def pipeline(
 
     Start several, on several machines: they share the queries, and take over from each other. Their
     checkpoints must be the same storage."""
-    from standpipe.pipeline import driver
+    from standpipe.pipeline.run import driver
 
     arguments = ["--nodes", nodes, "--bootstrap-servers", bootstrap_servers]
     arguments += ["--checkpoints", str(checkpoints), "--secret-file", str(secret_file)]

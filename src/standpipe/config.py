@@ -322,7 +322,7 @@ RESTORE_BYTES = key(
     "and the network.",
 )
 BATCH_OFFSETS_MAX = key(
-    "standpipe.pipeline.batch.offsets.max",
+    "standpipe.pipeline.commit.batch.offsets.max",
     int,
     400_000,
     unit="records",

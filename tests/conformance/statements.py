@@ -20,7 +20,7 @@ from standpipe.control.metadata.catalog import Catalog
 from standpipe.errors import StandpipeError
 from standpipe.model import LogIndex, PersistentQuery, Source
 from standpipe.node.inserted import record_of
-from standpipe.pipeline import reconcile
+from standpipe.pipeline.run import reconcile
 from standpipe.sql.plans import InsertValuesPlan, SetPropertyPlan
 from standpipe.sql.stored import stored
 from standpipe.sql.syntax import ast, variables
@@ -160,7 +160,7 @@ class Session:
         return msgspec.structs.replace(query, query_id=name, plan=plan)
 
     def writers(self) -> dict[str, str]:
-        """The queries that write topics alone, by topic: what `pipeline.reconcile` finds.
+        """The queries that write topics alone, by topic: what `pipeline.run.reconcile` finds.
 
         Where a case puts records of its own into a query's topic, they stand for the query's: its
         readers must see what no query has committed.

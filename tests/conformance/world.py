@@ -39,11 +39,11 @@ from standpipe.model import (
 )
 from standpipe.node import node_config
 from standpipe.node.node_config import NodeConfig
-from standpipe.pipeline import session
-from standpipe.pipeline.progress_log import ProgressLog
-from standpipe.pipeline.query import QueryRun, Surroundings, start_query
-from standpipe.pipeline.reads import KafkaReads
-from standpipe.pipeline.reconcile import WantedQuery
+from standpipe.pipeline.io.kafka_options import KafkaReads
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.run import session
+from standpipe.pipeline.run.query_run import QueryRun, Surroundings, start_query
+from standpipe.pipeline.run.reconcile import WantedQuery
 
 NODE = NodeId("node-1")
 SERVICE = "conformance_"

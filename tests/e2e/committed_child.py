@@ -17,18 +17,18 @@ from pyspark.sql import DataFrame
 from standpipe import config as settings
 from standpipe.local.jvm import find_java, jars
 from standpipe.model import Column, SparkInput
-from standpipe.pipeline import session
-from standpipe.pipeline.committed import Upstream
-from standpipe.pipeline.progress_log import ProgressLog
-from standpipe.pipeline.reads import KafkaReads
-from standpipe.pipeline.source import open_view
+from standpipe.pipeline.io.committed_source import Upstream
+from standpipe.pipeline.io.kafka_options import KafkaReads
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.source import open_view
+from standpipe.pipeline.run import session
 
 BATCH_OFFSETS = 7
 
 
 def main() -> None:
     servers, checkpoint, topic, query_id = sys.argv[1:]
-    config = settings.load({"standpipe.pipeline.batch.offsets.max": str(BATCH_OFFSETS)})
+    config = settings.load({"standpipe.pipeline.commit.batch.offsets.max": str(BATCH_OFFSETS)})
     spark = session.open_session(
         config, master="local[1]", jars=jars("spark"), java_home=find_java().home
     )

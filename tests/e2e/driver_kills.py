@@ -38,7 +38,7 @@ from standpipe.local import demo_check, demo_feed, demo_flights
 from standpipe.local.demo_progress import ProgressFollower
 from standpipe.local.demo_wait import Arrival
 from standpipe.local.process_group import Child
-from standpipe.pipeline import failpoint
+from standpipe.pipeline.commit import failpoint
 
 PORTION = 1_500
 LITTLE = 200

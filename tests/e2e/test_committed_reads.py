@@ -27,7 +27,7 @@ from standpipe.errors import KafkaUnavailable
 from standpipe.local.broker import Broker
 from standpipe.local.ports import any_port
 from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
-from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.io.progress_log import ProgressLog
 
 TOPIC, QUERY = "derived", "CSAS_1"
 ROWTIME_MS = 258

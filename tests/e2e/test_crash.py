@@ -31,7 +31,7 @@ from standpipe.local.demo_progress import ProgressFollower
 from standpipe.local.demo_wait import Arrival
 from standpipe.local.rest_client import NodesClient
 from standpipe.model import NodeId
-from standpipe.pipeline import failpoint
+from standpipe.pipeline.commit import failpoint
 
 EVENTS = 30_000
 PORTION = 5_000

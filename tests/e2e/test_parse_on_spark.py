@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from standpipe.data.encoding.kafka_keys import encode_key
 from standpipe.model import Column, Source, SparkInput, Window
-from standpipe.pipeline.sink import records_of
-from standpipe.pipeline.source import parse
+from standpipe.pipeline.io.sink import records_of
+from standpipe.pipeline.io.source import parse
 
 pytestmark = pytest.mark.e2e
 

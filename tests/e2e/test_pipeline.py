@@ -46,9 +46,9 @@ from standpipe.model import (
     QueryStatus,
     Source,
 )
-from standpipe.pipeline.checkpoint import Checkpoint, Identity
-from standpipe.pipeline.checkpoint_cleanup import KEPT_MS, UNWANTED_FILE
-from standpipe.pipeline.driver import EXIT_FAILED
+from standpipe.pipeline.commit.checkpoint import Checkpoint, Identity
+from standpipe.pipeline.commit.checkpoint_cleanup import KEPT_MS, UNWANTED_FILE
+from standpipe.pipeline.run.driver import EXIT_FAILED
 
 DAY_MS = 86_400_000
 PARTITIONS = 4
@@ -95,7 +95,7 @@ def is_java(pid: int) -> bool:
 
 @dataclass
 class Driver:
-    """`python -m standpipe.pipeline.driver` as a child."""
+    """`python -m standpipe.pipeline.run.driver` as a child."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -147,11 +147,11 @@ class World:
     def drive(self, failpoint: str = "") -> Driver:
         log = self.directory / f"driver-{len(self.drivers)}.log"
         environment = {**os.environ, "STANDPIPE_FAILPOINT": failpoint}
-        command = [sys.executable, "-m", "standpipe.pipeline.driver"]
+        command = [sys.executable, "-m", "standpipe.pipeline.run.driver"]
         command += ["--nodes", self.node.address, "--bootstrap-servers", self.bootstrap_servers]
         command += ["--checkpoints", str(self.directory / self.checkpoints)]
         command += ["--secret-file", str(self.directory / "secret")]
-        command += ["--config", f"standpipe.pipeline.batch.offsets.max={BATCH_RECORDS}"]
+        command += ["--config", f"standpipe.pipeline.commit.batch.offsets.max={BATCH_RECORDS}"]
         with log.open("wb") as output:
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         driver = Driver(process, log)

@@ -18,9 +18,9 @@ from pyspark.sql import types as t
 
 from standpipe.data.encoding import store_keys
 from standpipe.model import Column, Source, SparkInput, Window
-from standpipe.pipeline.kafka_write import Limits, fitting, parsed
-from standpipe.pipeline.sink import records_of
-from standpipe.pipeline.source import RAW_BYTES_MAX, _visible_columns, parse
+from standpipe.pipeline.io.sink import records_of
+from standpipe.pipeline.io.sink_writer import Limits, fitting, parsed
+from standpipe.pipeline.io.source import RAW_BYTES_MAX, _visible_columns, parse
 
 DAY_MS = 86_400_000
 KAFKA_SCHEMA = (

@@ -11,14 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.sql.test_stored_plans import FILES
 
 from standpipe.model import SparkInput, SparkPlan
-from standpipe.pipeline import stateful
+from standpipe.pipeline.io import stateful
 from standpipe.sql.spark.to_spark import spark_type
 
 pytestmark = pytest.mark.e2e
 
 
 def _open(session: SparkSession, source: SparkInput) -> None:
-    """A stream with the columns of `pipeline.source.open_view`."""
+    """A stream with the columns of `pipeline.io.source.open_view`."""
     columns = [f"CAST(NULL AS {spark_type(c.type)}) AS `{c.name}`" for c in source.columns]
     if source.window is not None:
         columns += ["0L AS WINDOWSTART", "0L AS WINDOWEND"]

@@ -27,7 +27,7 @@ from standpipe.local import status
 from standpipe.local.demo_flights import Event
 from standpipe.local.rest_client import NodesClient
 from standpipe.model import Commit, LeaseEpoch, NodeId, Progress
-from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.io.progress_log import ProgressLog
 
 PARTITIONS = 4
 KEYS = [f"k{n}" for n in range(40)]

@@ -18,9 +18,9 @@ from tests.e2e.cluster import TestCluster, start, wait_until
 from standpipe.data.replica.digest_verdict import KeptDigests
 from standpipe.local.demo_flights import Event
 from standpipe.model import LeaseEpoch, NodeId, Progress, Source, Window
-from standpipe.pipeline import janitor
-from standpipe.pipeline.janitor import Beat, Janitor
-from standpipe.pipeline.progress_log import ProgressLog
+from standpipe.pipeline.commit import janitor
+from standpipe.pipeline.commit.janitor import Beat, Janitor
+from standpipe.pipeline.io.progress_log import ProgressLog
 
 HOUR_MS = 3_600_000
 BEGIN_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS

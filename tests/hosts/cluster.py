@@ -247,7 +247,7 @@ class HostCluster:
 
     def start_pipeline(self) -> None:
         os.environ["SPARK_LOCAL_IP"] = HUB
-        command = [sys.executable, "-m", "standpipe.pipeline.driver"]
+        command = [sys.executable, "-m", "standpipe.pipeline.run.driver"]
         command += ["--nodes", ",".join(node.config.internal for node in self.nodes)]
         command += ["--bootstrap-servers", self.broker.bootstrap_servers]
         command += ["--checkpoints", str(self.folder / "checkpoints")]

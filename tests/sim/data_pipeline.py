@@ -117,7 +117,8 @@ class SimDriver:
             raise Ended("fenced")
 
     def _check_topic(self, known_id: str) -> None:
-        """As `pipeline.topic_check`: no batch is written, and none committed, to another topic."""
+        """As `pipeline.commit.topic_check`: no batch is written, and none committed, to another
+        topic."""
         if why := self.world.recreation.why_changed(known_id):
             self.is_alive, self.has_lost_its_topic = False, True
             self.world.counts["queries that ended with their topic"] += 1

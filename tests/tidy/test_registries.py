@@ -69,7 +69,7 @@ def test_names_of_start_up_errors_differ() -> None:
 def test_every_reason_that_a_query_fails_for_is_documented() -> None:
     raised = {
         node.args[0].value
-        for path in (ROOT / "src/standpipe/pipeline").glob("*.py")
+        for path in (ROOT / "src/standpipe/pipeline").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)

@@ -8,7 +8,7 @@ The jars are named in `ivy.xml` and resolved once by the Ivy jar that PySpark sh
 `<XDG cache>/standpipe/jars/<hash of ivy.xml>/{spark,broker}`. A finished directory appears by
 rename, under a lock, so that two processes may ask at once; afterwards no network is needed.
 
-Not here: how Spark or the broker are started with them (`pipeline/session.py`, `broker.py`).
+Not here: how Spark or the broker are started with them (`pipeline/run/session.py`, `broker.py`).
 """
 
 from __future__ import annotations

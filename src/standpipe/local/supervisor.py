@@ -128,7 +128,7 @@ class LocalCluster:
             self.nodes[plan.node_id] = child
 
     def _start_pipeline(self, name: str) -> None:
-        command = [sys.executable, "-m", "standpipe.pipeline.driver"]
+        command = [sys.executable, "-m", "standpipe.pipeline.run.driver"]
         command += ["--nodes", ",".join(plan.internal for plan in self.plans)]
         command += ["--bootstrap-servers", self.bootstrap_servers]
         command += ["--checkpoints", str(self.directory.checkpoints)]

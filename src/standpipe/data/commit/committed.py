@@ -8,7 +8,7 @@ Where progress records were tombstoned (only ever those of a table, below `clean
 record counts in its order, as for a restored replica (`data/commit/repair.py`).
 
 Not here: which progress records are valid (`data/commit/progress.py`); Spark
-(`pipeline/committed.py`).
+(`pipeline/io/committed_source.py`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Why the lease holder sweeps, and not the tailers, as DESIGN first had it: only i
 commit lies between a row's finding and its writing (a tailer's report may be a stale row), and
 it needs nobody's report to say that a range is clean.
 
-Not here: reading and writing Kafka (`pipeline/janitor.py`); what replicas show
+Not here: reading and writing Kafka (`pipeline/commit/janitor.py`); what replicas show
 (`data/replica/machine.py`).
 """
 

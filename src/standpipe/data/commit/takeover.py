@@ -4,7 +4,7 @@ The decisions of the pipeline's side of the commit protocol (DESIGN section 3), 
 reason. Both `pipeline/` and the simulation (`tests/sim/data`) ask these functions.
 
 Not here: which records of the progress topic are valid (`data/commit/progress.py`), repair
-(`data/commit/repair.py`), Spark's files (`pipeline/checkpoint.py`).
+(`data/commit/repair.py`), Spark's files (`pipeline/commit/checkpoint.py`).
 """
 
 from __future__ import annotations

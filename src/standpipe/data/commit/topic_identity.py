@@ -15,7 +15,7 @@ or is another one, counts when it has lasted (`LASTED_MS`). For writers an id th
 once: they stop, which harms nobody.
 
 Not here: asking Kafka (`adapters/kafka/topic_ids.py`); what a query does then
-(`pipeline/topic_check.py`).
+(`pipeline/commit/topic_check.py`).
 """
 
 from __future__ import annotations

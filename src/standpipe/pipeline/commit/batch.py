@@ -1,0 +1,173 @@
+"""One batch of a persistent query: the commit protocol (DESIGN section 3), step by step.
+
+`CommitBatch` is Spark's foreachBatch function, and `_commit` reads as the protocol does: what is
+written before `ProgressLog.append` is not visible to any reader, and afterwards all of it is.
+A crash anywhere leads to a replay of the same events under another attempt.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, commit_header
+from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
+from standpipe.pipeline.commit import failpoint
+from standpipe.pipeline.commit.checkpoint import BatchOffsets, Checkpoint, records_between
+from standpipe.pipeline.commit.janitor import Janitor
+from standpipe.pipeline.commit.topic_check import TopicCheck
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.sink_writer import Limits, TooLarge, write_fitting
+
+
+@dataclass
+class BatchCounts:
+    """What a query has done since it started; read by the reporter, written by its batches."""
+
+    batch: BatchId = NO_BATCH
+    input_records: int = 0
+    bad_records: int = 0
+    #: {topic: {partition: offset}} up to which its batches go
+    covered: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, dict[int, int]])
+    #: what ended the query, if one of its batches did
+    failure: Exception | None = None
+
+
+class BatchFailed(Exception):
+    """Tells Spark that a batch failed, in few words; the whole story is in `BatchCounts`.
+
+    Spark looks through the traceback of foreachBatch for signs of an interruption, by a regular
+    expression that recurses for each character: a Java stack trace in it overflows its stack, and
+    the query dies without a word.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitBatch:
+    """Writes and commits the batches of one query. `check_lease` raises Fenced."""
+
+    query_id: str
+    table: Source
+    lease_epoch: LeaseEpoch
+    bootstrap_servers: str
+    checkpoint: Checkpoint
+    #: where the rows are written for others, too; no part of the commit
+    published_topic: str | None = None
+    log: ProgressLog
+    janitor: Janitor
+    #: the ids of its topics
+    topics: TopicCheck
+    check_lease: Callable[[], None]
+    limits: Limits
+    #: counts the batch's bad records and puts samples of them into the processing log, and of the
+    #: rows that were too large
+    report_bad: Callable[[BatchOffsets, BatchOffsets, TooLarge], int]
+    #: makes records of a batch's rows (`SparkPlan.batch_sql`); None: they are records
+    finish: Callable[[DataFrame], DataFrame] | None = None
+    counts: BatchCounts = field(default_factory=BatchCounts)
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Write `rows` (of `sink.records_of`) and commit them. Raises BatchFailed."""
+        try:
+            with self.janitor.lock:  # it is free, unless something has to be repaired
+                self._commit(rows, batch)
+        except Exception as error:
+            self.counts.failure = error
+            raise BatchFailed(f"{type(error).__name__}: {str(error)[:200]}") from None
+
+    def _commit(self, rows: DataFrame, batch: int) -> None:
+        # 1. still ours? a fresh attempt; what the batch covers
+        self.check_lease()
+        check_topics = self.topics.ask()
+        if self._is_told(batch):
+            _compute(rows)
+            return
+        attempt = secrets.randbits(64)
+        commit = Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
+        offsets = self.checkpoint.offsets(batch)
+        check_topics()  # before there is a byte in a topic that is not ours
+        # 2. records, each with the commit's name
+        failpoint.reach("before-sink", batch)
+        too_large = self._write_once(rows, commit)
+        # 3. where they end, and that all topics were the same until then: an id never comes again
+        check_topics = self.topics.ask()
+        sinks = self.log.end_offsets(self.table.topic, self.table.partitions)
+        check_topics()
+        self.janitor.refuse(sinks)
+        # bad records are on record before the batch is
+        before = self._offsets_before(batch)
+        bad_records = self.report_bad(before, offsets, too_large)
+        # 4. the commit itself
+        failpoint.reach("before-progress", batch)
+        progress = Progress(
+            query_id=self.query_id,
+            commit=commit,
+            sources=offsets.ends,
+            sinks=sinks,
+            starts=self.janitor.starts(),
+            since_ms=self.janitor.since_ms(),
+            clean_through=self.janitor.clean_through(),
+            watermark_ms=self.janitor.watermark_ms(offsets.watermark_ms),
+            batch_started_ms=offsets.started_ms,
+            committed_at_ms=time.time_ns() // 1_000_000,
+            topic_id=self.topics.topic_id,
+            source_topic_ids=self.topics.source_topic_ids,
+        )
+        self.log.append(progress)
+        self.janitor.committed(progress)
+        failpoint.reach("after-progress", batch)
+        self.counts.batch, self.counts.covered = commit.batch, offsets.ends
+        self.counts.bad_records += bad_records
+        self.counts.input_records += records_between(before.ends, offsets.ends)
+
+    def _is_told(self, batch: int) -> bool:
+        """Whether it is a replay of a stream's batch that was committed before Spark could say so.
+        Rows of a table replace each other; those of a stream would be there twice."""
+        newest = self.janitor.newest
+        is_stream = self.table.kind == "STREAM"
+        return is_stream and newest is not None and batch <= newest.commit.batch
+
+    def _write_once(self, rows: DataFrame, commit: Commit) -> TooLarge:
+        """Rows that are looked at more than once are computed once: behind them is state."""
+        if self.finish is None:
+            return self._write(rows, commit)
+        rows.persist()
+        try:
+            return self._write(self.finish(rows), commit)
+        finally:
+            rows.unpersist()
+
+    def _write(self, rows: DataFrame, commit: Commit) -> TooLarge:
+        headers = f.array(
+            _header(HEADER_COMMIT, f.lit(bytearray(commit_header(commit)))),
+            _header(HEADER_ROWTIME, f.col("rowtime")),
+        )
+        columns = [name for name in rows.columns if name != "rowtime"]
+        topics = [f.lit(topic) for topic in (self.table.topic, self.published_topic) if topic]
+        to_topics = f.explode(f.array(*topics)) if len(topics) > 1 else topics[0]
+        return write_fitting(
+            rows.select(*columns, headers.alias("headers"), to_topics.alias("topic")),
+            bootstrap_servers=self.bootstrap_servers,
+            limits=self.limits,
+            is_table=self.table.kind == "TABLE",
+        )
+
+    def _offsets_before(self, batch: int) -> BatchOffsets:
+        if batch == 0:
+            return BatchOffsets(ends={}, watermark_ms=0, started_ms=0)
+        return self.checkpoint.offsets(batch - 1)
+
+
+def _compute(rows: DataFrame) -> None:
+    """For the state behind the rows, which the next batch begins with."""
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _header(name: str, value: Any) -> Any:
+    return f.struct(f.lit(name).alias("key"), value.alias("value"))

@@ -1,0 +1,103 @@
+"""Removes checkpoints that nobody will read again: of dropped queries, and what takeovers left.
+
+A query id and a generation are never given out twice, so the checkpoint of a query that the catalog
+does not have is of no use, and with a window's state it may be gigabytes. It is kept for a week
+from the day on which a pipeline first missed the query: an operator may have put an older copy of
+the metadata log in place, and may yet put the right one back. Only directories that bear our
+service's `standpipe.json` are looked at.
+
+Several pipelines share the directories, so two may do the same at once: a rename decides who
+removes. Not here: whose a checkpoint is, and which of its epochs goes on (`checkpoint.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from standpipe.pipeline.commit.checkpoint import DRAFT, EPOCH, IDENTITY_FILE, UNFIT, Identity
+
+KEPT_MS: Final = 7 * 24 * 3_600_000
+EVERY_S: Final = 3600.0
+#: Unix ms at which a pipeline first missed the query
+UNWANTED_FILE: Final = "unwanted-since"
+_GONE: Final = "standpipe-removed-"
+
+_logger = structlog.get_logger("checkpoint_cleanup")
+
+
+class CheckpointCleanup:
+    """When: at the first look and once an hour, in a thread, for shared storage may be slow."""
+
+    def __init__(self, checkpoints: Path, service_id: str) -> None:
+        self._checkpoints, self._service_id = checkpoints, service_id
+        self._thread: threading.Thread | None = None
+        self._due_s = 0.0
+
+    def tend(self, query_ids: Collection[str]) -> None:
+        """`query_ids`: those of the catalog, in whatever state. A look from the driver's loop, a
+        few times a second; never waits."""
+        if time.monotonic() < self._due_s or (self._thread and self._thread.is_alive()):
+            return
+        self._due_s = time.monotonic() + EVERY_S
+        work = (self._checkpoints, self._service_id, frozenset(query_ids), time.time_ns() // 10**6)
+        self._thread = threading.Thread(target=clean_up, args=work, name="cleanup", daemon=True)
+        self._thread.start()
+
+
+def clean_up(
+    checkpoints: Path, service_id: str, query_ids: Collection[str], now_ms: int
+) -> list[str]:
+    """Names of the checkpoints that were removed. What cannot be removed is left for the next time:
+    a query does not fail because of it."""
+    removed: list[str] = []
+    for root, query_id in _ours(checkpoints, service_id):
+        with contextlib.suppress(OSError):
+            if query_id in query_ids:
+                (root / UNWANTED_FILE).unlink(missing_ok=True)
+                _remove_left_by_takeovers(root, now_ms)
+            elif now_ms - _unwanted_since_ms(root, now_ms) >= KEPT_MS:
+                root.rename(checkpoints / f"{_GONE}{root.name}")
+                removed.append(root.name)
+                _logger.info("checkpoint of a query that was dropped is removed", name=root.name)
+    for gone in checkpoints.glob(f"{_GONE}*"):  # also of a pipeline that died meanwhile
+        shutil.rmtree(gone, ignore_errors=True)
+    return removed
+
+
+def _ours(checkpoints: Path, service_id: str) -> Iterator[tuple[Path, str]]:
+    """Directories and the queries that they belong to."""
+    for path in sorted(checkpoints.glob(f"*/{IDENTITY_FILE}")):
+        try:
+            identity = msgspec.json.decode(path.read_bytes(), type=Identity)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        if identity.service_id == service_id and not path.parent.name.startswith(_GONE):
+            yield path.parent, identity.query_id
+
+
+def _unwanted_since_ms(root: Path, now_ms: int) -> int:
+    """As noted by whoever noticed it first; a note that cannot be read is made anew."""
+    note = root / UNWANTED_FILE
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return int(note.read_text())
+    draft = note.with_suffix(".tmp")  # half a number would be an instant long ago
+    draft.write_text(str(now_ms))
+    draft.replace(note)
+    return now_ms
+
+
+def _remove_left_by_takeovers(root: Path, now_ms: int) -> None:
+    """Directories that were set aside, and copies that a crash left half-made. Their age is that
+    of the inode: a copy bears its original's time of change."""
+    for path in (*root.glob(f"{UNFIT}{EPOCH}*"), *root.glob(f"{DRAFT}{EPOCH}*")):
+        if now_ms - path.stat().st_ctime_ns // 10**6 >= KEPT_MS:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,379 @@
+"""Sweeps the table topic of one query behind its commits, and repairs what foreign records shadow.
+
+A thread beside the query's batches. It reads what they wrote, so that each progress record can say
+up to where the topic is clean; and where a key stays shadowed it makes a commit of its own between
+two batches (`lock`): the newest batch under another attempt, whose records are the committed rows
+once more. Batches never wait for it unless there is something to repair.
+
+The decisions are `data/commit/repair.py`; tried in simulation (`tests/sim/data_pipeline.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import structlog
+from msgspec import structs
+
+from standpipe.data.commit.expiry import Expiry, deletable_below
+from standpipe.data.commit.progress import ProgressBook, gone_through, removable
+from standpipe.data.commit.repair import (
+    Finder,
+    Repairs,
+    Shadow,
+    Sweep,
+    TopicRecord,
+    headers_under,
+    repairs,
+)
+from standpipe.data.commit.takeover import ends_before, ends_refused
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
+from standpipe.errors import KafkaUnavailable, StandpipeError
+from standpipe.model import Commit, LeaseEpoch, Offset, Progress, Source
+from standpipe.pipeline.failures import Fenced, QueryFailed
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.topic_reader import TopicReader, read_once
+from standpipe.topics import TOMBSTONES_MS
+
+POLL_S: Final = 0.25
+#: a batch that is under way, or its replay, ends most shadows by itself
+REPAIR_AFTER_MS: Final = 5_000
+LOOK_EVERY_S: Final = 1.0
+REPAIR_EVERY_S: Final = 10.0
+#: the next batch of a query that is not idle says what is clean
+QUIET_MS: Final = 5_000
+CATCH_UP_S_MAX: Final = 20.0
+PRUNE_EVERY_S: Final = 600.0
+#: an hour less than what table topics wait (docs/INTERFACES.md) would be none: ten minutes less
+COMPACTION_LAG_MS: Final = 50 * 60_000
+
+_logger = structlog.get_logger("janitor")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beat:
+    """Whose topic a janitor sweeps. `check_lease` raises Fenced; `ask_topics` returns what raises
+    QueryFailed when one of the query's topics was made anew (`TopicCheck.ask`)."""
+
+    query_id: str
+    table: Source
+    lease_epoch: LeaseEpoch
+    bootstrap_servers: str
+    log: ProgressLog
+    check_lease: Callable[[], None]
+    ask_topics: Callable[[], Callable[[], None]]
+
+
+class Janitor:
+    """The sweeps of one run of one query. `committed` and `clean_through` are for its batches."""
+
+    def __init__(self, beat: Beat, records: Iterable[Progress]) -> None:
+        """`records`: the progress topic up to our fence."""
+        self.beat = beat
+        #: held by a batch from its first write to its commit, and by a repair
+        self.lock = threading.Lock()
+        self._has_rows = beat.table.kind == "TABLE"
+        self.repaired = 0
+        self.too_late = 0
+        self._book = ProgressBook()
+        for record in records:
+            if record.query_id == beat.query_id:
+                self._book.take(record)
+        self.newest = self._book.newest(beat.query_id)
+        clean = self.newest.clean_through if self.newest else {}
+        gone_ms = time.time_ns() // 1_000_000 - TOMBSTONES_MS
+        self._sweeps = {
+            p: Sweep(Offset(clean.get(p, 0)), gone_ms) for p in range(beat.table.partitions)
+        }
+        #: of a stream, per partition: no replica of the topic has records below it
+        self._gone = {p: Offset(clean.get(p, 0)) for p in range(beat.table.partitions)}
+        self._log_starts: dict[int, int] = {}
+        self._said_blind = False
+        self._news: deque[Progress] = deque()
+        self._stopped = threading.Event()
+        #: what ended the thread, if anything did but a newer pipeline: its run must end, too, for
+        #: without the sweeps nothing is ever called clean, and the progress topic grows for ever
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"janitor {beat.query_id}", daemon=True
+        )
+
+    # ------------------------------------------------------------------- called by the batches
+
+    def start(self) -> None:
+        """Sweep from now on. A stream is not swept: there each record is an event of its own, none
+        hides another, and to write one again would count it twice. Its retention is followed."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def committed(self, progress: Progress) -> None:
+        """The query has committed a batch."""
+        self.newest = progress
+        if self._has_rows:
+            self._news.append(progress)
+
+    def starts(self) -> dict[int, int]:
+        """Where the next commit begins: at the ends of the newest one."""
+        return ends_before(self.newest, self.beat.table.partitions)
+
+    def since_ms(self) -> int:
+        """`Progress.since_ms` of the next record."""
+        return 0 if self.newest is None else self.newest.committed_at_ms
+
+    def watermark_ms(self, of_batch_ms: int) -> int:
+        """`Progress.watermark_ms` of the next record, given Spark's. It never goes back, though
+        Spark may begin anew: a replica that saw the higher one has dropped windows by it."""
+        return max(of_batch_ms, 0 if self.newest is None else self.newest.watermark_ms)
+
+    def clean_through(self) -> dict[int, int]:
+        """Per partition: below it no key is shadowed; of a stream: there are no records."""
+        if not self._has_rows:
+            return dict[int, int](self._gone)
+        return {partition: sweep.clean_through for partition, sweep in self._sweeps.items()}
+
+    def refuse(self, ends: Mapping[int, int], rows: int | None = None) -> None:
+        """Raises KafkaUnavailable when these cannot be the ends of what was written."""
+        why = ends_refused(self.newest.sinks if self.newest else {}, ends, rows)
+        if why:
+            raise KafkaUnavailable(f"Kafka answers old offsets of {self.beat.table.topic}: {why}")
+
+    # ---------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        try:
+            if self._has_rows:
+                self._keep_clean()
+            else:
+                self._keep_short()
+        except Fenced as fenced:
+            _logger.warning("fenced", query_id=self.beat.query_id, why=str(fenced))
+        except Exception as error:  # nobody sees a thread die: its run is told to
+            _logger.exception("the janitor has failed", query_id=self.beat.query_id)
+            self.failure = error
+
+    def _keep_short(self) -> None:
+        """Of a stream: progress of what retention took goes as well."""
+        work = self._follow_retention
+        while not self._stopped.is_set():
+            try:
+                work()
+            except StandpipeError as error:
+                _logger.warning("tried again", query_id=self.beat.query_id, why=str(error))
+            self._stopped.wait(PRUNE_EVERY_S)
+            work = self._shorten
+
+    def _shorten(self) -> None:
+        self._follow_retention()
+        self._prune()
+
+    def _follow_retention(self) -> None:
+        """What the leaders had deleted at the look before this one is gone from every replica by
+        now: a follower hears of it with its next fetch, and a new leader may be one."""
+        beat = self.beat
+        self._gone = gone_through(self._gone, self._log_starts)
+        self._log_starts = beat.log.start_offsets(beat.table.topic, beat.table.partitions)
+
+    def _keep_clean(self) -> None:
+        """Of a table."""
+        starts = {partition: sweep.position for partition, sweep in self._sweeps.items()}
+        reader = TopicReader(self.beat.bootstrap_servers, self.beat.table.topic, starts)
+        self._tell()
+        repair_at = time.monotonic() + LOOK_EVERY_S
+        prune_at = time.monotonic() + PRUNE_EVERY_S
+        try:
+            while not self._stopped.is_set():
+                self._sweep(reader)
+                now = time.monotonic()
+                try:
+                    if now >= repair_at:
+                        repair_at = now + REPAIR_EVERY_S  # also if it fails
+                        if not self._repair(reader):
+                            repair_at = now + LOOK_EVERY_S
+                    if now >= prune_at:
+                        prune_at = now + PRUNE_EVERY_S
+                        self._prune()
+                        self._delete_expired()
+                except (StandpipeError, QueryFailed) as error:  # the latter ends the query soon
+                    _logger.warning("tried again", query_id=self.beat.query_id, why=str(error))
+        finally:
+            reader.close()
+
+    def _sweep(self, reader: TopicReader) -> None:
+        portions = reader.poll(POLL_S)
+        while self._news:
+            self._book.take(self._news.popleft())
+        self._tell()
+        for partition, records, end in portions:
+            self._sweeps[partition].records(records, end)
+        self._say_if_blind()
+
+    def _say_if_blind(self) -> None:
+        blind = {p: sweep.blind for p, sweep in self._sweeps.items() if sweep.blind}
+        if blind and not self._said_blind:
+            self._said_blind = True
+            _logger.error(
+                "the table cannot be restored from its topic any more, only copied from replicas"
+                " that have it: the pipeline was away for longer than tombstones last; DROP and"
+                " CREATE it to be safe",
+                query_id=self.beat.query_id,
+                partitions=blind,
+            )
+
+    def _tell(self) -> None:
+        for partition, sweep in self._sweeps.items():
+            for target in self._book.targets(self.beat.query_id, partition):
+                sweep.target(target)
+            self._book.prune(self.beat.query_id, partition, [sweep.clean_through])
+
+    def _due(self) -> dict[int, dict[bytes, Shadow]]:
+        """Shadows that nobody ended for a while, while no batch is under way."""
+        if self.newest is None or not self.lock.acquire(blocking=False):
+            return {}
+        try:
+            old_ms = time.time_ns() // 1_000_000 - REPAIR_AFTER_MS
+            found = {p: sweep.all_shadows() for p, sweep in self._sweeps.items()}
+        finally:
+            self.lock.release()
+        return {
+            p: shadows
+            for p, shadows in found.items()
+            if any(shadow.first_ms < old_ms for shadow in shadows.values())
+        }
+
+    def _repair(self, reader: TopicReader) -> bool:
+        """False: there was nothing to do."""
+        finders: dict[int, Finder] = {}
+        for partition, shadows in self._due().items():
+            targets = self._book.targets(self.beat.query_id, partition)
+            clean = self._sweeps[partition].clean_through
+            finder = finders[partition] = Finder(shadows, list(targets), clean)
+            servers, topic = self.beat.bootstrap_servers, self.beat.table.topic
+            for records in read_once(servers, topic, partition, finder.end):
+                finder.records(records)
+        if not finders and not self._has_news(quiet_ms=QUIET_MS):
+            return False
+        with self.lock:
+            self._append(reader, finders)
+        return True
+
+    def _has_news(self, quiet_ms: int = 0) -> bool:
+        """Whether a replica may wait for our `clean_through`, and no batch has told it for so
+        long."""
+        newest = self.newest
+        if newest is None or time.time_ns() // 1_000_000 - newest.committed_at_ms < quiet_ms:
+            return False
+        return any(
+            sweep.is_news(Offset(newest.clean_through.get(partition, 0)))
+            for partition, sweep in self._sweeps.items()
+        )
+
+    def _append(self, reader: TopicReader, finders: Mapping[int, Finder]) -> None:
+        """Under the lock: no batch is under way, and none begins."""
+        newest, beat = self.newest, self.beat
+        assert newest is not None, "nothing was ever committed, so nothing can be shadowed"
+        beat.check_lease()
+        beat.ask_topics()()
+        self._catch_up(reader)
+        commit = structs.replace(
+            newest.commit, lease_epoch=beat.lease_epoch, attempt=secrets.randbits(64)
+        )
+        count = sum(
+            self._write(partition, self._judge(partition, finder), commit)
+            for partition, finder in finders.items()
+        )
+        if not count and not self._has_news():
+            return
+        ends = beat.log.end_offsets(beat.table.topic, beat.table.partitions)
+        self.refuse(ends, count)
+        progress = structs.replace(
+            newest,
+            commit=commit,
+            sinks=ends,
+            starts=self.starts(),
+            since_ms=self.since_ms(),
+            clean_through=self.clean_through(),
+            committed_at_ms=time.time_ns() // 1_000_000,
+        )
+        beat.log.append(progress)
+        self.committed(progress)
+        self.repaired += count
+        if count:
+            _logger.warning("shadowed rows repaired", query_id=beat.query_id, count=count)
+
+    def _catch_up(self, reader: TopicReader) -> None:
+        beat = self.beat
+        ends = beat.log.end_offsets(beat.table.topic, beat.table.partitions)
+        deadline = time.monotonic() + CATCH_UP_S_MAX
+        while any(s.fetched < ends[p] or s.is_behind for p, s in self._sweeps.items()):
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(f"Kafka: {beat.table.topic} is not read up to its end")
+            self._sweep(reader)
+
+    def _judge(self, partition: int, finder: Finder) -> Repairs:
+        sweep = self._sweeps[partition]
+        found = repairs(
+            sweep.all_shadows(),
+            finder,
+            now_ms=time.time_ns() // 1_000_000,
+            compaction_lag_ms=COMPACTION_LAG_MS,
+            is_blind=bool(sweep.blind),
+        )
+        self.too_late = len(found.too_late)
+        if found.too_late:
+            _logger.error(
+                "rows cannot be repaired from the topic: compaction may have taken them",
+                query_id=self.beat.query_id,
+                partition=partition,
+                keys=[key.hex() for key in found.too_late[:5]],
+                count=len(found.too_late),
+            )
+        return found
+
+    def _write(self, partition: int, found: Repairs, commit: Commit) -> int:
+        mark = (HEADER_COMMIT, commit_header(commit))
+        rows = [(each.key, each.value, headers_under(each.headers, mark)) for each in found.records]
+        self.beat.log.write_rows(self.beat.table.topic, partition, rows)
+        return len(rows)
+
+    def _prune(self) -> None:
+        """Decided from the topic alone, so that even a zombie may do it."""
+        now_ms = time.time_ns() // 1_000_000
+        gone = removable(self.beat.log.records(), self.beat.query_id, now_ms)
+        self.beat.log.tombstone(gone)
+        if gone:
+            _logger.info("progress pruned", query_id=self.beat.query_id, count=len(gone))
+
+    def _delete_expired(self) -> None:
+        """The beginning of the topic, if it holds only windows that expired long ago. Decided from
+        what is committed, so even a zombie may do it: a newer commit allows no less."""
+        newest, table = self.newest, self.beat.table
+        expiry = Expiry.of(table.window)
+        if newest is None or expiry is None:
+            return
+        below = {
+            partition: deletable_below(
+                expiry,
+                self._records_until(partition, Offset(end)),
+                clean_through=Offset(newest.clean_through.get(partition, 0)),
+                watermark_ms=newest.watermark_ms,
+                written_before_ms=time.time_ns() // 1_000_000 - TOMBSTONES_MS,
+            )
+            for partition, end in newest.sinks.items()
+        }
+        due = {partition: offset for partition, offset in below.items() if offset}
+        if due:
+            self.beat.log.delete_below(table.topic, due)
+            _logger.info("expired windows deleted from the topic", table=table.name, below=due)
+
+    def _records_until(self, partition: int, end: Offset) -> Iterator[TopicRecord]:
+        servers, topic = self.beat.bootstrap_servers, self.beat.table.topic
+        return chain.from_iterable(read_once(servers, topic, partition, end))

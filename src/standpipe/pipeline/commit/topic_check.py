@@ -1,0 +1,184 @@
+"""Whether the topics of one query are those that its commits are of, and as the catalog has them.
+
+Spark and Kafka go by names and offsets. A topic that was deleted and made anew would be written to
+until its offsets pass for the old ones, or read from the middle. So the ids of all topics are asked
+for at the query's start, before a batch writes and before it commits, each time beside another
+request, and every few seconds while nothing comes. What differs ends the query as TOPIC_CHANGED
+with the statements that resolve it.
+
+A table topic that was given more partitions is no failure: nobody of ours writes to them or reads
+them. It is told (`notice`), for others may. A source that has more is one: its keys go elsewhere
+from now on, so what is newest of a key can no longer be told by offsets.
+
+The decisions are `data/commit/topic_identity.py`; how Kafka is asked is
+`adapters/kafka/topic_ids.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from standpipe.data.commit.takeover import standing
+from standpipe.data.commit.topic_identity import Change, How, TopicKnown, TopicSeen, changes
+from standpipe.errors import KafkaUnavailable
+from standpipe.model import Progress
+from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.run.reconcile import WantedQuery
+
+
+class TopicCheck:
+    """The topics of one run of one query. Safe to ask from several threads."""
+
+    def __init__(
+        self, wanted: WantedQuery, log: ProgressLog, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._wanted, self._log, self._clock = wanted, log, clock
+        self._known = {
+            topic: TopicKnown("", wanted.partitions.get(topic, 0))
+            for topic in (source.topic for source in wanted.query.plan.inputs)
+        }
+        self._known[wanted.table.topic] = TopicKnown("", wanted.table.partitions)
+        self._gone_since: float | None = None
+        #: what `look` has found; None: all is well, or nobody knows
+        self.failure: QueryFailed | None = None
+        #: what is to be told though the query goes on
+        self.notice = ""
+
+    # ---------------------------------------------------------------------------- at the start
+
+    def need(self) -> dict[str, TopicSeen]:
+        """All topics that it needs, as they are. Raises NotYet, KafkaUnavailable."""
+        published = self._wanted.published_topic
+        names = {*self._known, self._log.topic} | ({published} if published else set[str]())
+        seen = self._log.ask_topics(names)()
+        absent = sorted(names - seen.keys())
+        if absent:
+            what = f"waiting for topics: {', '.join(absent)}"
+            raise NotYet("TOPIC_MISSING", what, self._gone(seen))
+        return seen
+
+    def begin(self, newest: Progress | None, seen: Mapping[str, TopicSeen]) -> None:
+        """Compare with what was committed, and go on with that. Raises QueryFailed, NotYet.
+
+        `newest`: the query's newest valid progress record. What it does not name (nothing is
+        committed, or by an older release) counts as it is now.
+        """
+        self._name(newest)
+        self._judge(seen)
+        for topic, known in self._known.items():
+            if not known.topic_id:
+                self._known[topic] = TopicKnown(seen[topic].topic_id, known.partitions)
+
+    def _name(self, newest: Progress | None) -> None:
+        table = self._wanted.table.topic
+        for topic, known in self._known.items():
+            ids = newest.source_topic_ids if newest else {}
+            named = ids.get(topic, "")
+            if topic == table and newest is not None:
+                named = newest.topic_id
+            self._known[topic] = TopicKnown(named, known.partitions)
+
+    def _gone(self, seen: Mapping[str, TopicSeen]) -> QueryFailed | None:
+        """What an absent topic is called if commits name it: it cannot come back."""
+        if self._log.topic not in seen:
+            return None
+        wanted = self._wanted
+        self._name(standing(self._log.records(), wanted.query_id, wanted.lease_epoch).newest)
+        gone = [each for each in changes(self._known, seen) if each.how is How.GONE]
+        return self._failed(gone) if gone else None
+
+    # -------------------------------------------------------------------------- while it runs
+
+    @property
+    def topic_id(self) -> str:
+        """`Progress.topic_id` of the next record."""
+        return self._known[self._wanted.table.topic].topic_id
+
+    @property
+    def source_topic_ids(self) -> dict[str, str]:
+        """`Progress.source_topic_ids` of the next record."""
+        sources = {source.topic for source in self._wanted.query.plan.inputs}
+        return {t: known.topic_id for t, known in self._known.items() if t in sources}
+
+    def ask(self) -> Callable[[], None]:
+        """Ask, without waiting -> what waits for the answer and raises QueryFailed if a topic is
+        another one, KafkaUnavailable if nobody can tell."""
+        answer = self._log.ask_topics(self._known)
+
+        def check() -> None:
+            try:
+                self._judge(answer())
+            except NotYet as error:
+                raise KafkaUnavailable(f"Kafka: {error.message}") from error
+
+        return check
+
+    def look(self) -> bool:
+        """Ask while no batch does, and note what there is to say. False: Kafka does not answer.
+        Never raises."""
+        try:
+            self._judge(self._log.ask_topics(self._known)())
+        except QueryFailed as failure:
+            self.failure = failure
+        except NotYet as missing:
+            now = self._clock()
+            self._gone_since = now if self._gone_since is None else self._gone_since
+            if now - self._gone_since >= GONE_S:
+                self.failure = missing.in_the_end
+        except KafkaUnavailable:
+            return False
+        else:
+            self._gone_since = None
+        return True
+
+    def _judge(self, seen: Mapping[str, TopicSeen]) -> None:
+        found = changes(self._known, seen)
+        told = [each for each in found if self._is_harmless(each)]
+        self.notice = self._message(told) if told else ""
+        final = [each for each in found if each not in told and each.how is not How.GONE]
+        if final:
+            raise self._failed(final)
+        if gone := [each for each in found if each.how is How.GONE]:
+            names = ", ".join(each.topic for each in gone)
+            raise NotYet("TOPIC_MISSING", f"waiting for topics: {names}", self._failed(gone))
+
+    def _is_harmless(self, change: Change) -> bool:
+        is_sink = change.topic == self._wanted.table.topic
+        return is_sink and change.how is How.PARTITIONS and _has_more(change)
+
+    # ------------------------------------------------------------------------------- in words
+
+    def _failed(self, found: list[Change]) -> QueryFailed:
+        return QueryFailed("TOPIC_CHANGED", self._message(found))
+
+    def _message(self, found: list[Change]) -> str:
+        return f"{'; '.join(map(str, found))}. {self._next_step(found)}"
+
+    def _next_step(self, found: list[Change]) -> str:
+        table, topics = self._wanted.table, {each.topic for each in found}
+        drop, create = f"DROP {table.kind} {table.name}", f"and then {self._wanted.query.statement}"
+        if table.topic in topics:
+            if all(map(self._is_harmless, found)):
+                said = f"{table.name} does without the new ones. To be rid of them"
+            else:
+                said = f"What was committed to {table.topic} is gone. To build it anew"
+            # nobody may delete the topic under a CREATE SOURCE TABLE
+            return f"{said}: {drop}{'' if table.is_read_only else ' DELETE TOPIC'}; {create}"
+        sources = sorted(
+            f"{'TABLE' if source.is_table else 'STREAM'} {source.source}"
+            for source in self._wanted.query.plan.inputs
+            if source.topic in topics
+        )
+        if any(each.how is How.PARTITIONS for each in found):
+            drops = "".join(f" DROP {source};" for source in sources)
+            return (
+                "Records of a key are in other partitions than before, and nobody knows in which "
+                f"order. To begin anew: {drop};{drops} declare {', '.join(sources)} again, {create}"
+            )
+        return f"To begin anew with the topic as it is: {drop}; {create}"
+
+
+def _has_more(change: Change) -> bool:
+    return change.seen is not None and change.seen.partitions > change.known.partitions

@@ -1,0 +1,279 @@
+"""A topic that one of our queries writes, as another query reads it: its committed rows only.
+
+Spark's Kafka source reads up to the log's end, and would see stragglers, zombies and attempts that
+failed. `CommittedSource` stands between it and Spark: a batch ends at committed ends, and of its
+rows those are left that the progress topic names (`data/commit/committed.py`). Both follow from the
+batch's offsets alone, so a replay sees the same rows.
+
+It is a source of Spark's first kind (`Source.getBatch`), for only there the plan of each batch can
+say which commits it shows. It is called from the JVM; rows never come here.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pyspark import java_gateway
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from standpipe.config import BATCH_OFFSETS_MAX
+from standpipe.data.commit import progress as progress_log
+from standpipe.data.commit.committed import Committed, Range
+from standpipe.data.encoding.store_keys import HEADER_COMMIT
+from standpipe.errors import KafkaUnavailable
+from standpipe.model import Offset
+from standpipe.pipeline.io.kafka_options import KafkaReads
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.topic_reader import TopicReader
+
+CATCH_UP_S_MAX: Final = 60.0
+POLL_S: Final = 0.1
+#: entries of the filter's tables that fit no record, so that the tables always have a type
+_NO_MARK: Final = "X''"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upstream:
+    """The query that writes a topic, and where the reading query keeps its checkpoint."""
+
+    query_id: str
+    log: ProgressLog
+    directory: Path
+
+
+class CommittedFeed:
+    """Follows the progress topic for one reader of one query's topic, in a thread of its own."""
+
+    def __init__(self, bootstrap_servers: str, upstream: Upstream) -> None:
+        self._committed = Committed(upstream.query_id)
+        self._changed = threading.Condition()
+        self._read_to, self._stopped = 0, False
+        self._failure: Exception | None = None
+        self._end = upstream.log.end_offsets(upstream.log.topic, 1)[0]
+        arguments = (bootstrap_servers, upstream.log.topic)
+        threading.Thread(target=self._run, args=arguments, name="committed", daemon=True).start()
+
+    def ends(self) -> dict[int, int]:
+        """Committed ends, as of now. Raises KafkaUnavailable."""
+        with self._changed:
+            self._wait(lambda: self._read_to >= self._end)
+            return self._committed.ends()
+
+    def next_ends(self, starts: Mapping[int, int], records_max: int) -> dict[int, int]:
+        with self._changed:
+            self._wait(lambda: self._read_to >= self._end)
+            return self._committed.next_ends(starts, records_max)
+
+    def ranges(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, list[Range]]:
+        """Those of a batch: its ends were committed when they were chosen."""
+        with self._changed:
+            self._wait(lambda: all(self._committed.end(p) >= end for p, end in ends.items() if end))
+            return {p: self._committed.ranges(p, starts.get(p, 0), end) for p, end in ends.items()}
+
+    def forget(self, passed: Mapping[int, int]) -> None:
+        with self._changed:
+            self._committed.forget(passed)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def _wait(self, holds: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: self._failure is not None or holds(), CATCH_UP_S_MAX)
+        if self._failure is not None or not holds():
+            why = self._failure or "it is not read up to its end in time"
+            raise KafkaUnavailable(f"Kafka: the topic of progress: {why}") from self._failure
+
+    def _run(self, bootstrap_servers: str, topic: str) -> None:
+        reader = TopicReader(bootstrap_servers, topic, {0: 0})
+        try:
+            while not self._stopped:
+                for _, records, end in reader.poll(POLL_S):
+                    with self._changed:
+                        for record in records:
+                            if record.value is not None:
+                                self._committed.take(progress_log.parse(record.value))
+                        self._read_to = max(self._read_to, end)
+                        self._changed.notify_all()
+        except Exception as error:  # the query fails at its next look, and is tried again
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+        finally:
+            reader.close()
+
+
+class CommittedSource:
+    """Spark's `Source`, with admission control, around its Kafka source. Names are Spark's."""
+
+    def __init__(
+        self, spark: SparkSession, reads: KafkaReads, topic: str, upstream: Upstream, view: str
+    ) -> None:
+        self._spark, self._topic, self._log = spark, topic, upstream.log
+        self._records_max = int(reads.config[BATCH_OFFSETS_MAX])
+        self._feed = CommittedFeed(reads.bootstrap_servers, upstream)
+        self._frozen: dict[int, int] | None = None
+        self._jvm: Any = cast(Any, spark)._jvm
+        options = {**reads.options(topic, headers=True), "startingOffsets": "earliest"}
+        kafka = self._jvm.org.apache.spark.sql.kafka010
+        self._kafka: Any = kafka.KafkaSourceProvider().createSource(
+            cast(Any, spark)._jsparkSession.sqlContext(),
+            str(upstream.directory / "committed" / view),  # where it keeps its first offsets
+            self._jvm.scala.Option.empty(),
+            "kafka",
+            self._jvm.PythonUtils.toScalaMap(options),
+        )
+
+    # ------------------------------------------------------------------- which rows a batch has
+
+    def latestOffset(self, start: Any, _limit: Any) -> Any:  # noqa: N802
+        """Where the next batch ends; `start` itself (None: nothing was read) if it has no rows."""
+        starts = self._starts() if start is None else self._all(_offsets_of(start)[self._topic])
+        ends = self._feed.next_ends(starts, self._records_max)
+        if self._frozen is not None:
+            ends = {p: min(end, max(starts[p], self._frozen.get(p, 0))) for p, end in ends.items()}
+        if ends == starts:
+            return start
+        return self.deserializeOffset(json.dumps({self._topic: ends}))
+
+    def getBatch(self, start: Any, end: Any) -> Any:  # noqa: N802
+        """The committed rows between two offsets."""
+        starts = _offsets_of(start.get())[self._topic] if start.isDefined() else {}
+        ranges = self._feed.ranges(starts, _offsets_of(end)[self._topic])
+        rows = ClassicDataFrame(self._kafka.getBatch(start, end), self._spark)
+        return cast(Any, visible(rows, ranges))._jdf
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._frozen = self._feed.ends()
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """`latestOffset` keeps its own."""
+        return self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+
+    def commit(self, end: Any) -> None:
+        """No batch begins below `end` any more."""
+        self._feed.forget(_offsets_of(end)[self._topic])
+
+    def _all(self, offsets: dict[int, int]) -> dict[int, int]:
+        """With partitions that the topic has got since."""
+        return {**dict.fromkeys(self._feed.ends(), 0), **offsets}
+
+    def _starts(self) -> dict[int, int]:
+        partitions = self._feed.ends()
+        return self._log.start_offsets(self._topic, max(partitions) + 1) if partitions else {}
+
+    # ------------------------------------------------------------------ what Spark's source does
+
+    def schema(self) -> Any:
+        return self._kafka.schema()
+
+    def deserializeOffset(self, text: str) -> Any:  # noqa: N802
+        runtime = self._jvm.org.apache.spark.sql.execution.streaming.runtime
+        kafka = self._jvm.org.apache.spark.sql.kafka010
+        return kafka.KafkaSourceOffset.apply(runtime.SerializedOffset(text))
+
+    def reportLatestOffset(self) -> Any:  # noqa: N802
+        ends = self._feed.ends()
+        return self.deserializeOffset(json.dumps({self._topic: ends})) if ends else None
+
+    def stop(self) -> None:
+        self._feed.stop()
+        self._kafka.stop()
+
+    def getOffset(self) -> Any:  # noqa: N802
+        raise NotImplementedError("Spark asks for `latestOffset`")
+
+    def initialOffset(self) -> Any:  # noqa: N802
+        raise NotImplementedError("Spark asks the first kind of sources for none")
+
+    def hashCode(self) -> int:  # noqa: N802
+        return id(self) & 0x7FFF_FFFF
+
+    def equals(self, other: object) -> bool:
+        return other is self
+
+    def toString(self) -> str:  # noqa: N802
+        return f"committed rows of {self._topic}"
+
+    class Java:
+        """Which interfaces the JVM sees."""
+
+        implements: Final = [
+            "org.apache.spark.sql.execution.streaming.Source",
+            "org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow",
+        ]
+
+
+def committed_stream(
+    spark: SparkSession, reads: KafkaReads, topic: str, upstream: Upstream, view: str
+) -> DataFrame:
+    """The committed records of a topic, as `KafkaReads.stream` has all of them."""
+    gateway = cast(Any, spark.sparkContext)._gateway
+    cast(Any, java_gateway).ensure_callback_server_started(gateway)
+    source = CommittedSource(spark, reads, topic, upstream, view)
+    jvm, session = cast(Any, spark)._jvm, cast(Any, spark)._jsparkSession
+    runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
+    relation = _companion(runtime, "StreamingExecutionRelation").apply(source, session)
+    rows = _companion(jvm.org.apache.spark.sql.classic, "Dataset").ofRows(session, relation)
+    return ClassicDataFrame(rows, spark)
+
+
+def _companion(package: Any, name: str) -> Any:
+    """A Scala object beside a class."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+
+def visible(rows: DataFrame, ranges: Mapping[int, list[Range]]) -> DataFrame:
+    """Kafka records (with `headers`) that lie in a range and carry its commit.
+
+    The ranges are constants of a type that Spark keeps beside the code which it generates, so the
+    code is the same for each batch and compiled once.
+    """
+    own = f.get(f.filter("headers", lambda each: each["key"] == HEADER_COMMIT), f.lit(0))
+    mark = f.concat(own.getField("value"), f.col("partition").cast("binary"))
+    found = f.try_element_at(f.expr(_table_sql(ranges)), mark)
+    place, offset = f.col("partition") + 1, f.col("offset")
+    lows, highs = (f.try_element_at(f.expr(bounds), place) for bounds in _any_sql(ranges))
+    exact = (offset >= found["low"]) & (offset < found["high"])
+    return rows.filter(f.coalesce(exact, f.lit(False)) | ((offset >= lows) & (offset < highs)))
+
+
+def _table_sql(ranges: Mapping[int, list[Range]]) -> str:
+    """{commit and partition: the range}"""
+    entries = {_NO_MARK: (0, 0)}
+    for partition, found in ranges.items():
+        for each in found:
+            if each.mark is not None:
+                name = f"X'{each.mark.hex()}{partition.to_bytes(4, 'big').hex()}'"
+                entries[name] = (each.low, each.high)
+    places = ", ".join(
+        f"named_struct('low', {low}L, 'high', {high}L)" for low, high in entries.values()
+    )
+    return f"map_from_arrays(array({', '.join(entries)}), array({places}))"
+
+
+def _any_sql(ranges: Mapping[int, list[Range]]) -> tuple[str, str]:
+    """Per partition the bounds of the range in which any record counts (there is at most one)."""
+    count = max(ranges, default=-1) + 1
+    bounds = [(0, 0)] * max(1, count)
+    for partition, found in ranges.items():
+        for each in found:
+            if each.mark is None:
+                bounds[partition] = (each.low, each.high)
+    lows, highs = (", ".join(f"{bound[side]}L" for bound in bounds) for side in (0, 1))
+    return f"array({lows})", f"array({highs})"
+
+
+def _offsets_of(offset: Any) -> dict[str, dict[int, int]]:
+    """Of an offset of Spark's Kafka source, or as its log has it."""
+    found = cast("dict[str, dict[str, int]]", json.loads(offset.json()))
+    return {
+        topic: {int(partition): Offset(at) for partition, at in places.items()}
+        for topic, places in found.items()
+    }

@@ -1,0 +1,143 @@
+"""A batch's records into their topics, without the rows that are too large for them.
+
+One row that Kafka does not take fails its batch, and the batch would be tried for ever. So its size
+is looked at before, inside Spark and without a row in Python: of a table, a tombstone takes the
+row's place (an older row must not pass for the current one); of a stream, it is left out. How many
+there were and whose they are comes from the same pass (`observe`), which costs each batch some
+20 ms and a tenth of the throughput. A query therefore begins without, and looks from the first row
+on that Kafka refused (`is_refusal`): each pipeline that holds it tries one batch twice, at most.
+
+Not here: how much a topic takes (`ProgressLog.message_bytes_max`); the headers (`batch.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from standpipe.pipeline.io.source import RAW_BYTES_MAX
+
+#: what a record takes beside key and value: headers of ours, lengths, the head of its batch
+OVERHEAD_BYTES: Final = 1024
+REASON: Final = "ROW_TOO_LARGE"
+
+_METRICS: Final = "rows too large"
+_MESSAGE_BYTES: Final = 1_048_588  # Kafka's default of max.message.bytes
+_REQUEST_BYTES: Final = 1024 * 1024  # Kafka's default of max.request.size
+_BUFFER_BYTES: Final = 32 * 1024 * 1024  # and of buffer.memory
+_BYTES: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """`bytes_max`: key and value of a row, at the most. `samples_max`: rows of a batch that are
+    named in the processing log. `looks`: at each row; else Kafka refuses the batch of a larger
+    one."""
+
+    bytes_max: int
+    samples_max: int
+    looks: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TooLarge:
+    """The rows of a batch that did not fit: how many, and the largest ones for the log."""
+
+    count: int = 0
+    samples: Sequence[Mapping[str, Any]] = ()
+
+
+def row_bytes_max(configured: int, topics: Sequence[int | None]) -> int:
+    """What a row may have where its topics take messages of so many bytes. None: we are not told,
+    so it is Kafka's default: a batch that fails for ever is worse than a row that is left out."""
+    known = [_MESSAGE_BYTES if each is None else each for each in topics]
+    return min([configured, *(each - OVERHEAD_BYTES for each in known)])
+
+
+def is_refusal(message: str) -> bool:
+    """Whether a batch failed for a row that was too large: for the producer's limit, or the
+    topic's."""
+    return "RecordTooLargeException" in message
+
+
+def write_fitting(
+    rows: DataFrame, *, bootstrap_servers: str, limits: Limits, is_table: bool
+) -> TooLarge:
+    """Write records (`key`, `value`, `topic`, …), those too large as the module says.
+
+    Spark's own Kafka sink: acks = all, and it fails the batch if one record fails. Where sizes are
+    looked at, it is called as `DataFrame.write` calls it, for `write` makes a plan of its own whose
+    metrics nobody can ask.
+    """
+    if not limits.looks:
+        request = str(limits.bytes_max + OVERHEAD_BYTES)
+        writer = rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+        writer.option("kafka.max.request.size", request).save()
+        return TooLarge()
+    marked = fitting(rows, limits, is_table=is_table)
+    jvm: Any = cast(Any, rows.sparkSession)._jvm
+    options = jvm.java.util.HashMap()
+    for name, value in _producer(bootstrap_servers, limits.bytes_max).items():
+        options.put(name, value)
+    execution = cast(Any, marked)._jdf.queryExecution()
+    kafka = jvm.org.apache.spark.sql.kafka010
+    kafka.KafkaWriter.write(execution, options, jvm.scala.Option.empty())
+    found = execution.observedMetrics().get(_METRICS)
+    return parsed(found.get().json(), limits.bytes_max) if found.isDefined() else TooLarge()
+
+
+def fitting(rows: DataFrame, limits: Limits, *, is_table: bool) -> DataFrame:
+    """The rows that can be written, with the metrics of those that cannot."""
+    key_bytes = f.coalesce(f.octet_length("key"), f.lit(0))
+    size = key_bytes.cast("bigint") + f.coalesce(f.octet_length("value"), f.lit(0))
+    sized = rows.withColumn("__bytes", size)
+    large = f.when(f.col("__bytes") > limits.bytes_max, f.col("__bytes"))
+    row = f.struct(
+        f.substring(f.col("key").cast("binary"), f.lit(1), f.lit(RAW_BYTES_MAX)).alias("key"),
+        f.col("topic").alias("topic"),
+        f.col("__bytes").alias("bytes"),
+    )
+    metrics = [f.count(large).alias("count")]
+    if limits.samples_max:
+        metrics.append(f.call_function("max_by", row, large, f.lit(limits.samples_max)).alias("of"))
+    marked = sized.observe(_METRICS, *metrics)
+    if not is_table:
+        return marked.filter(large.isNull()).drop("__bytes")
+    # a key that is too large by itself has no row that a tombstone could take along
+    fits = f.when(large.isNull(), f.col("value"))
+    return marked.filter(key_bytes <= limits.bytes_max).withColumn("value", fits).drop("__bytes")
+
+
+def parsed(metrics: str, bytes_max: int) -> TooLarge:
+    """What Spark's observed row says, as JSON."""
+    row: dict[str, Any] = json.loads(metrics)
+    samples = [
+        {
+            "topic": each["topic"],
+            "partition": None,  # it has no place there
+            "offset": None,
+            "reason": REASON,
+            "key_base64": each.get("key"),
+            "bytes": each["bytes"],
+            "bytes_max": bytes_max,
+        }
+        for each in row.get("of") or ()
+    ]
+    return TooLarge(count=int(row["count"]), samples=samples)
+
+
+def _producer(bootstrap_servers: str, bytes_max: int) -> dict[str, str]:
+    """Kafka looks at uncompressed sizes by its own limit of 1 MiB before the topic's counts."""
+    request = bytes_max + OVERHEAD_BYTES
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "key.serializer": _BYTES,
+        "value.serializer": _BYTES,
+        "max.request.size": str(max(_REQUEST_BYTES, request)),
+        "buffer.memory": str(max(_BUFFER_BYTES, 2 * request)),
+    }

@@ -1,0 +1,356 @@
+"""A source topic as the view that a query's SQL reads: parsed, counted, with a watermark.
+
+    Kafka records → cut where too large → key and value parsed → bad ones counted (`observe`) and
+    left out → the view
+
+The view has the declared columns and ROWTIME (BIGINT, ms), ROWPARTITION, ROWOFFSET, `__TS`
+(TIMESTAMP of ROWTIME, with the watermark) and `__ORDER` (BIGINT, grows with the offset: what
+LATEST_BY_OFFSET goes by). A bad record is never dropped unseen: `observe` counts it inside the
+plan, and `bad_records.py` runs the same parser over the batch's offsets to sample it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import structs
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from standpipe.config import RECORD_BYTES_MAX
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME
+from standpipe.model import Column, SparkInput
+from standpipe.pipeline.io import loose_json, partition_udf, type_mapping
+from standpipe.pipeline.io.committed_source import Upstream, committed_stream
+from standpipe.pipeline.io.kafka_options import KafkaReads, one_task_per_core
+from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type
+
+#: column in which Spark's parsers put a text that they could not parse
+_CORRUPT = "__corrupt"
+_CORRUPT_FIELD = t.StructField(_CORRUPT, t.StringType())
+_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+#: headers of the commit protocol: no column shows them
+OWN_HEADERS = (HEADER_COMMIT, HEADER_ROWTIME)
+#: of a bad record's key and value, for people
+RAW_BYTES_MAX = 512
+#: `__ORDER` = offset * this + partition: unique in a topic, and in the order of offsets
+ORDER_PARTITIONS_MAX = 65_536
+
+
+def metrics_name(source: SparkInput) -> str:
+    """Under which the counts of `open_view` are found among a batch's observed metrics."""
+    return f"records:{source.view}"
+
+
+def open_view(
+    spark: SparkSession, source: SparkInput, reads: KafkaReads, upstream: Upstream | None = None
+) -> None:
+    """Register the temporary view `source.view` in this session.
+
+    `upstream`: the query of ours that writes the topic; then only what it committed is seen.
+    """
+    if upstream is None:
+        records = reads.stream(spark, source.topic, headers=needs_headers(source))
+    else:
+        # also where the topic was declared once more: ROWTIME travels in a header
+        source = structs.replace(source, is_ours=True)
+        records = committed_stream(spark, reads, source.topic, upstream, source.view)
+    rows = parse(one_task_per_core(records), source, bytes_max=reads.config[RECORD_BYTES_MAX])
+    is_bad = f.col("__bad").isNotNull()
+    rows = rows.observe(metrics_name(source), f.count_if(is_bad).alias("bad"))
+    rows = rows.filter("__bad IS NULL")
+    if not source.keeps_nulls:  # a null value is no event (ksqlDB leaves it out too)
+        rows = rows.filter("NOT __null_value")
+    rows = rows.select(*_visible_columns(source))
+    if source.watermark_delay_ms is not None:
+        rows = rows.withWatermark("__TS", f"{source.watermark_delay_ms} milliseconds")
+    rows.createOrReplaceTempView(source.view)
+
+
+def needs_headers(source: SparkInput) -> bool:
+    """Whether the records' headers are read: they cost, so only where something is in them."""
+    return bool(source.is_ours) or any(column.header is not None for column in source.columns)
+
+
+def parse(records: DataFrame, source: SparkInput, *, bytes_max: int) -> DataFrame:
+    """Kafka records with `__key` and `__value` parsed, and the reason in `__bad`, else null.
+
+    Also works on a batch. Keeps `key`, `value`, `partition`, `offset`, `timestamp`; of a record
+    with more than `bytes_max` bytes the heads of key and value.
+    """
+    records = _cut(records, bytes_max)
+    keys = tuple(column for column in source.columns if column.is_key)
+    values = tuple(
+        column for column in source.columns if not column.is_key and column.header is None
+    )
+    wrapped = source.wrap_single_value or len(values) != 1
+    has_key = bool(keys) and source.key_format != "NONE"
+    parsed = records.select(
+        "key",
+        "value",
+        "partition",
+        "offset",
+        "timestamp",
+        *(["headers"] if needs_headers(source) else []),
+        *_window_bounds(source),
+        _parsed_key(source, keys).alias("__key"),
+        _parsed(
+            f.col("value"),
+            values,
+            source.value_format,
+            wrapped=wrapped,
+            delimiter=source.value_delimiter,
+        ).alias("__value"),
+        f.col("value").isNull().alias("__null_value"),
+        "__too_large",
+    )
+    if source.value_format == "JSON" and values:
+        parsed = _reread_json(parsed, values, wrapped=wrapped)
+    timed = parsed.withColumn("ROWTIME", _rowtime(source))
+    # rows of a table have keys
+    no_key = f.col("key").isNull() if has_key and source.is_table else f.lit(False)
+    bad = (
+        f.when(f.col("__too_large"), f.lit("TOO_LARGE"))
+        .when(no_key, f.lit("NULL_KEY"))
+        .when(_is_corrupt("__key", "key"), f.lit("KEY"))
+        .when(_is_corrupt("__value", "value"), f.lit("VALUE"))
+        .when(f.col("value").isNotNull() & ~_is_instant("ROWTIME"), f.lit("TIMESTAMP"))
+    )
+    return timed.withColumn("__bad", bad)
+
+
+def _cut(records: DataFrame, bytes_max: int) -> DataFrame:
+    """Nothing larger than a head goes on of a record that is too large: parsers would hold it
+    several times over, and a sample shows no more of it."""
+    size = f.coalesce(f.octet_length("key"), f.lit(0)).cast("bigint")
+    size += f.coalesce(f.octet_length("value"), f.lit(0))
+
+    def head(name: str) -> SparkColumn:
+        start = f.substring(f.col(name), f.lit(1), f.lit(RAW_BYTES_MAX))
+        return f.when(f.col("__too_large"), start).otherwise(f.col(name))
+
+    marked = records.withColumn("__too_large", size > bytes_max)
+    return marked.withColumns({name: head(name) for name in ("key", "value")})
+
+
+def _is_instant(name: str) -> SparkColumn:
+    """Kafka Streams drops what is before the epoch; Spark ends with what is beyond its own end."""
+    return f.coalesce(f.col(name).between(0, INSTANT_MS_MAX - 1), f.lit(False))
+
+
+def _window_bytes(source: SparkInput) -> int:
+    """How many bytes of a windowed key are its window: start, or of a session end and start."""
+    if source.window is None:
+        return 0
+    return 16 if source.window.kind == "SESSION" else 8
+
+
+def _raw_key(source: SparkInput) -> SparkColumn:
+    width = _window_bytes(source)
+    key = f.col("key")
+    return key if not width else f.substring(key, f.lit(1), f.octet_length(key) - width)
+
+
+def _window_bounds(source: SparkInput) -> list[SparkColumn]:
+    if source.window is None:
+        return []
+    # substring of bytes: right() would take them for characters
+    last = f.substring(f.col("key"), f.octet_length("key") - 7, f.lit(8))
+    start = f.conv(f.hex(last), 16, -10).cast("bigint")
+    end = start + source.window.size_ms
+    if source.window.kind == "SESSION":
+        tail = f.substring(f.col("key"), f.octet_length("key") - 15, f.lit(8))
+        end = f.conv(f.hex(tail), 16, -10).cast("bigint")
+    return [start.alias("WINDOWSTART"), end.alias("WINDOWEND")]
+
+
+#: numbers that a JSON key may hold as text too (ksqlDB: {"ID": "10"} is a 10)
+_NUMBERS = (t.IntegerType, t.LongType, t.DoubleType)
+
+
+def _parsed_key(source: SparkInput, keys: tuple[Column, ...]) -> SparkColumn:
+    delimiter, raw = source.key_delimiter or ",", _raw_key(source)
+    wrapped = len(keys) != 1
+    if source.key_format != "JSON" or not keys:
+        return _parsed(raw, keys, source.key_format, wrapped=wrapped, delimiter=delimiter)
+    schema = type_mapping.wire_schema(keys, any_case=True)
+    plain = _with_text(schema, _NUMBERS).add(_CORRUPT_FIELD)
+    parsed = f.from_json(_json_text(raw, keys, wrapped=wrapped), plain, _OPTIONS)
+    if not any(isinstance(field.dataType, _NUMBERS) for field in schema):
+        return parsed
+    return _reread(parsed, schema, _NUMBERS, lambda part, kind: part.cast(kind))
+
+
+def _json_text(raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool) -> SparkColumn:
+    """The text of an object; null for bytes that are no UTF-8."""
+    text = f.try_validate_utf8(raw.cast("string"))
+    if wrapped:
+        return text
+    name = columns[0].name.replace("\\", "\\\\").replace('"', '\\"')
+    return f.concat(f.lit(f'{{"{name}":'), text, f.lit("}"))
+
+
+def _reread_json(rows: DataFrame, values: tuple[Column, ...], *, wrapped: bool) -> DataFrame:
+    """Values as ksqlDB reads them, where Spark's parser missed something.
+
+    A step of its own: in one expression with the parser, that would run twice for each record.
+    """
+    text = _json_text(f.col("value"), values, wrapped=wrapped)
+    missed = loose_json.may_be_missed(text, values)
+    again = text.isNotNull() & (_is_corrupt("__value", "value") | missed)
+    schema = type_mapping.wire_schema(values, any_case=True).add(_CORRUPT_FIELD)
+    loose = f.from_json(loose_json.rewritten(text, values), schema, _OPTIONS)
+    return rows.withColumn("__value", f.when(again, loose).otherwise(f.col("__value")))
+
+
+def _parsed(
+    part: SparkColumn, columns: tuple[Column, ...], format_: str, *, wrapped: bool, delimiter: str
+) -> SparkColumn:
+    """A struct of the wire types of `columns` and `__corrupt`; null if `part` is null.
+
+    Raises ValueError for a format that is not built.
+    """
+    # null for bytes that are no UTF-8: decode() would raise, and one such record stop the query
+    text = f.try_validate_utf8(part.cast("string"))
+    if format_ == "NONE" or not columns:
+        return f.struct(f.lit(None).cast("string").alias(_CORRUPT))
+    if format_ == "KAFKA":
+        return _parsed_kafka(part, columns)
+    if format_ == "JSON":
+        schema = type_mapping.wire_schema(columns, any_case=True).add(_CORRUPT_FIELD)
+        return f.from_json(_json_text(part, columns, wrapped=wrapped), schema, _OPTIONS)
+    if format_ == "DELIMITED":
+        return _parsed_csv(text, columns, _OPTIONS | {"sep": delimiter, "escape": '"'})
+    raise ValueError(f"format {format_} is not supported")
+
+
+def _parsed_csv(
+    text: SparkColumn, columns: tuple[Column, ...], options: dict[str, str]
+) -> SparkColumn:
+    """BYTES are base64 there (ksqlDB), where Spark would take the text's own bytes."""
+    schema = type_mapping.wire_schema(columns, any_case=False)
+    plain = _with_text(schema, (t.BinaryType,)).add(_CORRUPT_FIELD)
+    parsed = f.from_csv(text, f.lit(plain.simpleString()), options)
+    if not any(isinstance(field.dataType, t.BinaryType) for field in schema):
+        return parsed
+    return _reread(
+        parsed, schema, (t.BinaryType,), lambda part, _: f.try_to_binary(part, f.lit("base64"))
+    )
+
+
+def _with_text(schema: t.StructType, kinds: tuple[type[t.DataType], ...]) -> t.StructType:
+    """The schema with text in place of types of these kinds."""
+    text = t.StringType()
+    return t.StructType(
+        [
+            t.StructField(each.name, text if isinstance(each.dataType, kinds) else each.dataType)
+            for each in schema
+        ]
+    )
+
+
+def _reread(
+    parsed: SparkColumn,
+    schema: t.StructType,
+    kinds: tuple[type[t.DataType], ...],
+    read: Callable[[SparkColumn, t.DataType], SparkColumn],
+) -> SparkColumn:
+    """What was parsed as text by `_with_text`, as the schema has it; a text that `read` makes
+    nothing of is corrupt."""
+    fields: list[SparkColumn] = []
+    unread: list[SparkColumn] = []
+    for each in schema:
+        part = parsed.getField(each.name)
+        if isinstance(each.dataType, kinds):
+            made = read(part, each.dataType)
+            unread.append(f.when(part.isNotNull() & made.isNull(), part))
+            part = made
+        fields.append(part.alias(each.name))
+    corrupt = f.coalesce(parsed.getField(_CORRUPT), *unread).alias(_CORRUPT)
+    return f.when(parsed.isNotNull(), f.struct(*fields, corrupt))
+
+
+def _parsed_kafka(raw: SparkColumn, columns: tuple[Column, ...]) -> SparkColumn:
+    """One column of ksqlDB's KAFKA format: big-endian numbers, UTF-8 text, bytes."""
+    if len(columns) != 1:
+        raise ValueError("the KAFKA format holds one column")
+    column = columns[0]
+    base = parse_type(column.type).base
+    if base == "STRING":
+        value, width = f.try_validate_utf8(raw.cast("string")), None
+    elif base == "BYTES":
+        value, width = raw, None
+    elif base == "DOUBLE":
+        value, width = partition_udf.bytes_double(raw), 8
+    elif base in ("BIGINT", "TIMESTAMP"):
+        value, width = f.conv(f.hex(raw), 16, -10).cast("bigint"), 8
+    elif base in ("INTEGER", "DATE", "TIME"):
+        unsigned = f.conv(f.hex(raw), 16, 10).cast("bigint")
+        value = f.when(unsigned < 2**31, unsigned).otherwise(unsigned - 2**32).cast("int")
+        width = 4
+    else:
+        raise ValueError(f"the KAFKA format holds no {column.type}")
+    fits = value.isNotNull() if width is None else f.octet_length(raw) == width
+    corrupt = f.when(~fits, f.hex(raw)).cast("string")
+    fields = f.struct(f.when(fits, value).alias(column.name), corrupt.alias(_CORRUPT))
+    return f.when(raw.isNotNull(), fields)
+
+
+def _is_corrupt(struct: str, raw: str) -> SparkColumn:
+    """Also a blank text counts: Spark's parsers give a null struct for it and say nothing."""
+    unparsed = f.col(struct).isNull() & f.col(raw).isNotNull()
+    return unparsed | f.col(struct).getField(_CORRUPT).isNotNull()
+
+
+def _value_column(source: SparkInput, name: str) -> SparkColumn:
+    column = next(column for column in source.columns if column.name == name)
+    if column.header is not None:
+        return _header_column(column)
+    part, format_ = ("__key", source.key_format) if column.is_key else ("__value", "")
+    any_case = (format_ or source.value_format) == "JSON"
+    return type_mapping.field_of(f.col(part), column, any_case=any_case)
+
+
+def _header_column(column: Column) -> SparkColumn:
+    """All headers as ksqlDB shows them, or the newest value under one key."""
+    headers = f.coalesce(
+        f.filter("headers", lambda header: ~header["key"].isin(*OWN_HEADERS)), f.array()
+    )
+    if column.header == "":
+        return f.transform(
+            headers, lambda each: f.struct(each["key"].alias("KEY"), each["value"].alias("VALUE"))
+        )
+    found = f.filter(headers, lambda header: header["key"] == column.header)
+    return f.try_element_at(found, f.lit(-1)).getField("value")
+
+
+def _rowtime(source: SparkInput) -> SparkColumn:
+    """ROWTIME in ms: the record's own timestamp, or the column that WITH (TIMESTAMP=…) names."""
+    if source.timestamp_column is None and source.is_ours:
+        own = f.filter("headers", lambda header: header["key"] == HEADER_ROWTIME)
+        written = f.conv(f.hex(f.get(own, f.lit(0)).getField("value")), 16, -10).cast("bigint")
+        return f.coalesce(written, f.unix_millis(f.col("timestamp")))
+    if source.timestamp_column is None:
+        return f.unix_millis(f.col("timestamp"))
+    column = _value_column(source, source.timestamp_column)
+    if source.timestamp_format is not None:
+        return f.unix_millis(f.to_timestamp(column, source.timestamp_format))
+    declared = next(c for c in source.columns if c.name == source.timestamp_column)
+    if parse_type(declared.type).base == "TIMESTAMP":
+        return f.unix_millis(column)
+    return column.cast("bigint")
+
+
+def _visible_columns(source: SparkInput) -> list[SparkColumn]:
+    return [
+        *(_value_column(source, column.name).alias(column.name) for column in source.columns),
+        *(f.col(name) for name in ("WINDOWSTART", "WINDOWEND") if source.window is not None),
+        *([(~f.col("__null_value")).alias("__PRESENT")] if source.keeps_nulls else []),
+        f.col("ROWTIME"),
+        f.col("partition").alias("ROWPARTITION"),
+        f.col("offset").alias("ROWOFFSET"),
+        f.timestamp_millis(f.col("ROWTIME") + source.time_shift_ms).alias("__TS"),
+        (f.col("offset") * ORDER_PARTITIONS_MAX + f.col("partition")).alias("__ORDER"),
+    ]

@@ -1,0 +1,120 @@
+"""How far a query is in its topics: by Spark's word, and by Kafka's where Spark says nothing.
+
+Of a table that is built beside another one it is counted as Spark planned its newest finished
+batch: 0 means that this batch took everything that was there, however fast more comes. Not here:
+what follows from it (`control.assignment.switchover`, `stall.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from standpipe.pipeline.commit.batch import BatchCounts
+from standpipe.pipeline.io.progress_log import ProgressLog
+
+#: {topic: {partition: offset}}
+Offsets = Mapping[str, Mapping[int, int]]
+
+#: what Spark says between two looks at its sources that found nothing
+_IDLE = "Waiting for data to arrive"
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """`starts`: where its topics began when it started."""
+
+    query: StreamingQuery
+    counts: BatchCounts
+    starts: Offsets
+
+    def read_records(self) -> int:
+        """Records of its topics that its newest batch covers."""
+        return total(self.counts.covered) - total(self.starts)
+
+    def backlog_records(self) -> int | None:
+        """Those that were there when it was planned, and that it does not cover; None: not known
+        yet, in this life of the pipeline."""
+        status = self.query.status
+        if status["message"] == _IDLE and not status["isDataAvailable"]:
+            return 0
+        # PySpark's own object says "None" where Spark says nothing: of a batch that is replayed
+        progress = cast(Any, self.query)._jsq.lastProgress()
+        if progress is None or progress.batchId() != self.counts.batch:
+            return None
+        return behind([(each.endOffset(), each.latestOffset()) for each in progress.sources()])
+
+
+@dataclass(kw_only=True)
+class Unread:
+    """Whether topics hold what a query does not cover. Spark is not asked: its source may hang.
+
+    `topics`: without those that other queries write. There a stranger's record at the log's end
+    would look unread for ever; and their reader (`committed.py`) has a deadline for all it does.
+    """
+
+    log: ProgressLog
+    counts: BatchCounts
+    topics: frozenset[str]
+    _partitions: dict[str, int] = field(default_factory=dict[str, int])
+
+    def is_there(self) -> bool:
+        """Raises KafkaUnavailable."""
+        return any(map(self._is_behind, sorted(self.topics)))
+
+    def _is_behind(self, topic: str) -> bool:
+        count = self._partitions.get(topic) or self.log.partition_count(topic)
+        self._partitions[topic] = count
+        covered = self.counts.covered.get(topic, {})
+        ends = self.log.end_offsets(topic, count)
+        if ends.keys() <= covered.keys():
+            return is_unread(covered, {}, ends)
+        return is_unread(covered, self.log.start_offsets(topic, count), ends)
+
+
+#: so often Kafka is asked about a query that Spark calls idle
+ASK_EVERY_S = 5.0
+
+
+@dataclass
+class Asked:
+    """A question to Kafka that nobody waits for: the newest answer counts until the next one."""
+
+    answer: bool = False
+    _asking: Future[bool] | None = None
+    _next: float = 0.0
+
+    def ask(self, question: Callable[[], bool], pool: Executor, now: float) -> bool:
+        """False as well while Kafka does not answer: nothing is known then."""
+        if self._asking is not None and self._asking.done():
+            self.answer = self._asking.exception() is None and self._asking.result()
+            self._asking, self._next = None, now + ASK_EVERY_S
+        if self._asking is None and now >= self._next:
+            self._asking = pool.submit(question)
+        return self.answer
+
+
+def is_unread(
+    covered: Mapping[int, int], starts: Mapping[int, int], ends: Mapping[int, int]
+) -> bool:
+    """Whether a partition has records beyond `covered`; one without that is read from its start."""
+    return any(end > covered.get(p, starts.get(p, 0)) for p, end in ends.items())
+
+
+def total(offsets: Offsets) -> int:
+    return sum(offset for partitions in offsets.values() for offset in partitions.values())
+
+
+def behind(sources: Sequence[tuple[str | None, str | None]]) -> int | None:
+    """Sum over sources of newest offset - end of the batch, each as Spark prints it."""
+    missing = 0
+    for end, latest in sources:
+        if end is None or latest is None:
+            return None
+        missing += max(0, total(json.loads(latest)) - total(json.loads(end)))
+    return missing

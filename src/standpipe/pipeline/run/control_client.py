@@ -1,0 +1,216 @@
+"""The pipeline's tie to the nodes: it follows their log, registers, renews, and reports to them.
+
+One thread with an event loop of its own. Any node will do for the log, since each answers from its
+own copy; the next one is asked when one does not answer. Reports go to every node, because each
+shows them in its own snapshot. A pipeline that was stopped for so long that its leases were taken
+hears of it with its next renewal, and registers anew. Routes: docs/INTERFACES.md, "Metadata log".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from standpipe.adapters.http.internal import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.commands import LogPage
+from standpipe.errors import LogUnavailable, StandpipeError
+from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
+from standpipe.pipeline.run.reconcile import Registration
+
+POLL_WAIT_MS = 1000
+RETRY_S = 0.5
+REPORT_EVERY_S = 1.0
+CALL_MS_MAX = 3000
+#: a registration is logged: two writes, each as slow as the quorum bears (`config.FETCH_TIMEOUT`)
+START_MS_MAX = 6000
+RENEW_EVERY_S = 1.0
+RENEW_MS_MAX = 1500
+
+_log = structlog.get_logger("follow")
+
+
+class Started(Record, frozen=True, kw_only=True):
+    """Answer of `POST /pipeline/start`."""
+
+    lease_epoch: LeaseEpoch
+    log_index: LogIndex
+
+
+class Renewed(Record, frozen=True, kw_only=True):
+    """Answer of `POST /pipeline/renew`. Not registered: others have taken over."""
+
+    log_index: LogIndex
+    is_registered: bool
+
+
+class Follower:
+    """The newest catalog that this process has heard of, and a voice to the nodes.
+
+    `statuses` is called once a second from the follower's thread.
+    """
+
+    def __init__(
+        self, nodes: Sequence[str], secret: str, statuses: Callable[[], list[QueryStatus]]
+    ) -> None:
+        self._nodes = tuple(nodes)
+        self._tellable = deque(nodes)
+        self._secret = secret
+        self._statuses = statuses
+        self._catalog = catalogs.EMPTY
+        self._failure: StandpipeError | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
+        self._is_over = asyncio.Event()
+        self._pipeline_id = ""  # empty: not registered yet
+
+    @property
+    def catalog(self) -> catalogs.Catalog:
+        """A value, replaced as a whole. Raises what stopped the following (UnknownCommand)."""
+        if self._failure is not None:
+            raise self._failure
+        return self._catalog
+
+    def start(self) -> None:
+        """Begin to follow and to report."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Report once more, hand all queries over, then end the thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._is_over.set)
+            self._thread.join(timeout=3)
+
+    def register(self, pipeline_id: str, *, is_over: Callable[[], bool]) -> Registration | None:
+        """Be there for queries, and say so from now on until `close`.
+
+        Asks until a node can log it; None when `is_over` came true first.
+        """
+        answer = asyncio.run_coroutine_threadsafe(self._register(pipeline_id), self._loop)
+        while not is_over():
+            try:
+                return answer.result(timeout=0.2)
+            except TimeoutError:
+                continue
+        answer.cancel()
+        return None
+
+    # ------------------------------------------------------------------------- in the thread
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._main())
+        self._loop.close()
+
+    async def _main(self) -> None:
+        self._client = HttpClient(self._secret, timeout_ms=CALL_MS_MAX)
+        works = (self._follow(), self._keep_reporting(), self._keep_renewing())
+        chores = [asyncio.create_task(work) for work in works]
+        await self._is_over.wait()
+        for chore in chores:
+            chore.cancel()
+        await self._report()
+        await self._leave()
+        await self._client.close()
+
+    async def _follow(self) -> None:
+        """Read the log from wherever our catalog stands, for ever."""
+        while True:
+            for node in self._nodes:
+                try:
+                    while True:
+                        self._apply(await self._page(node))
+                except (PeerUnreachable, PeerSilent, LogUnavailable) as error:
+                    _log.info("node does not answer for the log", node=node, why=error.message)
+                except StandpipeError as error:
+                    self._failure = error
+                    return
+            await asyncio.sleep(RETRY_S)
+
+    async def _page(self, node: str) -> LogPage:
+        params = {"from": self._catalog.index + 1, "wait_ms": POLL_WAIT_MS}
+        reply = await self._client.get(
+            node, "/log", timeout_ms=CALL_MS_MAX + POLL_WAIT_MS, **params
+        )
+        if not reply.ok:
+            raise LogUnavailable(f"{node} answers {reply.status}: {reply.body[:200]!r}")
+        return reply.msgpack(LogPage)
+
+    def _apply(self, page: LogPage) -> None:
+        catalog = self._catalog
+        if page.catalog:  # we were away for longer than the log reaches back
+            catalog = catalogs.from_bytes(page.catalog)
+        for entry in page.entries:
+            if entry.index > catalog.index:
+                command = catalogs.decode(bytes(entry.command))
+                catalog = catalogs.apply(catalog, entry.index, command)
+        feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
+        self._catalog = catalog
+
+    async def _register(self, pipeline_id: str) -> Registration:
+        while True:
+            if body := await self._tell_one("start", pipeline_id, START_MS_MAX):
+                told = msgspec.json.decode(body, type=Started)
+                self._pipeline_id = pipeline_id
+                return Registration(
+                    pipeline_id=pipeline_id,
+                    lease_epoch=told.lease_epoch,
+                    log_index=told.log_index,
+                )
+            await asyncio.sleep(RETRY_S)
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_EVERY_S)
+            if not self._pipeline_id:
+                continue
+            body = await self._tell_one("renew", self._pipeline_id, RENEW_MS_MAX)
+            if body and not msgspec.json.decode(body, type=Renewed).is_registered:
+                _log.warning("silent for so long that others took over; here again")
+                await self._tell_one("start", self._pipeline_id, START_MS_MAX)
+
+    async def _leave(self) -> None:
+        """Others take over at once. Without it they would after the leases' timeout."""
+        if self._pipeline_id:
+            await self._tell_one("leave", self._pipeline_id, RENEW_MS_MAX)
+
+    async def _tell_one(self, verb: str, pipeline_id: str, timeout_ms: int) -> bytes:
+        """The answer of the first node that takes it, last time's first; empty: none did."""
+        for node in list(self._tellable):
+            try:
+                reply = await self._client.post_json(
+                    node, f"/pipeline/{verb}", {"pipeline_id": pipeline_id}, timeout_ms=timeout_ms
+                )
+            except (PeerUnreachable, PeerSilent) as error:
+                _log.info("node does not take it", node=node, told=verb, why=error.message)
+            else:
+                if reply.ok:
+                    return reply.body
+                why = reply.body[:200].decode(errors="replace")
+                _log.info("node does not take it", node=node, told=verb, why=why)
+            self._tellable.rotate(-1)
+        return b""
+
+    async def _keep_reporting(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_EVERY_S)
+            await self._report()
+
+    async def _report(self) -> None:
+        """A node that does not listen is told again in a second."""
+        try:
+            body = msgspec.msgpack.encode(self._statuses())
+        except Exception:  # what a JVM says is not ours to trust; the next report may succeed
+            _log.exception("no report of the queries")
+            return
+        members = {node.internal for node in self._catalog.nodes.values()}
+        posts = [
+            self._client.post(node, "/query-status", body, content_type=MSGPACK, timeout_ms=800)
+            for node in members or set(self._nodes)
+        ]
+        await asyncio.gather(*posts, return_exceptions=True)

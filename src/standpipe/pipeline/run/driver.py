@@ -1,0 +1,275 @@
+"""The pipeline process: the catalog's persistent queries, as Spark streaming queries.
+
+    python -m standpipe.pipeline.run.driver --nodes HOST:PORT[,…] --bootstrap-servers …
+        --checkpoints DIR --secret-file F [--master local[*]] [--config k=v …]
+
+Start: Spark → registration → queries. Then, a few times a second: does the JVM live, do the queries
+equal those that the catalog gives this pipeline? Several share them and take over from each other;
+their checkpoints must be on storage that all can reach. Ends on SIGTERM or Ctrl-C (status 0, within
+10 s), on failures (1), and, in a cluster below the feature level of leases, when a newer pipeline
+has started (3).
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from standpipe import config as settings
+from standpipe.control.metadata import feature_levels
+from standpipe.errors import SetupError, StandpipeError
+from standpipe.model import LeaseEpoch, QueryStatus
+from standpipe.pipeline.commit.checkpoint_cleanup import CheckpointCleanup
+from standpipe.pipeline.failures import Fenced
+from standpipe.pipeline.io.kafka_options import KafkaReads
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.run import session
+from standpipe.pipeline.run.control_client import Follower
+from standpipe.pipeline.run.query_run import Surroundings
+from standpipe.pipeline.run.reconcile import (
+    Registration,
+    diff,
+    every_query,
+    lease_epoch_of,
+    wanted_queries,
+)
+from standpipe.pipeline.run.scheduler import Queries
+from standpipe.pipeline.run.scratch import scratch_folder
+from standpipe.pipeline.run.warm_standby import Rehearsals
+
+TICK_S = 0.1
+#: after this the JVM is killed and the process ends, whatever still hangs
+STOP_S_MAX = 9.0
+
+EXIT_OK, EXIT_FAILED, EXIT_FENCED = 0, 1, 3
+
+_log = structlog.get_logger("pipeline")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineOptions:
+    """What a pipeline is told. `jars` and `java_home` are found by `local/jvm.py`."""
+
+    nodes: tuple[str, ...]  # internal addresses
+    bootstrap_servers: str
+    checkpoints: Path
+    secret_file: Path
+    master: str = "local[*]"
+    config: settings.Config = field(default_factory=settings.Config)
+    jars: tuple[Path, ...] = ()
+    java_home: Path | None = None
+
+
+def run(options: PipelineOptions) -> int:
+    """Run until a signal, a fence or a failure; returns the exit status. For the main thread.
+
+    Raises SetupError when it cannot start.
+    """
+    asked_to_stop = _stop_on_signals()
+    secret = _read_secret(options.secret_file)
+    with scratch_folder() as scratch:
+        tempfile.tempdir = str(scratch)  # rehearsals, and what PySpark hands to its JVM
+        return _run(options, secret, asked_to_stop, scratch)
+
+
+def _run(
+    options: PipelineOptions, secret: str, asked_to_stop: threading.Event, scratch: Path
+) -> int:
+    queries: Queries | None = None
+    pipeline_id = _pipeline_id()
+
+    def statuses() -> list[QueryStatus]:
+        said = queries.statuses() if queries is not None else []
+        return [msgspec.structs.replace(one, pipeline_id=pipeline_id) for one in said]
+
+    follower = Follower(options.nodes, secret, statuses)
+    follower.start()
+    spark = session.open_session(
+        options.config,
+        master=options.master,
+        jars=options.jars,
+        java_home=options.java_home,
+        scratch=scratch,
+    )
+    try:
+        me = follower.register(pipeline_id, is_over=asked_to_stop.is_set)
+        if me is None:
+            return EXIT_OK
+        _log.info("registered", pipeline_id=me.pipeline_id, log_index=me.log_index)
+        service_id = options.config[settings.SERVICE_ID]
+        queries = Queries(
+            Surroundings(
+                spark=spark,
+                reads=KafkaReads(
+                    bootstrap_servers=options.bootstrap_servers, config=options.config
+                ),
+                log=ProgressLog(options.bootstrap_servers, service_id),
+                service_id=service_id,
+                checkpoints=options.checkpoints.resolve(),
+                check_lease=functools.partial(_check_lease, follower, me),
+            )
+        )
+        return _keep_equal(queries, follower, me, asked_to_stop)
+    finally:
+        _end(queries, follower)
+
+
+def _keep_equal(
+    queries: Queries, follower: Follower, me: Registration, asked_to_stop: threading.Event
+) -> int:
+    """Make the queries equal the catalog's, until something ends it."""
+    rehearsals = Rehearsals(queries.around)
+    cleanup = CheckpointCleanup(queries.around.checkpoints, queries.around.service_id)
+    while not asked_to_stop.wait(TICK_S):
+        if not session.jvm_is_alive():
+            _log.error("the JVM of Spark has ended; this process ends with it")
+            return EXIT_FAILED
+        catalog = follower.catalog
+        if (
+            catalog.feature_level < feature_levels.LEASES
+            and catalog.pipeline_epoch > me.lease_epoch
+        ):
+            _log.error("fenced", ours=me.lease_epoch, of_a_newer_pipeline=catalog.pipeline_epoch)
+            return EXIT_FENCED
+        if catalog.index >= me.log_index:  # an older one says nothing about now
+            wanted = wanted_queries(catalog, me)
+            for order in diff(wanted, queries.known()):
+                queries.carry_out(order)
+            if wanted:
+                rehearsals.stop()
+            else:
+                rehearsals.tend(every_query(catalog))
+            cleanup.tend(catalog.queries)
+        queries.tend()
+        if queries.wedged:
+            _log.error("this process ends, to be started anew", why=queries.wedged)
+            return EXIT_FAILED
+    return EXIT_OK
+
+
+def _check_lease(
+    follower: Follower, me: Registration, query_id: str, lease_epoch: LeaseEpoch
+) -> None:
+    """Raises Fenced when the log has given the query to another pipeline, or to us anew."""
+    newest = lease_epoch_of(query_id, follower.catalog, me)
+    if newest != lease_epoch:
+        now = "another pipeline's" if newest is None else f"ours under lease epoch {newest}"
+        raise Fenced(f"{query_id} is {now}, no longer ours under lease epoch {lease_epoch}")
+
+
+def _end(queries: Queries | None, follower: Follower) -> None:
+    """Stop the queries, say so to the nodes, end the JVM. Never takes longer than STOP_S_MAX."""
+    watchdog = threading.Timer(STOP_S_MAX, _give_up)
+    watchdog.daemon = True
+    watchdog.start()
+    if queries is not None and session.jvm_is_alive():
+        # batches are aborted now; their stack traces are no news
+        queries.around.spark.sparkContext.setLogLevel("OFF")
+        queries.stop_all()
+    follower.close()
+    session.kill_jvm()
+    watchdog.cancel()
+
+
+def _give_up() -> None:
+    session.kill_jvm()
+    os._exit(EXIT_FAILED)
+
+
+def _stop_on_signals() -> threading.Event:
+    asked = threading.Event()
+
+    def stop(_signal: int, _frame: object) -> None:
+        asked.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return asked
+
+
+def _pipeline_id() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise SetupError(
+            f"cannot read the cluster's secret {path}: {error.strerror}",
+            next_step="give --secret-file the file that `standpipe up` wrote",
+        ) from error
+
+
+# ------------------------------------------------------------ python -m
+# standpipe.pipeline.run.driver
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run. Errors of the set-up are printed without a traceback."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        return run(_parse(arguments))
+    except StandpipeError as error:
+        print(error, file=sys.stderr, flush=True)
+        return EXIT_FAILED
+
+
+def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
+    parser = argparse.ArgumentParser(prog="python -m standpipe.pipeline.run.driver")
+    parser.add_argument("--nodes", required=True, help="internal addresses, comma-separated")
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--checkpoints", required=True, type=Path)
+    parser.add_argument("--secret-file", required=True, type=Path)
+    parser.add_argument("--master", default="local[*]")
+    parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE")
+    told = parser.parse_args(arguments)
+    given: dict[str, str] = dict(pair.split("=", 1) for pair in told.config)
+    found = _find_jvm()
+    return PipelineOptions(
+        nodes=tuple(told.nodes.split(",")),
+        bootstrap_servers=told.bootstrap_servers,
+        checkpoints=told.checkpoints,
+        secret_file=told.secret_file,
+        master=told.master,
+        config=settings.load(settings.environment_layer(os.environ), given),
+        jars=tuple(Path(path) for path in str(found["jars"]).split(",")),
+        java_home=Path(found["java_home"]),
+    )
+
+
+def _find_jvm() -> Mapping[str, str]:
+    """Ask `local/jvm.py`, as a process: imports go one way, and `local` stands above us."""
+    command = [sys.executable, "-m", "standpipe.local.jvm"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ran.returncode != 0:
+        raise SystemExit(ran.returncode)  # it has said why, on stderr
+    found: Mapping[str, str] = json.loads(ran.stdout)
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

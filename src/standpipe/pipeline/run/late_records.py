@@ -1,0 +1,90 @@
+"""Records behind the watermark: Spark drops them and tells how many; we say so, batch by batch.
+
+Spark tells a count per operator and no record. Lateness is a matter of the operator (a window's end
+with its grace, the time bound of a join), and what it drops may stand for several records, since
+they are put together before it looks. So no expression over a record says truly that it was
+dropped; one that compares its time with the watermark would name records that were counted. The
+processing log therefore has an entry per batch: count, watermark, and the offsets of the batch.
+
+Not here: the sampling of bad records (`bad_records.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
+from typing import Any, Final, cast
+
+from standpipe.pipeline.run.backlog import Offsets
+
+REASON: Final = "LATE"
+
+
+@dataclass
+class LateRecords:
+    """Of one run of a query. `count`: late records so far."""
+
+    query_id: str
+    count: int = 0
+    _seen: int = -1
+
+    def take(self, progresses: Sequence[Any]) -> list[bytes]:
+        """Spark's newest progress reports, the oldest first -> entries for the processing log."""
+        # from the newest backwards: each look at one is a call into the JVM
+        new = [*takewhile(lambda each: each.batchId() > self._seen, reversed(progresses))]
+        self._seen = max([self._seen, *(each.batchId() for each in new)])
+        entries = [entry for entry in map(_entry, reversed(new)) if entry is not None]
+        self.count += sum(entry["count"] for entry in entries)
+        at_ms = time.time_ns() // 1_000_000
+        return [
+            json.dumps({"query_id": self.query_id, "at_ms": at_ms, **entry}).encode()
+            for entry in entries
+        ]
+
+
+def _entry(progress: Any) -> dict[str, Any] | None:
+    count = sum(operator.numRowsDroppedByWatermark() for operator in progress.stateOperators())
+    if not count:
+        return None
+    places = [(each.startOffset(), each.endOffset()) for each in progress.sources()]
+    return {
+        "reason": REASON,
+        "batch": progress.batchId(),
+        "count": count,
+        "watermark_ms": _watermark_ms(progress.eventTime()),
+        "ranges": ranges(places),
+    }
+
+
+def _watermark_ms(event_time: Mapping[str, str]) -> int | None:
+    """Spark prints it: {"watermark": "2013-01-01T00:00:00.000Z"}"""
+    said = event_time.get("watermark")
+    return None if said is None else round(datetime.fromisoformat(said).timestamp() * 1000)
+
+
+def ranges(places: Iterable[tuple[str | None, str | None]]) -> list[dict[str, Any]]:
+    """Offsets of a batch, from its sources' (start, end) as Spark prints them. Without a start, a
+    partition was read from wherever it began: -1."""
+    found: list[dict[str, Any]] = []
+    for start, end in places:
+        starts, ends = _offsets(start), _offsets(end)
+        found += [
+            {
+                "topic": topic,
+                "partition": int(partition),
+                "from": starts.get(topic, {}).get(partition, -1),
+                "to": offset,
+            }
+            for topic, offsets in ends.items()
+            for partition, offset in offsets.items()
+            if starts.get(topic, {}).get(partition) != offset
+        ]
+    return found
+
+
+def _offsets(text: str | None) -> Mapping[str, Mapping[Any, int]]:
+    return {} if text is None else cast(Offsets, json.loads(text))

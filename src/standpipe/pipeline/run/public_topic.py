@@ -1,0 +1,70 @@
+"""The public topic of a table that was replaced: made equal to the rows that reads now see.
+
+    rows of the new generation ─┐
+                                ├─► what differs: newer rows, and tombstones of keys that are gone
+    newest record of each key ──┘
+
+Once, when reads have moved over; from then on each batch is written to both topics
+(`batch.CommitBatch`). The public topic is a copy for others, outside the commit protocol: a crash
+may write rows twice, and nothing repairs what a fenced pipeline writes there late. Own readers
+(replicas, queries that read the table) use the table's own topic.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from standpipe.data.commit.committed import Committed
+from standpipe.data.encoding.store_keys import HEADER_ROWTIME
+from standpipe.model import Source
+from standpipe.pipeline.io.committed_source import visible
+from standpipe.pipeline.io.kafka_options import KafkaReads
+from standpipe.pipeline.io.sink_writer import Limits, TooLarge, write_fitting
+
+
+def publish_rows(
+    session: SparkSession,
+    table: Source,
+    topic: str,
+    committed: Committed,
+    *,
+    reads: KafkaReads,
+    limits: Limits,
+) -> TooLarge:
+    """Write to `topic` what it lacks of the committed rows of `table`. Both have as many
+    partitions, and the same key is in the same one. Returns the rows that `topic` does not take."""
+    ranges = {p: committed.ranges(p, 0, end) for p, end in committed.ends().items()}
+    ours = _newest(visible(_records(session, table.topic, reads), ranges)).alias("ours")
+    there = _newest(_records(session, topic, reads)).alias("there")
+    differing = ours.join(there, "key", "full_outer").filter(
+        ~f.col("ours.value").eqNullSafe(f.col("there.value"))
+    )
+    rowtime = f.filter(_either("headers"), lambda header: header["key"] == HEADER_ROWTIME)
+    return write_fitting(
+        differing.select(
+            "key",
+            f.col("ours.value").alias("value"),
+            rowtime.alias("headers"),
+            _either("partition").alias("partition"),
+            f.lit(topic).alias("topic"),
+        ),
+        bootstrap_servers=reads.bootstrap_servers,
+        limits=limits,
+        is_table=True,
+    )
+
+
+def _records(session: SparkSession, topic: str, reads: KafkaReads) -> DataFrame:
+    return session.read.format("kafka").options(**reads.options(topic, headers=True)).load()
+
+
+def _newest(records: DataFrame) -> DataFrame:
+    """The last record of each key, deletions included."""
+    newest = f.max_by(f.struct("value", "headers", "partition"), "offset").alias("newest")
+    keyed = records.filter(f.col("key").isNotNull())
+    return keyed.groupBy("key").agg(newest).select("key", "newest.*")
+
+
+def _either(column: str) -> Column:
+    return f.coalesce(f"ours.{column}", f"there.{column}")

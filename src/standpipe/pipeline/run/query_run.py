@@ -1,0 +1,376 @@
+"""One run of one persistent query: from the catalog's record to a running Spark query.
+
+`start_query` reads as a take-over does: whose checkpoint, fence, take back what readers cannot
+see, and go on from there. The same steps serve the first start, a restart and a fail-over.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import structlog
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from standpipe.config import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
+from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.takeover import standing
+from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
+from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch
+from standpipe.pipeline.commit.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
+from standpipe.pipeline.commit.janitor import Beat, Janitor
+from standpipe.pipeline.commit.topic_check import TopicCheck
+from standpipe.pipeline.failures import Fenced, QueryFailed
+from standpipe.pipeline.io import bad_records
+from standpipe.pipeline.io.committed_source import Upstream
+from standpipe.pipeline.io.kafka_options import KafkaReads
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.sink import records_of
+from standpipe.pipeline.io.sink_writer import Limits, TooLarge, row_bytes_max
+from standpipe.pipeline.io.source import metrics_name, open_view
+from standpipe.pipeline.io.stateful import add_step
+from standpipe.pipeline.run.backlog import Backlog, Unread
+from standpipe.pipeline.run.late_records import LateRecords
+from standpipe.pipeline.run.public_topic import publish_rows
+from standpipe.pipeline.run.reconcile import WantedQuery
+from standpipe.pipeline.run.stall import Signs
+from standpipe.pipeline.run.task_progress import work_of
+
+_logger = structlog.get_logger("query")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What all queries of a pipeline share."""
+
+    spark: SparkSession
+    reads: KafkaReads
+    log: ProgressLog
+    service_id: str
+    checkpoints: Path
+    #: raises Fenced unless the query is still this pipeline's, under that lease epoch
+    check_lease: Callable[[str, LeaseEpoch], None]
+    #: each query ends when it has read what its topics held at its start
+    stops_when_drained: bool = False
+
+
+@dataclass(kw_only=True)
+class QueryRun:
+    """A query that Spark runs, or ran."""
+
+    streaming_query: StreamingQuery
+    counts: BatchCounts
+    janitor: Janitor
+    topics: TopicCheck
+    unread: Unread
+    late: LateRecords
+    spark: SparkSession
+    #: of a table that is built beside the one that reads go to
+    backlog: Backlog | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether Spark runs it."""
+        return bool(self.streaming_query.isActive)
+
+    def failure(self) -> Exception | None:
+        """None while it runs; else what ended it, or must end it."""
+        if self.is_active:
+            return self.topics.failure or self.janitor.failure
+        self.janitor.stop()
+        ended = self.counts.failure or self.streaming_query.exception()
+        return ended or RuntimeError("Spark ended the query and does not say why")
+
+    @property
+    def notice(self) -> str:
+        """What is to be told of its topics though it goes on."""
+        return self.topics.notice
+
+    def look(self) -> bool:
+        """See to its topics while no batch does. False: Kafka does not answer. Never raises."""
+        return self.topics.look()
+
+    def named(self, error: Exception) -> Exception:
+        """What ended it, by the name of what happened to a topic, if that is what it was."""
+        self.topics.look()
+        return self.topics.failure or error
+
+    def signs(self, *, with_work: bool) -> Signs:
+        """Whether it gets somewhere: what was committed, and whether there is anything to do."""
+        said = self.streaming_query.status
+        return Signs(
+            mark=(self.counts.batch, self.counts.input_records),
+            has_data=bool(said["isDataAvailable"]),
+            work=work_of(self.spark, str(self.streaming_query.name)) if with_work else None,
+            doing=str(said["message"]),
+        )
+
+    @property
+    def repaired_rows(self) -> int:
+        """Shadowed rows that were written again since it was started."""
+        return self.janitor.repaired
+
+    def stop(self) -> None:
+        """Abort the batch at hand; it is replayed at the next start."""
+        self.janitor.stop()
+        self.streaming_query.stop()
+
+    def count_late(self) -> int:
+        """Records behind the watermark so far. They are Spark's to drop; we count them, and tell
+        the processing log of which batches they were."""
+        recent = list(cast(Any, self.streaming_query)._jsq.recentProgress())
+        self.janitor.beat.log.tell(self.late.take(recent))
+        return self.late.count
+
+
+def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
+    """Take the query over and start it. Raises NotYet, QueryFailed or KafkaUnavailable."""
+    query, table, lease_epoch = wanted.query, wanted.table, wanted.lease_epoch
+    check_lease = functools.partial(around.check_lease, query.query_id, lease_epoch)
+    topics = TopicCheck(wanted, around.log)
+    seen = topics.need()
+    checkpoint = _claimed(wanted, around)
+    fence = around.log.fence(query.query_id, lease_epoch)
+    records = list(around.log.records_until(fence))
+    stand = standing(records, query.query_id, lease_epoch)
+    if stand.fenced_by is not None:
+        raise Fenced(f"query {query.query_id} was taken over under lease epoch {stand.fenced_by}")
+    topics.begin(stand.newest, seen)
+    checkpoint.inherit(stand.newest)
+    taken_back = checkpoint.take_back(stand.valid)
+    if taken_back.commits or taken_back.offsets:
+        _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
+    session = session_of(query, around)
+    # a pool of its own: with FIFO one query's large batch would hold up all others
+    around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
+    _publish(wanted, session, around, checkpoint, records)
+    janitor = Janitor(
+        Beat(
+            query_id=query.query_id,
+            table=table,
+            lease_epoch=lease_epoch,
+            bootstrap_servers=around.reads.bootstrap_servers,
+            log=around.log,
+            check_lease=check_lease,
+            ask_topics=topics.ask,
+        ),
+        records,
+    )
+    inspector = _BadRecords(session, query.query_id, query.plan.inputs, around)
+    commit = CommitBatch(
+        query_id=query.query_id,
+        table=table,
+        lease_epoch=lease_epoch,
+        bootstrap_servers=around.reads.bootstrap_servers,
+        checkpoint=checkpoint,
+        published_topic=wanted.published_topic,
+        log=around.log,
+        janitor=janitor,
+        topics=topics,
+        check_lease=check_lease,
+        limits=_limits(wanted, around, looks=wanted.looks_at_sizes),
+        report_bad=inspector.report,
+        finish=finisher(wanted),
+        counts=_counts_of(stand.newest),
+    )
+    writer = (
+        planned(session, wanted, around, checkpoint.directory)
+        .writeStream.outputMode(query.plan.output_mode)
+        .queryName(query.query_id)
+        .option("checkpointLocation", str(checkpoint.directory))
+        .foreachBatch(commit)
+    )
+    starts = _starts(wanted, around.log) if wanted.is_successor else {}
+    running = (writer.trigger(availableNow=True) if around.stops_when_drained else writer).start()
+    inspector.query_is(running)
+    janitor.start()
+    return QueryRun(
+        streaming_query=running,
+        counts=commit.counts,
+        janitor=janitor,
+        topics=topics,
+        unread=_unread(wanted, around.log, commit.counts),
+        late=LateRecords(query.query_id),
+        spark=around.spark,
+        backlog=Backlog(running, commit.counts, starts) if wanted.is_successor else None,
+    )
+
+
+def _claimed(wanted: WantedQuery, around: Surroundings) -> Checkpoint:
+    query, table = wanted.query, wanted.table
+    root = around.checkpoints / f"{query.query_id}-{table.generation}"
+    checkpoint = Checkpoint(root, wanted.lease_epoch)
+    checkpoint.claim(
+        Identity(
+            service_id=around.service_id,
+            query_id=query.query_id,
+            table_id=table.table_id or "",
+            generation=table.generation,
+            plan_sha256=plan_digest(query.plan),
+            revision=query.revision,
+        )
+    )
+    return checkpoint
+
+
+def _unread(wanted: WantedQuery, log: ProgressLog, counts: BatchCounts) -> Unread:
+    topics = {each.topic for each in wanted.query.plan.inputs} - wanted.writers.keys()
+    return Unread(log=log, counts=counts, topics=frozenset(topics))
+
+
+def _limits(wanted: WantedQuery, around: Surroundings, *, looks: bool) -> Limits:
+    """Asked at each start: where a topic takes less since, its batch fails once."""
+    config = around.reads.config
+    topics = [each for each in (wanted.table.topic, wanted.published_topic) if each]
+    known = [around.log.message_bytes_max(topic) for topic in topics]
+    return Limits(
+        bytes_max=row_bytes_max(config[RECORD_BYTES_MAX], known),
+        samples_max=config[BAD_RECORDS_SAMPLED],
+        looks=looks,
+    )
+
+
+def _counts_of(newest: Progress | None) -> BatchCounts:
+    if newest is None:
+        return BatchCounts()
+    return BatchCounts(batch=newest.commit.batch, covered=newest.sources)
+
+
+def _starts(wanted: WantedQuery, log: ProgressLog) -> dict[str, dict[int, int]]:
+    topics = {source.topic for source in wanted.query.plan.inputs}
+    return {topic: log.start_offsets(topic, log.partition_count(topic)) for topic in topics}
+
+
+def _publish(
+    wanted: WantedQuery,
+    session: SparkSession,
+    around: Surroundings,
+    checkpoint: Checkpoint,
+    records: Iterable[Progress],
+) -> None:
+    topic = wanted.published_topic
+    if topic is None or checkpoint.is_published(topic):
+        return
+    committed = Committed(wanted.query_id)
+    for record in records:
+        committed.take(record)
+    _logger.info("publishing", query_id=wanted.query_id, topic=topic)
+    found = publish_rows(
+        session,
+        wanted.table,
+        topic,
+        committed,
+        reads=around.reads,
+        limits=_limits(wanted, around, looks=True),
+    )
+    around.log.report(bad_records.to_log_records(wanted.query_id, found.samples))
+    around.check_lease(wanted.query_id, wanted.lease_epoch)
+    checkpoint.mark_published(topic)
+
+
+def session_of(query: PersistentQuery, around: Surroundings) -> SparkSession:
+    """A session of its own: views and settings are the query's alone."""
+    session = around.spark.newSession()
+    # In update mode an empty batch only drops expired state, which the next batch does as well;
+    # running one after each batch would hold up the events behind it.
+    session.conf.set(
+        "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
+    )
+    if query.plan.version > 1:
+        # Spark refuses several operators with state in update mode because a watermark could make
+        # one of them drop what another still puts out; ours put out nothing late.
+        session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+    # ksqlDB: the later one of two equal keys of a map stays; Spark would end the query
+    session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    return session
+
+
+def finisher(wanted: WantedQuery) -> Callable[[DataFrame], DataFrame] | None:
+    """What is still to be done with a batch's rows; None: they are records."""
+    batch_sql = wanted.query.plan.batch_sql
+    if batch_sql is None:
+        return None
+
+    def finish(rows: DataFrame) -> DataFrame:
+        own: Any = rows.sparkSession  # the batch's session is a clone of the query's
+        rows.createOrReplaceTempView("__BATCH")
+        return _records(cast(DataFrame, own.sql(batch_sql)), wanted)
+
+    return finish
+
+
+def _records(result: DataFrame, wanted: WantedQuery) -> DataFrame:
+    has_own_key = bool(wanted.query.plan.has_own_key)
+    return records_of(result, wanted.table, has_own_key=has_own_key)
+
+
+def planned(
+    session: SparkSession, wanted: WantedQuery, around: Surroundings, directory: Path
+) -> DataFrame:
+    """The records of the table, as a streaming plan, or what `finisher` makes them of.
+
+    Raises QueryFailed.
+    """
+    plan = wanted.query.plan
+    try:
+        for source in plan.inputs:
+            writer = wanted.writers.get(source.topic)
+            upstream = writer and Upstream(query_id=writer, log=around.log, directory=directory)
+            open_view(session, source, around.reads, upstream or None)
+        for step in plan.steps:
+            add_step(session, step)
+        result = cast(DataFrame, cast(Any, session).sql(plan.sql))
+        return result if plan.batch_sql is not None else _records(result, wanted)
+    except (AnalysisException, ParseException, ValueError) as error:
+        raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error
+
+
+class _BadRecords:
+    """Counts a batch's bad records, from the metrics that its plan observed, and samples them."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        query_id: str,
+        inputs: tuple[SparkInput, ...],
+        around: Surroundings,
+    ) -> None:
+        self._session = session
+        self._query_id = query_id
+        self._inputs = inputs
+        self._around = around
+        self._query: StreamingQuery | None = None
+        self._query_known = threading.Event()
+
+    def query_is(self, query: StreamingQuery) -> None:
+        """The first batch may begin before `start` has returned the query."""
+        self._query = query
+        self._query_known.set()
+
+    def report(self, before: BatchOffsets, offsets: BatchOffsets, too_large: TooLarge) -> int:
+        """How many there were; samples of them are in the processing log afterwards."""
+        self._query_known.wait()
+        total = too_large.count
+        self._around.log.report(bad_records.to_log_records(self._query_id, too_large.samples))
+        for source in self._inputs:
+            count = self._observed(source)
+            if count:
+                samples = bad_records.sample(
+                    self._session, source, self._around.reads, starts=before.ends, ends=offsets.ends
+                )
+                self._around.log.report(bad_records.to_log_records(self._query_id, samples))
+            total += count
+        return total
+
+    def _observed(self, source: SparkInput) -> int:
+        """Spark hands observed metrics out with the batch's progress, which is after the commit;
+        the execution has them as soon as the sink has run."""
+        execution = cast(Any, self._query)._jsq.streamingQuery().lastExecution()
+        row = execution.observedMetrics().get(metrics_name(source))
+        return int(row.get().getLong(0)) if row.isDefined() else 0

@@ -1,0 +1,324 @@
+"""All queries of this pipeline: started, watched, tried again, reported.
+
+States are those of `model.QueryStatus`:
+
+    STARTING ──► RUNNING ──► RETRYING ──► STARTING …     any failure that may pass by itself,
+        │           │                                    or no progress (`stall.py`); a start that
+        │           │                                    hangs ends the process (`wedged`)
+        └───────────┴──► FAILED                          a named one (`failures.py`): stays
+
+Starting blocks for a second or more (Spark plans, Kafka answers), so it happens in threads.
+`tend` is called a few times a second from the driver's loop and never waits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal
+
+import structlog
+
+from standpipe.model import NO_BATCH, QueryStatus
+from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
+from standpipe.pipeline.io.sink_writer import is_refusal
+from standpipe.pipeline.run.backlog import Asked
+from standpipe.pipeline.run.query_run import QueryRun, Surroundings, start_query
+from standpipe.pipeline.run.reconcile import Order, StartQuery, WantedQuery
+from standpipe.pipeline.run.stall import Signs, StallWatch, Work
+from standpipe.pipeline.run.task_progress import work_of
+
+RETRY_S_FIRST = 0.5
+RETRY_S_MAX = 30.0
+MESSAGE_LENGTH_MAX = 2000
+#: a query that ran this long begins its back-off anew
+STEADY_S = 60.0
+#: how often the topics of queries are looked at while no batch does
+LOOK_EVERY_S = 5.0
+#: a topic that stays away is asked for less and less often
+MISSING_PAUSE_S_MAX = 5.0
+
+_logger = structlog.get_logger("queries")
+
+
+def retry_after_s(failures: int) -> float:
+    """Back-off before try number `failures` + 1, doubling."""
+    return min(RETRY_S_MAX, RETRY_S_FIRST * 2 ** max(0, failures - 1))
+
+
+def _work_of_start(around: Surroundings, query_id: str) -> Work:
+    return work_of(around.spark, query_id)
+
+
+@dataclass
+class _Entry:
+    wanted: WantedQuery
+    state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED"] = "STARTING"
+    starting: Future[QueryRun] | None = None
+    run: QueryRun | None = None
+    since: float = 0.0
+    failures: int = 0
+    #: Kafka has refused a row of it
+    looks_at_sizes: bool = False
+    #: since when something that it needs has been missing
+    missing_since: float | None = None
+    retry_at: float = 0.0
+    reason: str = ""
+    message: str = ""
+    stall: StallWatch = field(default_factory=StallWatch)
+    unread: Asked = field(default_factory=Asked)
+    #: a run that was wedged; the next one does not start before it has ended
+    stopping: Future[None] | None = None
+    #: (input records, instant) at the report before, for the rate
+    rate_from: tuple[int, float] = (0, 0.0)
+
+
+@dataclass
+class Queries:
+    """The queries that the catalog wants, each in its state."""
+
+    around: Surroundings
+    start: Callable[[WantedQuery, Surroundings], QueryRun] = start_query
+    clock: Callable[[], float] = time.monotonic
+    work: Callable[[Surroundings, str], Work] = _work_of_start
+    #: why this process should be started anew; empty: no need
+    wedged: str = ""
+    _entries: dict[str, _Entry] = field(default_factory=dict[str, _Entry])
+    _looking: Future[None] | None = None
+    _look_at: float = 0.0
+    _starters: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="start")
+    )
+    _askers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="ask")
+    )
+
+    def known(self) -> dict[str, WantedQuery]:
+        """What this pipeline holds, whatever its state."""
+        return {query_id: entry.wanted for query_id, entry in self._entries.items()}
+
+    def carry_out(self, order: Order) -> None:
+        """Obey an order of `reconcile.diff`."""
+        if isinstance(order, StartQuery):
+            self._entries[order.wanted.query_id] = _Entry(order.wanted)
+            _logger.info("query wanted", query_id=order.wanted.query_id)
+        else:
+            self._end(self._entries.pop(order.query_id))
+            _logger.info("query not wanted any more", query_id=order.query_id)
+
+    def tend(self) -> None:
+        """Start what is due, notice what has started and what has died."""
+        now = self.clock()
+        for entry in self._entries.values():
+            if entry.stopping is not None:
+                entry.stopping = None if entry.stopping.done() else entry.stopping
+            elif entry.starting is not None:
+                if entry.starting.done():
+                    self._started(entry, entry.starting, now)
+                else:
+                    self._watch_start(entry, entry.starting, now)
+            elif entry.run is not None:
+                self._watch(entry, entry.run, now)
+            elif entry.state in ("STARTING", "RETRYING") and now >= entry.retry_at:
+                wanted = entry.wanted
+                if entry.looks_at_sizes:
+                    wanted = dataclasses.replace(wanted, looks_at_sizes=True)
+                entry.starting = self._starters.submit(self.start, wanted, self.around)
+                entry.stall.began(now)
+        self._look(now)
+
+    def _look(self, now: float) -> None:
+        """At the topics of those that run, in a thread: Kafka may take its time."""
+        runs = [entry.run for entry in self._entries.values() if entry.run is not None]
+        if runs and now >= self._look_at and (self._looking is None or self._looking.done()):
+            self._look_at = now + LOOK_EVERY_S
+            self._looking = self._starters.submit(_look_at, runs)
+
+    def statuses(self) -> list[QueryStatus]:
+        """One for each query; called once a second."""
+        return [self._status(entry) for entry in list(self._entries.values())]
+
+    def stop_all(self) -> None:
+        """Stop all at once; each takes at most Spark's stopTimeout."""
+        for pool in (self._starters, self._askers):
+            pool.shutdown(wait=False, cancel_futures=True)
+        with ThreadPoolExecutor(8, thread_name_prefix="stop") as stoppers:
+            list(stoppers.map(self._end, self._entries.values()))
+
+    # --------------------------------------------------------------------------- transitions
+
+    def _started(self, entry: _Entry, starting: Future[QueryRun], now: float) -> None:
+        entry.starting = None
+        error = starting.exception()
+        if not isinstance(error, NotYet):
+            entry.missing_since = None
+        if error is None:
+            entry.run, entry.state, entry.since = starting.result(), "RUNNING", now
+            entry.reason = entry.message = ""
+            entry.rate_from = (0, now)
+            entry.stall.began(now)
+            _logger.info("query runs", query_id=entry.wanted.query_id)
+        elif isinstance(error, NotYet):
+            self._wait(entry, error, now)
+        else:
+            self._failed(entry, error, now)
+
+    def _wait(self, entry: _Entry, missing: NotYet, now: float) -> None:
+        entry.missing_since = now if entry.missing_since is None else entry.missing_since
+        waited_s = now - entry.missing_since
+        if missing.in_the_end is not None and waited_s >= GONE_S:
+            self._failed(entry, missing.in_the_end, now)
+            return
+        entry.retry_at = now + min(MISSING_PAUSE_S_MAX, max(RETRY_S_FIRST, waited_s / 4))
+        entry.reason, entry.message = missing.reason, missing.message
+
+    def _watch(self, entry: _Entry, run: QueryRun, now: float) -> None:
+        error = run.failure()
+        if error is not None:
+            entry.run = None
+            if reason_of(str(error)) == "DATA_LOSS":  # what happened to which topic?
+                entry.starting = self._starters.submit(_name, run, error)
+                return
+            if run.is_active:
+                entry.stopping = self._starters.submit(_stop, run)
+            self._failed(entry, error, now)
+            return
+        if entry.failures and now - entry.since > STEADY_S:
+            entry.failures = 0
+        signs = run.signs(with_work=entry.stall.wants_work(now))
+        if not signs.has_data:  # or so Spark says, whose source may hang
+            there = entry.unread.ask(run.unread.is_there, self._askers, now)
+            signs = dataclasses.replace(signs, has_data=there)
+        silent_s = entry.stall.look(signs, now)
+        if entry.stall.is_restarted(silent_s):
+            self._restart(entry, run, f"no progress for {silent_s:.0f} s ({signs.doing})", now)
+        elif entry.stall.is_reported(silent_s):
+            entry.reason = "NO_PROGRESS"
+            entry.message = f"its source has data, and nothing was committed for {silent_s:.0f} s"
+            entry.message += f" ({signs.doing}); it is started anew when that goes on"
+        elif entry.reason == "NO_PROGRESS":
+            entry.reason = entry.message = ""
+
+    def _watch_start(self, entry: _Entry, starting: Future[QueryRun], now: float) -> None:
+        """A start that hangs cannot be taken back: it holds a thread, and may still touch the
+        checkpoint, where a second one would be at work. Only the process can be started anew."""
+        if not starting.running():  # others are before it
+            entry.stall.began(now)
+            return
+        work = self._work_of(entry) if entry.stall.wants_work(now) else None
+        silent_s = entry.stall.look(Signs(mark=(), has_data=True, work=work), now)
+        if entry.stall.is_reported(silent_s):
+            entry.reason = "NO_PROGRESS"
+            entry.message = f"its start takes {silent_s:.0f} s; the pipeline is started anew when "
+            entry.message += "that goes on"
+        if entry.stall.is_restarted(silent_s):
+            self.wedged = f"{entry.wanted.query_id} has not started for {silent_s:.0f} s"
+
+    def _work_of(self, entry: _Entry) -> Work:
+        return self.work(self.around, entry.wanted.query_id)
+
+    def _restart(self, entry: _Entry, run: QueryRun, why: str, now: float) -> None:
+        entry.run, entry.stopping = None, self._starters.submit(_stop, run)
+        entry.stall.restarted(now)
+        self._retry(entry, why, now)
+        entry.reason = "NO_PROGRESS"
+
+    def _failed(self, entry: _Entry, error: BaseException, now: float) -> None:
+        """A failure with a name is final, any other one is tried again."""
+        message = str(error)
+        if isinstance(error, QueryFailed):
+            self._fail(entry, error.reason, error.message)
+        elif reason := reason_of(message):
+            wanted = entry.wanted
+            how = resolved_by(
+                reason,
+                kind=wanted.table.kind,
+                name=wanted.table.name,
+                statement=wanted.query.statement,
+            )
+            self._fail(entry, reason, f"{how} ({message})")
+        else:
+            self._retry(entry, f"{type(error).__name__}: {message}", now)
+            if is_refusal(message) and not entry.looks_at_sizes:
+                entry.looks_at_sizes = True  # so the batch is tried again without that row
+                entry.failures, entry.retry_at = entry.failures - 1, now
+
+    def _fail(self, entry: _Entry, reason: str, message: str) -> None:
+        entry.state, entry.reason, entry.message = "FAILED", reason, message[:MESSAGE_LENGTH_MAX]
+        _logger.error(
+            "query failed", query_id=entry.wanted.query_id, reason=reason, why=entry.message
+        )
+
+    def _retry(self, entry: _Entry, message: str, now: float) -> None:
+        entry.failures += 1
+        pause_s = retry_after_s(entry.failures)
+        entry.state, entry.retry_at = "RETRYING", now + pause_s
+        entry.reason, entry.message = "", message[:MESSAGE_LENGTH_MAX]
+        _logger.warning(
+            "query is tried again",
+            query_id=entry.wanted.query_id,
+            pause_s=pause_s,
+            why=entry.message,
+        )
+
+    def _end(self, entry: _Entry) -> None:
+        entry.state = "STOPPED"
+        if entry.starting is not None and not entry.starting.cancel():
+            entry.starting.add_done_callback(_stop_when_started)
+        if entry.run is not None:
+            _stop(entry.run)
+
+    def _status(self, entry: _Entry) -> QueryStatus:
+        run, now = entry.run, self.clock()
+        rate = 0.0
+        if run is not None:
+            records, since = entry.rate_from
+            rate = max(0.0, (run.counts.input_records - records) / max(now - since, 0.001))
+            entry.rate_from = (run.counts.input_records, now)
+        # before its batch: a later one covers no less
+        backlog = run.backlog.backlog_records() if run and run.backlog else None
+        reason, message = entry.reason, entry.message
+        if run is not None and run.notice and not reason:
+            reason, message = "TOPIC_CHANGED", run.notice[:MESSAGE_LENGTH_MAX]
+        return QueryStatus(
+            query_id=entry.wanted.query_id,
+            state=entry.state,
+            reason=reason,
+            message=message,
+            lease_epoch=entry.wanted.lease_epoch,
+            batch=run.counts.batch if run else NO_BATCH,
+            input_rows_per_second=round(rate, 1),
+            bad_records=run.counts.bad_records if run else 0,
+            late_records=run.count_late() if run else 0,
+            repaired_rows=run.repaired_rows if run else 0,
+            read_records=run.backlog.read_records() if run and run.backlog else 0,
+            backlog_records=backlog,
+            at_ms=time.time_ns() // 1_000_000,
+        )
+
+
+def _look_at(runs: list[QueryRun]) -> None:
+    for run in runs:
+        if not run.look():
+            return  # Kafka is away, and would keep the others waiting as long
+
+
+def _name(run: QueryRun, error: Exception) -> QueryRun:
+    """A start that ends at once, with the failure of the run before it."""
+    raise run.named(error)
+
+
+def _stop(run: QueryRun) -> None:
+    """A query that cannot be stopped in order is gone with the JVM at the latest."""
+    try:
+        run.stop()
+    except Exception as error:
+        _logger.warning("query did not stop in time", why=str(error)[:MESSAGE_LENGTH_MAX])
+
+
+def _stop_when_started(starting: Future[QueryRun]) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        _stop(starting.result())

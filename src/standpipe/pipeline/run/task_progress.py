@@ -1,0 +1,34 @@
+"""What the tasks of a query have done, as Spark counts it: a long batch is told from a dead one.
+
+A task's counts arrive with its executor's heartbeats, every 10 s, and when it ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pyspark.sql import SparkSession
+
+from standpipe.pipeline.run.stall import Work
+
+
+def work_of(spark: SparkSession, pool: str) -> Work:
+    """Of the stages that run in a scheduler pool now: identity, tasks done, records moved.
+
+    Those that have ended are missing, which differs from what was seen of them as well.
+    """
+    stages = cast(Any, spark.sparkContext)._jsc.sc().statusStore().activeStages()
+    found = [stages.apply(place) for place in range(stages.size())]
+    return tuple(
+        (
+            stage.stageId(),
+            stage.attemptId(),
+            stage.numCompleteTasks(),
+            stage.inputRecords(),
+            stage.shuffleReadRecords(),
+            stage.shuffleWriteRecords(),
+            stage.outputRecords(),
+        )
+        for stage in found
+        if stage.schedulingPool() == pool
+    )

@@ -1,0 +1,109 @@
+"""What a pipeline without work does: it runs other pipelines' queries for a batch, into nothing.
+
+A JVM that has not run a query yet needs about ten times as long for the first batch as for the
+hundredth: classes are loaded, plans are compiled, generated code is compiled. Whoever takes over
+should have that behind it. A rehearsal reads the same topics with the same plan, a few records, and
+keeps its state in a folder that goes with it; nothing is written to Kafka.
+
+Not here: the real run (`query.start_query`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+from pyspark.sql import DataFrame
+
+from standpipe.config import BATCH_OFFSETS_MAX
+from standpipe.pipeline.run.query_run import Surroundings, finisher, planned, session_of
+from standpipe.pipeline.run.reconcile import WantedQuery
+
+RECORDS_MAX: Final = 500
+#: How many different queries: the next one profits from those before it.
+QUERIES_MAX: Final = 4
+BATCHES: Final = 2
+BATCH_S_MAX: Final = 60.0
+
+_logger = structlog.get_logger("rehearsal")
+
+
+class Rehearsals:
+    """When: once there is nothing else to do, and once for each query that there is to take over.
+    Work that comes ends them."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._done: set[str] = set()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def stop(self) -> None:
+        """There is work."""
+        self._over.set()
+
+    def tend(self, others: Sequence[WantedQuery]) -> None:
+        """There is none. A look from the driver's loop, a few times a second; never waits."""
+        new = [wanted for wanted in others if wanted.query_id not in self._done]
+        if not new or len(self._done) >= QUERIES_MAX or (self._thread and self._thread.is_alive()):
+            return
+        self._done.add(new[0].query_id)
+        self._over.clear()
+        work = (new[0], self._around, self._over)
+        self._thread = threading.Thread(target=rehearse, args=work, name="rehearse", daemon=True)
+        self._thread.start()
+
+
+def rehearse(wanted: WantedQuery, around: Surroundings, is_over: threading.Event) -> None:
+    """Run a batch or two of a query; ends early once `is_over` is set.
+
+    A query that cannot be rehearsed is none the worse for it: the reason is logged.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rehearsal-"))
+    try:
+        _run(wanted, _with_few_records(around), folder, is_over)
+        _logger.info("rehearsed", query_id=wanted.query_id)
+    except Exception as error:
+        _logger.info("no rehearsal", query_id=wanted.query_id, why=str(error)[:500])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(wanted: WantedQuery, around: Surroundings, folder: Path, is_over: threading.Event) -> None:
+    batches = threading.Semaphore(0)
+    finish = finisher(wanted)
+
+    def to_nowhere(rows: DataFrame, _batch: int) -> None:
+        (finish(rows) if finish else rows).write.format("noop").mode("append").save()
+        batches.release()
+
+    around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "rehearsal")
+    session = session_of(wanted.query, around)
+    running = (
+        planned(session, wanted, around, folder)
+        .writeStream.outputMode(wanted.query.plan.output_mode)
+        .option("checkpointLocation", str(folder))
+        .foreachBatch(to_nowhere)
+        .start()
+    )
+    try:
+        for _ in range(BATCHES):
+            waited_s = 0.0
+            while not batches.acquire(timeout=0.2):
+                waited_s += 0.2
+                if is_over.is_set() or waited_s > BATCH_S_MAX or not running.isActive:
+                    return
+    finally:
+        running.stop()
+
+
+def _with_few_records(around: Surroundings) -> Surroundings:
+    values = {**around.reads.config.values, BATCH_OFFSETS_MAX.name: RECORDS_MAX}
+    config = dataclasses.replace(around.reads.config, values=values)
+    return dataclasses.replace(around, reads=dataclasses.replace(around.reads, config=config))

@@ -1,0 +1,238 @@
+"""The order of the commit protocol's steps, with everything around it faked."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import msgspec
+import pytest
+from tests.unit.pipeline.queries_of import wanted_of
+
+from standpipe.errors import KafkaUnavailable
+from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
+from standpipe.pipeline.commit.batch import BatchFailed, CommitBatch
+from standpipe.pipeline.commit.checkpoint import Checkpoint
+from standpipe.pipeline.commit.janitor import Janitor
+from standpipe.pipeline.commit.topic_check import TopicCheck
+from standpipe.pipeline.failures import Fenced, QueryFailed
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.sink_writer import Limits, TooLarge
+
+(WANTED,) = wanted_of(
+    "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
+    "VALUE_FORMAT='JSON'); CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;"
+)
+
+
+TOO_LARGE = TooLarge(count=1)
+
+
+class Steps(CommitBatch):
+    """Notes each step instead of doing it."""
+
+    def _write(self, rows: object, commit: Commit) -> TooLarge:
+        DONE.append(("write", commit))
+        return TOO_LARGE
+
+
+class FreeLock:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class NoJanitor:
+    lock = FreeLock()
+    newest: Progress | None = None
+
+    def refuse(self, ends: dict[int, int]) -> None:
+        if min(ends.values()) < 0:
+            raise KafkaUnavailable("old offsets")
+
+    def starts(self) -> dict[int, int]:
+        return {}
+
+    def since_ms(self) -> int:
+        return 3
+
+    def watermark_ms(self, of_batch_ms: int) -> int:
+        return max(of_batch_ms, 4)
+
+    def clean_through(self) -> dict[int, int]:
+        return {0: 7}
+
+    def committed(self, progress: Progress) -> None:
+        DONE.append(("told", progress))
+
+
+class Topics:
+    """Says what was asked for when the answer is collected."""
+
+    topic_id = "T1"
+    source_topic_ids: ClassVar = {"s": "S1"}
+
+    def __init__(self, *changed: bool) -> None:
+        self.changed = list(changed)
+
+    def ask(self) -> Callable[[], None]:
+        is_changed = self.changed.pop(0) if self.changed else False
+
+        def check() -> None:
+            DONE.append(("topics", None))
+            if is_changed:
+                raise QueryFailed("TOPIC_CHANGED", "made anew")
+
+        return check
+
+
+class Log:
+    def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        DONE.append(("ends", topic))
+        return dict.fromkeys(range(partitions), 9)
+
+    def append(self, progress: Progress) -> int:
+        DONE.append(("progress", progress))
+        return 0
+
+
+DONE: list[tuple[str, Any]] = []
+
+
+def commit_of(directory: Path, *, lease: list[str], changed: Sequence[bool] = ()) -> Steps:
+    DONE.clear()
+    checkpoint = Checkpoint(directory, LeaseEpoch(4))
+    (checkpoint.directory / "offsets").mkdir(parents=True)
+    for batch in (0, 1):
+        lines = [
+            "v1",
+            '{"batchWatermarkMs":5,"batchTimestampMs":6}',
+            f'{{"s":{{"0":{batch + 1}1}}}}',
+        ]
+        (checkpoint.directory / "offsets" / str(batch)).write_text("\n".join(lines))
+
+    def check_lease() -> None:
+        DONE.append(("lease", None))
+        if lease:
+            raise Fenced(lease[0])
+
+    def report_bad(before: object, offsets: object, too_large: TooLarge) -> int:
+        DONE.append(("bad", None))
+        return 2 + too_large.count
+
+    return Steps(
+        query_id="Q",
+        table=WANTED.table,
+        lease_epoch=LeaseEpoch(4),
+        bootstrap_servers="",
+        checkpoint=checkpoint,
+        log=cast(ProgressLog, Log()),
+        janitor=cast(Janitor, NoJanitor()),
+        topics=cast(TopicCheck, Topics(*changed)),
+        check_lease=check_lease,
+        limits=Limits(bytes_max=9, samples_max=1),
+        report_bad=report_bad,
+    )
+
+
+def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
+    commit_batch = commit_of(tmp_path, lease=[])
+    commit_batch(cast(Any, None), 1)
+    steps = ["lease", "topics", "write", "ends", "topics", "bad", "progress", "told"]
+    assert [name for name, _ in DONE] == steps
+    written, progress = DONE[2][1], DONE[6][1]
+    assert (progress.topic_id, progress.source_topic_ids) == ("T1", {"s": "S1"})
+    assert progress.commit == written, "the progress record names what was written"
+    assert progress.clean_through == {0: 7}
+    assert (written.lease_epoch, written.batch) == (4, 1)
+    assert progress.sources == {"s": {0: 21}}
+    assert progress.sinks == dict.fromkeys(range(WANTED.table.partitions), 9)
+    assert (progress.watermark_ms, progress.batch_started_ms) == (5, 6)
+    assert progress.since_ms == 3
+    assert (commit_batch.counts.batch, commit_batch.counts.input_records) == (1, 10)
+    assert commit_batch.counts.bad_records == 3, "rows that are too large count, too"
+    assert commit_batch.counts.covered == {"s": {0: 21}}
+
+
+class Rows:
+    """Of a batch: they can be computed into nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "save":
+            DONE.append(("computed", None))
+        return self
+
+    def __call__(self, *_: object) -> Any:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("batch", "done"),
+    [
+        (0, ["lease", "computed"]),
+        (1, ["lease", "topics", "write", "ends", "topics", "bad", "progress", "told"]),
+    ],
+    ids=["committed before its driver was killed", "the next one"],
+)
+def test_a_replayed_batch_of_a_stream_is_not_written_twice(
+    tmp_path: Path, batch: int, done: list[str]
+) -> None:
+    """Readers of a stream would have seen its rows twice."""
+    commit_batch = commit_of(tmp_path, lease=[])
+    stream = msgspec.structs.replace(WANTED.table, kind="STREAM")
+    janitor = NoJanitor()
+    commit = Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(0), attempt=5)
+    janitor.newest = Progress(query_id="Q", commit=commit)
+    again = dataclasses.replace(commit_batch, table=stream, janitor=cast(Janitor, janitor))
+    again(cast(Any, Rows()), batch)
+    assert [name for name, _ in DONE] == done
+    table = dataclasses.replace(commit_batch, janitor=cast(Janitor, janitor))
+    DONE.clear()
+    table(cast(Any, Rows()), 0)
+    assert "write" in [name for name, _ in DONE], "rows of a table replace each other"
+
+
+@pytest.mark.parametrize(
+    ("changed", "done", "why"),
+    [
+        ([True], ["lease", "topics"], "not a byte goes into a topic that was made anew"),
+        (
+            [False, True],
+            ["lease", "topics", "write", "ends", "topics"],
+            "made anew under the batch: nothing that it wrote is committed",
+        ),
+    ],
+)
+def test_nothing_is_committed_of_a_topic_that_was_made_anew(
+    tmp_path: Path, changed: list[bool], done: list[str], why: str
+) -> None:
+    commit_batch = commit_of(tmp_path, lease=[], changed=changed)
+    with pytest.raises(BatchFailed):
+        commit_batch(cast(Any, None), 0)
+    assert [name for name, _ in DONE] == done, why
+    assert isinstance(commit_batch.counts.failure, QueryFailed)
+
+
+def test_each_call_is_another_attempt(tmp_path: Path) -> None:
+    commit_batch = commit_of(tmp_path, lease=[])
+    commit_batch(cast(Any, None), 0)
+    commit_batch(cast(Any, None), 0)
+    first, second = [what for name, what in DONE if name == "write"]
+    assert first.batch == second.batch
+    assert first.attempt != second.attempt
+
+
+def test_without_the_lease_nothing_is_written(tmp_path: Path) -> None:
+    commit_batch = commit_of(tmp_path, lease=["a newer pipeline"])
+    with pytest.raises(BatchFailed, match="a newer pipeline"):
+        commit_batch(cast(Any, None), 0)
+    assert isinstance(commit_batch.counts.failure, Fenced)
+    assert [name for name, _ in DONE] == ["lease"]
+
+
+def test_spark_hears_few_words_of_a_failure(tmp_path: Path) -> None:
+    commit_batch = commit_of(tmp_path, lease=["x" * 100_000])
+    with pytest.raises(BatchFailed) as caught:
+        commit_batch(cast(Any, None), 0)
+    assert len(str(caught.value)) < 300
+    assert caught.value.__suppress_context__
+    assert len(str(commit_batch.counts.failure)) == 100_000

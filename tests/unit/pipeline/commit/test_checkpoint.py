@@ -1,0 +1,214 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.pipeline.queries_of import wanted_of
+
+from standpipe.data.commit.takeover import Surplus
+from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
+from standpipe.pipeline.commit.checkpoint import (
+    BatchOffsets,
+    Checkpoint,
+    Identity,
+    parse_offset_log,
+    plan_digest,
+    records_between,
+)
+from standpipe.pipeline.failures import QueryFailed
+
+#: as Spark 4.2 writes it
+OFFSET_LOG = """v1
+{"batchWatermarkMs":1357016400000,"batchTimestampMs":1795259147216,"conf":{"spark.sql.shuffle.partitions":"2"}}
+{"flights":{"0":83471,"1":83512}}"""
+MINE = Identity(
+    service_id="default_", query_id="CTAS_A_1", table_id="t1", generation=1, plan_sha256="ab"
+)
+
+
+def test_parse_offset_log() -> None:
+    assert parse_offset_log(OFFSET_LOG) == BatchOffsets(
+        ends={"flights": {0: 83471, 1: 83512}},
+        watermark_ms=1357016400000,
+        started_ms=1795259147216,
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "ends", "why"),
+    [
+        (['{"a":{"0":5}}', '{"b":{"0":7}}'], {"a": {0: 5}, "b": {0: 7}}, "two inputs"),
+        (['{"a":{"0":5}}', '{"a":{"0":4}}'], {"a": {0: 4}}, "read twice: what both have read"),
+        (["-", '{"b":{"0":7}}'], {"b": {0: 7}}, "an input without data yet"),
+    ],
+)
+def test_parse_offset_log_with_several_sources(lines: list[str], ends: object, why: str) -> None:
+    assert parse_offset_log("\n".join(["v1", "{}", *lines])).ends == ends, why
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n{}", "v2\n{}\n{}", "v1\n{}\n{torn"])
+def test_an_unreadable_offset_log_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_offset_log(text)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "records", "why"),
+    [
+        ({}, {"a": {0: 5, 1: 6}}, 11, "the first batch"),
+        ({"a": {0: 5, 1: 6}}, {"a": {0: 5, 1: 6}}, 0, "an empty one"),
+        ({"a": {0: 5}}, {"a": {0: 6, 1: 2}}, 3, "a partition was added"),
+    ],
+)
+def test_records_between(starts: dict, ends: dict, records: int, why: str) -> None:
+    assert records_between(starts, ends) == records, why
+
+
+ENDS = {"flights": {0: 83471, 1: 83512}}
+
+
+def logs(root: Path, commits: list[int], offsets: list[int], epoch: int = 1) -> Checkpoint:
+    checkpoint = Checkpoint(root, LeaseEpoch(epoch))
+    for log, batches in (("commits", commits), ("offsets", offsets)):
+        (checkpoint.directory / log).mkdir(parents=True)
+        for batch in batches:
+            (checkpoint.directory / log / str(batch)).write_text(OFFSET_LOG)
+            (checkpoint.directory / log / f".{batch}.crc").write_bytes(b"crc")
+    return checkpoint
+
+
+def seen(batch: int, ends: dict[str, dict[int, int]] = ENDS) -> Progress | None:
+    """The newest record that readers have seen."""
+    commit = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(batch), attempt=1)
+    return None if batch < 0 else Progress(query_id="Q", commit=commit, sources=ends)
+
+
+def test_take_back_removes_the_files_and_their_checksums(tmp_path: Path) -> None:
+    checkpoint = logs(tmp_path, commits=[0, 1, 2], offsets=[0, 1, 2, 3])
+    assert checkpoint.take_back(BatchId(1)) == Surplus(commits=(2,), offsets=(3,))
+    left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert left == [".0.crc", ".0.crc", ".1.crc", ".1.crc", ".2.crc", "0", "0", "1", "1", "2"]
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize(
+    ("commits", "offsets", "newest", "lost", "why"),
+    [
+        ([0], [0, 1], seen(1), False, "killed between progress and commit log"),
+        ([0], [0, 1], seen(2), True, "an old copy"),
+        ([0], [0], seen(1), True, "an old copy: what readers have seen was not even begun"),
+        ([0, 1], [0, 1], seen(1, {"flights": {0: 1}}), True, "it covers other events"),
+        ([], [], seen(0), True, "the directory is gone"),
+        ([], [], seen(-1), False, "a new query"),
+    ],
+)
+def test_a_checkpoint_without_what_readers_have_seen_is_lost(
+    tmp_path: Path,
+    epoch: int,
+    commits: list[int],
+    offsets: list[int],
+    newest: Progress | None,
+    lost: bool,
+    why: str,
+) -> None:
+    logs(tmp_path, commits=commits, offsets=offsets)
+    reason = ""
+    try:
+        Checkpoint(tmp_path, LeaseEpoch(epoch)).inherit(newest)
+    except QueryFailed as failed:
+        reason = failed.reason
+    assert reason == ("CHECKPOINT_LOST" if lost else ""), why
+
+
+def test_a_new_lease_epoch_goes_on_in_a_directory_of_its_own(tmp_path: Path) -> None:
+    for epoch in (1, 2):
+        logs(tmp_path, commits=[0], offsets=[0, 1], epoch=epoch)
+    mine = Checkpoint(tmp_path, LeaseEpoch(3))
+    mine.inherit(seen(1))
+    assert mine.offsets(1).ends == ENDS
+    zombie = Checkpoint(tmp_path, LeaseEpoch(2))
+    (zombie.directory / "offsets" / "2").write_text("the zombie goes on")
+    assert mine.take_back(BatchId(1)) == Surplus()
+    assert sorted(path.name for path in (mine.directory / "offsets").glob("?")) == ["0", "1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-2", "epoch-3"], "1 is old"
+    mine.inherit(seen(1))  # the query is started again in the same process
+    Checkpoint(tmp_path, LeaseEpoch(2)).inherit(seen(1))
+    assert mine.directory.exists(), "an older one that starts late leaves ours alone"
+
+
+def test_what_a_crash_left_of_a_copy_is_made_anew(tmp_path: Path) -> None:
+    logs(tmp_path, commits=[0], offsets=[0])
+    (tmp_path / "new-epoch-2" / "offsets").mkdir(parents=True)
+    mine = Checkpoint(tmp_path, LeaseEpoch(2))
+    mine.inherit(seen(0))
+    assert mine.offsets(0).ends == ENDS
+
+
+def test_offsets_of_a_batch(tmp_path: Path) -> None:
+    checkpoint = logs(tmp_path, commits=[], offsets=[0])
+    assert checkpoint.offsets(0).watermark_ms == 1357016400000
+    with pytest.raises(QueryFailed, match="CHECKPOINT_DAMAGED"):
+        checkpoint.offsets(1)
+
+
+def test_claim_marks_a_new_directory_and_knows_it_again(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "q", LeaseEpoch(1))
+    checkpoint.claim(MINE)
+    checkpoint.claim(MINE)
+    assert sorted(path.name for path in (tmp_path / "q").iterdir()) == ["standpipe.json"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"query_id": "CTAS_B_2"}, {"generation": 2}, {"plan_sha256": "cd"}, {"service_id": "x"}],
+    ids=str,
+)
+def test_claim_refuses_another_querys_checkpoint(tmp_path: Path, change: dict) -> None:
+    Checkpoint(tmp_path, LeaseEpoch(1)).claim(MINE)
+    (name,) = change
+    with pytest.raises(QueryFailed, match=f"CHECKPOINT_MISMATCH.*{name} ") as caught:
+        Checkpoint(tmp_path, LeaseEpoch(1)).claim(msgspec.structs.replace(MINE, **change))
+    assert "DROP" in caught.value.message
+
+
+def test_claim_refuses_sparks_files_without_a_name(tmp_path: Path) -> None:
+    checkpoint = logs(tmp_path, commits=[0], offsets=[0])
+    with pytest.raises(QueryFailed, match="CHECKPOINT_MISMATCH"):
+        checkpoint.claim(MINE)
+
+
+def test_a_later_revision_may_have_another_plan(tmp_path: Path) -> None:
+    second = msgspec.structs.replace(MINE, plan_sha256="cd", revision=2)
+    for identity in (MINE, second, second):
+        Checkpoint(tmp_path, LeaseEpoch(1)).claim(identity)
+    with pytest.raises(QueryFailed, match="revision 2, not 1"):
+        Checkpoint(tmp_path, LeaseEpoch(1)).claim(MINE)
+    other = msgspec.structs.replace(second, query_id="CTAS_B_2", revision=3)
+    with pytest.raises(QueryFailed, match=r"CHECKPOINT_MISMATCH.*query_id "):
+        Checkpoint(tmp_path, LeaseEpoch(1)).claim(other)
+
+
+def test_what_was_published_is_remembered_by_topic(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, LeaseEpoch(1))
+    assert not checkpoint.is_published("T")
+    checkpoint.mark_published("T")
+    again = Checkpoint(tmp_path, LeaseEpoch(2))
+    assert again.is_published("T"), "by whichever pipeline"
+    assert not again.is_published("U")
+
+
+def test_claim_refuses_a_damaged_identity(tmp_path: Path) -> None:
+    (tmp_path / "standpipe.json").write_text("{")
+    with pytest.raises(QueryFailed, match="CHECKPOINT_MISMATCH"):
+        Checkpoint(tmp_path, LeaseEpoch(1)).claim(MINE)
+
+
+def test_plan_digest_depends_on_what_is_said_and_not_on_what_is_unset() -> None:
+    (wanted,) = wanted_of(
+        "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
+        "VALUE_FORMAT='JSON'); CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;"
+    )
+    plan = wanted.query.plan
+    assert plan_digest(plan) == plan_digest(msgspec.structs.replace(plan))
+    assert plan_digest(plan) != plan_digest(msgspec.structs.replace(plan, sql=plan.sql + " "))
+    stamped = msgspec.structs.replace(plan.inputs[0], timestamp_column="N")
+    assert plan_digest(plan) != plan_digest(msgspec.structs.replace(plan, inputs=(stamped,)))

@@ -1,0 +1,25 @@
+import os
+import signal
+
+import pytest
+
+from standpipe.pipeline.commit import failpoint
+
+
+@pytest.mark.parametrize(
+    ("set_to", "dies", "why"),
+    [
+        (None, False, "not set"),
+        ("before-progress@3", True, "name and batch fit"),
+        ("before-progress@2", False, "another batch"),
+        ("before-sink@3", False, "another place"),
+    ],
+)
+def test_reach(monkeypatch: pytest.MonkeyPatch, set_to: str | None, dies: bool, why: str) -> None:
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    monkeypatch.delenv(failpoint.VARIABLE, raising=False)
+    if set_to:
+        monkeypatch.setenv(failpoint.VARIABLE, set_to)
+    failpoint.reach("before-progress", 3)
+    assert killed == ([(os.getpid(), signal.SIGKILL)] if dies else []), why

@@ -1,0 +1,164 @@
+"""What ends the janitor's thread, and what it does for a stream; Kafka is faked.
+
+Sweeps and repairs: `data/commit/repair.py` in simulation, and tests/e2e (test_stragglers).
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+from tests.unit.pipeline.queries_of import wanted_of
+
+from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.progress import KEEP_MS, fence
+from standpipe.errors import KafkaUnavailable
+from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
+from standpipe.pipeline.commit import janitor as janitors
+from standpipe.pipeline.commit.janitor import Beat, Janitor
+from standpipe.pipeline.failures import Fenced
+from standpipe.pipeline.io.progress_log import ProgressLog
+
+(WANTED,) = wanted_of(
+    "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
+    "VALUE_FORMAT='JSON'); CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;"
+)
+TABLE = WANTED.table
+STREAM = msgspec.structs.replace(TABLE, kind="STREAM", partitions=2)
+
+
+class Log:
+    """The progress topic, and where the stream's topic begins. `then` ends a janitor's loop."""
+
+    def __init__(self, records: list[Progress], starts: list[dict[int, int]]) -> None:
+        self.left, self.starts = records, starts
+        self.gone: list[Progress] = []
+
+    def start_offsets(self, _topic: str, partitions: int) -> dict[int, int]:
+        assert partitions == STREAM.partitions
+        return self.starts.pop(0)
+
+    def records(self) -> list[Progress]:
+        return self.left
+
+    def tombstone(self, gone: list[Progress]) -> None:
+        self.gone += gone
+        self.left = [record for record in self.left if record not in gone]
+
+
+def janitor_of(log: object, table: Any = STREAM, records: list[Progress] | None = None) -> Janitor:
+    beat = Beat(
+        query_id="Q",
+        table=table,
+        lease_epoch=LeaseEpoch(1),
+        bootstrap_servers="",
+        log=cast(ProgressLog, log),
+        check_lease=lambda: None,
+        ask_topics=lambda: lambda: None,
+    )
+    return Janitor(beat, records or [])
+
+
+class Reader:
+    """A topic without news; `error` ends the look."""
+
+    error: Exception | None = None
+
+    def __init__(self, *_: object) -> None: ...
+    def close(self) -> None: ...
+
+    def poll(self, _wait_s: float) -> list[Any]:
+        assert self.error is not None, "the loop would not end"
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told", "why"),
+    [
+        (ValueError("no progress record"), True, "a record that is none, in `_prune`"),
+        (BufferError("Local: Queue full"), True, "nobody sees a thread die"),
+        (Fenced("a newer pipeline"), False, "its batches find that out by themselves"),
+    ],
+)
+def test_what_ends_the_thread_of_a_table_is_told_to_its_run(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, is_told: bool, why: str
+) -> None:
+    monkeypatch.setattr(janitors, "TopicReader", Reader)
+    monkeypatch.setattr(Reader, "error", error)
+    janitor = janitor_of(None, TABLE)
+    janitor.start()
+    janitor._thread.join()
+    assert janitor.failure is (error if is_told else None), why
+
+
+def test_the_thread_of_a_stream_is_told_as_well_but_goes_on_without_kafka(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(janitors, "PRUNE_EVERY_S", 0.0)
+    errors: list[Exception] = [KafkaUnavailable("away"), ValueError("no progress record")]
+
+    class Failing:
+        def start_offsets(self, *_: object) -> dict[int, int]:
+            raise errors.pop(0)
+
+    janitor = janitor_of(Failing())
+    janitor.start()
+    janitor._thread.join()
+    assert isinstance(janitor.failure, ValueError)
+    assert not errors, "Kafka may come back"
+
+
+def batch(number: int, ends: dict[int, int], clean: dict[int, int] | None = None) -> Progress:
+    commit = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(number), attempt=number)
+    starts = {p: max(0, end - 5) for p, end in ends.items()}
+    return Progress(
+        query_id="Q", commit=commit, sinks=ends, starts=starts, clean_through=clean or {}
+    )
+
+
+def test_progress_of_a_stream_goes_with_what_retention_took() -> None:
+    """It was kept for ever, and grew with each batch."""
+    records = [fence("Q", LeaseEpoch(1), nonce=1)]
+    records += [batch(number, {0: 5 * number + 5, 1: 5 * number + 5}) for number in range(3)]
+    log = Log(records, [{0: 10, 1: 7}, {0: 15, 1: 15}, {0: 15, 1: 15}])
+    janitor = janitor_of(log, records=records)
+    janitor._follow_retention()
+    assert janitor.clean_through() == {0: 0, 1: 0}, "a follower may still have them"
+    janitor._follow_retention()
+    assert janitor.clean_through() == {0: 10, 1: 7}
+
+    janitor._prune()
+    assert log.gone == [], "no record in the topic says so"
+    log.left.append(batch(3, {0: 20, 1: 20}, janitor.clean_through()))
+    janitor._prune()
+    assert [record.commit.batch for record in log.gone] == [0], "the next one has rows at 1/7"
+
+    janitor._follow_retention()
+    log.left.append(batch(4, {0: 25, 1: 25}, janitor.clean_through()))
+    janitor._prune()
+    assert [record.commit.batch for record in log.gone] == [0, 1, 2]
+    newcomer = Committed("Q")
+    for record in log.left:
+        newcomer.take(record)
+    assert newcomer.ends() == {0: 25, 1: 25}, "who begins at the log's start finds all there is"
+    assert [each.low for each in newcomer.ranges(0, 15, 25)] == [15, 20]
+    assert all(each.mark is not None for each in newcomer.ranges(0, 15, 25)), "exact matches only"
+
+
+def test_what_a_stream_calls_gone_never_goes_back() -> None:
+    """Its predecessor's word counts: readers have jumped over what that one tombstoned."""
+    before = batch(7, {0: 40, 1: 40}, {0: 30, 1: 20})
+    log = Log([], [{0: 3, 1: 35}, {0: 3, 1: 35}])
+    janitor = janitor_of(log, records=[before])
+    assert janitor.clean_through() == {0: 30, 1: 20}
+    janitor._follow_retention()
+    janitor._follow_retention()
+    assert janitor.clean_through() == {0: Offset(30), 1: Offset(35)}
+
+
+def test_records_of_the_last_hour_stay() -> None:
+    young = msgspec.structs.replace(batch(0, {0: 5, 1: 5}), committed_at_ms=2**62)
+    log = Log([young, batch(1, {0: 10, 1: 10}, {0: 10, 1: 10})], [])
+    janitor_of(log)._prune()
+    assert log.gone == [], f"not yet {KEEP_MS} ms old"

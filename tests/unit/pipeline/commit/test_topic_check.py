@@ -1,0 +1,205 @@
+"""A query's topics, with a Kafka that says what the test wants."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+from typing import cast
+
+import pytest
+from tests.unit.pipeline.queries_of import wanted_of
+
+from standpipe.data.commit.topic_identity import TopicSeen
+from standpipe.errors import KafkaUnavailable
+from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
+from standpipe.pipeline.commit.topic_check import TopicCheck
+from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
+from standpipe.pipeline.io.progress_log import ProgressLog
+
+(BARE,) = wanted_of(
+    "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=4, "
+    "VALUE_FORMAT='JSON'); CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;"
+)
+WANTED = dataclasses.replace(BARE, partitions={"s": 4})
+SINK, P = WANTED.table.topic, WANTED.table.partitions
+#: as Kafka has them while nothing happens
+WELL = {"s": TopicSeen("S1", 4), SINK: TopicSeen("T1", P), "progress": TopicSeen("P", 1)}
+NEWEST = Progress(
+    query_id=WANTED.query_id,
+    commit=Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(3), attempt=7),
+    topic_id="T1",
+    source_topic_ids={"s": "S1"},
+)
+#: by a release that did not name them
+UNNAMED = Progress(query_id=NEWEST.query_id, commit=NEWEST.commit)
+
+
+class Log:
+    topic = "progress"
+
+    def __init__(self, seen: dict[str, TopicSeen], newest: Progress | None) -> None:
+        self.seen, self.newest = dict(seen), newest
+        self.is_away = False
+
+    def ask_topics(self, topics: Collection[str]) -> Callable[[], dict[str, TopicSeen]]:
+        def answer() -> dict[str, TopicSeen]:
+            if self.is_away:
+                raise KafkaUnavailable("Kafka does not answer")
+            return {topic: self.seen[topic] for topic in topics if topic in self.seen}
+
+        return answer
+
+    def records(self) -> list[Progress]:
+        return [] if self.newest is None else [self.newest]
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def check_of(log: Log, clock: Clock | None = None) -> TopicCheck:
+    return TopicCheck(WANTED, cast(ProgressLog, log), clock or Clock())
+
+
+def begun(log: Log, clock: Clock | None = None) -> TopicCheck:
+    check = check_of(log, clock)
+    check.begin(log.newest, check.need())
+    return check
+
+
+def changed(topic: str, seen: TopicSeen | None) -> dict[str, TopicSeen]:
+    rest = {name: each for name, each in WELL.items() if name != topic}
+    return rest if seen is None else {**rest, topic: seen}
+
+
+@pytest.mark.parametrize(
+    ("topic", "seen", "newest", "says", "why"),
+    [
+        ("s", WELL["s"], NEWEST, None, "as it was"),
+        ("s", TopicSeen("S2", 4), NEWEST, "topic s was deleted and made anew", "other records"),
+        ("s", TopicSeen("S2", 4), UNNAMED, None, "it counts as it is now"),
+        ("s", TopicSeen("S2", 4), None, None, "nothing was committed of it"),
+        ("s", TopicSeen("S1", 8), NEWEST, "topic s has 8 partitions", "keys go elsewhere"),
+        ("s", TopicSeen("S1", 8), None, "topic s has 8 partitions", "from the first batch on"),
+        (SINK, TopicSeen("T2", P), NEWEST, f"topic {SINK} was deleted and made anew", "rows gone"),
+        (SINK, TopicSeen("T1", P + 1), NEWEST, None, "it does without the new one"),
+        (SINK, TopicSeen("T1", P - 1), NEWEST, f"topic {SINK} has {P - 1}", "rows have no place"),
+    ],
+)
+def test_how_a_start_ends(
+    topic: str, seen: TopicSeen, newest: Progress | None, says: str | None, why: str
+) -> None:
+    log = Log(changed(topic, seen), newest)
+    if says is None:
+        check = begun(log)
+        assert check.topic_id == log.seen[SINK].topic_id, why
+        assert check.source_topic_ids == {"s": log.seen["s"].topic_id}, why
+        return
+    with pytest.raises(QueryFailed) as failed:
+        begun(log)
+    assert failed.value.reason == "TOPIC_CHANGED"
+    assert failed.value.message.startswith(says), why
+
+
+@pytest.mark.parametrize(
+    ("topic", "seen", "step"),
+    [
+        ("s", TopicSeen("S2", 4), "DROP TABLE A; and then CREATE TABLE A AS SELECT"),
+        (
+            "s",
+            TopicSeen("S1", 8),
+            "DROP TABLE A; DROP STREAM S; declare STREAM S again, and then CREATE TABLE A AS",
+        ),
+        (SINK, TopicSeen("T2", P), "DROP TABLE A DELETE TOPIC; and then CREATE TABLE A AS SELECT"),
+    ],
+)
+def test_a_failure_says_what_resolves_it(topic: str, seen: TopicSeen, step: str) -> None:
+    with pytest.raises(QueryFailed) as failed:
+        begun(Log(changed(topic, seen), NEWEST))
+    assert step in failed.value.message
+
+
+@pytest.mark.parametrize(
+    ("topic", "newest", "in_the_end", "why"),
+    [
+        ("s", None, None, "it is about to be made"),
+        ("s", UNNAMED, None, "nobody knows that it ever was there"),
+        ("s", NEWEST, "topic s was deleted", "commits are of it"),
+        (SINK, NEWEST, f"topic {SINK} was deleted", "commits are of it"),
+        ("progress", NEWEST, None, "without it nobody knows what was committed"),
+    ],
+)
+def test_a_topic_that_is_absent(
+    topic: str, newest: Progress | None, in_the_end: str | None, why: str
+) -> None:
+    with pytest.raises(NotYet, match=f"waiting for topics: {topic}") as missing:
+        check_of(Log(changed(topic, None), newest)).need()
+    end = missing.value.in_the_end
+    assert (end is not None) == (in_the_end is not None), why
+    assert end is None or end.message.startswith(str(in_the_end)), why
+
+
+@pytest.mark.parametrize(
+    ("topic", "seen", "error", "why"),
+    [
+        ("s", WELL["s"], None, "as it was"),
+        ("s", TopicSeen("S2", 4), QueryFailed, "made anew while the query ran"),
+        ("s", TopicSeen("S1", 5), QueryFailed, "it was given partitions"),
+        (SINK, TopicSeen("T2", P), QueryFailed, "made anew while the query ran"),
+        (SINK, TopicSeen("T1", P + 1), None, "told, and nothing stops"),
+        (SINK, None, KafkaUnavailable, "a broker may not know it, for a moment"),
+    ],
+)
+def test_what_a_batch_is_told(
+    topic: str, seen: TopicSeen | None, error: type[Exception] | None, why: str
+) -> None:
+    log = Log(WELL, NEWEST)
+    check = begun(log)
+    log.seen = changed(topic, seen)
+    answer = check.ask()
+    if error is None:
+        answer()
+        assert bool(check.notice) == (topic == SINK), why
+    else:
+        with pytest.raises(error):
+            answer()
+
+
+def test_a_look_finds_what_no_batch_would() -> None:
+    log = Log(WELL, NEWEST)
+    check = begun(log)
+    assert check.look()
+    assert check.failure is None
+    log.seen = changed("s", TopicSeen("S2", 4))
+    check.look()
+    assert check.failure is not None
+    assert check.failure.reason == "TOPIC_CHANGED"
+
+
+def test_a_look_believes_that_a_topic_is_gone_when_it_has_lasted() -> None:
+    log, clock = Log(WELL, NEWEST), Clock()
+    check = begun(log, clock)
+    for seen, pause_s, is_failed, why in (
+        (changed("s", None), 0.0, False, "for the first time"),
+        (changed("s", None), GONE_S - 1, False, "a broker may be behind"),
+        (WELL, 1.0, False, "so it was"),
+        (changed("s", None), 1.0, False, "and again"),
+        (changed("s", None), GONE_S, True, "no broker is, for so long"),
+    ):
+        log.seen = seen
+        clock.now += pause_s
+        check.look()
+        assert (check.failure is not None) == is_failed, why
+
+
+def test_while_kafka_is_away_nobody_can_tell() -> None:
+    log = Log(WELL, NEWEST)
+    check = begun(log)
+    log.is_away = True
+    assert not check.look()
+    assert check.failure is None
+    with pytest.raises(KafkaUnavailable):
+        check.ask()()

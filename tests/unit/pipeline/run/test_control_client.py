@@ -1,0 +1,116 @@
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.unit.pipeline.fake_node import SECRET, FakeNode
+
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.model import BatchId, LeaseEpoch, QueryStatus
+from standpipe.pipeline.run.control_client import Follower
+
+STATUS = QueryStatus(query_id="Q", state="RUNNING", lease_epoch=LeaseEpoch(1), batch=BatchId(7))
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_catalog_follows_the_log() -> None:
+    with FakeNode() as node:
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+        eventually(lambda: follower.catalog.index == 1)
+        assert follower.catalog.cluster_id == "c"
+        node.log(catalogs.StartPipeline(pipeline_id="p"))
+        eventually(lambda: follower.catalog.pipeline_epoch == 1)
+        follower.close()
+
+
+def test_another_node_is_asked_when_one_is_mute() -> None:
+    with FakeNode() as mute, FakeNode() as node:
+        mute.is_mute = True
+        follower = Follower([mute.address, node.address], SECRET, list)
+        follower.start()
+        eventually(lambda: follower.catalog.index == 1)
+        follower.close()
+
+
+def test_registration_and_reports() -> None:
+    with FakeNode() as node:
+        follower = Follower([node.address], SECRET, lambda: [STATUS])
+        follower.start()
+        me = follower.register("p", is_over=lambda: False)
+        assert me is not None
+        assert (me.pipeline_id, me.lease_epoch, me.log_index) == ("p", 1, 2)
+        follower.close()  # reports once more, and leaves
+        assert node.reports[-1] == STATUS
+        assert node.catalog().pipelines == {}
+
+
+def test_a_report_that_fails_is_not_the_last_one() -> None:
+    """It was: queries then seemed to stand still for ever."""
+    answers: list[list[QueryStatus] | Exception] = [ValueError("odd"), [STATUS]]
+
+    def statuses() -> list[QueryStatus]:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with FakeNode() as node:
+        follower = Follower([node.address], SECRET, statuses)
+        follower.start()
+        eventually(lambda: node.reports)
+        assert node.reports[-1] == STATUS
+        follower.close()
+
+
+def test_who_was_given_up_registers_anew() -> None:
+    """As after SIGSTOP: it finds out with its next renewal."""
+    with FakeNode() as node:
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+        assert follower.register("p", is_over=lambda: False) is not None
+        node.log(catalogs.EndPipelines(pipeline_ids=("p",)))
+        eventually(lambda: node.catalog().pipelines == {"p": 2})
+        follower.close()
+
+
+def test_renewals_go_to_a_node_that_takes_them() -> None:
+    with FakeNode() as mute, FakeNode() as node:
+        follower = Follower([mute.address, node.address], SECRET, list)
+        follower.start()
+        assert follower.register("p", is_over=lambda: False) is not None
+        mute.is_mute = True
+        eventually(lambda: "p" in node.catalog().pipelines)
+        follower.close()
+
+
+def test_no_registration_when_it_is_over() -> None:
+    with FakeNode() as node:
+        node.is_mute = True
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+        assert follower.register("p", is_over=lambda: True) is None
+        follower.close()
+
+
+def test_a_command_from_the_future_stops_it_by_name() -> None:
+    with FakeNode() as node:
+        node.log(catalogs.DropSource(name="S", version=99))
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+
+        def has_failed() -> bool:
+            try:
+                return follower.catalog is None
+            except catalogs.UnknownCommand:
+                return True
+
+        eventually(has_failed)
+        with pytest.raises(catalogs.UnknownCommand, match="version 99"):
+            _ = follower.catalog
+        follower.close()

@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+
+from standpipe.errors import ConfigError, SetupError
+from standpipe.pipeline.run import driver
+
+ARGUMENTS = ["--nodes", "a:1,b:2", "--bootstrap-servers", "k:9092", "--checkpoints", "ck"]
+
+
+@pytest.fixture(autouse=True)
+def jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_find_jvm", lambda: {"java_home": "/j", "jars": "a.jar,b.jar"})
+
+
+def test_command_line() -> None:
+    config = ["--config", "standpipe.pipeline.shuffle.partitions=3"]
+    options = driver._parse([*ARGUMENTS, "--secret-file", "s", *config])
+    assert options.nodes == ("a:1", "b:2")
+    assert options.master == "local[*]"
+    assert options.config.values == {"standpipe.pipeline.shuffle.partitions": 3}
+    assert options.jars == (Path("a.jar"), Path("b.jar"))
+
+
+def test_an_unknown_key_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"shuffle\.partitions"):
+        driver._parse(
+            [*ARGUMENTS, "--secret-file", "s", "--config", "standpipe.pipeline.shuffle.partition=3"]
+        )
+
+
+def test_a_missing_secret_is_a_setup_error(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="secret"):
+        driver._read_secret(tmp_path / "absent")

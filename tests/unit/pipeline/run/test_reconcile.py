@@ -1,0 +1,147 @@
+import dataclasses
+
+import msgspec
+import pytest
+from tests.unit.pipeline.queries_of import commands_of, wanted_of
+
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.leases import QueryLease
+from standpipe.model import LeaseEpoch, LogIndex
+from standpipe.pipeline.run.reconcile import (
+    Order,
+    Registration,
+    StartQuery,
+    StopQuery,
+    diff,
+    every_query,
+    lease_epoch_of,
+    wanted_queries,
+)
+
+SQL = """
+CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=2);
+CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;
+CREATE TABLE B AS SELECT K, SUM(N) AS T FROM S GROUP BY K;
+"""
+A, B = wanted_of(SQL)
+#: the same id, made again: another table stands behind it
+A2 = msgspec.structs.replace(A.table, table_id="another")
+A_AGAIN = dataclasses.replace(A, table=A2)
+A_GRANTED_ANEW = dataclasses.replace(A, lease_epoch=LeaseEpoch(3))
+ME = Registration(pipeline_id="me", lease_epoch=LeaseEpoch(1), log_index=LogIndex(1))
+
+
+#: reads have moved to it: its rows are written to the public topic as well
+SUCCESSOR = dataclasses.replace(
+    A,
+    table=msgspec.structs.replace(A.table, generation=2, public_topic="A"),
+    is_successor=True,
+)
+SWITCHED = dataclasses.replace(SUCCESSOR, is_successor=False)
+
+
+def test_a_successor_is_not_published() -> None:
+    assert (A.published_topic, SUCCESSOR.published_topic) == (None, None)
+    assert SWITCHED.published_topic == "A"
+
+
+def test_both_generations_of_a_table_run() -> None:
+    catalog = catalogs.EMPTY
+    for command in commands_of(SQL):
+        catalog = catalogs.apply(catalog, LogIndex(catalog.index + 1), command)
+    query = msgspec.structs.replace(A.query, query_id="CTAS_A_9")
+    source = msgspec.structs.replace(
+        A.table, generation=2, query_id="CTAS_A_9", topic="CTAS_A_9-changelog", public_topic="A"
+    )
+    wish = catalogs.TopicWish(name=source.topic, partitions=2, kind="TABLE")
+    command = catalogs.ReplaceTableAs(source=source, query=query, topic=wish)
+    catalog = catalogs.apply(catalog, LogIndex(9), command)
+    found = {query.query_id: query for query in every_query(catalog)}
+    assert (found[A.query_id].table.topic, found[A.query_id].is_successor) == ("A", False)
+    assert found["CTAS_A_9"].table.topic == "CTAS_A_9-changelog"
+    assert found["CTAS_A_9"].is_successor
+    switch = catalogs.SwitchTable(name="A", generation=2)
+    (left, _) = every_query(catalogs.apply(catalog, LogIndex(10), switch))[::-1]
+    assert (left.query_id, left.published_topic) == ("CTAS_A_9", "A")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "running", "orders", "why"),
+    [
+        ([], [], [], "nothing to do"),
+        ([A, B], [], [StartQuery(A), StartQuery(B)], "a fresh pipeline starts all, in order"),
+        ([A], [A], [], "it runs already"),
+        ([], [A], [StopQuery(A.query_id)], "dropped"),
+        ([B], [A], [StopQuery(A.query_id), StartQuery(B)], "stops first: cores are few"),
+        (
+            [A_AGAIN],
+            [A],
+            [StopQuery(A.query_id), StartQuery(A_AGAIN)],
+            "dropped and made again under the same id between two looks",
+        ),
+        (
+            [A_GRANTED_ANEW],
+            [A],
+            [StopQuery(A.query_id), StartQuery(A_GRANTED_ANEW)],
+            "another one may have written it in between",
+        ),
+        (
+            [SWITCHED],
+            [SUCCESSOR],
+            [StopQuery(A.query_id), StartQuery(SWITCHED)],
+            "from now on its rows are published",
+        ),
+    ],
+)
+def test_diff(wanted: list, running: list, orders: list[Order], why: str) -> None:
+    by_id = {query.query_id: query for query in running}
+    assert diff({query.query_id: query for query in wanted}, by_id) == orders, why
+
+
+def test_wanted_are_those_of_the_catalog() -> None:
+    catalog = catalogs.EMPTY
+    for index, command in enumerate(commands_of(SQL), 1):
+        catalog = catalogs.apply(catalog, LogIndex(index), command)
+    assert list(wanted_queries(catalog, ME)) == [A.query_id, B.query_id]
+    wanted = wanted_queries(catalog, ME)[A.query_id]
+    assert wanted.partitions == {"s": 2}, "as the stream was declared"
+    ended = catalogs.TerminateQuery(query_ids=(A.query_id,))
+    catalog = catalogs.apply(catalog, LogIndex(9), ended)
+    assert list(wanted_queries(catalog, ME)) == [B.query_id]
+
+
+def test_a_paused_query_is_not_wanted() -> None:
+    paused = msgspec.structs.replace(A.query, state="PAUSED")
+    catalog = catalogs.Catalog(sources={"A": A.table}, queries={A.query_id: paused})
+    assert wanted_queries(catalog, ME) == {}
+
+
+@pytest.mark.parametrize(
+    ("lease", "epoch", "why"),
+    [
+        (None, None, "not granted yet"),
+        (QueryLease(pipeline_id="me", lease_epoch=LeaseEpoch(5)), 5, "granted"),
+        (QueryLease(pipeline_id="other", lease_epoch=LeaseEpoch(6)), None, "another one's"),
+    ],
+)
+def test_a_pipeline_runs_what_it_holds_a_lease_of(
+    lease: QueryLease | None, epoch: int | None, why: str
+) -> None:
+    catalog = catalogs.Catalog(
+        sources={"A": A.table},
+        queries={A.query_id: A.query},
+        feature_level=feature_levels.LEASES,
+        leases={A.query_id: lease} if lease else {},
+    )
+    assert lease_epoch_of(A.query_id, catalog, ME) == epoch, why
+    wanted = {query: one.lease_epoch for query, one in wanted_queries(catalog, ME).items()}
+    assert wanted == ({A.query_id: epoch} if epoch else {}), why
+
+
+@pytest.mark.parametrize(("newest", "epoch"), [(1, 1), (2, None)])
+def test_below_the_level_of_leases_the_newest_pipeline_runs_all(
+    newest: int, epoch: int | None
+) -> None:
+    catalog = catalogs.Catalog(feature_level=2, pipeline_epoch=LeaseEpoch(newest))
+    assert lease_epoch_of("any", catalog, ME) == epoch

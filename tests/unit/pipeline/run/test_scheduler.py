@@ -1,0 +1,408 @@
+"""States of queries, with a start that is told what to do and a clock that is set."""
+
+from concurrent.futures import wait
+from threading import Event
+from typing import Any, cast
+
+import pytest
+from tests.unit.pipeline.queries_of import wanted_of
+
+from standpipe.errors import KafkaUnavailable
+from standpipe.model import BatchId
+from standpipe.pipeline.commit.batch import BatchCounts
+from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
+from standpipe.pipeline.run.backlog import ASK_EVERY_S
+from standpipe.pipeline.run.query_run import QueryRun, Surroundings
+from standpipe.pipeline.run.reconcile import StartQuery, StopQuery, WantedQuery
+from standpipe.pipeline.run.scheduler import (
+    LOOK_EVERY_S,
+    RETRY_S_FIRST,
+    RETRY_S_MAX,
+    Queries,
+    retry_after_s,
+)
+from standpipe.pipeline.run.stall import REPORT_S, RESTART_S_FIRST, Signs, Work
+
+(WANTED,) = wanted_of(
+    "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
+    "VALUE_FORMAT='JSON'); CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;"
+)
+Q = WANTED.query_id
+
+
+class Run:
+    """Stands for a QueryRun."""
+
+    def __init__(self) -> None:
+        self.counts = BatchCounts(batch=BatchId(3), input_records=100, bad_records=1)
+        self.backlog = None
+        self.unread = self  # what Kafka says
+        self.is_behind: bool | None = False
+        self.work: Work = ()
+        self.died: Exception | None = None
+        self.is_stopped = self.has_data = self.is_active = False
+        self.notice = ""
+        self.looks = 0
+        #: what Kafka says about its topics when it is asked
+        self.topic_changed: QueryFailed | None = None
+        self.repaired_rows = 2
+
+    def failure(self) -> Exception | None:
+        return self.died
+
+    def look(self) -> bool:
+        self.looks += 1
+        if self.topic_changed is not None:
+            self.died, self.is_active = self.topic_changed, True
+        return True
+
+    def named(self, error: Exception) -> Exception:
+        return self.topic_changed or error
+
+    def signs(self, *, with_work: bool) -> Signs:
+        work = self.work if with_work else None
+        return Signs(mark=(self.counts.batch,), has_data=self.has_data, work=work, doing="asleep")
+
+    def is_there(self) -> bool:
+        if self.is_behind is None:
+            raise KafkaUnavailable("away")
+        return self.is_behind
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def count_late(self) -> int:
+        return 5
+
+
+class World:
+    def __init__(self, *outcomes: Run | Exception) -> None:
+        self.outcomes = list(outcomes)
+        self.looked: list[bool] = []
+        self.now = 1000.0
+        self.queries = Queries(cast(Surroundings, None), start=self._start, clock=lambda: self.now)
+        self.queries.carry_out(StartQuery(WANTED))
+
+    def _start(self, wanted: WantedQuery, around: Surroundings) -> QueryRun:
+        self.looked.append(wanted.looks_at_sizes)
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return cast(QueryRun, outcome)
+
+    def tend(self) -> str:
+        """One look that starts what is due, one that sees how it went."""
+        self.queries.tend()
+        inner = cast(Any, self.queries)
+        wait([e.starting for e in inner._entries.values() if e.starting])
+        self.look()
+        return self.look()
+
+    def look(self) -> str:
+        """A look without a wait for starts, once Kafka has answered."""
+        inner = cast(Any, self.queries)
+        wait([e.unread._asking for e in inner._entries.values() if e.unread._asking])
+        wait([inner._looking] if inner._looking else [])
+        self.queries.tend()
+        (status,) = self.queries.statuses()
+        return f"{status.state} {status.reason}".strip()
+
+
+@pytest.mark.parametrize(
+    ("failures", "pause_s"), [(1, RETRY_S_FIRST), (2, 2 * RETRY_S_FIRST), (50, RETRY_S_MAX)]
+)
+def test_retry_after_s(failures: int, pause_s: float) -> None:
+    assert retry_after_s(failures) == pause_s
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "why"),
+    [
+        (Run(), "RUNNING", ""),
+        (NotYet("TOPIC_MISSING", "…"), "STARTING TOPIC_MISSING", "it is about to appear"),
+        (QueryFailed("CHECKPOINT_MISMATCH", "…"), "FAILED CHECKPOINT_MISMATCH", "named"),
+        (OSError("disk full"), "RETRYING", "not named: may pass"),
+    ],
+)
+def test_how_a_start_ends(outcome: Run | Exception, state: str, why: str) -> None:
+    assert World(outcome).tend() == state, why
+
+
+def test_a_refused_row_lets_the_next_start_look_at_sizes_at_once() -> None:
+    first, second, third = Run(), Run(), Run()
+    world = World(first, second, third)
+    assert world.tend() == "RUNNING"
+    first.died = RuntimeError("…apache.kafka.common.errors.RecordTooLargeException: The message…")
+    assert world.tend() == "RETRYING"
+    assert world.tend() == "RUNNING", "without a pause"
+    second.died = RuntimeError("RecordTooLargeException")
+    assert world.tend() == "RETRYING"
+    assert world.tend() == "RETRYING", "looking did not help: now it backs off"
+    world.now += RETRY_S_FIRST
+    assert world.tend() == "RUNNING"
+    assert world.looked == [False, True, True]
+
+
+def test_a_query_that_died_is_tried_again_after_its_pause() -> None:
+    first, second = Run(), Run()
+    world = World(first, second)
+    assert world.tend() == "RUNNING"
+    first.died = RuntimeError("broker away")
+    assert world.tend() == "RETRYING"
+    assert world.tend() == "RETRYING", "the pause is not over"
+    world.now += RETRY_S_FIRST
+    assert world.tend() == "RUNNING"
+
+
+def test_a_query_whose_janitor_died_is_stopped_and_started_anew() -> None:
+    """It went on for ever: nothing was called clean any more, and no replica could be restored."""
+    first, second = Run(), Run()
+    world = World(first, second)
+    assert world.tend() == "RUNNING"
+    first.is_active, first.died = True, ValueError("no progress record")
+    assert world.tend() == "RETRYING"
+    entry = cast(Any, world.queries)._entries[Q]
+    wait([entry.stopping] if entry.stopping else [])
+    assert first.is_stopped
+    assert world.queries.statuses()[0].message == "ValueError: no progress record"
+    world.now += RETRY_S_FIRST
+    world.tend()
+    assert world.tend() == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("[KAFKA_DATA_LOSS] Some data may have been lost"), "DATA_LOSS"),
+        (QueryFailed("CHECKPOINT_DAMAGED", "offsets/3 cannot be read"), "CHECKPOINT_DAMAGED"),
+    ],
+)
+def test_a_named_death_is_final(error: Exception, reason: str) -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    run.died = error
+    assert world.tend() == f"FAILED {reason}"
+    world.now += 3600
+    assert world.tend() == f"FAILED {reason}"
+
+
+@pytest.mark.parametrize("message", ["UnknownTopicOrPartitionException", "Partitions were changed"])
+def test_that_a_topic_is_unknown_is_not_final(message: str) -> None:
+    """Kafka says so for a moment, too: the next start asks which topic there is."""
+    first = Run()
+    changed = QueryFailed("TOPIC_CHANGED", "made anew")
+    world = World(first, changed)
+    world.tend()
+    first.died = RuntimeError(message)
+    assert world.tend() == "RETRYING"
+    world.now += RETRY_S_FIRST
+    assert world.tend() == "FAILED TOPIC_CHANGED", "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "state"),
+    [(QueryFailed("TOPIC_CHANGED", "…"), "FAILED TOPIC_CHANGED"), (None, "FAILED DATA_LOSS")],
+    ids=["the topic was made anew", "retention, say"],
+)
+def test_lost_data_are_named_by_what_happened(confirmed: QueryFailed | None, state: str) -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    run.died, run.topic_changed = RuntimeError("[KAFKA_DATA_LOSS] …"), confirmed
+    assert world.tend() == state
+
+
+def test_topics_are_looked_at_while_no_batch_comes() -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    world.tend()
+    assert run.looks == 1, "not at every turn"
+    run.topic_changed = QueryFailed("TOPIC_CHANGED", "topic s was deleted")
+    world.now += LOOK_EVERY_S
+    assert world.tend() == "FAILED TOPIC_CHANGED"
+    entry = cast(Any, world.queries)._entries[Q]
+    wait([entry.stopping] if entry.stopping else [])
+    assert run.is_stopped, "Spark ran it until then"
+
+
+def test_what_is_only_told_of_a_topic_stops_nothing() -> None:
+    run = Run()
+    world = World(run)
+    run.notice = "topic A has 8 partitions, and the catalog says 4"
+    assert world.tend() == "RUNNING TOPIC_CHANGED"
+    (status,) = world.queries.statuses()
+    assert status.message == run.notice
+    run.notice = ""
+    assert world.tend() == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("in_the_end", "state", "why"),
+    [
+        (None, "STARTING TOPIC_MISSING", "nobody has committed of it: it may yet be made"),
+        (QueryFailed("TOPIC_CHANGED", "deleted"), "FAILED TOPIC_CHANGED", "it cannot come back"),
+    ],
+)
+def test_a_topic_that_stays_away(in_the_end: QueryFailed | None, state: str, why: str) -> None:
+    missing = NotYet("TOPIC_MISSING", "…", in_the_end)
+    world = World(*[missing] * 4)
+    assert world.tend() == "STARTING TOPIC_MISSING"
+    world.now += GONE_S - 0.1
+    assert world.tend() == "STARTING TOPIC_MISSING", "a broker may not know it yet"
+    world.now += 5.0
+    assert world.tend() == state, why
+
+
+def test_a_topic_that_was_away_for_a_moment_has_all_the_time_again() -> None:
+    missing = NotYet("TOPIC_MISSING", "…", QueryFailed("TOPIC_CHANGED", "deleted"))
+    world = World(missing, OSError("disk full"), missing)
+    world.tend()
+    for _ in range(2):
+        world.now += GONE_S
+        assert world.tend() in ("RETRYING", "RETRYING TOPIC_MISSING")
+
+
+def test_the_report_has_counts_and_rate() -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    run.counts.input_records += 50
+    world.now += 1.0
+    (status,) = world.queries.statuses()
+    counts = (status.bad_records, status.late_records, status.repaired_rows)
+    assert (status.batch, *counts) == (3, 1, 5, 2)
+    assert status.lease_epoch == 2
+    assert status.input_rows_per_second == 50.0
+
+
+def test_stop() -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    world.queries.carry_out(StopQuery(Q))
+    assert run.is_stopped
+    assert world.queries.known() == {}
+
+
+def test_stop_all() -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    world.queries.stop_all()
+    assert run.is_stopped
+
+
+def test_a_query_without_progress_is_reported_and_started_anew() -> None:
+    """Only while there is something to do; the run before has ended when the next one starts."""
+    first, second = Run(), Run()
+    world = World(first, second)
+    assert world.tend() == "RUNNING"
+    world.now += RESTART_S_FIRST
+    assert world.tend() == "RUNNING", "its source has no data"
+    first.has_data = True
+    world.now += REPORT_S - 1
+    assert world.tend() == "RUNNING"
+    world.now += 1
+    assert world.tend() == "RUNNING NO_PROGRESS"
+    first.counts.batch = BatchId(4)
+    assert world.tend() == "RUNNING", "it got somewhere"
+    world.now += RESTART_S_FIRST
+    world.tend()
+    entry = cast(Any, world.queries)._entries[Q]
+    assert (entry.state, entry.stall.restarts) == ("RETRYING", 1)
+    wait([entry.stopping] if entry.stopping else [])
+    assert first.is_stopped
+    world.now += RETRY_S_MAX
+    world.tend()
+    assert world.tend() == "RUNNING"
+    assert entry.run is second
+
+
+def test_a_batch_whose_tasks_get_somewhere_is_no_stall() -> None:
+    """Each batch over 180 s was ended at 180 s, for ever."""
+    run = Run()
+    world = World(run)
+    world.tend()
+    run.has_data = True
+    for records in range(60):
+        run.work = ((1, records),)
+        world.now += REPORT_S / 2
+        assert world.look() == "RUNNING"
+    world.now += REPORT_S
+    assert world.look() == "RUNNING NO_PROGRESS", "they stand still"
+
+
+@pytest.mark.parametrize(
+    ("is_behind", "state", "why"),
+    [
+        (True, "RUNNING NO_PROGRESS", "Spark's source hangs, and Spark says that there is no data"),
+        (False, "RUNNING", "there is none"),
+        (None, "RUNNING", "Kafka does not say"),
+    ],
+)
+def test_an_idle_query_that_is_behind_its_topics_stands_still(
+    is_behind: bool | None, state: str, why: str
+) -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    world.look()
+    run.is_behind = is_behind
+    world.now += ASK_EVERY_S  # as long as it takes at most until Kafka is asked
+    world.look()
+    world.look()
+    world.now += REPORT_S
+    assert world.look() == state, why
+    assert ASK_EVERY_S + REPORT_S <= 30, "reported within 30 s"
+
+
+def test_a_start_that_hangs_is_reported_and_ends_the_process() -> None:
+    go_on = Event()
+    world = World(Run())
+
+    def hanging(wanted: WantedQuery, around: Surroundings) -> QueryRun:
+        is_there.set()
+        go_on.wait()
+        return cast(QueryRun, world.outcomes[0])
+
+    is_there = Event()
+    world.queries.start = hanging
+    world.queries.work = lambda _around, _query: ()
+    world.queries.tend()
+    is_there.wait()
+    try:
+        assert world.look() == "STARTING"
+        world.now += REPORT_S
+        assert world.look() == "STARTING NO_PROGRESS"
+        assert not world.queries.wedged
+        world.queries.work = lambda _around, _query: ((1, 1),)
+        world.look()
+        world.now += RESTART_S_FIRST - 1
+        world.queries.work = lambda _around, _query: ((1, 2),)
+        world.look()
+        assert not world.queries.wedged, "its rows are being published"
+        world.now += RESTART_S_FIRST
+        world.look()
+        assert Q in world.queries.wedged
+    finally:
+        go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("[KAFKA_DATA_LOSS.X] …", "DATA_LOSS"),
+        ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] …", "PLAN_CHANGED"),
+    ],
+)
+def test_a_known_failure_of_spark_says_what_resolves_it(message: str, reason: str) -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+    run.died = RuntimeError(message)
+    assert world.tend() == f"FAILED {reason}"
+    (status,) = world.queries.statuses()
+    assert "DROP TABLE A; and then CREATE TABLE A AS SELECT" in status.message
+    assert message in status.message
