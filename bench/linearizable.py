@@ -46,7 +46,7 @@ from tests.e2e.test_control import STREAM  # noqa: E402
 
 from standpipe.adapters.http.peer_client import SECRET_HEADER  # noqa: E402
 from standpipe.local.ports import any_port  # noqa: E402
-from standpipe.node import node_config  # noqa: E402
+from standpipe.node import configuration  # noqa: E402
 
 GOAL_PER_S = 2_000
 CONNECTIONS = 64
@@ -128,8 +128,14 @@ def worker(cluster: ControlCluster, name: str) -> Iterator[str]:
         peer=f"127.0.0.1:{any_port()}",
     )
     file = cluster.directory / name / "worker.json"
-    node_config.save(file, config)
-    command = [sys.executable, "-m", "standpipe.node.serve", f"--node-file={file}", "--worker=0"]
+    configuration.save(file, config)
+    command = [
+        sys.executable,
+        "-m",
+        "standpipe.node.worker.main",
+        f"--node-file={file}",
+        "--worker=0",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         with httpx2.Client(timeout=30) as client:

@@ -55,8 +55,8 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
-from standpipe.node import node_config
-from standpipe.node.node_config import NodeConfig
+from standpipe.node import configuration
+from standpipe.node.configuration import NodeConfig
 
 SERVER_CORE, LOAD_CORE = "0", "1"
 CONNECTIONS = 16
@@ -143,7 +143,7 @@ def make_node(folder: Path, keys: int) -> NodeConfig:
         **address,
     )
     config.paths.make()
-    node_config.save(folder / "node.json", config)
+    configuration.save(folder / "node.json", config)
     fill(config, keys)
     for partition in range(PARTITIONS):
         StatusWriter(page_path(config.paths.run, "T1", 1, partition)).write(running())
@@ -213,7 +213,7 @@ def snapshot(config: NodeConfig) -> Snapshot:
 @contextmanager
 def worker(folder: Path, config: NodeConfig) -> Iterator[subprocess.Popen[bytes]]:
     node_file = f"--node-file={folder / 'node.json'}"
-    command = ["taskset", "-c", SERVER_CORE, sys.executable, "-m", "standpipe.node.serve"]
+    command = ["taskset", "-c", SERVER_CORE, sys.executable, "-m", "standpipe.node.worker.main"]
     process = subprocess.Popen([*command, node_file, "--worker=0"])
     try:
         wait_for_port(port_of(config.public))

@@ -142,7 +142,7 @@ def batches(records: int, size: int) -> Iterator[tuple[Commit, list[Made]]]:
 
 
 class Restore:
-    """Stores, machines and progress of all partitions, driven as `node/tail_loop.py` does."""
+    """Stores, machines and progress of all partitions, driven as `node/tailer/main.py` does."""
 
     def __init__(self, folder: Path) -> None:
         self.book = ProgressBook()

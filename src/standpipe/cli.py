@@ -202,7 +202,7 @@ def node(
     if context.invoked_subcommand is not None:
         return
     from standpipe.local.node_files import StandaloneNode, write_standalone
-    from standpipe.node.parent import run_node
+    from standpipe.node.supervisor.parent import run_node
 
     written = node_file or write_standalone(
         StandaloneNode(

@@ -1,6 +1,6 @@
 """What nodes tell each other of their replicas and think of each other: lags and verdicts.
 
-Wire format of beats and reports (`node/liveness_wire.py`) and of `run/lags` and `run/liveness`.
+Wire format of beats and reports (`node/liveness/wire.py`) and of `run/lags` and `run/liveness`.
 """
 
 from __future__ import annotations

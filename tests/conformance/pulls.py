@@ -20,14 +20,14 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.hedge_budget import Budget, Pace
 from standpipe.errors import SqlSyntaxError, StandpipeError
 from standpipe.model import Source
-from standpipe.node.decisions import Decisions
-from standpipe.node.forward import Forwarder
-from standpipe.node.heard import Board
-from standpipe.node.race import Racing
-from standpipe.node.rest_bodies import Form
-from standpipe.node.rest_pull import Pulls
-from standpipe.node.rest_terms import Ask
-from standpipe.node.rest_view import Map, Replicas
+from standpipe.node.liveness.peer_state import Board
+from standpipe.node.worker.pull.forward import Forwarder
+from standpipe.node.worker.pull.forward_terms import Ask
+from standpipe.node.worker.pull.hedging import Racing
+from standpipe.node.worker.pull.query import Pulls
+from standpipe.node.worker.pull.route_cache import Decisions
+from standpipe.node.worker.request.bodies import Form
+from standpipe.node.worker.request.cluster_view import Map, Replicas
 
 
 def open_pulls(world: World, session: Session) -> Pulls:

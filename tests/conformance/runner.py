@@ -17,7 +17,7 @@ from tests.conformance.world import Record, ToSend, World
 
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.model import Source
-from standpipe.node.rest_view import Replicas
+from standpipe.node.worker.request.cluster_view import Replicas
 from standpipe.sql.stored import stored
 
 #: cases at once: what their topics and stores cost, against what waiting for one another costs

@@ -19,7 +19,7 @@ from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.errors import StandpipeError
 from standpipe.model import LogIndex, PersistentQuery, Source
-from standpipe.node.inserted import record_of
+from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.pipeline.run import reconcile
 from standpipe.sql.plans import InsertValuesPlan, SetPropertyPlan
 from standpipe.sql.stored import stored

@@ -37,8 +37,8 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
-from standpipe.node import node_config
-from standpipe.node.node_config import NodeConfig
+from standpipe.node import configuration
+from standpipe.node.configuration import NodeConfig
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run import session
@@ -146,10 +146,10 @@ class World:
         )
         self.node.paths.make()
         file = self.directory / "node.json"
-        node_config.save(file, self.node)
+        configuration.save(file, self.node)
         self.publish([])
         output = (self.directory / "tailer.log").open("wb")
-        command = [sys.executable, "-m", "standpipe.node.tail_loop", "--node-file", str(file)]
+        command = [sys.executable, "-m", "standpipe.node.tailer.main", "--node-file", str(file)]
         self._tailer = subprocess.Popen(command, stdout=output, stderr=output)
 
     def snapshot(self, sources: Iterable[Source]) -> Snapshot:

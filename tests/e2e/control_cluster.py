@@ -22,11 +22,11 @@ from standpipe.control.metadata.commands import LogPage
 from standpipe.errors import LogUnavailable
 from standpipe.local.ports import any_port
 from standpipe.model import NodeId, Snapshot
-from standpipe.node import node_config
-from standpipe.node.node_config import NodeConfig, Setting
+from standpipe.node import configuration
+from standpipe.node.configuration import NodeConfig, Setting
 
 SECRET = "swordfish"
-_CONTROL = "standpipe.node.control_loop"
+_CONTROL = "standpipe.node.controller.main"
 WAIT_S_MAX = 120.0  # generous: a busy machine is no failure
 NAMES = ("node-1", "node-2", "node-3")
 NOBODY_LEADS = LogUnavailable.code
@@ -75,7 +75,7 @@ class ControlCluster:
                 secret_file=str(secret),
                 config=self.settings,
             )
-            node_config.save(self.directory / name / "node.json", config)
+            configuration.save(self.directory / name / "node.json", config)
             self.configs[name] = config
         self.client = httpx2.Client(headers={SECRET_HEADER: SECRET}, timeout=30)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-_MODULES = ("standpipe.node.control_loop", "standpipe.node.serve")
+_MODULES = ("standpipe.node.controller.main", "standpipe.node.worker.main")
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload([*_MODULES, __name__])
 

@@ -26,8 +26,8 @@ from standpipe.data.encoding.store_keys import encode_key, partition_of
 from standpipe.errors import LogUnavailable
 from standpipe.local.ports import any_port
 from standpipe.model import NodeId, ReplicaStatus, Source
-from standpipe.node import node_config
-from standpipe.node.node_config import NodeConfig
+from standpipe.node import configuration
+from standpipe.node.configuration import NodeConfig
 
 SECRET = "a secret of the cluster"
 PARTITIONS = 4
@@ -62,7 +62,7 @@ class WholeNode(test_serve.Node):
     def start_control(self) -> None:
         node_file = str(Path(self.config.data_dir) / "node.json")
         log = self.config.paths.logs / "control.log"
-        self.control = fork("standpipe.node.control_loop", ["--node-file", node_file], log)
+        self.control = fork("standpipe.node.controller.main", ["--node-file", node_file], log)
 
     @property
     def processes(self) -> list[NodeProcess]:
@@ -156,7 +156,7 @@ class LivenessCluster:
                 config=self.keys,  # pyright: ignore[reportArgumentType]
             )
             config.paths.make()
-            node_config.save(self.folder / name / "node.json", config)
+            configuration.save(self.folder / name / "node.json", config)
             self.nodes.append(WholeNode(config))
 
     def stop(self) -> None:

@@ -258,7 +258,7 @@ def test_children_die_with_whoever_started_them(tmp_path: Path) -> None:
     node_file = str(tmp_path / "node-1" / "node.json")
     code = (
         "import subprocess, sys, time\n"
-        "p = subprocess.Popen([sys.executable, '-m', 'standpipe.node.control_loop', "
+        "p = subprocess.Popen([sys.executable, '-m', 'standpipe.node.controller.main', "
         f"'--node-file', {node_file!r}])\n"
         "print(p.pid, flush=True); time.sleep(60)"
     )

@@ -17,8 +17,8 @@ from tests.e2e.control_cluster import SECRET, until
 
 from standpipe.local.ports import any_port
 from standpipe.model import NodeId
-from standpipe.node import node_config
-from standpipe.node.node_config import NodeConfig
+from standpipe.node import configuration
+from standpipe.node.configuration import NodeConfig
 
 CHILDREN = ("control", "tailer", "worker-0")
 
@@ -63,7 +63,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
         workers=1,
     )
     node_file = tmp_path / "data" / "node.json"
-    node_config.save(node_file, config)
+    configuration.save(node_file, config)
     running = Node(config, node_file, start(node_file))
     try:
         until("the worker", running.answers)

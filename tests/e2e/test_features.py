@@ -20,7 +20,7 @@ from tests.e2e.control_cluster import NAMES, ControlCluster, until
 from tests.e2e.test_control import STREAM
 
 from standpipe.control.metadata.feature_levels import NEWEST
-from standpipe.node import node_config
+from standpipe.node import configuration
 
 LIMIT = "standpipe.feature.level.max"
 
@@ -28,7 +28,7 @@ LIMIT = "standpipe.feature.level.max"
 def run_as(cluster: ControlCluster, name: str, level: int) -> None:
     """From its next start on the node runs a release that knows levels up to this one."""
     config = msgspec.structs.replace(cluster.configs[name], config={LIMIT: level})
-    node_config.save(cluster.directory / name / "node.json", config)
+    configuration.save(cluster.directory / name / "node.json", config)
 
 
 def standpipe(cluster: ControlCluster, *arguments: str) -> tuple[int, str]:

@@ -22,9 +22,9 @@ from standpipe.control.metadata.feature_levels import GOSSIP
 from standpipe.local.ports import any_port
 from standpipe.model import Assignment, AssignmentEpoch, Health, NodeId, NodeInfo, Placement
 from standpipe.model_liveness import KnownLags, Liveness, PeerLiveness
+from standpipe.node.configuration import NodeConfig
 from standpipe.node.leaving import Leaving
-from standpipe.node.liveness_loop import LivenessLoop
-from standpipe.node.node_config import NodeConfig
+from standpipe.node.liveness.loop import LivenessLoop
 
 SECRET = "swordfish"
 COUNT = SWITCH_NODES + 1

@@ -55,8 +55,8 @@ from standpipe.model import (
     Window,
 )
 from standpipe.model_liveness import Liveness, PeerLiveness
-from standpipe.node import node_config
-from standpipe.node.node_config import NodeConfig
+from standpipe.node import configuration
+from standpipe.node.configuration import NodeConfig
 
 SECRET = "a secret of the cluster"
 PARTITIONS = 4
@@ -171,7 +171,7 @@ class Node:
         node_file = str(Path(self.config.data_dir) / "node.json")
         arguments = [f"--node-file={node_file}", f"--worker={number}"]
         log = self.config.paths.logs / f"worker-{number}.log"
-        worker = fork("standpipe.node.serve", arguments, log)
+        worker = fork("standpipe.node.worker.main", arguments, log)
         self.workers.append(worker)
         return worker
 
@@ -226,7 +226,7 @@ class Cluster:
                 config=keys,  # pyright: ignore[reportArgumentType]
             )
             config.paths.make()
-            node_config.save(data / "node.json", config)
+            configuration.save(data / "node.json", config)
             nodes.append(Node(config))
         return cls(nodes, replicas=replicas)
 

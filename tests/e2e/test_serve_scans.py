@@ -33,7 +33,7 @@ from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.model import BatchId, Offset
-from standpipe.node.tail_loop import PIN_MS_MAX
+from standpipe.node.tailer.main import PIN_MS_MAX
 
 LARGE = 0  # the partition with many rows; the others have none
 #: a scan of them takes longer than a forwarded lookup may, 1 s

@@ -17,7 +17,7 @@ from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes
 
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.local.broker import Broker
-from standpipe.node import node_config
+from standpipe.node import configuration
 
 pytestmark = pytest.mark.e2e
 
@@ -40,9 +40,9 @@ def node(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[N
     made = cluster.nodes[0]
     made.config = msgspec.structs.replace(made.config, bootstrap_servers=broker.bootstrap_servers)
     node_file = Path(made.config.data_dir) / "node.json"
-    node_config.save(node_file, made.config)
+    configuration.save(node_file, made.config)
     log = made.config.paths.logs / "control.log"
-    control = fork("standpipe.node.control_loop", [f"--node-file={node_file}"], log)
+    control = fork("standpipe.node.controller.main", [f"--node-file={node_file}"], log)
     try:
         made.start()
         made.wait_ready()

@@ -53,7 +53,7 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
-from standpipe.node.node_config import NodeConfig, load
+from standpipe.node.configuration import NodeConfig, load
 
 WAIT_S_MAX = 600.0  # generous: a busy machine is no failure
 PUBLIC, BROKER = 8088, 9092

@@ -31,7 +31,7 @@ from standpipe.control.metadata.catalog import CommitAssignment, decode
 from standpipe.control.metadata.commands import LogPage
 from standpipe.local.internal_client import InternalClient, QuorumRefused
 from standpipe.model import Assignment, PlacementRules
-from standpipe.node import node_config
+from standpipe.node import configuration
 
 ROWS = {f"k{number}": 1 + number % 3 for number in range(120)}
 RATE = 30.0
@@ -143,7 +143,7 @@ def forced_off(racks: Racks) -> None:
     for node in racks.cluster.nodes:  # a file that says something else would be refused
         mine = {**node.config.config, settings.RACK_FORCED.name: ""}
         changed = msgspec.structs.replace(node.config, config=mine)
-        node_config.save(node.config.paths.data / "node.json", changed)
+        configuration.save(node.config.paths.data / "node.json", changed)
     with racks.without("b"):
         until("two copies in rack a", lambda: racks.settled(lambda stand: stand == ["a", "a"]))
         for node in racks.nodes("a"):

@@ -29,7 +29,7 @@ from standpipe.control.liveness.failure_detector import SWITCH_NODES, Verdicts
 from standpipe.control.liveness.gossip import SPREAD, Rumour
 from standpipe.control.liveness.heartbeats import Mark, Order, Rules
 from standpipe.model import Health, NodeId
-from standpipe.node.liveness_wire import Beat, BeatExtra
+from standpipe.node.liveness.wire import Beat, BeatExtra
 
 PARTITIONS, COPIES = 10_000, 2
 CHANGES_PER_S = 1.0  # of each replica's lag

@@ -1,4 +1,4 @@
-"""One process of the simulation: the driver loop that `node/control_loop` is in production.
+"""One process of the simulation: the driver loop that `node/controller/main.py` is in production.
 
 It has no opinion on Raft: it carries orders out in their order, waits at the barrier of
 `PersistElection`, and tells the core what happened.  The state machine is a chain of digests, so

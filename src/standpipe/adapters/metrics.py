@@ -10,7 +10,7 @@ not counted at all: they are read when a scrape asks, and are the same whichever
 so they carry no label `worker`. What nobody knows has no sample; it is never 0.
 ksqlDB's pull metrics in spirit, Prometheus's rules in names: unit last, `_total` for counters.
 
-Not here: where states are read (`node.states`).
+Not here: where states are read (`node.worker.inspect.gauges`).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def rules(
     """Change the cluster-wide rules of placement. Change the nodes' files too: a node whose file
     says something else is refused at its next start."""
     from standpipe import config as settings
-    from standpipe.node.node_config import placement_rules
+    from standpipe.node.configuration import placement_rules
 
     values = settings.load(
         {

@@ -37,7 +37,9 @@ class InternalClient:
             for node in self.nodes:
                 try:
                     answer = client.request(method, f"http://{node}{path}", content=body)
-                    while answer.status_code == ACCEPTED:  # there is work: `node/long_answers.py`
+                    while (
+                        answer.status_code == ACCEPTED
+                    ):  # there is work: `node/controller/long_poll.py`
                         answer = client.request(method, f"http://{node}{path}", content=body)
                 except httpx2.TransportError as error:
                     silent.append(f"{node} ({error or type(error).__name__})")

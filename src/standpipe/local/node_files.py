@@ -1,6 +1,6 @@
 """`node.json` for the nodes of a local cluster.
 
-Not here: what a node does with it (node/node_config.py), which ports are free (ports.py).
+Not here: what a node does with it (node/configuration.py), which ports are free (ports.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from standpipe import config as settings
 from standpipe.errors import ConfigError
 from standpipe.local.ports import HOST, NodePorts
 from standpipe.model import NodeId
-from standpipe.node import node_config
+from standpipe.node import configuration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,9 @@ def write_node_file(plan: NodePlan, plans: Sequence[NodePlan], shared: SharedSet
     """
     values = settings.load(shared.config).values
     path = plan.data_directory / "node.json"
-    node_config.save(
+    configuration.save(
         path,
-        node_config.NodeConfig(
+        configuration.NodeConfig(
             node_id=plan.node_id,
             data_dir=str(plan.data_directory),
             bootstrap_servers=shared.bootstrap_servers,
@@ -107,9 +107,9 @@ def write_standalone(node: StandaloneNode) -> Path:
             )
     values = settings.load(node.config).values
     path = node.data_directory / "node.json"
-    node_config.save(
+    configuration.save(
         path,
-        node_config.NodeConfig(
+        configuration.NodeConfig(
             node_id=NodeId(node.node_id),
             data_dir=str(node.data_directory),
             bootstrap_servers=node.bootstrap_servers,

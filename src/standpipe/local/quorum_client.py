@@ -28,9 +28,10 @@ from standpipe.control.raft.majority import (
 from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.local.internal_client import InternalClient
 from standpipe.model import NodeId
-from standpipe.node import founding, node_config
-from standpipe.node.features import FeaturesView, LevelWish
-from standpipe.node.quorum_routes import QuorumView, ReplicaLine
+from standpipe.node import configuration
+from standpipe.node.controller import bootstrap
+from standpipe.node.controller.feature_probe import FeaturesView, LevelWish
+from standpipe.node.controller.quorum_routes import QuorumView, ReplicaLine
 
 
 class QuorumClient(InternalClient):
@@ -145,7 +146,7 @@ def restore(path: Path, data_directory: Path, node_id: str) -> Catalog:
     Raises DataDirectoryRefused where there is a log already: nothing is overwritten.
     """
     catalog = read_backup(path)
-    config = node_config.NodeConfig(
+    config = configuration.NodeConfig(
         node_id=NodeId(node_id),
         data_dir=str(data_directory.absolute()),
         bootstrap_servers="",
@@ -160,8 +161,8 @@ def restore(path: Path, data_directory: Path, node_id: str) -> Catalog:
             f"{log} holds a log of the quorum already",
             next_step="move that directory away first, here and on every other node",
         )
-    identity = node_config.renew(config, node_config.claim(config))
-    node_config.join(config, identity, catalog.cluster_id)
+    identity = configuration.renew(config, configuration.claim(config))
+    configuration.join(config, identity, catalog.cluster_id)
     me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
-    founding.begin_with(log, me, catalog)
+    bootstrap.begin_with(log, me, catalog)
     return catalog

@@ -18,7 +18,7 @@ from standpipe.errors import SetupError, StandpipeError, StatementError
 from standpipe.local import assignment_output
 from standpipe.local.rest_client import Entity, PullAnswer, error_of
 from standpipe.local.sql_text import column_names
-from standpipe.node.rest_fresh import Freshness
+from standpipe.node.worker.request.freshness import Freshness
 
 #: fields of a listing that only programs want; `--json` has them
 HIDDEN = ("@type", "standpipe", "statusCount", "sinkKafkaTopics", "queryType")

@@ -16,7 +16,7 @@ from standpipe.local.directory import DEFAULT_DIRECTORY
 from standpipe.local.internal_options import AsJson, Directory, Node, Secret
 
 if TYPE_CHECKING:
-    from standpipe.node.verification import TableDigests
+    from standpipe.node.controller.digest_check import TableDigests
 
 #: exit statuses beside 0
 DIFFERENT, UNKNOWN = 1, 2
@@ -56,8 +56,8 @@ def verify(
     """
     from standpipe.data.replica.digest_verdict import Agreement
     from standpipe.local.internal_client import InternalClient, client_of
-    from standpipe.node.long_answers import PATIENT
-    from standpipe.node.verification import WHOLE, TableDigests
+    from standpipe.node.controller.digest_check import WHOLE, TableDigests
+    from standpipe.node.controller.long_poll import PATIENT
 
     client = client_of(InternalClient, node, secret_file, directory)
     query = urlencode({"name": name, "recompute": str(recompute).lower(), PATIENT: "true"})

@@ -7,6 +7,6 @@ import sys
 sys.modules.setdefault("rich", None)  # pyright: ignore[reportArgumentType]
 
 if __name__ == "__main__":
-    from standpipe.node.parent import main
+    from standpipe.node.supervisor.parent import main
 
     sys.exit(main())

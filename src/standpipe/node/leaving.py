@@ -8,7 +8,7 @@ So reads are somewhere else before the first listener closes. A replica whose ot
 is still read from a node that leaves. That a drain also moves its copies is the assignment's work.
 
 Not here: what routing makes of it (`control.routing.route`), who sends beats
-(`node.liveness_loop`).
+(`node.liveness.loop`).
 """
 
 from __future__ import annotations

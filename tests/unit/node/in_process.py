@@ -16,8 +16,8 @@ from standpipe.adapters.http.internal import HttpClient, InternalApp, Reply
 from standpipe.adapters.raft import wire
 from standpipe.local.ports import any_port
 from standpipe.model import NodeId, Snapshot
-from standpipe.node.control_loop import Base, Doors, Part, live
-from standpipe.node.node_config import NodeConfig
+from standpipe.node.configuration import NodeConfig
+from standpipe.node.controller.main import Base, Doors, Part, live
 
 SECRET = "swordfish"
 STREAM = (

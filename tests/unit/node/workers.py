@@ -38,18 +38,18 @@ from standpipe.model import (
     Source,
 )
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness, ReplicaLag
-from standpipe.node.decisions import Decisions
-from standpipe.node.forward import Forwarder
-from standpipe.node.heard import Board
-from standpipe.node.node_config import NodePaths
-from standpipe.node.race import Racing
-from standpipe.node.rest_app import PullRoute
-from standpipe.node.rest_bodies import Form
-from standpipe.node.rest_cluster import ClusterStatus
-from standpipe.node.rest_fresh import headers as fresh_headers
-from standpipe.node.rest_pull import Answer, Pulls
-from standpipe.node.rest_terms import Ask
-from standpipe.node.rest_view import Map, Replicas
+from standpipe.node.configuration import NodePaths
+from standpipe.node.liveness.peer_state import Board
+from standpipe.node.worker.inspect.cluster_status import ClusterStatus
+from standpipe.node.worker.pull.forward import Forwarder
+from standpipe.node.worker.pull.forward_terms import Ask
+from standpipe.node.worker.pull.hedging import Racing
+from standpipe.node.worker.pull.query import Answer, Pulls
+from standpipe.node.worker.pull.route_cache import Decisions
+from standpipe.node.worker.request.bodies import Form
+from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.request.freshness import headers as fresh_headers
+from standpipe.node.worker.routes import PullRoute
 
 PARTITIONS = 4
 SECRET = b"a secret"

@@ -15,7 +15,7 @@ from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.commands import LogEntry, LogPage
 from standpipe.model import LogIndex, NodeId, QueryStatus
-from standpipe.node.leasing import Leasing, grants_due, is_registered
+from standpipe.node.controller.leases import Leasing, grants_due, is_registered
 
 SECRET = "s3cret"
 LEASE_TIMEOUT_MS = 3000

@@ -6,7 +6,7 @@ the *path* fail (refused, reset, no answer in time), which condemns the peer for
 peer answer something. A kept connection that the peer had closed in the meantime is neither: the
 request goes again over a fresh one, which is harmless because forwards only read.
 
-Not here: which peer, what its answer means, breakers (`node.forward`).
+Not here: which peer, what its answer means, breakers (`node.worker.pull.forward`).
 """
 
 from __future__ import annotations

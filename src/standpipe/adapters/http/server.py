@@ -17,7 +17,8 @@ A process that stood still (SIGSTOP, a starved CPU) finds all that came in meanw
 know when. On a lane whose clients close their connection when they stop waiting
 (`Listener.abandoned`), it looks at that for a moment: what nobody waits for is not worked on.
 
-Not here: HTTP/2 (`adapters.http.http2_server`), what is asked and what is answered (`node.serve`).
+Not here: HTTP/2 (`adapters.http.http2_server`), what is asked and what is answered
+(`node.worker.main`).
 """
 
 from __future__ import annotations

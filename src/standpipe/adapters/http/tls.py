@@ -4,8 +4,8 @@ Whoever renews certificates (cert-manager, certbot, a cron job) replaces files; 
 be restarted for that would be restarted too late one day. Connections that are open keep the
 certificate that they began with.
 
-Not here: which listener speaks TLS (`node/serve.py`); certificates of clients, which are not asked
-for; the listeners between nodes, which a shared secret guards (docs/ARCHITECTURE.md).
+Not here: which listener speaks TLS (`node/worker/main.py`); certificates of clients, which are not
+asked for; the listeners between nodes, which a shared secret guards (docs/ARCHITECTURE.md).
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ one append or one cut, and between any two of them a crash leaves the state befo
   says so, and is forgotten at the next start;
 * the hint is not synced. It is only ever too small, and a damaged one is none.
 
-All methods block; `node.quorum_loop` calls them in one thread, in the order of the orders. An error
-is final (DiskFailed), as in `raft_disk`.
+All methods block; `node.controller.raft_driver` calls them in one thread, in the order of the
+orders. An error is final (DiskFailed), as in `raft_disk`.
 """
 
 from __future__ import annotations

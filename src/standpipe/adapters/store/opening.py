@@ -1,7 +1,7 @@
 """Opening a store that may have been damaged: whole, or made anew.
 
 Not here: what damage is (`StoreWriter.damage`), where a store comes from when there is none
-(`node/store_fetch.py`).
+(`node/store_transfer/receiver.py`).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ The rules (DESIGN section 3, "Rules that were tried and matter") and where they 
 
 - rows and meta change in one transaction: `StoreWriter.apply` is the only way rows become visible;
 - nothing is awaited inside a transaction: everything here is synchronous. The one exception is an
-  `Instant`, which a scan holds for a second at the most (`node/scans.py`), half of what PinWatch
-  allows: what it reads must be of one batch;
+  `Instant`, which a scan holds for a second at the most (`node/worker/pull/scans.py`), half of what
+  PinWatch allows: what it reads must be of one batch;
 - `sync` is off: the changelog is what is durable. A boot id in meta and a marker file `clean`, made
   only after a sync, tell a store that survived from one that a power loss may have torn;
 - `writemap` is off: it would be 1.6 times faster to write, but on a full disk a store through a

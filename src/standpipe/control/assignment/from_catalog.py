@@ -7,7 +7,8 @@
 Away is not gone: a node that is silent keeps its copies until `gone_after_ms`, but its lags count
 as unknown, so another copy leads meanwhile. Where too little is known (a leader that has just been
 elected), owners stay and only what nobody holds is placed.
-Not here: clocks, reports, who commits (`node.leading`); where copies should be (`assignment`).
+Not here: clocks, reports, who commits (`node.controller.leader`); where copies should be
+(`assignment`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ node that lives and keeps one. Then one command moves reads, all at once on each
 it. Until then, and where anything of this is not known, reads stay where they are.
 
 Source: ksqlDB has no such thing (CREATE OR REPLACE changes a query in place or is refused). Not
-here: what the command changes (`source_changes.switch_table`), who looks (`node.leading`).
+here: what the command changes (`source_changes.switch_table`), who looks
+(`node.controller.leader`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a client is told of a statement, in ksqlDB's shapes: `entities` of one that was applied.
 
-Not here: SHOW, DESCRIBE and EXPLAIN (`node.render`: a worker answers them from its snapshot).
+Not here: SHOW, DESCRIBE and EXPLAIN (`node.worker.statements.show`: a worker answers them from its
+snapshot).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ clocks.
 
 Source: KLIP-12 "Failure detection/Healthcheck"; ARCHITECTURE §4. Left on purpose: >= MISSED, not
 "more than" (KLIP-12's own example says 3 missed = down). Not here: lags (`control.liveness.lag`),
-failed requests (`node.forward`), sending (`node.liveness_loop`).
+failed requests (`node.worker.pull.forward`), sending (`node.liveness.loop`).
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ has an equal catalog, and a command that does not fit (its name is taken, its ba
 changes nothing but the index and the memory of requests, on every node alike. Whether a statement
 *should* be refused is decided before it is logged (`ddl.propose`).
 
-This is the quorum's state machine (`node.log_copy` feeds it). What may be logged at which
-`feature_level`: `control.metadata.feature_levels`. Indexes have gaps: the quorum's log holds
-records that are no commands.
+This is the quorum's state machine (`node.controller.catalog_replica` feeds it). What may be logged
+at which `feature_level`: `control.metadata.feature_levels`. Indexes have gaps: the quorum's log
+holds records that are no commands.
 """
 
 from __future__ import annotations

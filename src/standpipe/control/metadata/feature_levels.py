@@ -19,7 +19,7 @@ version probing finds out what the oldest member reads; here it is asked for and
 Kafka's metadata.version is (KIP-584).
 
 A new level adds its line above, raises NEWEST, and names its commands in SINCE. Not here: who asks
-the nodes (`node.features`).
+the nodes (`node.controller.feature_probe`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Leases only decide who *tries* to write. What counts is decided by the order of 
 the holder of a newer lease epoch announces itself there first (DESIGN §3; `data.commit.progress`).
 
 Pure, on the caller's clock. Not here: the log (`control.metadata.catalog`), the renewals' route
-(`node.leasing`), what a pipeline does with its leases (`pipeline.run.reconcile`).
+(`node.controller.leases`), what a pipeline does with its leases (`pipeline.run.reconcile`).
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class RaftSettings:
     def in_proportion(cls, fetch_ms: int, **others: int) -> "RaftSettings":
         """Ours for another `fetch_ms`, and `others` as they are given.
 
-        Changes and reads wait as long as ever: so do those who ask for them (`node.writer`,
-        `node.metadata_reads`).
+        Changes and reads wait as long as ever: so do those who ask for them
+        (`node.controller.leader_proxy`, `node.worker.statements.read_index`).
         """
         ours = cls()
 

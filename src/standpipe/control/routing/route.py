@@ -14,7 +14,7 @@ against the end that this node's own replica knows, which is of now.
 
 Not here: which of equals is preferred (`control.routing.policies`), how beats become verdicts
 (`control.liveness.heartbeats`) and reports lags (`control.liveness.lag`), hedging and the forward
-(`node.forward`).
+(`node.worker.pull.forward`).
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def route(
     """Verdicts on all replicas of a partition, in the order in which they should be tried.
 
     `suspects`: nodes whose path failed lately. The usable ones come first; if none is,
-    `node.rest_refusals` makes the error.
+    `node.worker.pull.refusals` makes the error.
     """
     own_end = local_status.committed_end if local_status is not None else NO_END
     ranked: list[tuple[_Rank, Verdict]] = []

@@ -97,7 +97,8 @@ def lookup(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
 def _decoded(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
     """What splicing cannot do; an instant of the store like any other lookup.
 
-    A scan is gone through at once, for who has nothing else to do; a worker has (`node.scans`).
+    A scan is gone through at once, for who has nothing else to do; a worker has
+    (`node.worker.pull.scans`).
     """
     with store.view() as view:
         if plan.is_scan:

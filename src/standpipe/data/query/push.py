@@ -11,7 +11,7 @@ when the client has room.
 `positions` after a `take` are what has been dealt with: a query that begins there shows exactly
 what comes next, so they are the token with which a client goes on somewhere else.
 
-Not here: reading (`adapters/kafka/tail.py`), layout of an answer (`node/push_form.py`).
+Not here: reading (`adapters/kafka/tail.py`), layout of an answer (`node/worker/push/encoding.py`).
 """
 
 from __future__ import annotations

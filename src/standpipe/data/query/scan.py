@@ -3,7 +3,7 @@
 The rows come from a scan of the whole partition, or from the keys of the plan; each is decoded,
 filtered and laid out. A scan reads at most SCAN_ROWS_MAX rows of a partition and is refused beyond:
 it shares the worker with lookups. For the same reason it goes in steps (`Scan`). Not here: plain
-lookups (`data/query/pull.py`), what is done between two steps (`node/scans.py`).
+lookups (`data/query/pull.py`), what is done between two steps (`node/worker/pull/scans.py`).
 """
 
 from __future__ import annotations

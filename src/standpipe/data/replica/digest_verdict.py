@@ -3,7 +3,7 @@
 Replicas at one batch must have one digest (DESIGN section 3, "Changelog → store"). Digests of
 different batches say nothing about each other: then they are to be asked again. A digest that was
 computed anew from the rows and is not the one that was kept beside them names the odd replica; else
-of three or more the one that differs from most. Pure; who asks: `node/verification.py`.
+of three or more the one that differs from most. Pure; who asks: `node/controller/digest_check.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which replicas a node holds, according to the map that control publishes.
 
-Not here: who answers reads (`control/routing/route.py`); opening anything (`node/tail_loop.py`).
+Not here: who answers reads (`control/routing/route.py`); opening anything (`node/tailer/main.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ that the active has its disk for readers. Nobody known yet: wait a moment, for a
 hears its peers only after some beats. Nobody at all: replay. Pure.
 
 Source: issue "High availability", Restore; DESIGN section 3 (`copyfd`, checksummed). Not here: the
-copy (`adapters.store.copy`), the transport (`node.store_copies`, `node.store_fetch`).
+copy (`adapters.store.copy`), the transport (`node.store_transfer.donor`,
+`node.store_transfer.receiver`).
 """
 
 from __future__ import annotations

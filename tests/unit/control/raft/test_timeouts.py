@@ -8,8 +8,8 @@ import pytest
 
 from standpipe.config import FETCH_TIMEOUT
 from standpipe.control.raft.timeouts import RaftSettings
-from standpipe.node.metadata_reads import SECONDS_MAX
-from standpipe.node.writer import FORWARD_MS, WRITE_S_MAX
+from standpipe.node.controller.leader_proxy import FORWARD_MS, WRITE_S_MAX
+from standpipe.node.worker.statements.read_index import SECONDS_MAX
 
 OURS = RaftSettings()
 LOW, HIGH = int(FETCH_TIMEOUT.low or 0), int(FETCH_TIMEOUT.high or 0)

@@ -9,7 +9,7 @@ from standpipe.pipeline.run.scratch import scratch_folder
 HOLDS = """
 import sys, time
 from pathlib import Path
-from standpipe.pipeline.scratch import scratch_folder
+from standpipe.pipeline.run.scratch import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "librocksdbjni.so").write_bytes(b"x" * 1000)
     print(folder, flush=True)

@@ -1,0 +1,346 @@
+"""What a node is told (`node.json`) and what its data directory says of itself (`meta.json`).
+
+`standpipe node` writes `node.json`; every child of the node reads it. `meta.json` is made once and
+then only ever compared: a data directory that was copied, moved to another node or written by a
+newer version must not be opened by mistake.
+
+Not here: the merging of configuration layers (`config.load`), the start of processes (`parent`).
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from standpipe import config as settings
+from standpipe.adapters.raft.log_file import replace_file
+from standpipe.control.assignment.racks import parse_forced, tag_faults
+from standpipe.control.metadata import feature_levels as features
+from standpipe.errors import ConfigError, DataDirectoryRefused
+from standpipe.model import FeatureLevels, NodeId, NodeInfo, PlacementRules, Record
+
+FORMAT_VERSION = 1  # of the data directory; grows when an older program could not read it
+META_NAME = "meta.json"
+
+Setting = str | int | float | bool  # value of a key of config.py
+
+
+class NodeConfig(Record, frozen=True, kw_only=True):
+    """One node of a cluster. Addresses are `host:port`; `config` holds keys of `config.py`."""
+
+    node_id: NodeId
+    data_dir: str
+    bootstrap_servers: str  # empty: no Kafka; statements are logged, topics never follow
+    public: str
+    internal: str
+    peer: str
+    #: nodes that vote in the metadata quorum from its beginning; the first one founds the cluster.
+    #: Only looked at until the log names voters. Empty: this node alone
+    voters: tuple[NodeId, ...] = ()
+    #: of a node.json from before the quorum: the node that held the log, now its founder
+    holder: NodeId = NodeId("")
+    #: node id -> internal address of every other node, for as long as the log does not say
+    nodes: dict[NodeId, str] = msgspec.field(default_factory=dict[NodeId, str])
+    secret_file: str
+    service_id: str = settings.SERVICE_ID.default
+    #: as others should dial them; empty: the address that is bound
+    public_advertised: str = ""
+    internal_advertised: str = ""
+    peer_advertised: str = ""
+    workers: int = 0  # HTTP worker processes; 0: one per core
+    tags: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    #: keys of config.py that this node sets
+    config: dict[str, Setting] = msgspec.field(default_factory=dict[str, Setting])
+
+    @property
+    def founders(self) -> tuple[NodeId, ...]:
+        """The first voters, whoever wrote this file."""
+        return self.voters or (self.holder or self.node_id,)
+
+    @property
+    def paths(self) -> NodePaths:
+        return NodePaths(Path(self.data_dir))
+
+    def settings(self) -> settings.Config:
+        """Values of all keys for this node. Raises ConfigError."""
+        return settings.load(self.config)
+
+    def secret(self) -> str:
+        """The cluster's secret. Raises ConfigError if the file is missing or empty."""
+        try:
+            text = Path(self.secret_file).read_text().strip()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the cluster's secret: {error}",
+                next_step="give --secret-file the file that all nodes of the cluster share",
+            ) from error
+        if not text:
+            raise ConfigError(f"{self.secret_file} is empty", next_step="write a secret into it")
+        return text
+
+
+@dataclass(frozen=True)
+class NodePaths:
+    """Where things are in a node's data directory (docs/INTERFACES.md)."""
+
+    data: Path
+
+    @property
+    def meta(self) -> Path:
+        return self.data / META_NAME
+
+    @property
+    def log(self) -> Path:
+        return self.data / "log"
+
+    @property
+    def old_log(self) -> Path:
+        """The log of the single holder that was before the quorum."""
+        return self.log / "commands.log"
+
+    @property
+    def run(self) -> Path:
+        return self.data / "run"
+
+    @property
+    def state(self) -> Path:
+        return self.data / "state"
+
+    @property
+    def logs(self) -> Path:
+        return self.data / "logs"
+
+    @property
+    def snapshot(self) -> Path:
+        return self.run / "snapshot"
+
+    @property
+    def liveness(self) -> Path:
+        return self.run / "liveness"
+
+    @property
+    def lags(self) -> Path:
+        return self.run / "lags"
+
+    @property
+    def session(self) -> Path:
+        """Number of control's newest start, which its reports of lags carry."""
+        return self.run / "session"
+
+    @property
+    def push(self) -> Path:
+        """Push queries that are served now (`node/push_registry.py`)."""
+        return self.run / "push"
+
+    @property
+    def leaving(self) -> Path:
+        return self.run / "leaving"
+
+    @property
+    def incoming(self) -> Path:
+        """Stores that are on their way from a peer."""
+        return self.data / "incoming"
+
+    @property
+    def copies(self) -> Path:
+        """Copies of stores, for peers."""
+        return self.data / "copies"
+
+    @property
+    def digests(self) -> Path:
+        """What this node's replicas say of their rows: JSON, list of data.agreement.KeptDigests."""
+        return self.run / "digests.json"
+
+    @property
+    def rebuilds(self) -> Path:
+        """Replicas to be made anew: a file each, named as /clusterStatus names the replica."""
+        return self.run / "rebuild"
+
+    @property
+    def restores(self) -> Path:
+        """How far restores are: JSON, name of the replica -> data.copying.RestoreView."""
+        return self.run / "restores.json"
+
+    @property
+    def status(self) -> Path:
+        return self.run / "status"
+
+    def make(self) -> None:
+        """Create the directories that children expect."""
+        for path in (self.log, self.status, self.state, self.logs):
+            path.mkdir(parents=True, exist_ok=True)
+
+
+def load(path: Path) -> NodeConfig:
+    """Read `node.json`. Raises ConfigError that names the file and what is wrong in it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=NodeConfig)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(
+            f"cannot read {path}: {error}", next_step="let `standpipe node` write it anew"
+        ) from error
+
+
+def save(path: Path, config: NodeConfig) -> None:
+    """Write `node.json`, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, msgspec.json.format(msgspec.json.encode(config)) + b"\n")
+
+
+class DataIdentity(Record, frozen=True, kw_only=True):
+    """`meta.json`: whose data directory this is. `cluster_id` is empty until a log was seen."""
+
+    node_id: NodeId
+    incarnation: str  # drawn when the quorum's log is made: a wiped node is a new one
+    cluster_id: str = ""
+    has_voted: bool = False  # it was a voter once, so it does not become one again by itself
+    format_version: int = FORMAT_VERSION
+
+
+def claim(config: NodeConfig) -> DataIdentity:
+    """Identity of the node's data directory, made at the first start.
+
+    Raises DataDirectoryRefused if it belongs to another node or to a newer version, if its identity
+    cannot be read, or if it holds a log without one.
+    """
+    paths = config.paths
+    if not paths.meta.exists():
+        if paths.log.is_dir() and any(paths.log.iterdir()):
+            raise DataDirectoryRefused(
+                f"{paths.data} holds a log but no {META_NAME}",
+                next_step=f"restore {META_NAME}, or give an empty directory",
+            )
+        paths.make()
+        identity = DataIdentity(node_id=config.node_id, incarnation=uuid.uuid4().hex)
+        _write(paths, identity)
+        return identity
+    identity = _read(paths)
+    if identity.node_id != config.node_id:
+        raise DataDirectoryRefused(
+            f"{paths.data} belongs to node {identity.node_id}, not to {config.node_id}",
+            next_step=f"start {identity.node_id} on it, or give an empty directory",
+        )
+    paths.make()
+    return identity
+
+
+def join(config: NodeConfig, identity: DataIdentity, cluster_id: str) -> DataIdentity:
+    """Bind the data directory to the cluster whose log it follows, once and for ever.
+
+    Raises DataDirectoryRefused if it is bound to another one.
+    """
+    if identity.cluster_id == cluster_id:
+        return identity
+    if identity.cluster_id:
+        raise DataDirectoryRefused(
+            f"{config.data_dir} belongs to cluster {identity.cluster_id}, "
+            f"but the log is of cluster {cluster_id}",
+            next_step="point the node at its own cluster, or give an empty directory",
+        )
+    joined = msgspec.structs.replace(identity, cluster_id=cluster_id)
+    _write(config.paths, joined)
+    return joined
+
+
+def renew(config: NodeConfig, identity: DataIdentity) -> DataIdentity:
+    """Another incarnation: its log begins anew, so it must not vote as if it remembered."""
+    renewed = msgspec.structs.replace(identity, incarnation=uuid.uuid4().hex, has_voted=False)
+    _write(config.paths, renewed)
+    return renewed
+
+
+def note_vote(config: NodeConfig, identity: DataIdentity) -> DataIdentity:
+    """The replica votes: what an operator removes later stays removed."""
+    if identity.has_voted:
+        return identity
+    noted = msgspec.structs.replace(identity, has_voted=True)
+    _write(config.paths, noted)
+    return noted
+
+
+def member(config: NodeConfig, identity: DataIdentity) -> NodeInfo:
+    """The node as others should know it. Raises ConfigError."""
+    values = config.settings()
+    return NodeInfo(
+        node_id=config.node_id,
+        public=config.public_advertised or config.public,
+        internal=config.internal_advertised or config.internal,
+        peer=config.peer_advertised or config.peer,
+        incarnation=identity.incarnation,
+        tags=config.tags,
+        rack=values[settings.RACK],
+        capacity=values[settings.CAPACITY],
+        feature_levels=features.as_told(feature_levels(config)),
+    )
+
+
+def feature_levels(config: NodeConfig) -> FeatureLevels:
+    """What this node's program knows, or admits to. Raises ConfigError."""
+    return features.known_to_program(config.settings()[settings.FEATURE_LEVEL_MAX])
+
+
+def placement_rules(values: settings.Config) -> PlacementRules:
+    """What a file says of the cluster-wide rules of placement. Raises ConfigError."""
+    try:
+        forced = parse_forced(values[settings.RACK_FORCED])
+    except ValueError as error:
+        raise ConfigError(
+            f"{settings.RACK_FORCED.name}: {error}", next_step="write it as zone:a,zone:b"
+        ) from error
+    names = (name.strip() for name in values[settings.RACK_TAGS].split(","))
+    return PlacementRules(
+        standby_count=values[settings.STANDBYS],
+        rack_aware_tags=tuple(name for name in names if name),
+        forced=forced,
+    )
+
+
+def check_tags(config: NodeConfig) -> None:
+    """Kafka's limits on tags, and a tag for each that is spread over. Raises ConfigError."""
+    rules = placement_rules(config.settings())
+    if faults := tag_faults(config.tags, rules.rack_aware_tags):
+        raise ConfigError(
+            f"the tags of {config.node_id} cannot be used: {'; '.join(faults)}",
+            next_step="give --tag KEY=VALUE for each name in rack.aware.assignment.tags",
+        )
+
+
+def log_json(process: str) -> None:
+    """Let structlog write JSON lines to stderr, which the parent copies to logs/<process>.log."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+    )
+    structlog.contextvars.bind_contextvars(process=process)
+
+
+def _read(paths: NodePaths) -> DataIdentity:
+    try:
+        identity = msgspec.json.decode(paths.meta.read_bytes(), type=DataIdentity)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise DataDirectoryRefused(
+            f"cannot read {paths.meta}: {error}",
+            next_step=f"restore {META_NAME}, or give an empty directory",
+        ) from error
+    if identity.format_version > FORMAT_VERSION:
+        raise DataDirectoryRefused(
+            f"{paths.data} has format version {identity.format_version}, "
+            f"this program reads up to {FORMAT_VERSION}",
+            next_step="start the newer program that wrote it",
+        )
+    return identity
+
+
+def _write(paths: NodePaths, identity: DataIdentity) -> None:
+    replace_file(paths.meta, msgspec.json.encode(identity) + b"\n")

@@ -1,0 +1,63 @@
+"""Who holds what, why, and what would move: the assignment's routes on the internal listener.
+
+GET  /assignment[?what_if=remove node-3]    as the leader has heard of the copies, who moves them;
+                                            as this node has, where none answers
+POST /assignment/rules, /nodes/drain, /nodes/remove      through the leader (`leading`)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
+from standpipe.control.assignment import explain
+from standpipe.errors import BadRequest, LogUnavailable
+from standpipe.node.controller.catalog_replica import LogCopy
+from standpipe.node.controller.leader_proxy import Writer
+from standpipe.node.controller.leader_reads import LeaderReads
+from standpipe.node.controller.planner import SMALL_MAX, Placing, solve
+from standpipe.node.controller.raft_driver import Quorum
+
+#: of a large cluster it takes the leader seconds; as long is left for this node to do it itself
+VIEW_MS: Final = 8_000
+
+
+class ViewParameters(msgspec.Struct):
+    """Parameters of GET /assignment."""
+
+    what_if: str = ""
+
+
+def routes_of(
+    copy: LogCopy, quorum: Quorum, placing: Placing, writer: Writer, leader: LeaderReads
+) -> Mapping[tuple[str, str], Handler]:
+    """The routes of this module, for the internal listener."""
+
+    async def view(call: Call) -> Reply:
+        if quorum.leading is None:
+            with contextlib.suppress(LogUnavailable):
+                return await leader.ask(call, VIEW_MS)
+        what_if = call.query(ViewParameters).what_if
+        problem = placing.problem(copy.catalog)
+        try:
+            supposed = explain.suppose(problem, what_if)
+        except ValueError as error:
+            raise BadRequest(str(error)) from None
+        step = await solve(supposed)
+        goal = None  # of a large cluster it is worked out by nobody who only looks
+        if supposed.size <= SMALL_MAX:
+            goal = await asyncio.to_thread(explain.destination, supposed)
+        seen = explain.view(copy.catalog, supposed, step, goal)
+        return json_reply({"seenBy": quorum.me.node, **seen})
+
+    return {
+        ("GET", "/assignment"): view,
+        ("POST", "/assignment/rules"): writer.write,
+        ("POST", "/nodes/drain"): writer.write,
+        ("POST", "/nodes/remove"): writer.write,
+    }

@@ -1,0 +1,192 @@
+"""The node's copy of the metadata log: the catalog, and what other processes see of it.
+
+    quorum_loop ─ apply, load ─► Catalog ─┬─► run/snapshot ─► workers, tailer
+                                          └─► GET /log ─► pipelines
+
+A copy only ever holds what is committed. Every method is quick and none waits, because the loop
+that answers the node's peers calls them. Not here: who may write (`node.controller.leader`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Final, NoReturn
+
+import msgspec
+
+from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.files.snapshot_file import SnapshotWriter
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import LogEntry, LogPage
+from standpipe.control.metadata.query_status import QueryReports
+from standpipe.control.raft.log import Entry
+from standpipe.control.raft.majority import LogOffset
+from standpipe.model import LogIndex, NodeId, QueryStatus
+from standpipe.node import configuration
+from standpipe.node.configuration import DataIdentity, NodeConfig
+from standpipe.node.controller.fsync_watch import SyncWatch
+
+PAGE_ENTRIES_MAX: Final = 500
+PAGE_BYTES_MAX: Final = 1024 * 1024
+ENTRIES_KEPT: Final = 10_000  # for GET /log; who asks for older ones gets the catalog
+PUBLISH_S: Final = 1.0  # a snapshot is never older while control lives
+
+
+class LogCopy:
+    """The state machine of the quorum on one node (`quorum_loop.Machine`)."""
+
+    def __init__(self, config: NodeConfig, identity: DataIdentity, syncs: SyncWatch) -> None:
+        """`syncs`: of the disk that the log is on."""
+        self.config = config
+        self.identity = identity
+        self._syncs = syncs
+        #: feature levels that this program takes part in
+        self.feature_levels = configuration.feature_levels(config)
+        self.catalog: Catalog = catalogs.EMPTY
+        self._encoded = self.catalog, catalogs.to_bytes(self.catalog)
+        self.leader = NodeId("")  # empty: nobody is known to lead
+        #: newest commands, ascending; all from `_kept_from` on
+        self._entries: list[LogEntry] = []
+        self._kept_from = LogIndex(1)
+        self._grown = asyncio.Event()
+        self._reports = QueryReports()
+        self._snapshots = SnapshotWriter(config.paths.snapshot, time.time_ns() // 1_000_000)
+        before = snapshot_file.read(config.paths.snapshot)
+        #: a map that is older than the one of an earlier life is not shown
+        self._shown_index = before.log_index if before else 0
+        self._is_shown = False
+
+    # -- the state machine ------------------------------------------------------------------------
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        """Take committed entries in and publish.
+
+        Raises UnknownCommand, FeatureLevelRefused, DataDirectoryRefused.
+        """
+        for entry in entries:
+            if not isinstance(entry.payload, bytes):
+                continue  # a record of the quorum's own
+            index = LogIndex(entry.offset)
+            command = catalogs.decode(entry.payload)
+            self.catalog = catalogs.apply(self.catalog, index, command)
+            feature_levels.check(self.catalog.feature_level, self.feature_levels)
+            self._entries.append(LogEntry(index=index, command=msgspec.Raw(entry.payload)))
+        if len(self._entries) > 2 * ENTRIES_KEPT:
+            del self._entries[:-ENTRIES_KEPT]
+            self._kept_from = self._entries[0].index
+        self._moved()
+
+    def load(self, state: bytes, end_offset: LogOffset) -> None:
+        """Take the catalog of a snapshot. Raises as `apply` does."""
+        self.catalog = catalogs.from_bytes(state) if state else catalogs.EMPTY
+        feature_levels.check(self.catalog.feature_level, self.feature_levels)
+        self._entries.clear()
+        self._kept_from = LogIndex(self.catalog.index + 1)
+        self._moved()
+
+    @property
+    def cluster(self) -> str:
+        """Id of the cluster that the log is of; empty until the log says."""
+        return self.catalog.cluster_id
+
+    def state(self) -> bytes:
+        """The catalog's bytes, for snapshots and for whoever reads all of it: made once."""
+        if self._encoded[0] is not self.catalog:
+            self._encoded = self.catalog, catalogs.to_bytes(self.catalog)
+        return self._encoded[1]
+
+    def announce(self, leader: NodeId | None) -> None:
+        """Somebody else leads, or nobody."""
+        self.leader = leader or NodeId("")
+        self.publish()
+
+    def _moved(self) -> None:
+        if cluster_id := self.catalog.cluster_id:
+            self.identity = configuration.join(self.config, self.identity, cluster_id)
+        self.publish()
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    # -- for the processes of the node ------------------------------------------------------------
+
+    def show(self, *, is_whole: bool) -> None:
+        """Publish from now on: at once if the copy has all that is acknowledged (`is_whole`), else
+        where it is no step back. Half a catalog would deny tables that exist."""
+        if is_whole:
+            self._shown_index = 0
+        self._is_shown = self._is_shown or is_whole or bool(self.catalog.cluster_id)
+        self.publish()
+
+    def publish(self) -> None:
+        """Write `run/snapshot`."""
+        if not self._is_shown or self.catalog.index < self._shown_index:
+            return
+        self._snapshots.publish(
+            catalogs.to_snapshot(
+                self.catalog,
+                node_id=self.config.node_id,
+                leader=self.leader,
+                service_id=self.config.service_id,
+                query_statuses=self._reports.shown(self.catalog.queries, _now_ms()),
+                published_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+                quorum_sync_ms=self._syncs.slowest_ms(),
+            )
+        )
+
+    async def keep_published(self) -> NoReturn:
+        """Readers can tell an old map from a quiet cluster."""
+        while True:
+            self.publish()
+            await asyncio.sleep(PUBLISH_S)
+
+    @property
+    def statuses(self) -> Mapping[str, QueryStatus]:
+        """What pipelines said last of their queries."""
+        return self._reports.newest
+
+    def take_statuses(self, statuses: Sequence[QueryStatus]) -> None:
+        """A pipeline reports."""
+        self._reports.take(statuses, _now_ms())
+        self.publish()
+
+    # -- for pipelines and whoever waits ----------------------------------------------------------
+
+    async def wait_for(self, index: int, timeout_s: float) -> bool:
+        """Wait until the catalog has `index` or the time is over. True: it has."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.catalog.index < index:
+                    await self._grown.wait()
+        return self.catalog.index >= index
+
+    def page(self, start: int) -> LogPage:
+        """Entries from `start` on, as many as a page takes; or the catalog where some are gone."""
+        is_gone = start < self._kept_from and self._kept_from > 1
+        return LogPage(
+            entries=() if is_gone else self._page_entries(start),
+            last_index=self.catalog.index,
+            leader=self.leader,
+            cluster_id=self.catalog.cluster_id,
+            catalog=self.state() if is_gone else b"",
+        )
+
+    def _page_entries(self, start: int) -> tuple[LogEntry, ...]:
+        found: list[LogEntry] = []
+        size = 0
+        first = bisect_left(self._entries, start, key=lambda entry: entry.index)
+        for entry in self._entries[first : first + PAGE_ENTRIES_MAX]:
+            size += len(bytes(entry.command))
+            if found and size > PAGE_BYTES_MAX:
+                break
+            found.append(entry)
+        return tuple(found)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,309 @@
+"""Do all replicas of a table hold the same rows?  A part of control.
+
+    GET /store-digest?table_id=…&generation=…&partition=…   of this node's store
+    GET /table-digests?name=TABLE                           of all replicas, and what follows
+    GET /kept-digests                                       of this node's replicas, newest batches
+    POST /replica-rebuild                                   this node's replica is the odd one
+
+`recompute=true`: from the rows themselves, all of which are read then. Each answer is the state of
+one instant at one node; under load replicas are at different batches, and who asks asks again
+(`standpipe table verify`). To read a store takes a second a million rows, or waits for others that
+are read: with `patient=true` a node says every few seconds that it works (`long_answers.py`).
+
+Nodes ask each other as well: the first holder of a partition compares what all of its holders
+remember of their newest batches. Where that differs, stores are read through; the odd replica is
+made anew by its node, and where it cannot be told which one that is, both are named.
+Not here: what digests say (`data/replica/digest_verdict.py`), how a replica is made anew
+(`node/tailer/main.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final, NoReturn
+
+import msgspec
+import structlog
+
+from standpipe.adapters.http.internal import (
+    Call,
+    Handler,
+    HttpClient,
+    PeerSilent,
+    PeerUnreachable,
+    Reply,
+    json_reply,
+)
+from standpipe.adapters.store import digest
+from standpipe.adapters.store.writer import store_path
+from standpipe.data.replica.digest_verdict import (
+    Agreement,
+    KeptDigests,
+    ReplicaDigest,
+    StoreDigest,
+    Verdict,
+    answering,
+    at_one_batch,
+    judge,
+    to_rebuild,
+)
+from standpipe.data.replica.positions import StoreIdentity
+from standpipe.errors import NotFound, NotReady
+from standpipe.model import NodeId, Placement, Record
+from standpipe.node.configuration import NodeConfig
+from standpipe.node.controller.catalog_replica import LogCopy
+from standpipe.node.controller.long_poll import LongAnswers, ask_patiently
+
+LOCAL: Final = "/store-digest"
+WHOLE: Final = "/table-digests"
+KEPT: Final = "/kept-digests"
+REBUILD: Final = "/replica-rebuild"
+#: until stores that differ are read through once more, or a replica is asked once more to be made
+#: anew: reading costs, and what makes it odd may be a fault of ours
+AGAIN_S: Final = 600.0
+NEXT_STEP: Final = (
+    "standpipe table verify NAME --recompute; move one store aside while its node is down"
+)
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class WhichStore(msgspec.Struct):
+    """Parameters of GET /store-digest."""
+
+    table_id: str
+    generation: int
+    partition: int
+    recompute: bool = False
+    patient: bool = False
+
+
+class WhichTable(msgspec.Struct):
+    """Parameters of GET /table-digests."""
+
+    name: str
+    recompute: bool = False
+    patient: bool = False
+
+
+class Odd(Record, frozen=True, kw_only=True):
+    """Body of POST /replica-rebuild."""
+
+    identity: StoreIdentity
+    why: str
+
+
+class TableDigests(Record, frozen=True, kw_only=True):
+    """Answer of GET /table-digests."""
+
+    table: str
+    replicas: tuple[ReplicaDigest, ...]
+    verdicts: tuple[Verdict, ...]
+
+
+class Verification:
+    """`routes()` for the internal listener."""
+
+    def __init__(
+        self, config: NodeConfig, copy: LogCopy, client: HttpClient, *, every_ms: int
+    ) -> None:
+        """`every_ms`: between two comparisons of what this node holds first; 0: none."""
+        self._node_id, self._paths = config.node_id, config.paths
+        self._copy, self._client, self._every_ms = copy, client, every_ms
+        self._long = LongAnswers()
+        self._turn = asyncio.Semaphore(2)  # processes at once: reads of clients come first
+        self._done_s: dict[object, float] = {}  # when what was done last
+
+    def routes(self) -> Mapping[tuple[str, str], Handler]:
+        return {
+            ("GET", LOCAL): self._local,
+            ("GET", WHOLE): self._whole,
+            ("GET", KEPT): self._kept,
+            ("POST", REBUILD): self._rebuild,
+        }
+
+    async def run(self) -> NoReturn:
+        if not self._every_ms:
+            await asyncio.Event().wait()
+        while True:
+            await asyncio.sleep(self._every_ms / 1000)
+            await self._compare()
+
+    # ------------------------------------------------------------------- by the nodes themselves
+
+    async def _compare(self) -> None:
+        mine = [
+            placement
+            for placement in self._copy.catalog.assignment.placements
+            if placement.holders[:1] == (self._node_id,) and len(placement.holders) > 1
+        ]
+        nodes = {node_id for placement in mine for node_id in placement.holders}
+        replies = await asyncio.gather(*(self._kept_of(node_id) for node_id in nodes))
+        said = {
+            (node_id, kept.identity): kept.recent
+            for node_id, all_kept in zip(nodes, replies, strict=True)
+            for kept in all_kept
+        }
+        for placement in mine:
+            recent = {n: said.get((n, _identity(placement)), ()) for n in placement.holders}
+            shared = at_one_batch(placement.partition, recent)
+            is_different = judge(placement.partition, shared).agreement is Agreement.DIFFERENT
+            if is_different and self._is_due(_identity(placement)):
+                await self._look_closer(placement, shared)
+
+    async def _look_closer(self, placement: Placement, shared: Sequence[ReplicaDigest]) -> None:
+        """At one batch they were not the same rows. Whose are damaged?"""
+        asked = [self._ask(node_id, placement, recompute=True) for node_id in placement.holders]
+        read = await asyncio.gather(*asked)
+        verdict = judge(placement.partition, read)
+        if not verdict.odd:
+            verdict = judge(placement.partition, shared)
+        await self._alarm(placement, shared, verdict, answering(read))
+
+    async def _alarm(
+        self,
+        placement: Placement,
+        said: Sequence[ReplicaDigest],
+        verdict: Verdict,
+        who_answers: Sequence[NodeId],
+    ) -> None:
+        digests = {one.node_id: msgspec.to_builtins(one.of) for one in said}
+        # a warm-up is not read: it would not go on in their place
+        readable = [node_id for node_id in who_answers if node_id in placement.replicas]
+        odd = to_rebuild(verdict, readable)
+        _log.error(
+            "REPLICAS_DIFFER",
+            replica=_identity(placement).name,
+            said=digests,
+            odd=verdict.odd,
+            next_step="the odd one is made anew" if odd else NEXT_STEP,
+        )
+        for node_id in odd:
+            await self._ask_to_rebuild(node_id, placement, f"others have other rows: {digests}")
+
+    async def _ask_to_rebuild(self, node_id: NodeId, placement: Placement, why: str) -> None:
+        node = self._copy.catalog.nodes.get(node_id)
+        if node is None or not self._is_due((node_id, _identity(placement))):
+            return
+        odd = Odd(identity=_identity(placement), why=why)
+        try:
+            reply = await self._client.post_json(node.internal, REBUILD, odd)
+        except (PeerUnreachable, PeerSilent) as error:
+            _log.warning("odd replica not told", node=node_id, error=error.message)
+        else:
+            if not reply.ok:
+                _log.warning("odd replica not told", node=node_id, status=reply.status)
+
+    def _is_due(self, what: object) -> bool:
+        """Not done for AGAIN_S; from now on it is."""
+        now_s = time.monotonic()
+        if now_s - self._done_s.get(what, -AGAIN_S) < AGAIN_S:
+            return False
+        self._done_s[what] = now_s
+        return True
+
+    async def _kept_of(self, node_id: NodeId) -> Sequence[KeptDigests]:
+        node = self._copy.catalog.nodes.get(node_id)
+        if node is None:
+            return ()
+        try:
+            reply = await self._client.get(node.internal, KEPT)
+        except (PeerUnreachable, PeerSilent):
+            return ()  # a node that is away is compared when it is back
+        return msgspec.json.decode(reply.body, type=tuple[KeptDigests, ...]) if reply.ok else ()
+
+    # ---------------------------------------------------------------------------------- answers
+
+    async def _kept(self, _: Call) -> Reply:
+        try:
+            data = self._paths.digests.read_bytes()
+        except FileNotFoundError as error:
+            raise NotReady("the tailer has not said anything yet") from error
+        return json_reply(msgspec.Raw(data))
+
+    async def _rebuild(self, call: Call) -> Reply:
+        odd = call.json(Odd)
+        if odd.identity not in map(_identity, self._copy.catalog.assignment.placements):
+            raise NotFound(f"no replica {odd.identity.name} is placed anywhere")
+        self._paths.rebuilds.mkdir(exist_ok=True)
+        (self._paths.rebuilds / odd.identity.name).write_text(odd.why)
+        return json_reply({})
+
+    async def _local(self, call: Call) -> Reply:
+        which = call.query(WhichStore)
+        what = (_identity(which), which.recompute)
+        return await self._long.reply(what, lambda: self._read(which), is_patient=which.patient)
+
+    async def _read(self, which: WhichStore) -> Reply:
+        path = str(store_path(self._paths.state, _identity(which)))
+        more = [digest.RECOMPUTE] if which.recompute else []
+        command = [sys.executable, "-m", digest.__name__, path, *more]
+        async with self._turn:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            )
+            output, error = await process.communicate()
+        if process.returncode != 0:
+            raise NotReady(f"no digest of {path}: {error.decode(errors='replace').strip()}")
+        return json_reply(msgspec.json.decode(output, type=StoreDigest))
+
+    async def _whole(self, call: Call) -> Reply:
+        which = call.query(WhichTable)
+        what = (which.name, which.recompute)
+        return await self._long.reply(what, lambda: self._read_all(which), is_patient=which.patient)
+
+    async def _read_all(self, which: WhichTable) -> Reply:
+        catalog = self._copy.catalog
+        source = catalog.sources.get(which.name)
+        if source is None or source.table_id is None or not source.is_materialized:
+            raise NotFound(f"there is no table {which.name} that this cluster keeps replicas of")
+        placements = {
+            placement.partition: placement
+            for placement in catalog.assignment.placements
+            if (placement.table_id, placement.generation) == (source.table_id, source.generation)
+        }
+        asked = [
+            self._ask(node_id, placement, recompute=which.recompute)
+            for placement in placements.values()
+            for node_id in placement.holders
+        ]
+        replicas = tuple(await asyncio.gather(*asked))
+        verdicts: list[Verdict] = []
+        for partition, placement in sorted(placements.items()):
+            said = [one for one in replicas if one.partition == partition]
+            verdicts.append(judge(partition, said))
+            if verdicts[-1].agreement is Agreement.DIFFERENT:
+                await self._alarm(placement, said, verdicts[-1], answering(said))
+        return json_reply(
+            TableDigests(table=source.name, replicas=replicas, verdicts=tuple(verdicts))
+        )
+
+    async def _ask(
+        self, node_id: NodeId, placement: Placement, *, recompute: bool
+    ) -> ReplicaDigest:
+        def answer(of: StoreDigest | None = None, error: str = "") -> ReplicaDigest:
+            return ReplicaDigest(node_id=node_id, partition=placement.partition, of=of, error=error)
+
+        node = self._copy.catalog.nodes.get(node_id)
+        if node is None:
+            return answer(error="it is no member any more")
+        parameters = {
+            "table_id": placement.table_id,
+            "generation": placement.generation,
+            "partition": placement.partition,
+            "recompute": str(recompute).lower(),
+        }
+        try:
+            reply = await ask_patiently(self._client, node.internal, LOCAL, **parameters)
+        except (PeerUnreachable, PeerSilent) as error:
+            return answer(error=error.message)
+        if not reply.ok:
+            return answer(error=f"HTTP {reply.status}: {reply.body[:300].decode(errors='replace')}")
+        return answer(msgspec.json.decode(reply.body, type=StoreDigest))
+
+
+def _identity(of: Placement | WhichStore) -> StoreIdentity:
+    return StoreIdentity(table_id=of.table_id, generation=of.generation, partition=of.partition)

@@ -1,0 +1,116 @@
+"""Where statements, registrations and the rest that writes go, on any node: to the leader.
+
+A leader that is lost on the way costs a retry with the same request id, which the catalog applies
+once. Not here: what the leader does with it (`node.controller.leader`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from standpipe.adapters.http.internal import Call, HttpClient, PeerSilent, PeerUnreachable, Reply
+from standpipe.control.raft.messages import Error
+from standpipe.errors import BadRequest, BodyTooLarge, LogUnavailable, NotFound
+from standpipe.model import NodeId
+from standpipe.node.controller.catalog_replica import LogCopy
+from standpipe.node.controller.leader import RETRY_S, Leading, PipelineStart
+from standpipe.node.controller.leader_reads import FORWARDED
+from standpipe.node.controller.raft_driver import Quorum, Refused
+
+WRITE_S_MAX: Final = 10.0  # for finding a leader that takes it
+FORWARD_MS: Final = 20_000  # a statement at the leader: its topics, and then some
+SEEN_S_MAX: Final = 2.0  # how long a forwarded statement waits for this node's copy
+
+
+class Writer:
+    """Where statements, registrations and the rest that writes go, on any node."""
+
+    def __init__(
+        self,
+        copy: LogCopy,
+        quorum: Quorum,
+        leading: Leading,
+        client: HttpClient,
+        addresses: Callable[[NodeId], Sequence[str]],
+    ) -> None:
+        self._copy = copy
+        self._quorum = quorum
+        self._leading = leading
+        self._client = client
+        self._addresses = addresses
+        self._misses = 0  # forwards without an answer: the next address of the leader is tried
+
+    async def write(self, call: Call) -> Reply:
+        """The leader's answer, once this node's copy has what was written.
+
+        Asks again while leaders change; all that asks has one request id. Raises LogUnavailable.
+        """
+        if call.path == "/pipeline/start" and not call.json(PipelineStart).request_id:
+            start = PipelineStart(call.json(PipelineStart).pipeline_id, uuid.uuid4().hex)
+            call = Call(call.path, call.params, msgspec.json.encode(start))
+        deadline = time.monotonic() + WRITE_S_MAX
+        while True:
+            try:
+                return await self._try(call)
+            except (Refused, PeerUnreachable, PeerSilent, _TryAgain) as error:
+                if isinstance(error, Refused) and error.error is Error.RECORD_TOO_LARGE:
+                    raise BodyTooLarge("its plan is larger than one entry of the log") from error
+                if FORWARDED in call.params or time.monotonic() > deadline:
+                    raise LogUnavailable(
+                        f"no leader of the metadata quorum took it: {error}"
+                    ) from error
+            await asyncio.sleep(RETRY_S)
+
+    async def _try(self, call: Call) -> Reply:
+        if self._quorum.leading is not None:
+            return await self._leading.write(call)
+        leader = self._quorum.leader
+        if leader is None or leader == self._quorum.me.node or FORWARDED in call.params:
+            raise _TryAgain(f"{self._quorum.me.node} does not lead; {leader or 'nobody'} does")
+        reply = await self._forward(call, leader)
+        if reply.status == LogUnavailable.status and LogUnavailable.code == _code(reply):
+            raise _TryAgain(reply.json().get("message", ""))
+        if reply.status == NotFound.status:
+            raise BadRequest(
+                f"{leader}, which leads, runs an older release that does not know {call.path}: "
+                f"upgrade it first, or let a newer node lead (`standpipe quorum transfer`)"
+            )
+        if reply.ok:
+            await self._copy.wait_for(reply.json()["log_index"], SEEN_S_MAX)
+        return reply
+
+    async def _forward(self, call: Call, leader: NodeId) -> Reply:
+        """Its answer; or _TryAgain as soon as another one leads, which a stopped one never says."""
+        addresses = self._addresses(leader)
+        if not addresses:
+            raise _TryAgain(f"no address of {leader} is known")
+        target = f"{call.path}?{FORWARDED}=1"
+        address = addresses[self._misses % len(addresses)]
+        post = self._client.post(address, target, call.body, timeout_ms=FORWARD_MS)
+        asked = asyncio.ensure_future(post)
+        moved = asyncio.ensure_future(self._quorum.changed())
+        try:
+            await asyncio.wait({asked, moved}, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+            raise _TryAgain(f"{leader} lost the lead")
+        except (PeerUnreachable, PeerSilent):
+            self._misses += 1
+            raise
+        finally:
+            asked.cancel()
+            moved.cancel()
+
+
+class _TryAgain(Exception):
+    """Nobody took it this time; `str` says why."""
+
+
+def _code(reply: Reply) -> object:
+    return reply.json().get("error_code")

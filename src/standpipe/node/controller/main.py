@@ -1,0 +1,379 @@
+"""control: the node's replica of the metadata quorum, and what lives beside it.
+
+    POST /execute ─► Writer ─► the leader: judge → propose → applied ─┬─► run/snapshot ─► workers,
+                                                                      │                   tailer
+    peers ─ wire ─► Quorum ─ apply ─► LogCopy (the catalog) ──────────┴─► GET /log ─► pipelines
+
+In this order: whose data directory it is, how its replica begins (`node.controller.bootstrap`), the
+replica (`node.controller.raft_driver`), its catalog (`node.controller.catalog_replica`), who writes
+(`node.controller.leader`), the routes. What is decided is pure and elsewhere: `control.raft.core`,
+`control.ddl.propose`, `control.metadata.catalog`, `control.metadata.topic_reconciler`.
+
+A `Part` is something else that lives in this process: it has routes and a task of its own and
+reads the catalog: beats and lags (`node.liveness.loop`) are one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn, Protocol, cast
+
+import msgspec
+import structlog
+
+from standpipe import config as settings
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.http import internal
+from standpipe.adapters.http.internal import (
+    Call,
+    Handler,
+    HttpClient,
+    InternalApp,
+    Reply,
+    json_reply,
+    msgpack_reply,
+)
+from standpipe.adapters.kafka.admin import TopicKeeper
+from standpipe.adapters.process import die_with_parent
+from standpipe.adapters.raft import wire as quorum_wire
+from standpipe.adapters.raft.disk import QuorumDisk
+from standpipe.adapters.raft.wire import QuorumWire
+from standpipe.config_liveness import reports_settle_ms
+from standpipe.control.raft.majority import Incarnation, ReplicaKey
+from standpipe.control.raft.timeouts import RaftSettings
+from standpipe.errors import LogUnavailable, StandpipeError
+from standpipe.model import NodeId, QueryStatus
+from standpipe.node import configuration
+from standpipe.node.configuration import NodeConfig
+from standpipe.node.controller import assignment_routes, bootstrap, quorum_routes
+from standpipe.node.controller.catalog_replica import LogCopy
+from standpipe.node.controller.digest_check import Verification
+from standpipe.node.controller.feature_probe import Asker
+from standpipe.node.controller.fsync_watch import SyncWatch
+from standpipe.node.controller.leader import Leading
+from standpipe.node.controller.leader_proxy import FORWARD_MS, Writer
+from standpipe.node.controller.leader_reads import LeaderReads
+from standpipe.node.controller.leases import Leasing
+from standpipe.node.controller.member_checks import Registration
+from standpipe.node.controller.planner import Placing, limits_of
+from standpipe.node.controller.raft_driver import Quorum, Refused
+from standpipe.node.controller.voters import VoterName
+from standpipe.node.liveness.loop import LivenessLoop
+from standpipe.node.store_transfer.donor import StoreCopies
+
+WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
+RETRY_S: Final = 0.2
+#: An assignment is one entry, 80 bytes a partition: 100,000 of them. Below FRAME_BYTES_MAX.
+ENTRY_BYTES_MAX: Final = 8 << 20
+GRACE_S: Final = 0.7  # for requests in flight at the end
+HAND_OVER_S: Final = 0.7  # for another leader, if this node led
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+Routes = Mapping[tuple[str, str], Handler]
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the parts of control share."""
+
+    config: NodeConfig
+    copy: LogCopy
+    quorum: Quorum
+    client: HttpClient
+
+
+class Part(Protocol):
+    """Something that lives in control beside the log. An error in `run` ends the process."""
+
+    def routes(self) -> Routes: ...
+
+    async def run(self) -> NoReturn: ...
+
+
+def copies_of(base: Base) -> Part:
+    """Copies of stores for peers."""
+    return StoreCopies(base.config.paths)
+
+
+def verification_of(base: Base) -> Part:
+    """Digests of replicas, compared."""
+    every_ms = base.config.settings()[settings.DIGEST_INTERVAL]
+    return Verification(base.config, base.copy, base.client, every_ms=every_ms)
+
+
+#: More than beats and lags. Each is made once per process, after the replica has been opened.
+PARTS: Final[Sequence[Callable[[Base], Part]]] = (copies_of, verification_of)
+
+
+class _HangsUp(asyncio.Protocol):
+    """Ends a connection as soon as it is made: nobody would ever close one that waits."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
+
+
+class Doors:
+    """The internal listener's routes and its second protocol; they grow while a node starts."""
+
+    def __init__(self) -> None:
+        self.routes: dict[tuple[str, str], Handler] = {}
+        self.wire: QuorumWire | None = None  # from then on, all routes are there
+
+    def accept(self) -> asyncio.Protocol:
+        """For a peer's connection: before the replica runs, the peer is to dial again."""
+        return self.wire.accept() if self.wire else _HangsUp()
+
+    async def otherwise(self, call: Call) -> Reply:
+        """For whoever is faster than this node's start: any route may be there in a moment."""
+        if self.wire is not None:
+            return await internal.no_route(call)
+        raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
+
+
+def routes_of(copy: LogCopy, writer: Writer) -> Routes:
+    """The log's routes (docs/INTERFACES.md)."""
+
+    async def page(call: Call) -> Reply:
+        query = call.query(LogQuery)
+        await copy.wait_for(query.start, min(query.wait_ms, WAIT_MS_MAX) / 1000)
+        return msgpack_reply(copy.page(query.start))
+
+    async def take_statuses(call: Call) -> Reply:
+        copy.take_statuses(call.msgpack(list[QueryStatus]))
+        return json_reply({"ok": True})
+
+    async def describe(_: Call) -> Reply:
+        return json_reply(
+            {
+                "node_id": copy.config.node_id,
+                "leader": copy.leader,
+                "cluster_id": copy.catalog.cluster_id,
+                "last_index": copy.catalog.index,
+                "feature_level": copy.catalog.feature_level,
+                "pipelines": list(copy.catalog.pipelines),
+                "leases": dict(copy.catalog.leases),
+                "assignment_epoch": copy.catalog.assignment.epoch,
+                "nodes": list(copy.catalog.nodes.values()),
+            }
+        )
+
+    return {
+        ("GET", "/log"): page,
+        ("GET", "/describe"): describe,
+        ("POST", "/query-status"): take_statuses,
+        ("POST", "/execute"): writer.write,
+        ("POST", "/register"): writer.write,
+        **{("POST", f"/pipeline/{verb}"): writer.write for verb in ("start", "renew", "leave")},
+    }
+
+
+class LogQuery(msgspec.Struct, rename={"start": "from"}):
+    """Parameters of GET /log."""
+
+    start: int = 1
+    wait_ms: int = 0
+
+
+# ---------------------------------------------------------------------------------- the chores
+
+
+async def show_when_whole(base: Base) -> None:
+    """Publish the map once this copy has all that was acknowledged."""
+    base.copy.show(is_whole=False)
+    while True:
+        try:
+            await base.quorum.read()
+        except Refused:
+            await asyncio.sleep(RETRY_S)
+            continue
+        base.copy.show(is_whole=True)
+        bootstrap.put_away_old_log(base.config)
+        return
+
+
+async def register(base: Base, writer: Writer) -> None:
+    """Make this node a member, under its addresses of now; then a voter, if it is one of the first.
+
+    Goes on until the leader has taken it.
+    """
+    node = configuration.member(base.config, base.copy.identity)
+    rules = configuration.placement_rules(base.config.settings())
+    body = msgspec.json.encode(Registration.of(node, rules))
+    await _until_taken(writer, "/register", body)
+    if base.config.node_id not in base.config.founders:
+        return
+    if base.quorum.me not in base.quorum.voters and not base.copy.identity.has_voted:
+        me = VoterName(base.quorum.me.node, base.quorum.me.incarnation)
+        await _until_taken(writer, "/quorum/add-voter", msgspec.json.encode(me))
+    base.copy.identity = configuration.note_vote(base.config, base.copy.identity)
+
+
+async def _until_taken(writer: Writer, path: str, body: bytes) -> None:
+    told = b""
+    while True:
+        with contextlib.suppress(LogUnavailable):
+            reply = await writer.write(Call(path, {}, body))
+            if reply.ok:
+                return
+            if reply.body != told:
+                told = reply.body
+                _log.error("the leader refuses this node", path=path, answer=told.decode())
+        await asyncio.sleep(RETRY_S)
+
+
+# --------------------------------------------------------------------------------- the process
+
+
+async def run(config: NodeConfig, parts: Sequence[Callable[[Base], Part]] = PARTS) -> None:
+    """Serve until SIGTERM. Raises StandpipeError where the process must not go on."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    values, secret, doors = config.settings(), config.secret(), Doors()
+    client = HttpClient(secret, timeout_ms=FORWARD_MS)
+    body_max, otherwise = values[settings.BODY_MAX], doors.otherwise
+    app = InternalApp(secret, doors.routes, body_bytes_max=body_max, otherwise=otherwise)
+    bound = internal.bind_alone(config.internal)
+    quorum_part = (quorum_wire.MAGIC, doors.accept)
+    try:
+        async with asyncio.TaskGroup() as group:
+            living = group.create_task(live(config, doors, client, parts))
+            await internal.serve(bound, app, stop, GRACE_S, quorum_part)
+            living.cancel()
+    except* StandpipeError as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        await client.close()
+
+
+async def live(
+    config: NodeConfig,
+    doors: Doors,
+    client: HttpClient,
+    parts: Sequence[Callable[[Base], Part]],
+) -> None:
+    """Open the replica, open the doors, do the chores; at cancellation hand over and close."""
+    base, wire = await open_replica(config, doors, client)
+    configuration.check_tags(config)
+    incarnation = base.copy.identity.incarnation
+    liveness = LivenessLoop(
+        config, incarnation, lambda: base.copy.catalog, leader=lambda: base.copy.leader
+    )
+    values = config.settings()
+    settle_s = reports_settle_ms(values) / 1000
+    placing = Placing(liveness, limits_of(values), time.monotonic, settle_s)
+    rules = configuration.placement_rules(values)
+    addresses = addresses_by(base.copy)
+    asker = Asker(base.copy, client, addresses)
+    leading = Leading(
+        base.copy,
+        base.quorum,
+        lambda: topics_of(config),
+        placing,
+        rules,
+        asker=asker,
+        leasing=Leasing(values[settings.LEASE_TIMEOUT]),
+    )
+    writer = Writer(base.copy, base.quorum, leading, client, addresses)
+    leader_reads = LeaderReads(base.quorum, client, addresses)
+    made: list[Part] = [liveness, *(part(base) for part in parts)]
+    try:
+        base.quorum.start()
+        for routes in (
+            routes_of(base.copy, writer),
+            quorum_routes.routes_of(base.copy, base.quorum, writer, leader_reads, asker),
+            assignment_routes.routes_of(base.copy, base.quorum, placing, writer, leader_reads),
+            *(part.routes() for part in made),
+        ):
+            doors.routes.update(routes)
+        doors.wire = wire
+        _log.info("control serves", log_index=base.copy.catalog.index)
+        async with asyncio.TaskGroup() as group:
+            chores: list[Coroutine[Any, Any, None]] = [
+                base.quorum.run(),
+                base.copy.keep_published(),
+                leading.run(),
+                show_when_whole(base),
+                register(base, writer),
+                *(part.run() for part in made),
+            ]
+            for chore in chores:
+                group.create_task(chore)
+    except* StandpipeError as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        await base.quorum.stop(HAND_OVER_S)
+
+
+async def open_replica(
+    config: NodeConfig, doors: Doors, client: HttpClient
+) -> tuple[Base, QuorumWire]:
+    """The node's replica, its catalog and its connections; nothing runs yet."""
+    identity, old = configuration.claim(config), bootstrap.old_catalog(config)
+
+    running: list[Quorum] = []
+
+    async def tell(_: Call) -> Reply:
+        has_quorum = any(quorum.end > 0 for quorum in running)
+        return json_reply(bootstrap.knowledge_of(config, identity, old, has_quorum=has_quorum))
+
+    doors.routes["GET", bootstrap.PATH] = tell
+    identity = await bootstrap.begin(config, identity, old, client)
+    opened = QuorumDisk.open(config.paths.log)
+    if opened.cut_bytes:
+        _log.warning("a torn write was cut away", torn_bytes_cut=opened.cut_bytes)
+    fetch_ms = config.settings()[settings.FETCH_TIMEOUT]
+    syncs = SyncWatch(fetch_ms, Clock().boot_ms)
+    copy = LogCopy(config, identity, syncs)
+    me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
+    wire = QuorumWire(me, config.secret(), addresses_by(copy))
+    wire.cluster = identity.cluster_id
+    limits = RaftSettings.in_proportion(fetch_ms, entry_bytes_max=ENTRY_BYTES_MAX)
+    quorum = Quorum(opened, wire, copy, syncs, bootstrap=tuple(config.nodes), settings=limits)
+    running.append(quorum)
+    return Base(config, copy, quorum, client), wire
+
+
+def addresses_by(copy: LogCopy) -> Callable[[NodeId], Sequence[str]]:
+    """Where nodes are dialled, by the newest catalog."""
+
+    def addresses(node_id: NodeId) -> Sequence[str]:
+        node = copy.catalog.nodes.get(node_id)
+        by_log = {node_id: node.internal} if node else {}
+        return bootstrap.addresses_of(node_id, by_log=by_log, by_file=copy.config.nodes)
+
+    return addresses
+
+
+def topics_of(config: NodeConfig) -> TopicKeeper:
+    """Kafka's topics, for the leader."""
+    return TopicKeeper(config.bootstrap_servers, config.service_id)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--node-file", type=Path, required=True)
+    given = options.parse_args(arguments)
+    die_with_parent()
+    configuration.log_json("control")
+    try:
+        asyncio.run(run(configuration.load(given.node_file)))
+    except StandpipeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    os._exit(main())  # a thread that waits for Kafka must not delay the end

@@ -1,0 +1,72 @@
+"""What a node reports of its own replicas beside beats: the body of `/lag`, to whom, and when.
+
+A full report goes out each LAG SEND. Where beats carry no lags, because there are none or the
+cluster is large, *news* wait for no interval: another leader, another co-holder, a replica that
+changed state, a peer that restarted and has to be told again.
+
+In a large cluster lags go to the nodes that hold copies of the same partitions, whose ends one's
+own lag counts against, and to the leader, who assigns. What another entry node does not know the
+target of a forward judges by itself.
+
+Not here: who is a member, the sending (`node.liveness.loop`); versions and deltas
+(`control.liveness.lag`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.control.liveness.lag import Reporter, audience, replica_id
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.model import NodeId
+from standpipe.node.liveness.wire import HostStoreLags, LagExtra, LagReport, store_lags
+
+#: News of one node, at the most so often: a replica that wavers must not flood the others.
+NEWS_MS: Final = 1000
+
+
+class LagReports:
+    """One node's reports. Instants are of its boot clock, in ms."""
+
+    def __init__(self, me: NodeId, incarnation: str, host: str, session: int) -> None:
+        self._me, self._incarnation, self._host = me, incarnation, host
+        self.reporter = Reporter(session)
+        #: nodes that hold copies of what this one holds
+        self._audience: frozenset[NodeId] = frozenset()
+        #: leader, co-holders and states as they were told last
+        self._news: object = None
+        self._news_ms = -NEWS_MS
+
+    def follow(self, catalog: Catalog) -> None:
+        self._audience = audience(catalog.assignment.placements, self._me)
+
+    def hearers(self, leader: NodeId) -> frozenset[NodeId]:
+        """Who needs this node's lags in a large cluster."""
+        return self._audience | {leader}
+
+    def take_news(self, leader: NodeId, now_ms: int) -> bool:
+        """Whether there are news to be told now; they count as told then."""
+        if now_ms - self._news_ms < NEWS_MS:
+            return False
+        states = frozenset((replica_id(lag), lag.state) for lag in self.reporter.lags)
+        if self._news == (news := (leader, self._audience, states)):
+            return False
+        self._news, self._news_ms = news, now_ms
+        return True
+
+    def forget_news(self) -> None:
+        """What was told is not known any more, or not believed for as long."""
+        self._news = None
+
+    def full(self, catalog: Catalog, wall_ms: int) -> LagReport:
+        """All lags of this node."""
+        tables = {(s.table_id or "", s.generation): s for s in catalog.generations}
+        return LagReport(
+            ksqlHost=self._host,
+            hostStoreLags=HostStoreLags(
+                stateStoreLags=store_lags(self.reporter.lags, tables), updateTimeMs=wall_ms
+            ),
+            standpipe=LagExtra(
+                node_id=self._me, incarnation=self._incarnation, lags=self.reporter.full()
+            ),
+        )

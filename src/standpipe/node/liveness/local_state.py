@@ -1,0 +1,75 @@
+"""What a node can say of itself: how far its replicas are, and whether its other processes live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from standpipe.adapters.process import Life, life_of, read_pid
+from standpipe.adapters.store.size import disk_bytes
+from standpipe.adapters.store.status_page import StatusReader, page_path
+from standpipe.control.liveness.lag import ReplicaId
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.data.replica.positions import store_directory
+from standpipe.model import NodeId
+from standpipe.model_liveness import ReplicaLag
+from standpipe.node.configuration import NodePaths
+from standpipe.node.liveness.wire import lag_of
+
+#: The size of a store is looked at so often: it only tells what a move would cost.
+SIZES_MS: Final = 10_000
+
+
+@dataclass
+class Own:
+    """What this node says of itself: its replicas and its other processes."""
+
+    node_id: NodeId
+    paths: NodePaths
+    _pages: dict[ReplicaId, StatusReader] = field(default_factory=dict[ReplicaId, StatusReader])
+    _seen: Catalog | None = None
+    _sizes: dict[ReplicaId, tuple[int, int]] = field(
+        default_factory=dict[ReplicaId, tuple[int, int]]
+    )
+
+    def lags(self, catalog: Catalog, now_boot_ms: int) -> list[ReplicaLag]:
+        """Of every replica that is assigned here and of which the tailer says something."""
+        if catalog is not self._seen:
+            self._seen = catalog
+            self._follow(catalog)
+        read = ((replica, page.read()) for replica, page in self._pages.items())
+        return [
+            lag_of(replica, status, now_boot_ms, self._size(replica, now_boot_ms))
+            for replica, status in read
+            if status
+        ]
+
+    def _follow(self, catalog: Catalog) -> None:
+        mine = {
+            (placement.table_id, placement.generation, placement.partition)
+            for placement in catalog.assignment.placements
+            if self.node_id in placement.holders
+        }
+        for gone in self._pages.keys() - mine:
+            self._pages.pop(gone).close()
+            self._sizes.pop(gone, None)
+        for new in mine - self._pages.keys():
+            self._pages[new] = StatusReader(page_path(self.paths.run, *new))
+
+    def _size(self, replica: ReplicaId, now_boot_ms: int) -> int:
+        """Bytes of a store on disk, as they were within SIZES_MS."""
+        at_ms, size = self._sizes.get(replica, (-SIZES_MS, 0))
+        if now_boot_ms - at_ms >= SIZES_MS:
+            size = disk_bytes(self.paths.state / store_directory(*replica))
+            self._sizes[replica] = (now_boot_ms, size)
+        return size
+
+    @property
+    def workers_ok(self) -> bool:
+        """One runs and none is stopped. A dead one is no harm: the others have its port."""
+        lives = {life_of(read_pid(file)) for file in self.paths.run.glob("worker-*.pid")}
+        return Life.RUNS in lives and Life.STOPPED not in lives
+
+    @property
+    def tailer_ok(self) -> bool:
+        return life_of(read_pid(self.paths.run / "tailer.pid")) is Life.RUNS

@@ -1,0 +1,391 @@
+"""A store from a peer: the receiving side, threads of the tailer.
+
+    ready(holding)? ── a store is there, or the changelog was chosen ──► yes: open it
+          │ no
+          └─► donors known ─► Fetch: POST /store-copy ─► pieces ─► checksum ─► rename
+
+The file grows in `incoming/` beside a note of what it is a part of, so a fetch that was interrupted
+goes on behind its last byte; if the whole is damaged then, it begins anew at the same donor, once.
+It becomes a store by one rename, whole and synced; the tailer verifies its rows when it opens it,
+and tails on from its position. Throttled (`standpipe.restore.bytes.per.second.max`). A donor that
+fails or is silent is left for the next (making a copy is not silent); none left: the changelog.
+
+Not here: who gives (`data.replica.store_copy`), the giving side (`node.store_transfer.donor`).
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import select
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.files import record_file
+from standpipe.adapters.files.fsync import sync
+from standpipe.adapters.http.internal import SECRET_HEADER
+from standpipe.adapters.store.copy import DATA, checksum_of
+from standpipe.adapters.store.writer import CLEAN, store_path
+from standpipe.data.replica.holdings import Holding
+from standpipe.data.replica.positions import StoreIdentity
+from standpipe.data.replica.store_copy import CopyOffer, Meter, RestoreView, donors, may_wait
+from standpipe.model import Health, NodeId, NodeInfo, Placement, Snapshot
+from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness
+from standpipe.node.configuration import NodePaths
+from standpipe.node.liveness.peer_state import VERDICTS_AGE_MS_MAX
+from standpipe.node.store_transfer.donor import PATH
+
+AT_ONCE_MAX: Final = 2
+#: A packet on the way there and back, and two that were lost (the kernel sends again after 1 s).
+CONNECT_S_MAX: Final = 4.0
+#: Silence of a donor that owes a piece, or word of a copy that it makes. A piece is read in well
+#: under a second, word comes each MAKE_WAIT_MS, and a control that lacks a CPU is late by a second
+#: or two. Every second here is one in which this replica does not answer.
+SILENCE_S_MAX: Final = 5.0
+#: So long it may be silent where beats ceased too: one late piece is not yet a dead donor.
+QUIET_S_MAX: Final = 1.0
+#: A donor copies a whole store first. Only for one that says that it is at it.
+MAKE_S_MAX: Final = 600.0
+MAKE_WAIT_MS: Final = 1000
+RETRIES: Final = 3  # a donor that restarts has forgotten its copies anyway
+_LOOK_MS: Final = 100
+_NOTE: Final = "offer.json"
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class FetchFailed(Exception):
+    """A donor gave nothing; another may."""
+
+
+class _Damaged(FetchFailed):
+    """What arrived is not what was sent."""
+
+    def __init__(self, *, is_resumed: bool) -> None:
+        super().__init__("the checksum is another one")
+        self.is_resumed = is_resumed  # a part of it lay here before
+
+
+#: of a donor
+_FAULTS: Final = (OSError, http.client.HTTPException, msgspec.MsgspecError, FetchFailed)
+
+
+class _Line(http.client.HTTPConnection):
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(SILENCE_S_MAX)
+
+
+@dataclass
+class _Note:
+    """What an unfinished file is a part of."""
+
+    donor: str  # internal address
+    offer: CopyOffer
+
+
+@dataclass
+class Fetch:
+    """One store on its way. `done_bytes` and `is_over` are read by the tailer's loop."""
+
+    identity: StoreIdentity
+    target: Path
+    incoming: Path
+    peers: Sequence[NodeInfo]
+    secret: str
+    rate_bytes: int
+    #: whether a peer's beats ceased; it is asked in this thread
+    is_down: Callable[[NodeId], bool] = lambda node: False
+    done_bytes: int = 0
+    total_bytes: int = 0
+    peer: str = ""
+    is_over: bool = False
+    meter: Meter = field(default_factory=Meter)
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="fetch", daemon=True).start()
+
+    def view(self, now_ms: int) -> RestoreView:
+        return RestoreView(
+            source="copy",
+            of="bytes",
+            done=self.done_bytes,
+            total=self.total_bytes,
+            peer=self.peer,
+            eta_ms=self.meter.eta_ms(now_ms, self.done_bytes, self.total_bytes),
+        )
+
+    def _run(self) -> None:
+        log = _log.bind(store=str(self.target))
+        try:
+            for peer in self._in_order():
+                self.peer = peer.node_id
+                try:
+                    self._take_from(peer)
+                except _FAULTS as error:
+                    log.warning("no copy from a peer", peer=peer.node_id, why=str(error))
+                else:
+                    log.info("store copied", peer=peer.node_id, size_bytes=self.total_bytes)
+                    return
+            log.warning("no peer gave a copy: the changelog is replayed")
+        except Exception:
+            log.exception("the copy failed: the changelog is replayed")
+        finally:
+            self.is_over = True
+
+    def _in_order(self) -> list[NodeInfo]:
+        """The donor of an unfinished file first."""
+        note = self._note()
+        return sorted(self.peers, key=lambda p: note is None or p.internal != note.donor)
+
+    def _take_from(self, peer: NodeInfo) -> None:
+        """Raises FetchFailed and what a line raises."""
+        try:
+            self._copy_from(peer)
+        except _Damaged as damaged:
+            if not damaged.is_resumed:
+                raise
+            _log.warning("a part of a copy was damaged: begun anew", store=str(self.target))
+            self._copy_from(peer)
+
+    def _copy_from(self, peer: NodeInfo) -> None:
+        host, _, port = peer.internal.rpartition(":")
+        line = _Line(host.strip("[]"), int(port), timeout=CONNECT_S_MAX)
+        try:
+            offer = self._offer(line, peer)
+            self.total_bytes, began = offer.size_bytes, self.done_bytes
+            self._fill(line, offer)
+        finally:
+            line.close()
+        file = self.incoming / DATA
+        if checksum_of(file) != offer.checksum:
+            shutil.rmtree(self.incoming)
+            raise _Damaged(is_resumed=began > 0)
+        self._install(file)
+
+    def _offer(self, line: _Line, peer: NodeInfo) -> CopyOffer:
+        note = self._note()
+        if note is not None and note.donor == peer.internal:
+            self.done_bytes = (self.incoming / DATA).stat().st_size
+            if self._ask(line, _piece(note.offer, self.done_bytes)) is not None:
+                return note.offer
+        shutil.rmtree(self.incoming, ignore_errors=True)
+        self.incoming.mkdir(parents=True, mode=0o700)
+        self.done_bytes = 0
+        offer = self._made(line)
+        (self.incoming / DATA).touch()
+        (self.incoming / _NOTE).write_bytes(msgspec.json.encode((peer.internal, offer)))
+        return offer
+
+    def _made(self, line: _Line) -> CopyOffer:
+        """A copy of now, once the donor has made it."""
+        wanted = {**msgspec.to_builtins(self.identity), "wait_ms": MAKE_WAIT_MS}
+        until_s = time.monotonic() + MAKE_S_MAX
+        while time.monotonic() < until_s:
+            status, answer = self._exchange(line, "POST", PATH, msgspec.json.encode(wanted))
+            if status == HTTPStatus.OK:
+                return msgspec.json.decode(answer, type=CopyOffer)
+            if status != HTTPStatus.ACCEPTED:
+                raise FetchFailed("it makes no copy")
+        raise FetchFailed("its copy is not made in time")
+
+    def _note(self) -> _Note | None:
+        try:
+            data = (self.incoming / _NOTE).read_bytes()
+            donor, offer = msgspec.json.decode(data, type=tuple[str, CopyOffer])
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return _Note(donor, offer) if (self.incoming / DATA).exists() else None
+
+    def _fill(self, line: _Line, offer: CopyOffer) -> None:
+        with (self.incoming / DATA).open("ab") as file:
+            began_s, began = time.monotonic(), self.done_bytes
+            while self.done_bytes < offer.size_bytes:
+                piece = self._ask(line, _piece(offer, self.done_bytes))
+                if not piece:
+                    raise FetchFailed("the copy is gone")
+                file.write(piece)
+                self.done_bytes += len(piece)
+                early_s = (self.done_bytes - began) / self.rate_bytes
+                time.sleep(max(0.0, began_s + early_s - time.monotonic()))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _ask(self, line: _Line, path: str) -> bytes | None:
+        """A piece; None: an answer that is none. Raises OSError and HTTPException."""
+        status, answer = self._exchange(line, "GET", path)
+        return answer if status == HTTPStatus.OK else None
+
+    def _exchange(self, line: _Line, verb: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Raises TimeoutError after one silence, other OSErrors and HTTPException after RETRIES."""
+        for left in reversed(range(RETRIES)):
+            try:
+                line.request(verb, path, body or None, {SECRET_HEADER: self.secret})
+                self._await(line)
+                response = line.getresponse()
+                return response.status, response.read()
+            except TimeoutError:
+                raise  # it would be silent again
+            except (OSError, http.client.HTTPException):
+                line.close()  # the next request opens it again
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _await(self, line: _Line) -> None:
+        """Until an answer begins, for as long as one may still come. Raises TimeoutError."""
+        began_s, answer = time.monotonic(), select.poll()
+        answer.register(line.sock, select.POLLIN)
+        while not answer.poll(_LOOK_MS):
+            silent_s = time.monotonic() - began_s
+            if silent_s >= SILENCE_S_MAX:
+                raise TimeoutError(f"silent for {SILENCE_S_MAX} s")
+            if silent_s >= QUIET_S_MAX and self.is_down(NodeId(self.peer)):
+                raise TimeoutError("silent, and its beats ceased")
+
+    def _install(self, file: Path) -> None:
+        """One rename: a store with the marker of an orderly end, or none."""
+        file.with_name(_NOTE).unlink()
+        marker = file.with_name(CLEAN)
+        marker.touch()
+        for path in (marker, self.incoming):
+            sync(path)
+        self.target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.incoming.rename(self.target)
+        sync(self.target.parent)
+
+
+def _piece(offer: CopyOffer, offset: int) -> str:
+    return f"{PATH}?copy_id={offer.copy_id}&offset={offset}"
+
+
+class Restores:
+    """What a tailer that opens replicas asks first."""
+
+    def __init__(self, paths: NodePaths, secret: str, clock: Clock, rate_bytes: int) -> None:
+        self._paths, self._secret, self._clock = paths, secret, clock
+        self._rate_bytes = rate_bytes
+        self._fetches: dict[StoreIdentity, Fetch] = {}
+        self._asked_ms: dict[StoreIdentity, int] = {}
+        self._lags = record_file.RecordReader(paths.lags, KnownLags)
+        self._liveness = record_file.RecordReader(paths.liveness, Liveness)
+
+    def ready(self, holding: Holding, snapshot: Snapshot) -> bool:
+        """Whether the store may be opened now; False: ask again, a copy is on its way."""
+        identity = holding.identity
+        if (store_path(self._paths.state, identity) / DATA).exists():
+            return True
+        fetch = self._fetches.get(identity)
+        if fetch is not None:
+            return fetch.is_over
+        if sum(not fetch.is_over for fetch in self._fetches.values()) >= AT_ONCE_MAX:
+            return False
+        return not self._begin(identity, snapshot)
+
+    def opened(self, identity: StoreIdentity) -> None:
+        """Forget how it came about: a store that is lost later is fetched again."""
+        self._fetches.pop(identity, None)
+        self._asked_ms.pop(identity, None)
+
+    def keep_only(self, identities: Mapping[StoreIdentity, Holding]) -> None:
+        for gone in self._fetches.keys() - identities.keys():
+            if self._fetches[gone].is_over:
+                self.opened(gone)
+
+    def views(self) -> dict[str, RestoreView]:
+        """By `<table id>-<generation>-<partition>`: what is on its way."""
+        now_ms = self._clock.boot_ms()
+        return {
+            identity.name: fetch.view(now_ms)
+            for identity, fetch in self._fetches.items()
+            if not fetch.is_over
+        }
+
+    def _begin(self, identity: StoreIdentity, snapshot: Snapshot) -> bool:
+        """Start a fetch, or wait for somebody to fetch from. False: there is nobody."""
+        placement = _placement(identity, snapshot)
+        if placement is None or set(placement.replicas) <= {snapshot.node_id}:
+            return False
+        now_ms = self._clock.boot_ms()
+        liveness, known = self._heard(identity, now_ms)
+        found = _donors(placement, snapshot, known, liveness)
+        waited_ms = now_ms - self._asked_ms.setdefault(identity, now_ms)
+        if not found:
+            return may_wait(placement, snapshot.node_id, liveness, known, waited_ms)
+        fetch = Fetch(
+            identity=identity,
+            target=store_path(self._paths.state, identity),
+            incoming=self._paths.incoming / identity.name,
+            peers=found,
+            secret=self._secret,
+            rate_bytes=self._rate_bytes,
+            is_down=self._down(),
+        )
+        self._fetches[identity] = fetch
+        fetch.start()
+        return True
+
+    def has_donor(self, holding: Holding, snapshot: Snapshot) -> bool:
+        """Whether a peer would be asked for a copy if there were no store here."""
+        placement = _placement(holding.identity, snapshot)
+        if placement is None:
+            return False
+        liveness, known = self._heard(holding.identity, self._clock.boot_ms())
+        return bool(_donors(placement, snapshot, known, liveness))
+
+    def _down(self) -> Callable[[NodeId], bool]:
+        """Whether control says that a peer is down; with a reader of its own, for a thread."""
+        reader = record_file.RecordReader(self._paths.liveness, Liveness)
+
+        def is_down(node: NodeId) -> bool:
+            reader.refresh()
+            told = reader.record
+            peers = told.peers if told and _is_new(told, self._clock.boot_ms()) else ()
+            return any(p.node_id == node and p.health is Health.DOWN for p in peers)
+
+        return is_down
+
+    def _heard(
+        self, identity: StoreIdentity, now_ms: int
+    ) -> tuple[dict[NodeId, PeerLiveness], list[KnownLag]]:
+        """What control tells; nothing, if it is what it told in the node's life before."""
+        self._lags.refresh()
+        self._liveness.refresh()
+        liveness, lags = self._liveness.record, self._lags.record
+        peers = liveness.peers if _is_new(liveness, now_ms) and liveness else ()
+        known = lags.known if _is_new(lags, now_ms) and lags else ()
+        mine = [one for one in known if _is_of(one.lag, identity)]
+        return {peer.node_id: peer for peer in peers}, mine
+
+
+def _donors(
+    placement: Placement,
+    snapshot: Snapshot,
+    known: Sequence[KnownLag],
+    liveness: Mapping[NodeId, PeerLiveness],
+) -> list[NodeInfo]:
+    nodes = {node.node_id: node for node in snapshot.nodes}
+    return donors(placement, snapshot.node_id, nodes, known, liveness)
+
+
+def _is_new(record: Liveness | KnownLags | None, now_ms: int) -> bool:
+    return record is not None and now_ms - record.published_boot_ms <= VERDICTS_AGE_MS_MAX
+
+
+def _placement(identity: StoreIdentity, snapshot: Snapshot) -> Placement | None:
+    return next((p for p in snapshot.assignment.placements if _is_of(p, identity)), None)
+
+
+def _is_of(what: object, identity: StoreIdentity) -> bool:
+    names = ("table_id", "generation", "partition")
+    return all(getattr(what, name) == getattr(identity, name) for name in names)

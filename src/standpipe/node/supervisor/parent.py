@@ -1,0 +1,200 @@
+"""A node's parent process: starts control, tailer and HTTP workers, and starts again what dies.
+
+    run_node ─► workers (as soon as there is a run/snapshot) ─► tailer ─► control
+
+The node is a process group of its own: one signal to the group kills all of it, and every child
+also dies with this process (PDEATHSIG). Modules are imported here, each just before the children
+that need it: after a restart the workers answer from the stores while the rest is still importing.
+On SIGTERM reads are handed over first (`node.leaving`): beats say that this node leaves, its peers
+read elsewhere, and every client's connection ends with its next answer. Then the workers end (no
+more questions), then the tailer, then control.
+
+A child that cannot live does not take the others with it: a node with a dead tailer still answers
+from its stores, and says how old they are.
+
+Not here: anything that children do; how a child lives and dies (`child.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import gc
+import importlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from standpipe.adapters.process import StopSignal
+from standpipe.config import TLS_LISTENER
+from standpipe.errors import DataDirectoryRefused, SetupError
+from standpipe.node import configuration, push_registry
+from standpipe.node.configuration import NodeConfig, NodePaths
+from standpipe.node.leaving import Leaving
+from standpipe.node.supervisor.child import Child, end, wait
+
+#: From SIGTERM to SIGKILL: workers, tailer, control. Together they stay below 5 s.
+GRACES_S: Final = (1.8, 1.4, 1.2)
+#: Before that: a beat's interval, until peers' workers have read of it, and what was under way.
+HANDOVER_S: Final = 0.4
+TICK_S: Final = 0.1  # how late SIGTERM or a start that is due may be noticed
+SNAPSHOT_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Family:
+    """The children of a node, in the order in which they end."""
+
+    workers: Sequence[Child]
+    tailer: Child
+    control: Child
+
+    @classmethod
+    def of(cls, config: NodeConfig, node_file: Path) -> Family:
+        """Children as `node.json` asks for them."""
+        count = config.workers or len(os.sched_getaffinity(0))
+
+        def child(name: str, module: str, *more: str) -> Child:
+            run = _main_of(module, ["--node-file", str(node_file), *more])
+            return Child(name, run, config.paths)
+
+        return cls(
+            workers=[
+                child(f"worker-{number}", "worker.main", "--worker", str(number))
+                for number in range(count)
+            ],
+            tailer=child("tailer", "tailer.main"),
+            control=child("control", "controller.main"),
+        )
+
+    def live(
+        self,
+        snapshot: Path,
+        must_end: Callable[[], bool],
+        prepare: Prepare,
+        hand_over: Callable[[], None],
+    ) -> None:
+        """Start all, keep them running until `must_end`, hand reads over, end all in order."""
+        running: list[Child] = []
+        if snapshot.exists():
+            prepare("worker.main")
+            running += self.workers
+        for module, child in (("tailer.main", self.tailer), ("controller.main", self.control)):
+            _tend(running)
+            prepare(module)
+            running.append(child)
+        while not must_end():
+            _tend(running)
+            if self.workers[0] in running:
+                wait(running, TICK_S)
+            elif snapshot.exists():
+                prepare("worker.main")
+                running += self.workers
+            else:
+                wait(running, SNAPSHOT_POLL_S)
+        hand_over()
+        handed_over_s = time.monotonic() + HANDOVER_S
+        while time.monotonic() < handed_over_s:
+            _tend(running)
+            wait(running, SNAPSHOT_POLL_S)
+        groups = (self.workers, (self.tailer,), (self.control,))
+        for group, grace_s in zip(groups, GRACES_S, strict=True):
+            end(group, grace_s)
+
+
+#: Imports a module of `standpipe.node` and has it do what all its processes would do first.
+Prepare = Callable[[str], None]
+
+
+def _tend(children: Sequence[Child]) -> None:
+    for child in children:
+        child.tend()
+
+
+def _main_of(module: str, arguments: list[str]) -> Callable[[], int]:
+    def run() -> int:
+        status: int = importlib.import_module(f"standpipe.node.{module}").main(arguments)
+        return status
+
+    return run
+
+
+def _preparing(config: NodeConfig) -> Prepare:
+    def prepare(module: str) -> None:
+        imported = importlib.import_module(f"standpipe.node.{module}")
+        if module == "worker.main":
+            imported.warm_up(config)
+        # What is there now stays: a collection in a child need not look at it, nor copy its pages.
+        gc.collect()
+        gc.freeze()
+
+    return prepare
+
+
+def run_node(node_file: Path) -> int:
+    """Run a node until SIGTERM or SIGINT; returns the exit status.
+
+    Raises ConfigError or DataDirectoryRefused before anything is started.
+    """
+    config = configuration.load(node_file)
+    settings = config.settings()
+    if settings[TLS_LISTENER]:
+        from standpipe.adapters.http.tls import certificate_of  # most nodes need no OpenSSL here
+
+        certificate_of(settings)
+    config.secret()
+    configuration.log_json("parent")
+    configuration.claim(config)
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
+    with _locked(config.paths.data / "lock"):
+        stop = StopSignal()
+        family = Family.of(config, node_file)
+        leaving = Leaving(config.paths.leaving)
+        leaving.end()  # a start ends a drain
+        push_registry.clear(config.paths.push)
+        forget_life_before(config.paths)
+        family.live(config.paths.snapshot, lambda: stop.is_set, _preparing(config), leaving.begin)
+    return 0
+
+
+def forget_life_before(paths: NodePaths) -> None:
+    """Drop what processes of this node told each other before it ended. A page that says RUNNING,
+    no lag, says it of then: workers would keep a bound by it until the tailer is there."""
+    shutil.rmtree(paths.run / "status", ignore_errors=True)
+    for page in (paths.liveness, paths.lags):
+        page.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """Hold the data directory for this node alone. Raises DataDirectoryRefused."""
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DataDirectoryRefused(
+                f"{path.parent} is in use by another node process",
+                next_step="stop it, or give another directory",
+            ) from error
+        yield
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of `python -m standpipe.node`; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="standpipe.node", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--node-file", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    try:
+        return run_node(options.node_file)
+    except SetupError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1

@@ -1,0 +1,391 @@
+"""The tailer of a node: Kafka -> stores, `python -m standpipe.node.tailer.main --node-file FILE`.
+
+One process, one loop (`run`, at the end). The map of the cluster says which replicas this node
+holds, the progress topic says what of their topics is committed, `data.replica.machine` decides
+what becomes visible, and a `Replica` carries that out. Crash-only: after SIGKILL it goes on from
+what the stores say.
+
+While Kafka is away the loop goes on: pages keep the last confirmed instant, and time that is not
+confirmed counts as stale. Not here: reads (`node/serve`), lags of other nodes (`control`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+from msgspec import json
+
+from standpipe import config
+from standpipe.adapters import process
+from standpipe.adapters.clock import Clock, Every
+from standpipe.adapters.files.snapshot_file import SnapshotReader
+from standpipe.adapters.kafka.reader import Partition, PartitionReader, ProgressFollower, event_of
+from standpipe.adapters.kafka.topic_ids import TopicProbe
+from standpipe.adapters.store import folders, writer
+from standpipe.adapters.store.reader_watch import PinWatch
+from standpipe.adapters.store.status_page import StatusWriter, page_path
+from standpipe.adapters.store.writer import StoreFailure
+from standpipe.data.commit.topic_identity import HEARD_MS_MAX
+from standpipe.data.replica.events import (
+    Event,
+    LogEndHeard,
+    ProgressCaughtUp,
+    RecordsFetched,
+    TopicHeard,
+    TopicSilent,
+)
+from standpipe.data.replica.holdings import Holding, holdings
+from standpipe.data.replica.positions import StoreIdentity, blank_status, must_restart
+from standpipe.data.replica.stage import RowCodec
+from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
+from standpipe.model import Offset, ReplicaState
+from standpipe.node import configuration
+from standpipe.node.configuration import NodeConfig
+from standpipe.node.store_transfer.receiver import Restores
+from standpipe.node.tailer import clock_watch
+from standpipe.node.tailer.replica import Replica, World
+from standpipe.node.tailer.store_opener import StoreOpenings
+from standpipe.topics import TOMBSTONES_MS, progress_topic
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+POLL_S: Final = 0.005  # how long the loop waits for records, and so what it adds to freshness
+PAGES_MS: Final = 50
+METRICS_MS: Final = 1000
+HOUSEKEEPING_MS: Final = 2000
+REOPEN_MS: Final = 1000  # after a store that failed; also gives workers time to let go of it
+PIN_MS_MAX: Final = 2000  # a reader that pins pages for longer lets the map grow without end
+DOUBT_MS: Final = 60_000
+FILES_SAID_MS: Final = 30_000
+STRAY_MS_MAX: Final = 60_000  # a store that nobody asks for: moved aside, then deleted
+COMPACTION_LAG_MS: Final = 3_600_000  # for how long they keep what was superseded
+
+
+class Tailer:
+    """Everything that the loop moves. Its public methods are the lines of `run`."""
+
+    def __init__(self, node: NodeConfig, clock: Clock) -> None:
+        self._paths, self._clock = node.paths, clock
+        self._snapshots = SnapshotReader(node.paths.snapshot)
+        self._progress = ProgressFollower(node.bootstrap_servers, progress_topic(node.service_id))
+        self._tables = PartitionReader(node.bootstrap_servers)
+        self._topics = TopicProbe(node.bootstrap_servers)
+        map_bytes = node.settings()[config.LMDB_MAP_START]
+        self._world = World(node.paths, clock, self._tables, map_bytes)
+        rate_bytes = node.settings()[config.RESTORE_BYTES]
+        self._restores = Restores(node.paths, node.secret(), clock, rate_bytes)
+        self._openings = StoreOpenings(self._world)
+        self._pins = PinWatch()
+        self._strays = folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
+        #: topic -> boot ms of the question to which Kafka said last which one it is
+        self._topics_heard_ms: dict[str, int] = {}
+        #: what the map gives to this node, and what of it is open
+        self._holdings: dict[StoreIdentity, Holding] = {}
+        self._replicas: dict[StoreIdentity, Replica] = {}
+        #: a page outlives the store that is made anew behind it
+        self._pages: dict[StoreIdentity, StatusWriter] = {}
+        self._every = Every(clock)
+        self._records = 0
+        #: boot ms at which all progress was known last
+        self._known_ms = clock.boot_ms()
+        #: it heard nothing for too long (SIGSTOP, a suspended machine, a broken cable): its parent
+        #: starts it again. Not before Kafka is back: until then, pages say how old the rows are
+        self.is_outdated = False
+
+    def follow_map(self) -> None:
+        """Open replicas that the map gives to this node, close those that it takes away."""
+        if self._snapshots.refresh() or not self._holdings:
+            with contextlib.suppress(NotReady):
+                self._holdings = holdings(self._snapshots.current())
+        for identity in self._replicas.keys() - self._holdings.keys():
+            self._replicas.pop(identity).close(in_order=True)
+        for identity in self._pages.keys() - self._holdings.keys():
+            page = self._pages.pop(identity)
+            page.write(blank_status(ReplicaState.ABSENT))
+            page.close(unlink=True)
+        self._openings.keep_only(self._holdings.keys())
+        for identity, holding in self._holdings.items():
+            if identity in self._replicas:
+                continue
+            if self._openings.is_over(identity) or self._every.is_due(identity, REOPEN_MS):
+                self._open(holding)
+
+    def follow_progress(self) -> None:
+        """Hand the targets of new progress records to the replicas."""
+        for news in self._progress.poll():
+            if isinstance(news, ProgressCaughtUp):
+                if not any(replica.is_fetching for replica in self._replicas.values()):
+                    # nobody has taken a record yet, so nothing can be judged wrongly: to read the
+                    # topic that far may have taken as long as it liked
+                    self._known_ms = self._clock.boot_ms()
+                self._hand([*self._replicas.values()], news)
+            else:
+                self._hand(self._replicas_of(news.query_id, news.partition), news.target)
+
+    def follow_topics(self) -> None:
+        """Tell replicas which topics theirs are by now: one that was made anew is another."""
+        names = frozenset(replica.topic.topic for replica in self._replicas.values())
+        heard = self._topics.tick(self._clock.boot_ms(), names)
+        if heard is None:
+            return
+        at_ms, ids = heard
+        self._topics_heard_ms |= dict.fromkeys(ids, at_ms)
+        for replica in list(self._replicas.values()):
+            if replica.topic.topic in ids:
+                self._hand([replica], TopicHeard(ids[replica.topic.topic], at_ms))
+
+    def follow_tables(self) -> None:
+        """Hand records to their replicas, which apply what is whole."""
+        news = self._tables.poll(POLL_S)
+        if news:
+            self._judge_silence(self._clock.boot_ms())
+        for heard in () if self.is_outdated else news:
+            event = event_of(heard)
+            self._reopen_outdated(heard.of)
+            replicas = [r for r in self._replicas.values() if r.topic == heard.of]
+            if self._clock.boot_ms() - self._topics_heard_ms.get(heard.of.topic, 0) > HEARD_MS_MAX:
+                self._hand(replicas, TopicSilent())
+            self._hand(replicas, LogEndHeard(Offset(self._tables.log_end(heard.of))))
+            self._hand(replicas, event)
+            self._records += len(event.records) if isinstance(event, RecordsFetched) else 0
+
+    def confirm(self) -> None:
+        """Kafka was heard, and its progress topic holds nothing that was not read."""
+        confirmed_ms = self._progress.confirmed_ms(self._clock.boot_ms())
+        if confirmed_ms is not None:
+            self._judge_silence(confirmed_ms)
+            self._known_ms = max(self._known_ms, confirmed_ms)
+            for replica in list(self._replicas.values()):
+                try:
+                    replica.confirm(confirmed_ms)
+                except (StoreFailure, DataDirectoryRefused) as error:
+                    self._give_up(replica, error)
+
+    def _judge_silence(self, now_ms: int) -> None:
+        silent_ms = now_ms - self._known_ms
+        if self._replicas and must_restart(silent_ms, COMPACTION_LAG_MS):
+            _log.warning("begins anew: for too long it did not know all progress", ms=silent_ms)
+            self.is_outdated = True
+
+    def _reopen_outdated(self, topic: Partition) -> None:
+        for identity, replica in list(self._replicas.items()):
+            if replica.topic == topic and replica.is_outdated:
+                self._replicas.pop(identity).close(in_order=True)
+
+    def publish(self) -> None:
+        """Status pages and metrics; and what has to be looked after now and then."""
+        if self._every.is_due("pages", PAGES_MS):
+            for replica in self._replicas.values():
+                replica.write_page()
+        if self._every.is_due("metrics", METRICS_MS):
+            try:
+                self._write_metrics()
+                self._write_restores()
+                self._write_digests()
+            except OSError as error:  # a full disk: rows that fit are still applied
+                if self._every.is_due("said", FILES_SAID_MS):
+                    _log.error("files in run/ cannot be written", error=str(error))
+        if self._every.is_due("housekeeping", HOUSEKEEPING_MS):
+            self._keep_house()
+
+    def close(self) -> None:
+        for replica in self._replicas.values():
+            replica.write_page()
+            replica.close(in_order=True)
+        self._openings.close()
+        self._tables.close()
+        self._progress.close()
+
+    def _open(self, holding: Holding) -> None:
+        identity = holding.identity
+        self._every.put_off(identity, REOPEN_MS)
+        if identity not in self._pages:
+            name = (identity.table_id, identity.generation, identity.partition)
+            self._pages[identity] = StatusWriter(page_path(self._paths.run, *name))
+            self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
+        is_begun = identity in self._openings
+        if not is_begun and not self._restores.ready(holding, self._snapshots.current()):
+            return  # a peer's copy is on its way
+        try:
+            codec = RowCodec.of(holding.source, holding.partition)  # first: it costs nothing
+            if (store := self._openings.take(holding)) is None:
+                return  # it is large, and checked beside this loop
+            replica = Replica(holding, codec, store, self._pages[identity], self._world)
+        except NotReady as error:  # at the next try it is made anew
+            self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
+            _log.warning("store is made anew", why=error.message)
+        except (DataDirectoryRefused, StoreFailure, StandpipeError, ValueError) as error:
+            self._pages[identity].write(blank_status(ReplicaState.FAILED))
+            _log.error("replica cannot be opened", table=holding.source.name, error=str(error))
+            if isinstance(error, StoreFailure) and error.is_damaged:
+                path = writer.store_path(self._paths.state, identity)
+                folders.retire(path, self._clock.wall_ms())
+        else:
+            self._replicas[identity] = replica
+            self._restores.opened(identity)
+            self._brief(replica)
+
+    def _brief(self, replica: Replica) -> None:
+        """Tell a new replica what is committed; read the topic anew if that was forgotten."""
+        query, partition = replica.holding.query_id, replica.holding.partition
+        if not self._progress.book.covers(query, partition, replica.position):
+            self._progress.read_anew()
+            return
+        for target in self._progress.book.targets(query, partition):
+            self._hand([replica], target)
+        if self._progress.knows_all:
+            self._hand([replica], ProgressCaughtUp())
+
+    def _hand(self, replicas: Iterable[Replica], event: Event) -> None:
+        for replica in replicas:
+            try:
+                replica.handle(event)
+            except (StoreFailure, DataDirectoryRefused) as error:
+                self._give_up(replica, error)
+
+    def _give_up(self, replica: Replica, error: StoreFailure | DataDirectoryRefused) -> None:
+        """Close a store that failed, to open it again later. Its page stays as it is, and ages; of
+        one that is damaged, or is not ours to touch any more, it says so."""
+        is_refused = isinstance(error, DataDirectoryRefused)
+        is_damaged = isinstance(error, StoreFailure) and error.is_damaged
+        _log.error("store failed", error=str(error), damaged=is_damaged, refused=is_refused)
+        identity = replica.holding.identity
+        replica.close(in_order=False)
+        self._replicas.pop(identity, None)
+        self._every.put_off(identity, REOPEN_MS)
+        if is_damaged or is_refused:
+            self._pages[identity].write(blank_status(ReplicaState.FAILED))
+        if is_damaged:
+            folders.retire(replica.store.path, self._clock.wall_ms())
+
+    def _replicas_of(self, query_id: str, partition: int) -> list[Replica]:
+        return [
+            replica
+            for replica in self._replicas.values()
+            if replica.holding.query_id == query_id and replica.holding.partition == partition
+        ]
+
+    def _keep_house(self) -> None:
+        if not self._openings:  # one that is opened may be behind all others
+            for query, partition in self._progress.book.partitions():
+                positions = [held.position for held in self._replicas_of(query, partition)]
+                self._progress.book.prune(query, partition, positions)
+        stores = [replica.store for replica in self._replicas.values()]
+        late = self._pins.look(stores, self._clock.monotonic_ms(), PIN_MS_MAX)
+        workers = {process.read_pid(file) for file in self._paths.run.glob("worker-*.pid")}
+        for process_id in late & workers:
+            _log.error("worker pins pages of a store: killed", pid=process_id)
+            os.kill(process_id, signal.SIGKILL)
+        self._copy_what_is_in_doubt()
+        self._make_the_odd_anew()
+        wanted = {writer.store_path(self._paths.state, each) for each in self._holdings}
+        self._strays.clear(wanted, self._clock.boot_ms())
+
+    def _copy_what_is_in_doubt(self) -> None:
+        """A replica that its topic cannot make whole takes the store of a peer, if one has it."""
+        gone_ms = self._clock.wall_ms() - TOMBSTONES_MS
+        for identity, replica in list(self._replicas.items()):
+            doubt = replica.machine.doubt(gone_ms)
+            if doubt and self._every.is_due((identity, "doubt"), DOUBT_MS):
+                _log.error("replica in doubt", replica=replica.name, why=doubt)
+                if self._restores.has_donor(replica.holding, self._snapshots.current()):
+                    self._make_anew(identity)
+
+    def _make_the_odd_anew(self) -> None:
+        """Replicas whose rows are not those of the others (`node/controller/digest_check.py`)."""
+        for asked in self._paths.rebuilds.glob("*"):
+            for identity, replica in list(self._replicas.items()):
+                if replica.name == asked.name:
+                    _log.error("replica is made anew", replica=asked.name, why=asked.read_text())
+                    self._make_anew(identity)
+            asked.unlink()
+
+    def _make_anew(self, identity: StoreIdentity) -> None:
+        replica = self._replicas.pop(identity)
+        replica.close(in_order=False)
+        self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
+        folders.retire(replica.store.path, self._clock.wall_ms())
+
+    def _write_restores(self) -> None:
+        """What is copied, and what replays its changelog, each with its end in sight."""
+        views = self._restores.views()
+        now_ms = self._clock.boot_ms()
+        for replica in self._replicas.values():
+            if (view := replica.restore_view(now_ms)) is not None:
+                views[replica.name] = view
+        _replace(self._paths.restores, json.encode(views))
+
+    def _write_digests(self) -> None:
+        kept = [replica.kept_digests() for replica in self._replicas.values()]
+        _replace(self._paths.digests, json.encode(kept))
+
+    def _write_metrics(self) -> None:
+        row = {
+            "at_ms": self._clock.wall_ms(),
+            "records_per_second": self._records * 1000 // METRICS_MS,
+            "progress_position": self._progress.position,
+            "knows_all_progress": self._progress.knows_all,
+            "replicas": [replica.describe() for replica in self._replicas.values()],
+        }
+        self._records = 0
+        _replace(self._paths.run / "tailer.json", json.encode(row))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Readers find the old file or the new one, never half of it."""
+    draft = path.with_suffix(".new")
+    draft.write_bytes(data)
+    draft.rename(path)
+
+
+def run(tailer: Tailer, stop: process.StopSignal) -> None:
+    """The whole of the tailer. Ends with the signal, or when it heard nothing for too long."""
+    while not stop.is_set and not tailer.is_outdated:
+        tailer.follow_map()
+        tailer.follow_progress()
+        tailer.follow_topics()
+        tailer.follow_tables()
+        tailer.confirm()
+        tailer.publish()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--node-file", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    process.die_with_parent()
+    configuration.log_json("tailer")
+    try:
+        node = configuration.load(options.node_file)
+        node.paths.make()
+        process.raise_file_limit()
+        process.write_pid(node.paths.run / "tailer.pid")
+        stop = process.StopSignal()
+        clock = Clock()
+        clock_watch.end_when_set_back(clock)  # before there are threads of librdkafka
+        tailer = Tailer(node, clock)
+    except SetupError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    # Records are tuples by the million: the collector would walk them again and again for cycles
+    # that are not there, and cost a quarter of the restore (performance.md, section c).
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    run(tailer, stop)
+    tailer.close()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

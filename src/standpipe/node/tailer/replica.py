@@ -1,0 +1,217 @@
+"""One replica of a tailer: an open store, its machine and its status page.
+
+`data.replica.machine` decides what becomes visible; this carries it out. Not here: what is heard of
+Kafka and when (`node.tailer.main`), where a store comes from when there is none
+(`node.store_transfer.receiver`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.kafka.reader import Partition, PartitionReader
+from standpipe.adapters.store.status_page import StatusWriter
+from standpipe.adapters.store.writer import StoreFailure, StoreWriter
+from standpipe.data.replica.digest_verdict import RECENT_BATCHES, KeptDigests, StoreDigest
+from standpipe.data.replica.events import (
+    ApplyBatch,
+    EndReached,
+    Event,
+    LogEndHeard,
+    PauseFetching,
+    ProgressCaughtUp,
+    Report,
+    ReportDataLoss,
+    ResumeFetching,
+)
+from standpipe.data.replica.holdings import Holding
+from standpipe.data.replica.machine import ApplyMachine
+from standpipe.data.replica.positions import (
+    Now,
+    StoreMeta,
+    applied_at,
+    must_note_current,
+    must_reopen,
+    opened_at,
+    unread_ms,
+)
+from standpipe.data.replica.stage import RowCodec
+from standpipe.data.replica.store_copy import Meter, RestoreView
+from standpipe.model import NO_BATCH, Offset, ReplicaState
+from standpipe.node.configuration import NodePaths
+from standpipe.topics import TOMBSTONES_MS
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class World:
+    """What all replicas of a node share."""
+
+    paths: NodePaths
+    clock: Clock
+    reader: PartitionReader  # of the table topics
+    map_bytes: int
+
+    def now(self) -> Now:
+        clock = self.clock
+        return Now(wall_ms=clock.wall_ms(), boot_ms=clock.boot_ms(), boot_id=clock.boot_id())
+
+
+class Replica:
+    """One open store with its machine and its status page: carries out what the machine orders.
+
+    Raises StoreFailure when the store takes no transaction; it is closed then. Later: StoreFailure
+    or DataDirectoryRefused when a transaction fails, or its store cannot be opened anew; the
+    replica must be closed then.
+    """
+
+    def __init__(
+        self,
+        holding: Holding,
+        codec: RowCodec,
+        store: StoreWriter,
+        page: StatusWriter,
+        world: World,
+    ) -> None:
+        self.holding = holding
+        self.topic = Partition(holding.source.topic, holding.partition)
+        self._world, self._page = world, page
+        self._log = _log.bind(table=holding.source.name, partition=holding.partition)
+        self.store = store
+        silent_ms = unread_ms(self.store.meta(), world.now())
+        #: what the newest transaction wrote; the first makes the store readable for workers
+        self._written = opened_at(self.store.meta(), world.now())
+        try:
+            store.apply([], [], self._written)
+        except StoreFailure:
+            store.abandon()
+            raise
+        gone_ms = world.clock.wall_ms() - TOMBSTONES_MS
+        self.machine = ApplyMachine(codec, self.store.meta(), gone_ms=gone_ms)
+        self._rows = self.store.rows()
+        #: boot ms at which its topic was read to its end last, be it in an earlier life
+        self._end_boot_ms = world.clock.boot_ms() - silent_ms
+        self._confirmed_boot_ms = 0
+        #: records are asked for: all progress was known once
+        self.is_fetching = False
+        self._meter = Meter()
+        self._recent: deque[StoreDigest] = deque(maxlen=RECENT_BATCHES)
+        self._remember(self.store.meta())
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            ApplyBatch: self._apply,
+            Report: self._report,
+            PauseFetching: lambda _: world.reader.pause(self.topic),
+            ResumeFetching: lambda _: world.reader.resume(self.topic),
+            ReportDataLoss: self._report_loss,
+        }
+        self._log.info("replica opened", position=self.position, rows=self._rows)
+
+    @property
+    def position(self) -> Offset:
+        return self.machine.meta.position
+
+    def handle(self, event: Event) -> None:
+        was = self.machine.state
+        for order in self.machine.handle(event):
+            self._carry_out[type(order)](order)
+        if isinstance(event, EndReached):
+            self._end_boot_ms = self._world.clock.boot_ms()
+        if self.machine.state is ReplicaState.RUNNING is not was:  # a restore is over, say
+            self.store.shed_memory()
+        if isinstance(event, ProgressCaughtUp) and not self.is_fetching:
+            # not before: without all targets a gap in a range would be judged wrongly
+            self.is_fetching = True
+            if self.position == 0:  # to read all progress may have taken as long as it liked
+                self._end_boot_ms = self._world.clock.boot_ms()
+            self._world.reader.start(self.topic, self.position)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it must be opened anew before it takes another record."""
+        known_boot_ms = max(self._end_boot_ms, self._confirmed_boot_ms)
+        return must_reopen(self._world.clock.boot_ms() - known_boot_ms, TOMBSTONES_MS)
+
+    def confirm(self, boot_ms: int) -> None:
+        """Kafka was heard at `boot_ms`, and had no newer progress. May raise StoreFailure."""
+        if self.machine.is_caught_up:
+            self._confirmed_boot_ms = max(self._confirmed_boot_ms, boot_ms)
+            now_ms = self._world.clock.wall_ms()
+            if must_note_current(self._written.current_ms, now_ms, TOMBSTONES_MS):
+                self.store.apply([], [], self._stamped(self.store.meta()))
+
+    def write_page(self) -> None:
+        self.machine.handle(LogEndHeard(Offset(self._world.reader.log_end(self.topic))))
+        self._page.write(
+            self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        )
+
+    @property
+    def name(self) -> str:
+        """As status pages and /clusterStatus name it."""
+        return self.holding.identity.name
+
+    def restore_view(self, now_ms: int) -> RestoreView | None:
+        """While it is behind: how far its changelog is read, and when it will be. Else None."""
+        status = self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        if status.state is ReplicaState.RUNNING or status.committed_end < 0:
+            return None
+        done, total = int(self.position), int(status.committed_end)
+        eta_ms = self._meter.eta_ms(now_ms, done, total)
+        return RestoreView(source="changelog", of="records", done=done, total=total, eta_ms=eta_ms)
+
+    def kept_digests(self) -> KeptDigests:
+        """What other replicas of the partition are compared with."""
+        return KeptDigests(identity=self.holding.identity, recent=tuple(self._recent))
+
+    def describe(self) -> dict[str, object]:
+        """A line of `run/tailer.json`."""
+        status = self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        return {
+            "table": self.holding.source.name,
+            "partition": self.holding.partition,
+            **msgspec.structs.asdict(status),
+            "state": status.state.name,
+            "digest": self.store.digest,
+            "offset_lag": status.offset_lag,
+            "mismatched_records": self.machine.meta.mismatched_records,
+            "unreadable_records": self.machine.meta.unreadable_records,
+        }
+
+    def close(self, *, in_order: bool) -> None:
+        """`in_order` False: after a failure, without the promise that everything is on disk."""
+        if self.is_fetching:
+            self._world.reader.stop(self.topic)
+        (self.store.close if in_order else self.store.abandon)()
+
+    def _apply(self, order: ApplyBatch) -> None:
+        self.store.apply(order.puts, order.deletes, self._stamped(order.meta))
+        self._rows = self.store.rows()
+        self._remember(order.meta)
+        self.write_page()
+
+    def _remember(self, meta: StoreMeta) -> None:
+        if meta.batch != NO_BATCH:
+            digest = self.store.digest
+            of = StoreDigest(position=meta.position, batch=meta.batch, digest=digest)
+            self._recent.append(of)
+
+    def _stamped(self, meta: StoreMeta) -> StoreMeta:
+        now, is_caught_up = self._world.now(), self.machine.is_caught_up
+        self._written = applied_at(meta, self._written, now, is_caught_up=is_caught_up)
+        return self._written
+
+    def _report(self, order: Report) -> None:
+        self._log.warning("records left out", **dataclasses.asdict(order))
+
+    def _report_loss(self, order: ReportDataLoss) -> None:
+        self._log.error("DATA_LOSS", reason=order.reason)
+        self.write_page()

@@ -1,0 +1,105 @@
+"""The stores that a tailer opens: a small one at once, a large one beside its loop.
+
+To open a store is to check all of it (`adapters.store.opening`): 2.3 s for a million rows, for
+which every other replica of the node would stand still, and its rows would age. One after the
+other: two would share the interpreter's lock, and both be late.
+
+Not here: where a store comes from when there is none (`node.store_transfer.receiver`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+import structlog
+
+from standpipe.adapters.store import folders
+from standpipe.adapters.store.opening import open_verified
+from standpipe.adapters.store.writer import DATA_FILE, StoreWriter, store_path
+from standpipe.data.commit.expiry import Expiry
+from standpipe.data.replica.holdings import Holding
+from standpipe.data.replica.positions import StoreIdentity, must_rebuild
+from standpipe.errors import NotReady
+from standpipe.node.tailer.replica import World
+from standpipe.topics import TOMBSTONES_MS
+
+#: checked in less than 0.1 s; nobody waits for that, and to hand it over takes as long
+AT_ONCE_BYTES_MAX: Final = 4 * 1024 * 1024
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+def open_store(holding: Holding, world: World) -> StoreWriter:
+    """A store that is sound and young enough to be tailed on from its position.
+
+    Raises NotReady where it was not, and was moved aside; what `open_verified` raises.
+    """
+    path = store_path(world.paths.state, holding.identity)
+    now, expiry = world.now(), Expiry.of(holding.source.window)
+    store = open_verified(path, holding.identity, world.map_bytes, now.wall_ms, expiry=expiry)
+    clean = store.was_closed_cleanly
+    why = must_rebuild(store.meta(), now, closed_cleanly=clean, tombstones_ms=TOMBSTONES_MS)
+    if why is None:
+        return store
+    store.abandon()
+    folders.retire(path, now.wall_ms)
+    raise NotReady(f"{path} is made anew: {why}")
+
+
+class StoreOpenings:
+    """Of the tailer's loop; only `open_store` runs in the other thread."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._beside = ThreadPoolExecutor(1, "store-opening")
+        self._under_way: dict[StoreIdentity, Future[StoreWriter]] = {}
+        #: under way, and taken from this node since; its directory may be gone by now
+        self._unwanted: set[StoreIdentity] = set()
+
+    def __len__(self) -> int:
+        """How many are under way, or were not taken yet."""
+        return len(self._under_way)
+
+    def __contains__(self, identity: StoreIdentity) -> bool:
+        return identity in self._under_way
+
+    def is_over(self, identity: StoreIdentity) -> bool:
+        """Whether what came of it can be taken."""
+        opening = self._under_way.get(identity)
+        return opening is not None and opening.done() and identity not in self._unwanted
+
+    def take(self, holding: Holding) -> StoreWriter | None:
+        """The store, which is the caller's from here on; None: not yet, ask again.
+
+        Raises what `open_store` raises, once; the next call begins anew.
+        """
+        identity = holding.identity
+        if identity in self._under_way:
+            return self._under_way.pop(identity).result() if self.is_over(identity) else None
+        data = store_path(self._world.paths.state, identity) / DATA_FILE
+        size_bytes = data.stat().st_size if data.exists() else 0
+        if size_bytes <= AT_ONCE_BYTES_MAX:
+            return open_store(holding, self._world)
+        _log.info("a large store is checked", path=str(data.parent), size_bytes=size_bytes)
+        self._under_way[identity] = self._beside.submit(open_store, holding, self._world)
+        return None
+
+    def keep_only(self, identities: AbstractSet[StoreIdentity]) -> None:
+        """Close what was taken from this node, once it is open."""
+        self._unwanted |= self._under_way.keys() - identities
+        for identity in [each for each in self._unwanted if self._under_way[each].done()]:
+            self._unwanted.remove(identity)
+            opening = self._under_way.pop(identity)
+            if opening.exception() is None:
+                opening.result().abandon()
+
+    def close(self) -> None:
+        """Waits for the one that is being opened, so that it ends in order."""
+        self._beside.shutdown(wait=True, cancel_futures=True)
+        for identity, opening in self._under_way.items():
+            if not opening.cancelled() and opening.exception() is None:
+                store = opening.result()
+                (store.abandon if identity in self._unwanted else store.close)()
+        self._under_way.clear()

@@ -1,0 +1,323 @@
+"""POST /inserts-stream: rows come in as lines, acknowledgements go out as lines, both at once.
+
+    line 1  {"target":"S","properties":{}}          -> 200, at once, or an error
+    line n  {"ID":"a","N":1}                        -> {"seq":n-2,"status":"ok"}
+
+A reading task makes each line a record and hands it to Kafka; the answering one waits for the
+oldest, so acknowledgements come in the order of the rows. Between them lie at most
+`ROWS_IN_FLIGHT_MAX` rows: a client that does not read its acknowledgements stops being read, and
+so does everybody while Kafka is slow. The first row that fails ends the stream, as in ksqlDB, with
+an error in its place: rows before it are there, of those behind it nothing is said.
+
+A row is whole when its line is, or the body ended behind it; what a client that was cut off had
+begun is not inserted. A node that leaves reads no more rows, acknowledges those that it has read,
+and ends the answer.
+
+Not here: what a row means (`sql.ddl.insert_rows`), its bytes
+(`node.worker.statements.insert_record`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.responses import PlainTextResponse
+
+from standpipe.adapters.http.server import Receive, Send
+from standpipe.adapters.kafka.producer import RowProducer
+from standpipe.adapters.metrics import Metrics
+from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
+from standpipe.node.worker.request.bodies import INSERTS_PATH, Form, accepted, check_properties
+from standpipe.node.worker.request.cluster_view import Map, View
+from standpipe.node.worker.responses import error_response, foreseen, send_refusal
+from standpipe.node.worker.routes import header
+from standpipe.node.worker.statements.insert_record import record_of
+from standpipe.sql.ddl.insert_rows import RowReader, insert_target
+
+#: Rows that Kafka has not acknowledged or the client has not taken; ksqlDB: 200.
+ROWS_IN_FLIGHT_MAX = 256
+BYTES_IN_FLIGHT_MAX = 1024 * 1024
+LEAVING_SECONDS = 0.2
+_FORMS = (Form.LINES.value.decode(), Form.OBJECTS.value.decode(), Form.ARRAY.value.decode())
+
+Outcome = asyncio.Future[None] | StandpipeError
+
+
+class InsertsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line."""
+
+    target: str
+    properties: dict[str, object] | None = None
+
+
+_request_decoder = msgspec.json.Decoder(InsertsRequest)
+_row_decoder = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsertsRoute:
+    """The endpoint at one worker."""
+
+    map: Map
+    producer: RowProducer
+    metrics: Metrics
+    row_bytes_max: int
+    is_leaving: Callable[[], bool]
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        form = accepted(header(scope["headers"], "accept"), _FORMS)
+        if form is None:
+            await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
+            return
+        lines = _lines(receive, self.row_bytes_max)
+        try:
+            if scope["http_version"] != "2":
+                text = f"The {INSERTS_PATH} endpoint is only available when using HTTP2"
+                raise Http2Only(text)
+            rows = _Rows(self.map, _decoded(_request_decoder, await anext(lines, b"")))
+            await self.producer.open(rows.topic)
+        except (Http2Only, BodyTooLarge) as error:
+            await send_refusal(error, receive, send)
+        except Exception as error:
+            await error_response(foreseen(error))(scope, receive, send)
+        else:
+            await self._stream(rows, lines, _Acks(send, form))
+
+    async def _stream(self, rows: _Rows, lines: AsyncIterator[bytes], acks: _Acks) -> None:
+        await acks.begin()
+        in_flight = _InFlight()
+        reading = asyncio.create_task(self._read(rows, lines, in_flight))
+        watching = asyncio.create_task(self._stop_when_leaving(reading))
+        try:
+            is_good = True
+            while is_good and (outcomes := await in_flight.take()):
+                before = acks.inserted
+                is_good = await acks.say(outcomes)
+                self.metrics.count("standpipe_inserted_rows", by=acks.inserted - before)
+            await acks.end()
+        finally:
+            for task in (reading, watching):
+                task.cancel()
+            await asyncio.gather(reading, watching, return_exceptions=True)
+            in_flight.forget()
+
+    async def _read(self, rows: _Rows, lines: AsyncIterator[bytes], in_flight: _InFlight) -> None:
+        try:
+            async for line in lines:
+                await in_flight.room()
+                # no waiting from here on: a row that Kafka has is a row that is answered
+                outcome = self._insert(rows, line)
+                in_flight.add(outcome, len(line))
+                if isinstance(outcome, StandpipeError):
+                    return
+        except Exception as error:
+            in_flight.add(foreseen(error), 0)
+        finally:
+            in_flight.close()
+
+    def _insert(self, rows: _Rows, line: bytes) -> Outcome:
+        try:
+            topic, key, value, at_ms = rows.record(line)
+            return self.producer.post(topic, key, value, at_ms)
+        except Exception as error:
+            return foreseen(error)
+
+    async def _stop_when_leaving(self, reading: asyncio.Task[None]) -> None:
+        while not self.is_leaving():  # noqa: ASYNC110 a flag of the listener, no event
+            await asyncio.sleep(LEAVING_SECONDS)
+        reading.cancel()
+
+
+class _Rows:
+    """Lines as records of the target, which may be changed or dropped while they come. Made anew
+    over another topic it is another stream: who sends rows has to ask for it again."""
+
+    def __init__(self, map_: Map, request: InsertsRequest) -> None:
+        check_properties(request.properties or {})
+        self._map = map_
+        self._target = request.target
+        self._view: View | None = None
+        self._reader = self._current()
+
+    @property
+    def topic(self) -> str:
+        return self._reader.source.topic
+
+    def record(self, line: bytes) -> tuple[str, bytes | None, bytes | None, int]:
+        """Topic, key, value and timestamp. Raises StandpipeError."""
+        plan = self._current().plan(_decoded(_row_decoder, line, "Invalid JSON in inserts stream"))
+        key, value = record_of(plan)
+        at_ms = int(time.time() * 1000) if plan.rowtime_ms is None else plan.rowtime_ms
+        return plan.source.topic, key, value, at_ms
+
+    def _current(self) -> RowReader:
+        if self._view is not self._map.view:
+            source = insert_target(self._target, self._map.view.sources)
+            if self._view is not None and source.topic != self.topic:
+                # nobody has looked whether that topic is there, and to post might create it
+                raise BadRequest(f"{source.name} is over another topic now: {source.topic}")
+            if self._view is None or source != self._reader.source:
+                self._reader = RowReader(source)
+            self._view = self._map.view
+        return self._reader
+
+
+class _InFlight:
+    """Rows that were read and not yet answered, oldest first."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[Outcome, int]] = deque()
+        self._bytes = 0
+        self._is_closed = False
+        self._changed = asyncio.Event()
+
+    async def room(self) -> None:
+        while len(self._rows) >= ROWS_IN_FLIGHT_MAX or self._bytes >= BYTES_IN_FLIGHT_MAX:
+            await self._wait()
+        if len(self._rows) % 32 == 31:
+            await asyncio.sleep(0)  # lines that are there cost no wait: others want a turn
+
+    def add(self, outcome: Outcome, size: int) -> None:
+        self._rows.append((outcome, size))
+        self._bytes += size
+        self._changed.set()
+
+    def close(self) -> None:
+        """No more rows come."""
+        self._is_closed = True
+        self._changed.set()
+
+    async def take(self) -> list[Outcome]:
+        """Wait for the oldest; it, and those behind it that are settled too. Empty: the end."""
+        while not self._rows:
+            if self._is_closed:
+                return []
+            await self._wait()
+        oldest = self._rows[0][0]
+        if isinstance(oldest, asyncio.Future):
+            await asyncio.wait([oldest])
+        taken: list[Outcome] = []
+        while self._rows and _is_settled(self._rows[0][0]):
+            outcome, size = self._rows.popleft()
+            self._bytes -= size
+            taken.append(outcome)
+        self._changed.set()
+        return taken
+
+    def forget(self) -> None:
+        """Nobody will be told of the rest; look at it, or its errors would be logged as unseen."""
+        for outcome, _ in self._rows:
+            if isinstance(outcome, asyncio.Future):
+                outcome.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+
+class _Acks:
+    """The answer: one JSON object for each row, as lines or as one array."""
+
+    def __init__(self, send: Send, form: str) -> None:
+        self._send = send
+        self._form = form
+        self._is_array = form != Form.LINES.value.decode()
+        self._said = 0
+        #: rows of which it said that they are there
+        self.inserted = 0
+
+    async def begin(self) -> None:
+        """The head at once: the client may wait for it before it sends its first row."""
+        headers = [(b"content-type", self._form.encode())]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": b"", "more_body": True})
+
+    async def say(self, outcomes: list[Outcome]) -> bool:
+        """False: one of them failed, and the rest is not said."""
+        parts: list[bytes] = []
+        error = None
+        for outcome in outcomes:
+            error = _error_of(outcome)
+            parts.append(self._laid_out(_ack(self._said, error)))
+            self._said += 1
+            if error is not None:
+                break
+            self.inserted += 1
+        body = b"".join(parts)
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        return error is None
+
+    async def end(self) -> None:
+        tail = b""
+        if self._is_array:
+            tail = b"]" if self._said else b"[]"
+        await self._send({"type": "http.response.body", "body": tail, "more_body": False})
+
+    def _laid_out(self, ack: bytes) -> bytes:
+        if not self._is_array:
+            return ack + b"\n"
+        return (b"," if self._said else b"[") + ack
+
+
+def _ack(seq: int, error: StandpipeError | None) -> bytes:
+    if error is None:
+        return b'{"seq":%d,"status":"ok"}' % seq
+    body = error.body()
+    shown = {name: body[name] for name in ("error_code", "message")}
+    return msgspec.json.encode({"@type": "InsertError", **shown, "status": "error", "seq": seq})
+
+
+def _is_settled(outcome: Outcome) -> bool:
+    return isinstance(outcome, StandpipeError) or outcome.done()
+
+
+def _error_of(outcome: Outcome) -> StandpipeError | None:
+    if isinstance(outcome, StandpipeError):
+        return outcome
+    error = outcome.exception()
+    return None if error is None else foreseen(error)  # pyright: ignore[reportArgumentType]
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], line: bytes, text: str = "") -> Any:
+    try:
+        return decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidOperation) as error:
+        message = f"{text}: {error}" if text else f"the first line is not what is wanted: {error}"
+        raise BadRequest(message) from error
+
+
+async def _lines(receive: Receive, bytes_max: int) -> AsyncIterator[bytes]:
+    """Whole lines; the last one may lack its end. Raises BodyTooLarge for a line over the limit."""
+    begun = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            return  # what was begun is not whole
+        more = message.get("more_body", False)
+        known = len(begun)
+        begun += message.get("body", b"")
+        while (end := begun.find(b"\n", known)) >= 0:
+            line, known = bytes(begun[:end]), 0
+            del begun[: end + 1]
+            yield _checked(line, bytes_max, is_read=not more)
+        _checked(begun, bytes_max, is_read=not more)
+    if begun.strip():
+        yield bytes(begun)
+
+
+_Line = TypeVar("_Line", bytes, bytearray)
+
+
+def _checked(line: _Line, bytes_max: int, *, is_read: bool) -> _Line:
+    if len(line) > bytes_max:
+        why = f"a line exceeds {bytes_max} bytes (standpipe.request.body.bytes.max)"
+        raise BodyTooLarge(why, is_read=is_read)
+    return line

@@ -1,0 +1,178 @@
+"""States as a scrape finds them: this node's copies, all queries, its peers, its map.
+
+Nothing is kept or counted for it: status pages, the snapshot, what control told and the sizes of
+files are read when somebody asks. What is not known has no sample.
+
+    for name, samples in States(…).read(): …          # names and labels: adapters.metrics.STATES
+
+Not here: how Prometheus wants them (`adapters.metrics`); judgements (`control`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.metrics import Sample, State
+from standpipe.adapters.store.size import size_of
+from standpipe.errors import NotReady
+from standpipe.model import (
+    Health,
+    NodeId,
+    PersistentQuery,
+    QueryStatus,
+    ReplicaState,
+    ReplicaStatus,
+    Snapshot,
+    Source,
+)
+from standpipe.node.liveness.peer_state import Board, Told
+from standpipe.node.worker.inspect.info import MAP_AGE_MS_MAX
+from standpipe.node.worker.request.cluster_view import Map, ReplicaId, Replicas, View
+from standpipe.node.worker.request.freshness import Freshness, freshness_of
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy on this node. `fresh`: how far it is; both None: its tailer says nothing of it."""
+
+    #: table, generation, partition
+    labels: tuple[str, str, str]
+    status: ReplicaStatus | None
+    fresh: Freshness | None
+    store: Path
+
+
+_Of = Callable[[ReplicaStatus, Freshness], float | None]
+
+#: of each copy with a status
+_OF_COPIES: Final[Mapping[str, _Of]] = {
+    "standpipe_replica_offset_lag_records": lambda _, fresh: fresh.offset_lag,
+    "standpipe_replica_lag_seconds": lambda _, fresh: _seconds(fresh.replica_lag_ms),
+    "standpipe_replica_source_lag_seconds": lambda _, fresh: _seconds(fresh.source_lag_ms),
+    "standpipe_replica_rows": lambda status, _: status.rows,
+    "standpipe_replica_foreign_records_total": lambda status, _: status.foreign_records,
+}
+
+
+@dataclass(frozen=True)
+class States:
+    """Of one node, as any of its workers finds them."""
+
+    node_id: NodeId
+    map: Map
+    replicas: Replicas
+    board: Board
+    clock: Clock
+
+    def read(self) -> Iterator[State]:
+        """All of one instant, but sizes, which take longest and are read as they are asked for.
+
+        Nothing before there is a map.
+        """
+        try:
+            view = self.map.view
+        except NotReady:
+            return
+        boot_ms, unix_ms = self.clock.boot_ms(), self.clock.wall_ms()
+        copies, told = self._copies(view, boot_ms, unix_ms), self.board.told
+        published_ms = view.snapshot.published_boot_ms
+        age_s = max(0, boot_ms - published_ms) / 1000
+        yield "standpipe_snapshot_age_seconds", [((), age_s)] if published_ms else []
+        is_told = age_s * 1000 <= MAP_AGE_MS_MAX
+        yield from of_quorum(view.snapshot if is_told else None)
+        yield from of_copies(copies)
+        yield from of_queries(view.snapshot, unix_ms)
+        yield "standpipe_peer_up", list(of_peers(view, told))
+
+    def _copies(self, view: View, boot_ms: int, unix_ms: int) -> list[Copy]:
+        return [
+            self._copy(replica_id, table, boot_ms, unix_ms)
+            for replica_id, table, _ in view.copies_of(self.node_id)
+        ]
+
+    def _copy(self, replica_id: ReplicaId, table: Source, boot_ms: int, unix_ms: int) -> Copy:
+        _, generation, partition = replica_id
+        replica = self.replicas.get(replica_id)
+        status = replica.status()
+        fresh = status and freshness_of(
+            status,
+            heard_end=self.board.told.end_of(replica_id),
+            served_by=self.node_id,
+            role="",
+            boot_ms=boot_ms,
+            unix_ms=unix_ms,
+        )
+        labels = (table.name, str(generation), str(partition))
+        return Copy(labels=labels, status=status, fresh=fresh, store=replica.store_path)
+
+
+def of_quorum(said: Snapshot | None) -> Iterator[State]:
+    """What control says of the metadata quorum; None: it says nothing any more."""
+    yield "standpipe_quorum_has_leader", [((), float(bool(said.leader)))] if said else []
+    yield "standpipe_quorum_applied_index", [((), said.log_index)] if said else []
+    yield "standpipe_quorum_sync_seconds", [((), said.quorum_sync_ms / 1000)] if said else []
+
+
+def of_copies(copies: Sequence[Copy]) -> Iterator[State]:
+    """States, lags, rows and sizes of copies."""
+    absent = ReplicaState.ABSENT
+    states = (each.status.state if each.status else absent for each in copies)
+    named = zip(copies, states, strict=True)
+    yield (
+        "standpipe_replica_state",
+        [((*each.labels, state.name), 1.0) for each, state in named],
+    )
+    for name, of in _OF_COPIES.items():
+        known = (
+            (each.labels, of(each.status, each.fresh))
+            for each in copies
+            if each.status is not None and each.fresh is not None
+        )
+        yield name, [(labels, number) for labels, number in known if number is not None]
+    sized = [(each.labels, size) for each in copies if (size := size_of(each.store))]
+    yield "standpipe_replica_store_bytes", [(labels, size.disk_bytes) for labels, size in sized]
+    yield (
+        "standpipe_replica_store_map_bytes",
+        [(labels, size.map_bytes) for labels, size in sized if size.map_bytes is not None],
+    )
+
+
+def of_queries(snapshot: Snapshot, unix_ms: int) -> Iterator[State]:
+    """What pipelines report of queries; a paused one is wanted so, whatever is reported of it."""
+    reported = {status.query_id: status for status in snapshot.query_statuses}
+    shown = [(query, reported.get(query.query_id)) for query in snapshot.queries]
+    yield "standpipe_query_state", [(_state(query, status), 1.0) for query, status in shown]
+    heard = [status for _, status in shown if status]
+    # a paused one is reported by nobody: its age would only look like a dead pipeline
+    running = {query.query_id for query, _ in shown if query.state == "RUNNING"}
+    aged = [status for status in heard if status.at_ms and status.query_id in running]
+    yield (
+        "standpipe_query_report_age_seconds",
+        [((status.query_id,), max(0, unix_ms - status.at_ms) / 1000) for status in aged],
+    )
+    yield "standpipe_query_bad_records_total", [((s.query_id,), s.bad_records) for s in heard]
+    yield "standpipe_query_late_records_total", [((s.query_id,), s.late_records) for s in heard]
+    yield "standpipe_query_repaired_rows_total", [((s.query_id,), s.repaired_rows) for s in heard]
+
+
+def _state(query: PersistentQuery, status: QueryStatus | None) -> tuple[str, str, str]:
+    if query.state == "PAUSED":
+        return query.query_id, "PAUSED", ""
+    if status is None:
+        return query.query_id, "UNRESPONSIVE", ""
+    return query.query_id, status.state, status.reason
+
+
+def of_peers(view: View, told: Told) -> Iterator[Sample]:
+    """Verdicts on members; none on a peer that is newly known, or where no beats are sent."""
+    for node, peer in told.liveness.items():
+        if node in view.nodes and peer.health is not Health.UNKNOWN:
+            yield (node,), float(peer.health is Health.ALIVE)
+
+
+def _seconds(lag_ms: int | None) -> float | None:
+    return None if lag_ms is None else lag_ms / 1000

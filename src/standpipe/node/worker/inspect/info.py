@@ -1,0 +1,108 @@
+"""What a worker says of its node: /info, /healthcheck, /status.
+
+Shapes: conformance surface, section (b).
+
+Not here: routes; /clusterStatus (`node.worker.inspect.cluster_status`); what a status page holds
+(`model.ReplicaStatus`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from standpipe.errors import NotReady
+from standpipe.model import NodeId, ReplicaStatus
+from standpipe.node.leaving import Leaving
+from standpipe.node.worker.request.cluster_view import Map, Replicas, View
+
+#: A snapshot that control has not renewed for so long: control is down, and the map ages.
+MAP_AGE_MS_MAX = 5000
+
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Standpipe {node}</title>
+<h1>Standpipe {version}</h1><p>Node {node} of cluster {cluster}.</p>
+<ul><li><a href="/info">/info</a><li><a href="/clusterStatus">/clusterStatus</a>
+<li><a href="/healthcheck">/healthcheck</a><li><a href="/metrics">/metrics</a></ul></html>
+"""
+
+
+@dataclass(frozen=True)
+class Status:
+    """Answers of the GET routes of one worker."""
+
+    node_id: NodeId
+    map: Map
+    replicas: Replicas
+    leaving: Leaving
+
+    def info(self) -> dict[str, object]:
+        snapshot = self.map.view.snapshot
+        return {
+            "KsqlServerInfo": {
+                "version": version("standpipe"),
+                "kafkaClusterId": snapshot.cluster_id,
+                "ksqlServiceId": snapshot.service_id,
+                "serverStatus": "RUNNING",
+            }
+        }
+
+    def metadata(self) -> dict[str, object]:
+        snapshot = self.map.view.snapshot
+        clusters = {"kafka-cluster": snapshot.cluster_id, "ksql-cluster": snapshot.service_id}
+        cluster_id = {"id": "", "scope": {"path": list[str](), "clusters": clusters}}
+        return {"version": version("standpipe"), "clusterId": cluster_id}
+
+    def health(self) -> dict[str, object]:
+        """Healthy: there is a map, control renews it, no replica of this node has failed, and it is
+        not about to stop (so that a load balancer takes it out in time).
+
+        Status 200 either way, as in ksqlDB.
+        """
+        try:
+            view = self.map.view
+        except NotReady as error:
+            metastore: dict[str, object] = {"isHealthy": False, "message": error.message}
+            return {"isHealthy": False, "details": {"metastore": metastore}}
+        replicas = _local_replicas(self.node_id, view, self.replicas)
+        failed = [name for name, status in replicas.items() if _is_failed(status)]
+        age_ms = _boot_ms() - view.snapshot.published_boot_ms
+        details = {
+            "metastore": {"isHealthy": True},
+            "kafka": {"isHealthy": not failed, **({"failedReplicas": failed} if failed else {})},
+            "serving": {"isHealthy": not self.leaving.is_set},
+            "commandRunner": {"isHealthy": age_ms <= MAP_AGE_MS_MAX, "mapAgeMs": age_ms},
+        }
+        is_healthy = all(detail["isHealthy"] for detail in details.values())
+        return {"isHealthy": is_healthy, "details": details, "serverState": "READY"}
+
+    def commands(self) -> dict[str, str]:
+        """Statements that hold, as ksqlDB names them: `stream/S1/create` -> `SUCCESS`."""
+        sources = self.map.view.snapshot.sources
+        return {f"{s.kind.lower()}/{s.name}/create": "SUCCESS" for s in sources}
+
+    def page(self) -> str:
+        """A plain page for a browser."""
+        snapshot = self.map.view.snapshot
+        return _PAGE.format(
+            version=version("standpipe"), node=self.node_id, cluster=snapshot.cluster_id
+        )
+
+
+def _local_replicas(
+    node_id: NodeId, view: View, replicas: Replicas
+) -> dict[str, ReplicaStatus | None]:
+    """`<table id>-<generation>-<partition>` -> status page of this node's replica."""
+    return {
+        "-".join(map(str, replica_id)): replicas.get(replica_id).status()
+        for replica_id, placement in view.placements.items()
+        if node_id in placement.replicas
+    }
+
+
+def _is_failed(status: ReplicaStatus | None) -> bool:
+    return status is not None and status.state.name in ("FAILED", "DATA_LOSS")
+
+
+def _boot_ms() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

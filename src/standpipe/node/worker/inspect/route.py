@@ -1,0 +1,115 @@
+"""`GET /route` and `EXPLAIN ROUTE SELECT …`: who would answer a key, in which order, and why.
+
+KIP-535's key metadata (active, standbys, partition) and the verdicts that a read at this moment
+would go by: the same functions decide both, and nothing is read. Not here: the decisions
+(`node.worker.pull.route_cache`), the statement (`sql.analyzer`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from standpipe.adapters.clock import Clock
+from standpipe.control.routing.key_metadata import query_metadata_for_key
+from standpipe.control.routing.route import LAG_UNBOUNDED
+from standpipe.data.query.pull import partitions
+from standpipe.errors import BadRequest
+from standpipe.model import NodeInfo, Source
+from standpipe.node.worker.pull.route_cache import Decisions
+from standpipe.node.worker.request.cluster_view import Map, Replicas, View
+from standpipe.sql.plans import PullPlan
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
+_WORDS = frozenset({"true", "false"})
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Routes of one worker, for people and tools."""
+
+    map: Map
+    replicas: Replicas
+    decisions: Decisions
+    clock: Clock
+
+    def of(self, table: str, keys: Sequence[str], lag_max: int | None) -> dict[str, object]:
+        """Of the partitions that hold some keys of a table; of all of them where no key is given.
+
+        Raises BadRequest for an unknown table or a key that is none of its type.
+        """
+        view = self.map.view
+        source = view.sources.get(table) or view.sources.get(table.upper())
+        if source is None or not source.is_materialized:
+            raise BadRequest(f"{table} is no table that is served here")
+        if not keys:
+            return self._described(view, source, range(source.partitions), lag_max)
+        plan = view.plans.plan(_lookup_text(source, keys), {})
+        return self._described(view, source, partitions(plan), lag_max)
+
+    def explain(self, plan: PullPlan, lag_max: int | None) -> dict[str, object]:
+        """Of a pull query."""
+        return self._described(self.map.view, plan.source, partitions(plan), lag_max)
+
+    def _described(
+        self, view: View, source: Source, wanted: Sequence[int], lag_max: int | None
+    ) -> dict[str, object]:
+        bounds = self.decisions.bounds(lag_max, source)
+        bound = bounds.lag_records_max
+        return {
+            "table": source.name,
+            "tableId": source.table_id,
+            "generation": source.generation,
+            "assignmentEpoch": view.snapshot.assignment.epoch,
+            "policy": self.decisions.policy,
+            "maxAllowedOffsetLag": bound if bound < LAG_UNBOUNDED else None,
+            "standbyReads": bounds.standby_reads,
+            "partitions": [
+                self._partition(view, source, partition, lag_max) for partition in wanted
+            ],
+        }
+
+    def _partition(
+        self, view: View, source: Source, partition: int, lag_max: int | None
+    ) -> dict[str, object]:
+        replica_id = (source.table_id or "", source.generation, partition)
+        metadata = query_metadata_for_key(view.placements.get(replica_id), view.nodes, partition)
+        status = self.replicas.get(replica_id).status()
+        bounds = self.decisions.bounds(lag_max, source)
+        verdicts = self.decisions.of(view, replica_id, status, bounds).verdicts
+        now_ms = self.clock.boot_ms()
+        return {
+            "partition": metadata.partition,
+            "activeHost": _host(metadata.active),
+            "standbyHosts": [_host(standby) for standby in metadata.standbys],
+            "route": [verdict.describe(now_ms) for verdict in verdicts],
+        }
+
+
+def _host(node: NodeInfo | None) -> str | None:
+    return node.public if node else None
+
+
+def _lookup_text(source: Source, keys: Sequence[str]) -> str:
+    """The pull query of one key: one value per key column, in the table's order."""
+    columns = source.key_columns
+    if len(keys) != len(columns):
+        names = ", ".join(column.name for column in columns)
+        raise BadRequest(f"{source.name} has the key columns {names}: give `key` once for each")
+    terms = " AND ".join(
+        f"`{column.name}` = {_literal(column.type, key)}"
+        for column, key in zip(columns, keys, strict=True)
+    )
+    return f"SELECT * FROM `{source.name}` WHERE {terms};"  # noqa: S608 planned, never run
+
+
+def _literal(type_: str, text: str) -> str:
+    """A value as SQL wants it. Raises BadRequest, so that no text passes for something else."""
+    if type_ == "BOOLEAN" and text.lower() in _WORDS:
+        return text
+    if type_ in ("INTEGER", "BIGINT", "DOUBLE") or type_.startswith("DECIMAL"):
+        if not _NUMBER.fullmatch(text):
+            raise BadRequest(f"{text!r} is no {type_}")
+        return text
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,315 @@
+"""An HTTP worker: `python -m standpipe.node.worker.main --node-file DATA/node.json --worker K`.
+
+    snapshot, every 20 ms ─► Map ─► Pulls (quick or patient) ─┬─► StoreReader
+                                    Statements ─► own control └─► Forwarder ─► peers
+    public listener ─► PublicLane          peer listener ─► PeerLane
+
+All workers of a node listen on the same two ports (SO_REUSEPORT), share nothing and lock nothing;
+the local read path asks no other process. SIGTERM: no new connections, what is in flight is
+finished within 2 s, exit status 0.
+
+Not here: any of the decisions; this file only wires.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.http.http2_server import Limits, offer_http2
+from standpipe.adapters.http.peer_client import SECRET_HEADER, PeerClient
+from standpipe.adapters.http.server import Listener, bind, serve
+from standpipe.adapters.http.tls import certificate_of
+from standpipe.adapters.kafka.producer import RowProducer
+from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.process import (
+    die_with_parent,
+    raise_file_limit,
+    write_pid,
+)
+from standpipe.config import (
+    BODY_MAX,
+    BREAKER_OPEN,
+    FORWARD_TIMEOUT,
+    HEDGE_LOAD,
+    HTTP2_STREAMS_MAX,
+    PUSH_QUERIES_MAX,
+    RETRY_LOAD,
+    ROUTING_TIMEOUT,
+    SCAN_TIMEOUT,
+    TLS_LISTENER,
+    Config,
+)
+from standpipe.control.routing.hedge_budget import Budget, Pace
+from standpipe.errors import SetupError
+from standpipe.node import configuration
+from standpipe.node.configuration import NodeConfig
+from standpipe.node.leaving import Leaving
+from standpipe.node.liveness.peer_state import Board
+from standpipe.node.push_registry import PushBoard
+from standpipe.node.worker.inserts_stream import InsertsRoute
+from standpipe.node.worker.inspect.cluster_status import ClusterStatus
+from standpipe.node.worker.inspect.gauges import States
+from standpipe.node.worker.inspect.info import Status
+from standpipe.node.worker.inspect.route import Routes
+from standpipe.node.worker.pull.forward import Forwarder
+from standpipe.node.worker.pull.hedging import Racing
+from standpipe.node.worker.pull.query import Pulls
+from standpipe.node.worker.pull.route_cache import Decisions
+from standpipe.node.worker.push.endpoint import Pushes
+from standpipe.node.worker.push.stream_loop import LiveAnswers
+from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.responses import foreseen
+from standpipe.node.worker.routes import PeerLane, PublicLane, PullRoute, Rest
+from standpipe.node.worker.statements.execute import Statements
+from standpipe.sql.syntax import parser
+
+REFRESH_SECONDS = 0.02
+SAVE_METRICS_SECONDS = 1.0
+RENEW_SECONDS = 1.0
+#: The parent kills what has not ended 2 s after SIGTERM.
+GRACE_SECONDS = 1.6
+#: A client that acknowledges nothing, or takes nothing of what waits for it, is cut off.
+SILENT_SECONDS_MAX = 60
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass
+class Worker:
+    """One worker, wired."""
+
+    node: NodeConfig
+    settings: Config
+    number: int
+
+    def __post_init__(self) -> None:
+        paths, secret = self.node.paths, self.node.secret()
+        self.stop = asyncio.Event()
+        timeout_ms = self.settings[FORWARD_TIMEOUT]
+        self.replicas = Replicas(paths.state, paths.status)
+        self.map = Map(paths.snapshot, self.replicas)
+        self.metrics = Metrics(self.number, paths.run)
+        self.client = PeerClient({SECRET_HEADER: secret})
+        self.clock = Clock()
+        self.leaving = Leaving(paths.leaving)
+        self.board = Board(paths.liveness, paths.lags, self.settings)
+        self.racing = Racing(
+            Budget(self.settings[HEDGE_LOAD] / 100), Budget(self.settings[RETRY_LOAD] / 100), Pace()
+        )
+        self.forwarder = Forwarder(
+            self.client, self.settings[BREAKER_OPEN], timeout_ms, self.racing.pace.took
+        )
+        self.racing.silent = self.forwarder.silent
+        self.decisions = Decisions(self.node.node_id, self.settings, self.forwarder, self.board)
+        self.routes = Routes(self.map, self.replicas, self.decisions, self.clock)
+        self.producer = RowProducer(self.node.bootstrap_servers)
+        self.pulls = Pulls(
+            node_id=self.node.node_id,
+            map=self.map,
+            replicas=self.replicas,
+            forwarder=self.forwarder,
+            metrics=self.metrics,
+            decisions=self.decisions,
+            racing=self.racing,
+            forward_timeout_ms=timeout_ms,
+            routing_timeout_ms=self.settings[ROUTING_TIMEOUT],
+            scan_timeout_ms=self.settings[SCAN_TIMEOUT],
+            bootstrap_servers=self.node.bootstrap_servers,
+        )
+        board = PushBoard(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])
+        self.live = LiveAnswers(board, self.metrics, foreseen)
+        self.pushes = Pushes(self.map, self.live, self.node.bootstrap_servers)
+
+    def listeners(self) -> list[Listener]:
+        """The peer listener and the public ones, bound. Raises PortInUse and ConfigError."""
+        body_max = self.settings[BODY_MAX]
+        secret = self.node.secret().encode()
+        public = PullRoute(self.pulls, body_max, pushes=self.pushes)
+        peer = PullRoute(self.pulls, body_max, secret=secret)
+        for_clients = Listener(
+            socket=_watched(bind(*_host_port(self.node.public))),
+            application=PublicLane(
+                public,
+                self._inserts(lambda: for_clients.is_leaving or self.stop.is_set()),
+                self._rest().application(),
+            ),
+            quick=public,
+        )
+        if streams_max := self.settings[HTTP2_STREAMS_MAX]:
+            offer_http2(for_clients, Limits(streams_max=streams_max))
+        for_peers = Listener(
+            socket=bind(*_host_port(self.node.peer)),
+            application=PeerLane(peer),
+            quick=peer,
+            # `adapters.http.peer_client` closes a connection whose time is over
+            abandoned=lambda: self.metrics.count("standpipe_pull_forwarded_in", "abandoned"),
+        )
+        if not self.settings[TLS_LISTENER]:
+            return [for_peers, for_clients]
+        over_tls = replace(
+            for_clients,
+            socket=_watched(bind(*_host_port(self.settings[TLS_LISTENER]))),
+            certificate=certificate_of(self.settings),
+            heads={},
+        )
+        return [for_peers, for_clients, over_tls]
+
+    def _inserts(self, is_leaving: Callable[[], bool]) -> InsertsRoute:
+        return InsertsRoute(
+            map=self.map,
+            producer=self.producer,
+            metrics=self.metrics,
+            row_bytes_max=self.settings[BODY_MAX],
+            is_leaving=is_leaving,
+        )
+
+    def _rest(self) -> Rest:
+        statements = Statements(
+            map=self.map,
+            replicas=self.replicas,
+            control=self.client,
+            internal_address=_dialled(self.node.internal),
+            producer=self.producer,
+            settings=self.settings,
+            metrics=self.metrics,
+            bootstrap_servers=self.node.bootstrap_servers,
+            routes=self.routes,
+        )
+        states = States(self.node.node_id, self.map, self.replicas, self.board, self.clock)
+        status = Status(self.node.node_id, self.map, self.replicas, self.leaving)
+        cluster = ClusterStatus(
+            self.node.node_id,
+            self.map,
+            self.replicas,
+            self.forwarder,
+            self.board,
+            self.clock,
+            self.node.paths.restores,
+        )
+        return Rest(
+            status=status,
+            cluster=cluster,
+            routes=self.routes,
+            statements=statements,
+            pushes=self.pushes,
+            exposition=lambda: self.metrics.exposition(states.read()),
+            body_bytes_max=self.settings[BODY_MAX],
+        )
+
+    def look_around(self, publics: Sequence[Listener]) -> None:
+        """Whether clients should leave. Peers hear it from control, and keep their connections."""
+        for public in publics:
+            public.is_leaving = self.leaving.is_set
+        if self.leaving.is_set:
+            self.live.leave()
+        self.live.look_around()
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop.set)
+        listeners = self.listeners()
+        chores = [
+            asyncio.create_task(_every(REFRESH_SECONDS, self.map.refresh)),
+            asyncio.create_task(_every(REFRESH_SECONDS, self.board.refresh)),
+            asyncio.create_task(_every(REFRESH_SECONDS, lambda: self.look_around(listeners[1:]))),
+            asyncio.create_task(_every(SAVE_METRICS_SECONDS, self.metrics.save)),
+        ]
+        chores += [
+            asyncio.create_task(_every(RENEW_SECONDS, listener.certificate.look_around))
+            for listener in listeners
+            if listener.certificate
+        ]
+        leave = asyncio.create_task(self._leave())
+        _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
+        await serve(listeners, self.stop, GRACE_SECONDS)
+        for chore in (*chores, leave):
+            chore.cancel()
+        self.live.close()
+        self.racing.close()
+        await self.forwarder.close()
+        await asyncio.to_thread(self.producer.close)
+        self.replicas.close()
+
+    async def _leave(self) -> None:
+        """What has no end is ended with the listeners, within their grace."""
+        await self.stop.wait()
+        self.live.leave()
+
+
+def _watched(listening: socket.socket) -> socket.socket:
+    """Have the kernel find clients that are gone without a word, or that never read: an answer
+    without an end would keep its consumer for them for ever. Connections inherit it (Linux)."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_SECONDS_MAX // 2)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENT_SECONDS_MAX // 8)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_SECONDS_MAX)
+    return listening
+
+
+async def _every(seconds: float, chore: object) -> None:
+    assert callable(chore)
+    while True:  # ends by cancellation
+        await asyncio.sleep(seconds)
+        try:
+            chore()
+        except Exception:
+            _log.exception("a chore failed; it is tried again")
+
+
+def _host_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _dialled(address: str) -> str:
+    """An address that this host binds, as it is dialled from here."""
+    host, port = _host_port(address)
+    return f"127.0.0.1:{port}" if host in ("", "0.0.0.0", "::") else address  # noqa: S104
+
+
+def warm_up(node: NodeConfig) -> None:
+    """What takes long and is the same in all workers: the grammar's tables."""
+    parser.warm_up(node.paths.data / "grammar.cache")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--node-file", type=Path, required=True)
+    options.add_argument("--worker", type=int, required=True)
+    given = options.parse_args(arguments)
+    die_with_parent()
+    configuration.log_json(f"worker-{given.worker}")
+    try:
+        node = configuration.load(given.node_file)
+        worker = Worker(node, node.settings(), given.worker)
+        write_pid(node.paths.run / f"worker-{given.worker}.pid")
+        raise_file_limit()
+        gc.disable()
+        warm_up(node)
+        gc.freeze()  # what is there now stays: collections need not look at it again
+        gc.enable()
+        uvloop.run(worker.run())
+    except SetupError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,287 @@
+"""A read that another node answers: one hop over the peer lane, and what a failed path teaches.
+
+A forward carries the client's own statement and bounds, so that the target can judge again with its
+own numbers; it is answered there from the local store or refused with a reason, never forwarded
+again (KLIP-12; users' pain 6).
+
+A *scan* may take much longer than a lookup, on a path that is sound. Its target says now and then
+that it works, and only its silence is a failure; how long scans take says nothing of lookups, so
+they are left out of what a slow read is measured by.
+
+A refused connection, a reset, a time-out or a row of slow reads opens the *breaker* of that path at
+once. An open path is a suspect for `control.routing.route`: tried last. It is closed again by a
+probe over the same path, with back-off, so that no client's read pays for finding out, and so that
+a node whose control lives while its workers hang stays out.
+
+Not here: the choice of the replica (`control.routing.route`), connections
+(`adapters.http.peer_client`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import structlog
+
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response, StillWorking
+from standpipe.errors import NotReady
+from standpipe.model import NodeId, NodeInfo, Offset, Record
+from standpipe.node.worker.request.bodies import Form, split_lines
+from standpipe.node.worker.request.freshness import END_HEADER, Freshness, parse_headers
+
+FORWARDED_HEADER: Final = "standpipe-forwarded"
+DEADLINE_HEADER: Final = "standpipe-deadline-ms"
+PARTITION_HEADER: Final = "standpipe-partition"
+#: of the map that the sender goes by
+EPOCH_HEADER: Final = "standpipe-assignment-epoch"
+#: wanted by who sends a scan: an interim response every so many ms while there is work at it
+WORKING_HEADER: Final = "standpipe-working-ms"
+#: how many of them fit into the time after which silence is a failure
+WORKING_SIGNS: Final = 4
+#: `<table id>-<generation>`: a dead incarnation of a table must not be answered from
+TABLE_HEADER: Final = "standpipe-table"
+
+#: Answered by the peer lane without a look at anything: is there a worker that works?
+PROBE_PATH: Final = "/probe"
+PROBE_WAIT_MS_MAX: Final = 10_000
+#: Slow reads in a row that open a breaker before the first of them is out of time.
+SILENCES_MAX: Final = 10
+
+TOO_SLOW: Final = (
+    "The scan was not over in time: name keys, a range or a LIMIT, or raise "
+    "standpipe.query.pull.scan.timeout.ms."
+)
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class Part(Record, frozen=True, kw_only=True):
+    """What one partition contributes to an answer: JSON arrays, and how fresh they are."""
+
+    rows: list[bytes]
+    fresh: Freshness
+
+
+class Refused(Exception):
+    """A replica did not answer. `why` goes into the verdict on it."""
+
+    def __init__(
+        self,
+        why: str,
+        *,
+        is_not_ready: bool = False,
+        progress: float | None = None,
+        is_path_failure: bool = False,
+        lag_records: int | None = None,
+        owners: Sequence[NodeId] = (),
+        assignment_epoch: int = 0,
+        is_not_owner: bool = False,
+    ) -> None:
+        super().__init__(why)
+        self.why = why
+        #: no answer came; anything else is an answer
+        self.is_path_failure = is_path_failure
+        #: by its own numbers; None: it did not say
+        self.lag_records = lag_records
+        #: it was wrongly asked: it does not hold that, or counts in another way
+        self.is_not_owner = is_not_owner
+        #: who holds it by the map of the one that refused, and that map's epoch; 0: it did not say
+        self.owners = owners
+        self.assignment_epoch = assignment_epoch
+        #: it holds no whole batch yet; anything else is a refusal or a fault
+        self.is_not_ready = is_not_ready
+        #: share of the changelog that it has read, 0 to 1
+        self.progress = progress
+
+
+@dataclass
+class Breaker:
+    """Whether a path may be used. Pure: instants come from the caller's monotonic clock, in ms."""
+
+    open_ms: int
+    #: instant from which a probe may try; None: closed
+    probe_at_ms: float | None = None
+    _wait_ms: float = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self.probe_at_ms is not None
+
+    def failed(self, now_ms: float) -> None:
+        """The path failed, under a read or under a probe: the next probe waits twice as long.
+
+        Reads that fail while a probe is due change nothing: they were under way before.
+        """
+        if self.probe_at_ms is not None and now_ms < self.probe_at_ms:
+            return
+        is_again = self.probe_at_ms is not None
+        longest = max(PROBE_WAIT_MS_MAX, self.open_ms)
+        self._wait_ms = min(self._wait_ms * 2, longest) if is_again else float(self.open_ms)
+        self.probe_at_ms = now_ms + self._wait_ms
+
+    def succeeded(self) -> None:
+        """An answer came, whatever it says: the path works."""
+        self.probe_at_ms = None
+        self._wait_ms = 0.0
+
+
+@dataclass(kw_only=True)
+class Question:
+    """A read of one partition as it is forwarded: the client's own body, and what it concerns."""
+
+    body: bytes
+    partition: int
+    table: str  # `<table id>-<generation>`
+    timeout_ms: int
+    assignment_epoch: int = 0
+    #: the target's lag counts against it too; None: nothing is bounded, or no end is known
+    committed_end: Offset | None = None
+    #: of a scan: it fails after so long without a sign of work; None: a lookup
+    silence_ms: int | None = None
+
+
+@dataclass
+class Forwarder:
+    """All paths from this worker to the peer lanes of other nodes."""
+
+    client: PeerClient
+    open_ms: int
+    probe_timeout_ms: int
+    #: is told how many ms each answered forward took
+    took: Callable[[float], None] = lambda ms: None
+    #: address -> reads in a row that were slow on this path, without one answer in between
+    _silences: dict[str, int] = field(default_factory=dict[str, int])
+    #: address of a peer lane -> its breaker; closed ones are dropped
+    _breakers: dict[str, Breaker] = field(default_factory=dict[str, Breaker])
+    _probes: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
+
+    @property
+    def open_paths(self) -> frozenset[str]:
+        """Addresses of peer lanes that failed lately."""
+        return frozenset(self._breakers)
+
+    def suspects(self, nodes: Mapping[NodeId, NodeInfo]) -> frozenset[NodeId]:
+        """Nodes whose path failed lately."""
+        if not self._breakers:
+            return frozenset()
+        return frozenset(n.node_id for n in nodes.values() if n.peer in self._breakers)
+
+    async def ask(self, peer: NodeInfo, question: Question) -> Part:
+        """The peer's answer. Raises Refused, and opens the path's breaker if the path failed."""
+        headers = {
+            "accept": Form.LINES.value.decode(),
+            FORWARDED_HEADER: "1",
+            DEADLINE_HEADER: str(question.timeout_ms),
+            PARTITION_HEADER: str(question.partition),
+            TABLE_HEADER: question.table,
+            EPOCH_HEADER: str(question.assignment_epoch),
+        }
+        if question.committed_end is not None:
+            headers[END_HEADER] = str(question.committed_end)
+        silence_ms = question.silence_ms
+        if silence_ms is not None:
+            headers[WORKING_HEADER] = str(max(1, silence_ms // WORKING_SIGNS))
+        started_ms = _now_ms()
+        try:
+            response = await self.client.request(
+                peer.peer,
+                "/query",
+                body=question.body,
+                headers=headers,
+                timeout_seconds=question.timeout_ms / 1000,
+                silence_seconds=None if silence_ms is None else silence_ms / 1000,
+            )
+        except StillWorking as slow:
+            self._succeeded(peer.peer)
+            raise Refused(TOO_SLOW) from slow
+        except PathFailed as failure:
+            self._failed(peer.peer)
+            raise Refused(f"Path failed: {failure}.", is_path_failure=True) from failure
+        if silence_ms is None:
+            self.took(_now_ms() - started_ms)
+        self._succeeded(peer.peer)
+        return read_part(response)
+
+    def silent(self, peer: NodeInfo) -> None:
+        """A read on this path is slow. So many in a row are a path that failed: a stopped peer
+        must not cost every read a hedge, and its time-outs come a second too late."""
+        count = self._silences[peer.peer] = self._silences.get(peer.peer, 0) + 1
+        if count >= SILENCES_MAX and peer.peer not in self._breakers:
+            self._failed(peer.peer)
+
+    async def close(self) -> None:
+        for probe in self._probes.values():
+            probe.cancel()
+        self.client.close()
+
+    def _failed(self, address: str) -> None:
+        breaker = self._breakers.setdefault(address, Breaker(self.open_ms))
+        if not breaker.is_open:
+            _log.warning("path failed: passed over until a probe succeeds", peer=address)
+        breaker.failed(_now_ms())
+        if address not in self._probes:
+            self._probes[address] = asyncio.create_task(self._probe(address))
+
+    def _succeeded(self, address: str) -> None:
+        self._silences.pop(address, None)
+        if self._breakers and (breaker := self._breakers.pop(address, None)):
+            breaker.succeeded()
+            _log.info("path works again", peer=address)
+            probe = self._probes.pop(address, None)
+            if probe is not None and probe is not asyncio.current_task():
+                probe.cancel()
+
+    async def _probe(self, address: str) -> None:
+        while (breaker := self._breakers.get(address)) and breaker.probe_at_ms is not None:
+            await asyncio.sleep(max(0.0, breaker.probe_at_ms - _now_ms()) / 1000)
+            try:
+                await self.client.request(
+                    address, PROBE_PATH, timeout_seconds=self.probe_timeout_ms / 1000
+                )
+            except PathFailed:
+                breaker.failed(_now_ms())
+            else:
+                self._succeeded(address)
+        self._probes.pop(address, None)
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000
+
+
+class _Said(msgspec.Struct):
+    """The part of an error body that `rest_refusals.refusal_to_peer` fills."""
+
+    why: str = ""
+    progress: float | None = None
+    lag_records: int | None = None
+    replicas: list[NodeId] = []
+    assignment_epoch: int = 0
+
+
+class _ErrorBody(msgspec.Struct):
+    error_code: int = 0
+    message: str = ""
+    standpipe: _Said = msgspec.field(default_factory=_Said)
+
+
+def read_part(response: Response) -> Part:
+    if response.status == 200:
+        return Part(rows=split_lines(response.body), fresh=parse_headers(response.headers))
+    try:
+        error = msgspec.json.decode(response.body, type=_ErrorBody)
+    except msgspec.MsgspecError as undecodable:
+        raise Refused(f"Peer answered {response.status}.") from undecodable
+    said = error.standpipe
+    raise Refused(
+        said.why or error.message,
+        is_not_ready=error.error_code == NotReady.code,
+        progress=said.progress,
+        lag_records=said.lag_records,
+        owners=tuple(said.replicas),
+        assignment_epoch=said.assignment_epoch,
+    )

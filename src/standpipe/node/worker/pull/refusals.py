@@ -1,0 +1,164 @@
+"""A read that no replica answered: which error it is, and why. Pure.
+
+Three outcomes that must not be mixed up (DESIGN section 1, promise 1): a missing key is an answer
+without rows and never comes here; a table of which no replica holds a whole batch is *not ready*,
+with its progress; everything else is *no replica*, with one verdict per replica.
+
+Source: the article's text; KLIP-12. Not here: the verdicts themselves (`control.routing.route`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from standpipe.control.routing.route import Verdict
+from standpipe.errors import NoReplica, NotReady, StandpipeError
+from standpipe.model import NodeId, ReplicaState, ReplicaStatus, Source
+from standpipe.node.worker.pull.forward import Refused
+
+#: partitions that a message names; the details name all
+SAID_MAX: Final = 8
+
+
+def is_not_ready(status: ReplicaStatus | None) -> bool:
+    """Whether a replica has yet to see its first whole batch; others have failed, or lag."""
+    return status is None or status.state in (ReplicaState.ABSENT, ReplicaState.BOOTSTRAP)
+
+
+def readable(status: ReplicaStatus | None, verdict: Verdict) -> ReplicaStatus:
+    """What the own replica is, before it is read. Raises Refused where it may not be."""
+    if not verdict.ok or status is None:
+        raise Refused(
+            verdict.why,
+            is_not_ready=is_not_ready(status),
+            progress=progress(status),
+            lag_records=verdict.lag_records,
+        )
+    return status
+
+
+def progress(status: ReplicaStatus | None) -> float | None:
+    """Share of the changelog that a replica has read, 0 to 1; None: its end is unknown."""
+    if status is None or status.log_end < 0:
+        return None
+    return min(1.0, status.position / status.log_end) if status.log_end else 1.0
+
+
+def judged(verdict: Verdict, refusal: Refused) -> Verdict:
+    """The verdict after a try: the refusal's reason, and its lag where the replica said it."""
+    lag = verdict.lag_records if refusal.lag_records is None else refusal.lag_records
+    return replace(verdict, ok=False, why=refusal.why, lag_records=lag)
+
+
+class Unanswered(Exception):
+    """Nobody answered for some partitions."""
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        super().__init__("no replica answered")
+        self.failures = failures
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A partition that nobody answered for. `tried`: its replicas, in routing's order, and what
+    each said. None where no replica is assigned yet."""
+
+    partition: int
+    tried: Sequence[tuple[Verdict, Refused]]
+
+    @property
+    def is_not_ready(self) -> bool:
+        """Nobody refused where no replica is assigned: a table so young is not ready."""
+        return all(refusal.is_not_ready for _, refusal in self.tried)
+
+    @property
+    def progress(self) -> float | None:
+        """Of the furthest replica, 0 to 1; None: unknown."""
+        said = (refusal.progress for _, refusal in self.tried)
+        return max((share for share in said if share is not None), default=None)
+
+    def __str__(self) -> str:
+        reasons = "; ".join(str(judged(verdict, refusal)) for verdict, refusal in self.tried)
+        return f"[Partition {self.partition}: {reasons or 'no replica is assigned'}]"
+
+
+def unanswered(
+    text: str, source: Source, failures: Sequence[Failure], *, now_boot_ms: int
+) -> StandpipeError:
+    """The error of a query of which nobody answered for some partitions.
+
+    The same for the same failures in whatever order they came. If one of them is not ready, the
+    whole is: no other bound and no other node helps before that replica has a whole batch, so a
+    client should wait. Otherwise it is no replica. The details name every partition that failed,
+    with one verdict per replica; the message names the first ones.
+    """
+    listed = sorted(failures, key=lambda failure: failure.partition)
+    details: dict[str, object] = {
+        "partition": listed[0].partition,
+        "partitions": [failure.partition for failure in listed],
+        "verdicts": [
+            {"partition": failure.partition, **judged(verdict, refusal).describe(now_boot_ms)}
+            for failure in listed
+            for verdict, refusal in failure.tried
+        ],
+    }
+    young = [failure for failure in listed if failure.is_not_ready]
+    others = [failure for failure in listed if not failure.is_not_ready]
+    reasons = " ".join(str(failure) for failure in others[:SAID_MAX])
+    if len(others) > SAID_MAX:
+        reasons += f" and {len(others) - SAID_MAX} more partitions"
+    if not young:
+        return NoReplica(
+            f"Unable to execute pull query {text}. "
+            f"All nodes are dead or exceed max allowed lag. {reasons}",
+            **details,
+        )
+    shares = [failure.progress for failure in young]
+    known = [share for share in shares if share is not None]
+    least = min(known) if len(known) == len(shares) else None
+    percent = "unknown" if least is None else f"{100 * least:.0f} %"
+    names = ", ".join(str(failure.partition) for failure in young[:SAID_MAX])
+    names += ", …" if len(young) > SAID_MAX else ""
+    return NotReady(
+        f"{source.name} is not ready: no replica of partition{'s'[: len(young) > 1]} {names} holds "
+        f"a whole batch yet. Progress: {percent}.{' Besides: ' if reasons else ''}{reasons}",
+        progress=least,
+        **details,
+    )
+
+
+def with_map(
+    refusal: Refused, sent_epoch: int | None, epoch: int, owners: Sequence[NodeId]
+) -> Refused:
+    """The refusal of a forward with this node's map, where its sender has use for it.
+
+    Who was wrongly asked says who it is instead. And a sender that goes by an older map learns the
+    newer one from whatever refusal: it may name replicas that the sender never heard of. An epoch
+    alone refuses nothing. Which rows a replica has its store says (table id, generation, position),
+    not the map: a holder answers, whoever the two maps say should hold.
+
+    `sent_epoch`: of the sender's map; None: it does not say. `owners`: of what was asked for.
+    """
+    is_behind = sent_epoch is not None and sent_epoch < epoch
+    if not (refusal.is_not_owner or is_behind):
+        return refusal
+    if refusal.is_not_owner and sent_epoch is not None and sent_epoch > epoch:
+        refusal.why += f" This host's map is older: assignment epoch {epoch}, not {sent_epoch}."
+    refusal.owners, refusal.assignment_epoch = tuple(owners), epoch
+    return refusal
+
+
+def refusal_to_peer(refusal: Refused) -> StandpipeError:
+    """What the target of a forward answers; `why` becomes the verdict at the node that asked."""
+    said: dict[str, object] = {"why": refusal.why}
+    if refusal.progress is not None:
+        said["progress"] = refusal.progress
+    if refusal.lag_records is not None:
+        said["lag_records"] = refusal.lag_records
+    if refusal.assignment_epoch:
+        said["replicas"] = list(refusal.owners)
+        said["assignment_epoch"] = refusal.assignment_epoch
+    error = NotReady if refusal.is_not_ready else NoReplica
+    return error(refusal.why, **said)

@@ -1,0 +1,87 @@
+"""What goes on at /query and /query-stream: push queries and PRINT, and who closes them.
+
+    NotAPullQuery ─► plan ─► PushAnswer or PrintAnswer ─► LiveAnswers
+
+Source: conformance surface, section (b). Not here: the loop (`node/worker/push/stream_loop.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from standpipe.adapters.http.server import Receive, Send
+from standpipe.errors import BadRequest, StatementError
+from standpipe.node.worker.push.encoding import PushForm
+from standpipe.node.worker.push.print_topic import PrintAnswer
+from standpipe.node.worker.push.push_query import PushAnswer, new_query_id
+from standpipe.node.worker.push.stream_loop import Live, LiveAnswers
+from standpipe.node.worker.request.bodies import Form, Lookup
+from standpipe.node.worker.request.cluster_view import Map
+from standpipe.sql.lookup.push import print_topic, push
+from standpipe.sql.syntax.ast import Query
+from standpipe.sql.syntax.ast_statements import PrintTopic
+from standpipe.sql.syntax.errors import located
+
+
+class CloseRequest(msgspec.Struct, frozen=True):
+    """A body of /close-query."""
+
+    queryId: str  # noqa: N815 ksqlDB's name
+
+
+_decode = msgspec.json.Decoder(CloseRequest).decode
+
+
+@dataclass
+class Pushes:
+    """Push queries and PRINTs at one worker."""
+
+    map: Map
+    live: LiveAnswers
+    bootstrap_servers: str
+
+    async def answer(
+        self,
+        statement: Query | PrintTopic,
+        asked: Lookup,
+        form: Form,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Until it ends. Raises StandpipeError as long as nothing was sent."""
+        query_id, answer = self._prepared(statement, asked, form)
+        await self.live.answer(query_id, answer, receive, send)
+
+    def _prepared(
+        self, statement: Query | PrintTopic, asked: Lookup, form: Form
+    ) -> tuple[str, Live]:
+        try:
+            if isinstance(statement, PrintTopic):
+                printed = print_topic(statement)
+                query_id = new_query_id(f"PRINT {printed.topic}")
+                return query_id, PrintAnswer(printed, self.bootstrap_servers)
+            self.map.refresh()  # another worker may just have acknowledged its CREATE
+            plan = push(statement, self.map.view.sources)
+        except StatementError as error:
+            raise located(error, statement) from None
+        query_id = new_query_id(plan.source.name)
+        answer = PushAnswer(
+            plan=plan,
+            properties=asked.properties,
+            form=PushForm(form),
+            query_id=query_id,
+            map=self.map,
+            bootstrap_servers=self.bootstrap_servers,
+        )
+        return query_id, answer
+
+    def close(self, body: bytes) -> None:
+        """End the query that the body of /close-query names. Raises BadRequest."""
+        try:
+            query_id = _decode(body).queryId
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadRequest(f"the body is not the JSON object that is wanted: {error}") from error
+        if not self.live.board.close(query_id):
+            raise BadRequest(f"No query with id {query_id}")

@@ -1,0 +1,84 @@
+"""One PRINT: whatever lies in a topic, committed or not, as `data/query/topic_print.py` shows
+it."""
+
+from __future__ import annotations
+
+import difflib
+from collections import deque
+from dataclasses import dataclass, field
+
+from standpipe.adapters.kafka.read_once import log_ends, log_starts
+from standpipe.adapters.kafka.reader import Partition
+from standpipe.adapters.kafka.tail import TopicTail
+from standpipe.data.query.record_rows import Share, TopicRecord
+from standpipe.data.query.topic_print import TopicPrint
+from standpipe.errors import BadRequest, StandpipeError
+from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
+from standpipe.node.worker.request.bodies import Form
+from standpipe.sql.plans import PrintPlan
+
+
+@dataclass
+class PrintAnswer:
+    """`Live`, once it is opened."""
+
+    plan: PrintPlan
+    bootstrap_servers: str
+    _print: TopicPrint = field(init=False)
+    _tail: TopicTail = field(init=False)
+    _waiting: deque[TopicRecord] = field(init=False, default_factory=deque[TopicRecord])
+
+    def __post_init__(self) -> None:
+        self._print = TopicPrint(self.plan.interval, self.plan.limit)
+
+    @property
+    def media(self) -> bytes:
+        return Form.LINES.value
+
+    @property
+    def is_over(self) -> bool:
+        return self._print.is_over
+
+    def open(self) -> None:
+        """Raises KafkaUnavailable, or BadRequest for a topic that is not there."""
+        from standpipe.adapters.kafka.admin import KafkaAdmin  # a slow import
+
+        topic, counts = self.plan.topic, KafkaAdmin(self.bootstrap_servers).partition_counts()
+        if topic not in counts:
+            raise BadRequest(_not_found(topic, list(counts)))
+        first = log_starts if self.plan.from_beginning else log_ends
+        starts = first(self.bootstrap_servers, topic, counts[topic])
+        places = {Partition(topic, number): at for number, at in starts.items()}
+        self._tail = TopicTail(self.bootstrap_servers, places)
+
+    def head(self) -> bytes:
+        return b""
+
+    def step(self) -> bytes | None:
+        """Raises RecordsLost."""
+        if not self._waiting:
+            self._waiting.extend(record for _, record in self._tail.poll(STEP_RECORDS))
+        if not self._waiting:
+            return None
+        lines = self._print.lines(Share(STEP_RECORDS, STEP_BYTES).draw(self._waiting))
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    def last(self, ending: Ending) -> bytes:
+        return b""
+
+    def failed(self, error: StandpipeError) -> bytes:
+        return f"{error.message}\n".encode()
+
+    def close(self) -> None:
+        self._tail.close()
+
+
+def _not_found(topic: str, known: list[str]) -> str:
+    """ksqlDB's words, and names that are near or differ in case."""
+    folded = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(topic.lower(), folded, n=3, cutoff=0.8)
+    hint = "".join(f"\n\tPRINT '{folded[name]}';" for name in near)
+    return (
+        f"Could not find topic '{topic}', or the KSQL user does not have permissions to list the"
+        " topic. Topic names are case-sensitive." + (f"\nDid you mean:{hint}" if hint else "")
+    )

@@ -1,0 +1,206 @@
+"""One push query, from its text to its last item: `Live` over a topic
+(`node/worker/push/stream_loop.py`).
+
+    plan ─► where it starts: latest (the default), earliest, or a token of before
+         ─► progress topic read to its end, where a query of ours writes the rows
+         ─► TopicTail ─► PushQuery ─► PushForm
+
+A stream or table that is dropped or made anew ends the query with an error, as does a change of the
+query that writes its topic, whose commits would be waited for; so do records that
+Kafka has removed before they came: no row is passed over in silence.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from standpipe.adapters.kafka.read_once import log_ends, log_starts, read_topic
+from standpipe.adapters.kafka.reader import Partition
+from standpipe.adapters.kafka.tail import TopicTail
+from standpipe.data.commit.committed import Committed
+from standpipe.data.query.push import (
+    PushQuery,
+    Token,
+    identity_of,
+    parse_token,
+    take_progress,
+    token_text,
+)
+from standpipe.data.query.record_rows import Share, topic_of, writer_of
+from standpipe.errors import BadRequest, ServerError, StandpipeError
+from standpipe.model import Source
+from standpipe.node.worker.push.encoding import PushForm
+from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
+from standpipe.node.worker.request.bodies import PUSH_TOKEN
+from standpipe.node.worker.request.cluster_view import Map, View
+from standpipe.sql.ids import sanitised
+from standpipe.sql.plans import PushPlan
+from standpipe.topics import progress_topic
+
+READ_S_MAX: Final = 30.0  # for the progress topic
+POLL_RECORDS: Final = 200
+NAME_CHARACTERS_MAX: Final = 64
+
+RESET: Final = ("auto.offset.reset", "ksql.streams.auto.offset.reset")
+#: asks for tokens; ksqlDB's name, as that of `PUSH_TOKEN`, which gives one back
+TOKENS: Final = "ksql.query.push.v2.continuation.tokens.enabled"
+
+_LAST: Final = {
+    Ending.OVER: "Limit Reached",
+    Ending.CLOSED: "Query Completed",
+    Ending.LEAVING: "Query ended: the node is about to stop. Go on at another node.",
+}
+
+
+def new_query_id(source: str) -> str:
+    """As ksqlDB calls push queries; safe as the name of a file."""
+    name = sanitised(source)[:NAME_CHARACTERS_MAX]
+    return f"transient_{name}_{secrets.randbits(63)}"
+
+
+def starts_at_end(properties: Mapping[str, str]) -> bool:
+    """Whether only what is yet to come is wanted, which is ksqlDB's default. Raises BadRequest."""
+    for name in RESET:
+        reset = properties.get(name, "").lower()
+        if reset:
+            if reset not in ("earliest", "latest"):
+                raise BadRequest(f"{name} = {reset!r}: say earliest or latest")
+            return reset == "latest"
+    return True
+
+
+@dataclass
+class PushAnswer:
+    """`Live`, once it is opened."""
+
+    plan: PushPlan
+    properties: Mapping[str, str]
+    form: PushForm
+    query_id: str
+    map: Map
+    bootstrap_servers: str
+    _query: PushQuery = field(init=False)
+    _tail: TopicTail = field(init=False)
+    _is_owed: bool = field(init=False, default=False)  # a token, for rows that were sent
+
+    def __post_init__(self) -> None:
+        self._topic = topic_of(self.plan.source)
+        snapshot = self.map.view.snapshot
+        self._view = self.map.view
+        self._identity = identity_of(self.plan.source, snapshot.cluster_id)
+        self._writer = writer_of(self._topic, snapshot)
+        self._progress_topic = progress_topic(snapshot.service_id)
+        self._from_end = starts_at_end(self.properties)
+        self._gives_tokens = self.properties.get(TOKENS, "").lower() == "true"
+
+    @property
+    def media(self) -> bytes:
+        return self.form.form.value
+
+    @property
+    def is_over(self) -> bool:
+        return self._query.is_over
+
+    def open(self) -> None:
+        """Raises KafkaUnavailable, or BadRequest for a token that does not fit."""
+        committed, read = None, 0
+        if self._writer is not None:
+            committed, read = self._committed(self._writer)
+        numbers = range(self.plan.source.partitions)
+        if committed is None:
+            ends = log_ends(self.bootstrap_servers, self._topic, self.plan.source.partitions)
+        else:
+            ends = {number: committed.end(number) for number in numbers}
+        starts = self._starts(ends)
+        self._query = PushQuery(self.plan, starts, committed)
+        places = {Partition(self._topic, number): at for number, at in starts.items()}
+        if committed is not None:
+            places[Partition(self._progress_topic, 0)] = read
+        self._tail = TopicTail(self.bootstrap_servers, places)
+
+    def _committed(self, writer: str) -> tuple[Committed, int]:
+        """What is committed by now, and the offset behind it in the progress topic."""
+        committed, read = Committed(writer), 0
+        deadline = time.monotonic() + READ_S_MAX
+        for record in read_topic(self.bootstrap_servers, self._progress_topic, 1, deadline):
+            take_progress(committed, record.value)
+            read = record.offset + 1
+        if read == 0:  # nothing was ever committed
+            read = log_starts(self.bootstrap_servers, self._progress_topic, 1)[0]
+        return committed, read
+
+    def _starts(self, ends: Mapping[int, int]) -> dict[int, int]:
+        text = self.properties.get(PUSH_TOKEN)
+        if text:
+            known = parse_token(text, self._identity, self.plan.source.partitions)
+            ahead = [number for number, at in known.items() if at > ends[number]]
+            if ahead:
+                raise BadRequest(f"the continuation token is ahead of partition {ahead[0]}")
+            missing = ends.keys() - known.keys()
+            return {**(self._log_starts() if missing else {}), **known}
+        return dict(ends) if self._from_end else self._log_starts()
+
+    def _log_starts(self) -> dict[int, int]:
+        return log_starts(self.bootstrap_servers, self._topic, self.plan.source.partitions)
+
+    def head(self) -> bytes:
+        self._is_owed = self._gives_tokens  # a client may be gone before the first row
+        return self.form.head(self.plan, self.query_id)
+
+    def step(self) -> bytes | None:
+        """Raises RecordsLost; ServerError when the source is not what it was."""
+        self._check_source()
+        if self._query.is_ready:
+            rows = self._query.take(Share(STEP_RECORDS, STEP_BYTES))
+            self._is_owed |= self._gives_tokens and bool(rows)
+            return self.form.rows(rows)
+        if self._is_owed:
+            self._is_owed = False
+            return self.form.token(self._token())
+        heard = self._tail.poll(POLL_RECORDS)
+        for topic, record in heard:
+            if topic == self._topic:
+                self._query.heard(record)
+            else:
+                self._query.progress(record.value)
+        self._tail.hold({Partition(self._topic, number) for number in self._query.held})
+        return b"" if heard else None
+
+    def last(self, ending: Ending) -> bytes:
+        token = self.form.token(self._token()) if self._gives_tokens else b""
+        return token + self.form.end(_LAST[ending])
+
+    def failed(self, error: StandpipeError) -> bytes:
+        return self.form.failed(error)
+
+    def close(self) -> None:
+        self._tail.close()
+
+    def _token(self) -> str:
+        return token_text(Token(of=self._identity, positions=self._query.positions))
+
+    def _check_source(self) -> None:
+        """One comparison, unless control has published since."""
+        if self.map.view is self._view:
+            return
+        self._view = self.map.view
+        check_source(self.plan.source, self._writer, self._view)
+
+
+def check_source(source: Source, writer: str | None, view: View) -> None:
+    """Whether a query goes on that began when `writer` wrote its topic. Raises ServerError."""
+    now, topic = view.sources.get(source.name), topic_of(source)
+    if now is None or _made(now) != _made(source):
+        raise ServerError(f"{source.name} was dropped or made anew: the query ends")
+    if writer_of(topic, view.snapshot) != writer:
+        # a table that is declared beside was: its query commits nothing any more
+        raise ServerError(f"another query writes {topic} now, or none: the query ends")
+
+
+def _made(source: Source) -> tuple[object, ...]:
+    """What a column that is added does not change."""
+    return (source.topic, source.changelog, source.table_id, source.generation, source.query_id)

@@ -1,0 +1,231 @@
+"""Answers without an end: the loop that all push queries and PRINTs of a worker run in.
+
+    begin (board: is there room?) ─► open, in a thread ─► head ─► steps … ─► last word ─► close
+
+It ends when the query is over (LIMIT), when its client goes away, when somebody closes it at any
+worker of the node, or when the node leaves; whatever ends it, its consumer is closed at once. A
+step never waits and deals with a few records, so lookups of the same worker are not held up. A
+client that does not read stops the steps, and so the fetching: what lies in between is bounded by
+the socket's buffer, uvicorn's 64 KiB and the Kafka client's queue.
+
+Not here: what a step does (`Live`), how a silent client is noticed (TCP, `node.worker.main`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol
+
+import structlog
+
+from standpipe.adapters.http.server import Receive, Send
+from standpipe.adapters.metrics import Metrics
+from standpipe.errors import NodeLeaving, StandpipeError
+from standpipe.node.push_registry import PushBoard
+
+#: one step deals with so many records: about 2 ms of a worker, and 5 KiB of answer
+STEP_RECORDS: Final = 50
+#: or with fewer that have so many bytes: each may have a megabyte
+STEP_BYTES: Final = 64 * 1024
+#: pause between two steps that found nothing: the first, and what it grows to
+IDLE_S: Final = (0.005, 0.05)
+#: threads that open and close consumers
+OPENERS: Final = 4
+#: how long a client that is behind may take to make room for the end of its answer
+LAST_WORD_S: Final = 1.0
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class Ending(Enum):
+    """Why an answer ended, as the metric says it."""
+
+    OVER = "limit"
+    GONE = "client gone"
+    CLOSED = "closed"
+    LEAVING = "node leaves"
+    FAILED = "failed"
+
+
+class _Unsent(Exception):
+    """The client did not make room for a chunk: nothing may follow what it may have half of."""
+
+
+class Live(Protocol):
+    """One answer. `open` and `close` may take a moment and run in a thread; `step` never waits."""
+
+    @property
+    def media(self) -> bytes: ...
+    @property
+    def is_over(self) -> bool: ...
+
+    def open(self) -> None:
+        """Raises StandpipeError, which is then the whole answer."""
+        ...
+
+    def head(self) -> bytes: ...
+
+    def step(self) -> bytes | None:
+        """What comes next; empty: something was dealt with and is not shown; None: nothing came."""
+        ...
+
+    def last(self, ending: Ending) -> bytes:
+        """How the answer says that it ends."""
+        ...
+
+    def failed(self, error: StandpipeError) -> bytes:
+        """How the answer says that it cannot go on."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class LiveAnswers:
+    """Those of one worker."""
+
+    board: PushBoard
+    metrics: Metrics
+    #: makes any exception into the error to show
+    foreseen: Callable[[Exception], StandpipeError]
+    _running: dict[str, asyncio.Future[Ending]] = field(
+        default_factory=dict[str, "asyncio.Future[Ending]"]
+    )
+    _is_leaving: bool = False
+    _openers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(OPENERS, thread_name_prefix="push")
+    )
+
+    def look_around(self) -> None:
+        """Whether somebody closed a query; called every few tens of milliseconds."""
+        if self._running:
+            for query_id in self.board.ended(self._running):
+                _set(self._running[query_id], Ending.CLOSED)
+
+    def leave(self) -> None:
+        """End all, and begin none any more: clients are to go somewhere else."""
+        self._is_leaving = True
+        for ended in self._running.values():
+            _set(ended, Ending.LEAVING)
+
+    async def answer(self, query_id: str, live: Live, receive: Receive, send: Send) -> None:
+        """The whole exchange. Raises StandpipeError as long as nothing was sent."""
+        if self._is_leaving:
+            raise NodeLeaving("this node is about to stop: ask another one")
+        self.board.begin(query_id)
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Ending] = loop.create_future()
+        self._running[query_id] = ended
+        watch = asyncio.create_task(_watch(receive, ended))
+        opening = loop.run_in_executor(self._openers, _opened, live, ended)
+        ending = Ending.FAILED
+        try:
+            await asyncio.wait((opening, ended), return_when=asyncio.FIRST_COMPLETED)
+            opened = opening.done() and opening.result()
+            ending = await self._pumped(live, ended, send) if opened else ended.result()
+            if not opened and ending is not Ending.GONE:
+                raise NodeLeaving("the query was ended before it began")
+        finally:
+            watch.cancel()
+            del self._running[query_id]
+            self.metrics.count("standpipe_push_queries", ending.value)
+            # What still opens goes on in its thread and keeps its place on the board till then, or
+            # clients that come and go would have more opened than there are places.
+            opening.add_done_callback(lambda done: self._vacate(query_id, live, done))
+
+    def _vacate(self, query_id: str, live: Live, opening: asyncio.Future[bool]) -> None:
+        self.board.end(query_id)
+        if not opening.cancelled() and opening.exception() is None and opening.result():
+            self._openers.submit(_close, live)
+
+    async def _pumped(self, live: Live, ended: asyncio.Future[Ending], send: Send) -> Ending:
+        headers = [(b"content-type", live.media)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        ending, last = Ending.FAILED, b""
+        try:
+            ending = await _steps(live, ended, send)
+            last = live.last(ending)
+        except _Unsent:
+            return ended.result()  # and no token: it would be past what was not sent
+        except Exception as error:
+            last = live.failed(self.foreseen(error))
+        if ending is not Ending.GONE:
+            message = {"type": "http.response.body", "body": last, "more_body": False}
+            with suppress(TimeoutError):  # a client that does not read: the server cuts it off
+                await asyncio.wait_for(send(message), LAST_WORD_S)
+        return ending
+
+    def close(self) -> None:
+        """What still opens is not waited for: the process ends."""
+        self._openers.shutdown(wait=False, cancel_futures=False)
+
+
+async def _steps(live: Live, ended: asyncio.Future[Ending], send: Send) -> Ending:
+    idle_s = IDLE_S[0]
+    chunk: bytes | None = live.head()
+    while True:
+        if chunk:
+            await _sent(send, chunk, ended)
+        elif chunk is None:
+            await asyncio.wait((ended,), timeout=idle_s)
+            idle_s = min(1.5 * idle_s, IDLE_S[1])
+        else:
+            await asyncio.sleep(0)
+        if ended.done():
+            return ended.result()
+        if live.is_over:
+            return Ending.OVER
+        chunk = live.step()
+        if chunk is not None:
+            idle_s = IDLE_S[0]
+
+
+async def _sent(send: Send, body: bytes, ended: asyncio.Future[Ending]) -> None:
+    """Until the connection took all of it. Raises _Unsent when the answer ended and it did not.
+
+    What is being sent counts as dealt with in the token of `Live.last`: it has to be out, or the
+    server cuts the answer off.
+    """
+    message = {"type": "http.response.body", "body": body, "more_body": True}
+    sending = asyncio.ensure_future(send(message))
+    try:
+        await asyncio.wait((sending, ended), return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done() and ended.result() is not Ending.GONE:
+            await asyncio.wait((sending,), timeout=LAST_WORD_S)
+        if not sending.done():
+            raise _Unsent
+        sending.result()
+    finally:
+        sending.cancel()
+
+
+async def _watch(receive: Receive, ended: asyncio.Future[Ending]) -> None:
+    """Until the client is gone: a push query has no more to receive."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    _set(ended, Ending.GONE)
+
+
+def _set(ended: asyncio.Future[Ending], why: Ending) -> None:
+    if not ended.done():
+        ended.set_result(why)
+
+
+def _opened(live: Live, ended: asyncio.Future[Ending]) -> bool:
+    """In a thread. False: its turn came after the end, so there is nothing to open or to close."""
+    if ended.done():
+        return False
+    live.open()
+    return True
+
+
+def _close(live: Live) -> None:
+    try:
+        live.close()
+    except Exception:
+        _log.exception("a consumer could not be closed")

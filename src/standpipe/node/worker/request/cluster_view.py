@@ -1,0 +1,191 @@
+"""What a worker knows without asking anybody: the map that control publishes, and the replicas
+of its own node.
+
+A `View` is one snapshot in the shape that reads want it; it is replaced whole, never changed, so a
+request that began with one ends with it. `Replicas` outlives views: it keeps stores and status
+pages open, the least used closed first.
+
+Not here: which replica answers (`control.routing.route`), the reads themselves
+(`node.worker.pull.query`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from standpipe.adapters.files.snapshot_file import SnapshotReader
+from standpipe.adapters.store.reader import StoreReader
+from standpipe.adapters.store.status_page import StatusReader
+from standpipe.control.routing.route import placements
+from standpipe.errors import NotReady
+from standpipe.model import NodeId, NodeInfo, Placement, ReplicaStatus, Snapshot, Source
+from standpipe.sql.lookup.plan_cache import PlanCache
+
+#: Each open store costs a memory map and two file descriptors.
+OPEN_STORES_MAX = 512
+
+#: (table id, generation, partition): names a store, its status page and its placement
+ReplicaId = tuple[str, int, int]
+
+
+#: a node that applies a command so much later than another one has other troubles
+MOVING_SECONDS_MAX: Final = 2.0
+
+
+@dataclass(frozen=True)
+class View:
+    """One snapshot, indexed for reads."""
+
+    snapshot: Snapshot
+    plans: PlanCache
+    sources: dict[str, Source]
+    nodes: dict[NodeId, NodeInfo]
+    placements: dict[ReplicaId, Placement]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, before: View | None = None) -> View:
+        """The view of a snapshot. Plans are kept while the sources are the same, placements while
+        the assignment epoch is: control publishes once a second, and mostly nothing changed."""
+        sources = {source.name: source for source in snapshot.sources}
+        plans = placed = None
+        if before is not None and before.snapshot.sources == snapshot.sources:
+            plans = before.plans
+        if before is not None and before.snapshot.assignment.epoch == snapshot.assignment.epoch:
+            placed = before.placements
+        return cls(
+            snapshot=snapshot,
+            plans=PlanCache(sources) if plans is None else plans,
+            sources=sources,
+            nodes={node.node_id: node for node in snapshot.nodes},
+            placements=placements(snapshot.assignment) if placed is None else placed,
+        )
+
+    def tables(self) -> dict[tuple[str, int], Source]:
+        """By table id and generation, with those that are built beside others."""
+        snapshot = self.snapshot
+        return {
+            (s.table_id or "", s.generation): s for s in (*snapshot.sources, *snapshot.successors)
+        }
+
+    def copies_of(self, node_id: NodeId) -> list[tuple[ReplicaId, Source, Placement]]:
+        """All that a node keeps, warm-ups among them; of tables that are known."""
+        tables = self.tables()
+        return [
+            (replica_id, table, placement)
+            for replica_id, placement in self.placements.items()
+            if node_id in placement.holders and (table := tables.get(replica_id[:2]))
+        ]
+
+
+@dataclass
+class Replica:
+    """The node's own copy of a table partition, if it has one; opened when it is first read."""
+
+    store_path: Path
+    status_path: Path
+    _store: StoreReader | None = None
+    _status: StatusReader | None = None
+
+    @property
+    def store(self) -> StoreReader:
+        if self._store is None:
+            self._store = StoreReader(self.store_path)
+        return self._store
+
+    def status(self) -> ReplicaStatus | None:
+        """What the tailer says of it now; None: there is no such replica here."""
+        if self._status is None:
+            self._status = StatusReader(self.status_path)
+        return self._status.read()
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        if self._status is not None:
+            self._status.close()
+
+
+@dataclass
+class Replicas:
+    """Replicas of this node by id, at the most `open_max` of them open."""
+
+    state: Path
+    status: Path
+    open_max: int = OPEN_STORES_MAX
+    _open: OrderedDict[ReplicaId, Replica] = field(default_factory=OrderedDict[ReplicaId, Replica])
+
+    def get(self, replica_id: ReplicaId) -> Replica:
+        found = self._open.get(replica_id)
+        if found is None:
+            found = self._open[replica_id] = self._at(replica_id)
+            if len(self._open) > self.open_max:
+                self._open.popitem(last=False)[1].close()
+        else:
+            self._open.move_to_end(replica_id)
+        return found
+
+    def keep(self, wanted: set[tuple[str, int]]) -> None:
+        """Close what belongs to tables that are gone: (table id, generation) not in `wanted`."""
+        for replica_id in [r for r in self._open if r[:2] not in wanted]:
+            self._open.pop(replica_id).close()
+
+    def close(self) -> None:
+        self.keep(set())
+
+    def _at(self, replica_id: ReplicaId) -> Replica:
+        table_id, generation, partition = replica_id
+        name = f"{table_id}-{generation}"
+        return Replica(self.state / name / str(partition), self.status / f"{name}-{partition}")
+
+
+def _has_moved(before: Mapping[str, Source], now: Mapping[str, Source]) -> bool:
+    return any(
+        name in before and before[name].generation != source.generation
+        for name, source in now.items()
+    )
+
+
+class Map:
+    """The newest view. `refresh` is called every 20 ms and costs one `stat`."""
+
+    def __init__(self, path: Path, replicas: Replicas) -> None:
+        self._reader = SnapshotReader(path)
+        self._replicas = replicas
+        self._view: View | None = None
+        self._moved_s = -MOVING_SECONDS_MAX
+        self._take()
+
+    @property
+    def view(self) -> View:
+        """Raises NotReady before control has published a first map."""
+        if self._view is None:
+            raise NotReady("this node has no map of the cluster yet")
+        return self._view
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether nodes may not agree yet on which generation of a table answers."""
+        recently = time.monotonic() - self._moved_s < MOVING_SECONDS_MAX
+        return recently or bool(self.view.snapshot.successors)
+
+    def refresh(self) -> bool:
+        """Take over a newer snapshot, if there is one."""
+        return self._reader.refresh() and self._take()
+
+    def _take(self) -> bool:
+        try:
+            snapshot = self._reader.current()
+        except NotReady:
+            return False
+        before, self._view = self._view, View.of(snapshot, self._view)
+        if before is not None and _has_moved(before.sources, self._view.sources):
+            self._moved_s = time.monotonic()
+        kept = (*snapshot.sources, *snapshot.successors)
+        tables = {(s.table_id or "", s.generation) for s in kept if s.is_materialized}
+        self._replicas.keep(tables)
+        return True

@@ -1,0 +1,92 @@
+"""Answers of the REST routes: JSON, errors in ksqlDB's shape, and refusals before a body is read.
+
+Not here: the routes (`node.worker.routes`), what each error says (`standpipe.errors`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from standpipe.adapters.http.server import Receive, Send, discard_body
+from standpipe.errors import BodyTooLarge, ServerError, StandpipeError
+from standpipe.node.worker.statements.execute import StatementFailed
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+JSON = "application/json"
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def json_response(value: object, media: str = JSON, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type=media)
+
+
+def error_response(error: StandpipeError, body: dict[str, object] | None = None) -> Response:
+    """An error in ksqlDB's shape, with Retry-After where trying again makes sense."""
+    response = json_response(body or error.body(), status=error.status)
+    if error.retry_after_s is not None:
+        response.headers["retry-after"] = str(error.retry_after_s)
+    if isinstance(error, BodyTooLarge):
+        response.headers["connection"] = "close"
+    return response
+
+
+def foreseen(error: Exception) -> StandpipeError:
+    """The error to show: itself if it is one of ours, else a server error, with a logged trace."""
+    if isinstance(error, StandpipeError):
+        return error
+    _log.error("unforeseen error", exc_info=error)
+    return ServerError(f"unforeseen error: {type(error).__name__}; the node's log has the trace")
+
+
+async def send_refusal(error: StandpipeError, receive: Receive, send: Send) -> None:
+    """Send an error before the request's body was read; then read away what is left of it."""
+    response = error_response(error)
+    await send(
+        {"type": "http.response.start", "status": error.status, "headers": response.raw_headers}
+    )
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    if not (isinstance(error, BodyTooLarge) and error.is_read):
+        await discard_body(receive)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def plain(request: Request, error: HTTPException) -> Response:
+    """Starlette's own refusals, as ksqlDB words them."""
+    texts = {404: "Not Found", 405: "Method Not Allowed"}
+    text = texts.get(error.status_code, error.detail)
+    return PlainTextResponse(text, error.status_code, headers=dict(error.headers or {}))
+
+
+def guarded(endpoint: Endpoint) -> Endpoint:
+    """The endpoint with its errors made into responses."""
+
+    async def call(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except BodyTooLarge as error:
+            return _Refusal(error)
+        except StatementFailed as failed:
+            return error_response(failed.cause, failed.body())
+        except Exception as error:
+            return error_response(foreseen(error))
+
+    return call
+
+
+class _Refusal(Response):
+    """An error that is sent before the request's body was read."""
+
+    def __init__(self, error: StandpipeError) -> None:
+        super().__init__(b"", error.status)
+        self._error = error
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await send_refusal(self._error, receive, send)

@@ -1,0 +1,56 @@
+"""ASSERT TOPIC: ask Kafka again and again until it says what the statement says, or time is up.
+
+Source: ksqlDB's AssertTopicExecutor; errors are 417 with code 41700.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from standpipe.errors import AssertionRefused
+from standpipe.node.worker.statements.show import Entity
+from standpipe.sql.plans import AssertTopicPlan
+
+ASK_EVERY_S: Final = 0.1
+#: topic -> for each partition, how many replicas Kafka keeps of it
+ReplicaCounts = Mapping[str, Sequence[int]]
+
+
+async def assert_topic(
+    plan: AssertTopicPlan, ask: Callable[[], ReplicaCounts], text: str
+) -> Entity:
+    """`ask` blocks. Raises AssertionRefused, and what `ask` raises."""
+    until = time.monotonic() + plan.timeout_ms / 1000
+    while why := refusal_of(plan, await asyncio.to_thread(ask)):
+        if time.monotonic() >= until:
+            raise AssertionRefused(why)
+        await asyncio.sleep(ASK_EVERY_S)
+    return {
+        "@type": "assert_topic",
+        "statementText": text,
+        "topicName": plan.topic,
+        "exists": plan.exists,
+        "warnings": list[object](),
+    }
+
+
+def refusal_of(plan: AssertTopicPlan, topics: ReplicaCounts) -> str:
+    """Why Kafka's topics are not what the statement says; "" where they are."""
+    found = topics.get(plan.topic)
+    if not plan.exists:
+        return "" if found is None else f"Topic {plan.topic} exists"
+    if found is None:
+        return f"Topic {plan.topic} does not exist"
+    for name, wanted, given in (
+        ("partitions", plan.partitions, len(found)),
+        ("replicas", plan.replicas, min(found, default=0)),
+    ):
+        if wanted is not None and wanted != given:
+            return (
+                f"Mismatched configuration for topic {plan.topic}: For config {name}, expected"
+                f" {wanted} got {given}"
+            )
+    return ""

@@ -1,0 +1,378 @@
+"""POST /ksql: all statements are judged before the first one is carried out, then one by one.
+
+    parse → judge each against a sandbox (the catalog of the local snapshot, every proposed command
+    applied to it) → per statement: SHOW and DESCRIBE from here, INSERT into Kafka, the rest to the
+    metadata log through the node's own control, and on when the local map has that log index
+
+So a request with one mistake changes nothing, and each statement sees those before it. If one fails
+when it is carried out (Kafka is gone, somebody was faster), its error names those already done.
+
+Statements never go through the event loop's thread while they are parsed and analysed: reads share
+it. Source: conformance surface, section (b), POST /ksql.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
+from standpipe.adapters.kafka.producer import RowProducer
+from standpipe.adapters.metrics import Metrics
+from standpipe.config import Config
+from standpipe.control.ddl.propose import analyzed, propose
+from standpipe.control.ddl.responses import Answer, warning
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.errors import (
+    BadRequest,
+    LogUnavailable,
+    QueryOnStatementEndpoint,
+    StandpipeError,
+)
+from standpipe.model import LogIndex, NodeInfo, Snapshot
+from standpipe.node.batched import Shared
+from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
+from standpipe.node.worker.inspect.route import Routes
+from standpipe.node.worker.request.bodies import offset_lag_max, parse_statements, property_text
+from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.statements import control_client, explain, show
+from standpipe.node.worker.statements.assert_topic import assert_topic
+from standpipe.node.worker.statements.insert_record import record_of
+from standpipe.node.worker.statements.read_index import is_linearizable, read_index
+from standpipe.node.worker.statements.show import Entity, Instant, Scene
+from standpipe.sql.plans import (
+    AlterSourcePlan,
+    AssertTopicPlan,
+    CreateSourcePlan,
+    CreateTableAsPlan,
+    CreateTypePlan,
+    DefinePlan,
+    DescribeFunctionPlan,
+    DescribePlan,
+    DropPlan,
+    DropTypePlan,
+    ExplainAssignmentPlan,
+    ExplainPlan,
+    ExplainRoutePlan,
+    InsertIntoPlan,
+    InsertValuesPlan,
+    PausePlan,
+    Plan,
+    SetPropertyPlan,
+    ShowPlan,
+    TerminatePlan,
+)
+from standpipe.sql.syntax import ast, variables
+from standpipe.sql.syntax.ast_statements import PrintTopic
+
+if TYPE_CHECKING:
+    from standpipe.adapters.kafka.admin import KafkaAdmin
+
+#: How long a statement may take at the quorum's leader: it may have to make a topic.
+EXECUTE_SECONDS_MAX = 20.0
+#: How long to wait for the local map to have what was just logged.
+CATCH_UP_SECONDS_MAX = 10.0
+
+_LOGGED = (
+    CreateSourcePlan,
+    CreateTableAsPlan,
+    InsertIntoPlan,
+    DropPlan,
+    AlterSourcePlan,
+    CreateTypePlan,
+    DropTypePlan,
+    TerminatePlan,
+    PausePlan,
+)
+_QUERY_HINT = (
+    "The following statement types should be issued to the websocket endpoint '/query':\n"
+    "\t* PRINT\n\t* SELECT"
+)
+
+
+class StatementFailed(Exception):
+    """A statement could not be carried out. `done`: entities of those before it."""
+
+    def __init__(self, cause: StandpipeError, statement: str, done: Sequence[Entity]) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
+        self.statement = statement
+        self.done = list(done)
+
+    def body(self) -> dict[str, object]:
+        """The cause's body, with the statement and the entities of those already done."""
+        return {
+            **self.cause.body(),
+            "@type": "statement_error",
+            "statementText": self.statement,
+            "entities": self.done,
+        }
+
+
+@dataclass
+class _Session:
+    """One request. SET and DEFINE change it for the statements after them."""
+
+    properties: dict[str, str]
+    topics: KafkaTopics
+    variables: dict[str, str]
+
+    def analyzed(self, statement: ast.Statement, catalog: Catalog) -> Plan:
+        known = {source.topic: source.partitions for source in catalog.sources.values()}
+        return analyzed(statement, catalog, self.properties, TopicPartitions(self.topics, known))
+
+    def set(self, plan: SetPropertyPlan) -> None:
+        if plan.value is None:
+            self.properties.pop(plan.name, None)
+        else:
+            self.properties[plan.name] = plan.value
+
+    def define(self, plan: DefinePlan, text: str) -> list[Entity]:
+        """For SHOW VARIABLES: where they are used, they were put in when the text was parsed."""
+        name = plan.name.upper()
+        if plan.value is None:
+            message = f"Cannot undefine variable '{plan.name}' which was never defined"
+            is_known = self.variables.pop(name, None) is not None
+            return [] if is_known else list(warning(text, message).entities)
+        self.variables[name] = plan.value
+        return []
+
+
+@dataclass
+class Statements:
+    """/ksql at one worker."""
+
+    map: Map
+    replicas: Replicas
+    control: PeerClient
+    internal_address: str
+    producer: RowProducer
+    settings: Config
+    metrics: Metrics
+    routes: Routes
+    bootstrap_servers: str = ""
+    _admin: KafkaAdmin | None = None
+    _read_index: Shared[int] | None = None
+
+    async def carry_out(self, body: bytes) -> list[Entity]:
+        """Entities of all statements. Raises StandpipeError when nothing was done, else
+        StatementFailed."""
+        request = parse_statements(body)
+        properties = {n: property_text(v) for n, v in (request.streamsProperties or {}).items()}
+        given = variables.folded(request.sessionVariables or {})
+        session = _Session(dict(properties), self._kafka_topics(), given)
+        try:
+            if is_linearizable(session.properties):
+                await self._settle()
+            statements = await asyncio.to_thread(self._judge, request.ksql, properties, given)
+        except StandpipeError:
+            self.metrics.count("standpipe_statements", "refused")
+            raise
+        done: list[Entity] = []
+        for statement in statements:
+            try:
+                done += await self._one(statement, session)
+            except StandpipeError as error:
+                self.metrics.count("standpipe_statements", "failed")
+                raise StatementFailed(error, statement.text, done) from error
+        self.metrics.count("standpipe_statements", "done")
+        return done
+
+    # --------------------------------------------------------------- judging
+
+    def _judge(
+        self, text: str, properties: dict[str, str], given: Mapping[str, str]
+    ) -> tuple[ast.Statement, ...]:
+        """The statements, each of which would be accepted after those before it."""
+        is_on = properties.get(variables.SUBSTITUTION, "true").lower() != "false"
+        statements = variables.parse(text, given, is_on=is_on)
+        if not statements:
+            raise BadRequest("the request holds no statement")
+        sandbox = _catalog(self.map.view.snapshot)
+        session = _Session(dict(properties), self._kafka_topics(), {})
+        for statement in statements:
+            if isinstance(statement, (ast.Query, PrintTopic)):
+                raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)
+            plan = session.analyzed(statement, sandbox)
+            if isinstance(plan, SetPropertyPlan):
+                session.set(plan)
+            elif isinstance(plan, _LOGGED):
+                proposed = propose(plan, sandbox, statement=statement.text)
+                if not isinstance(proposed, Answer):
+                    sandbox = catalogs.apply(sandbox, LogIndex(sandbox.index + 1), proposed)
+            elif isinstance(plan, InsertValuesPlan):
+                record_of(plan)
+        return statements
+
+    def _kafka_topics(self) -> KafkaTopics:
+        from standpipe.adapters.kafka.admin import KafkaAdmin  # a slow import
+
+        if self._admin is None and self.bootstrap_servers:
+            self._admin = KafkaAdmin(self.bootstrap_servers)
+        return KafkaTopics(self._admin.partition_counts if self._admin else None)
+
+    # ---------------------------------------------------------- carrying out
+
+    async def _one(self, statement: ast.Statement, session: _Session) -> list[Entity]:
+        catalog = _catalog(self.map.view.snapshot)
+        plan = await asyncio.to_thread(session.analyzed, statement, catalog)
+        match plan:
+            case SetPropertyPlan():
+                session.set(plan)
+                if is_linearizable(session.properties):
+                    await self._settle()
+                return []
+            case InsertValuesPlan():
+                await self._insert(plan)
+                return []
+            case ShowPlan():
+                return [await self._show(plan, statement.text, session)]
+            case AssertTopicPlan():
+                ask = self.producer.replica_counts
+                return [await assert_topic(plan, ask, statement.text)]
+            case DefinePlan():
+                return session.define(plan, statement.text)
+            case DescribeFunctionPlan():
+                return [show.function(plan.name, statement.text)]
+            case ExplainPlan():
+                return [explain.explained(self._scene(), plan, statement.text)]
+            case DescribePlan():
+                scene, text = self._scene(), statement.text
+                entity = show.source_description(scene, plan.source, text, extended=plan.extended)
+                return [entity]
+            case ExplainRoutePlan():
+                route = self.routes.explain(plan.pull, offset_lag_max(session.properties))
+                return [show.route(route, statement.text)]
+            case ExplainAssignmentPlan():
+                view = await control_client.assignment(self.control, self.internal_address)
+                return [show.assignment(view, statement.text)]
+            case _ if isinstance(plan, _LOGGED):
+                return await self._execute(statement.text, session.properties)
+            case _:
+                raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)
+
+    async def _execute(self, text: str, properties: Mapping[str, str]) -> list[Entity]:
+        """One statement through the metadata log; returns when this node's map has it."""
+        reply = await self._ask_control(
+            {"ksql": text, "streamsProperties": properties, "request_id": uuid.uuid4().hex}
+        )
+        try:
+            answer: dict[str, object] = msgspec.json.decode(reply.body, type=dict[str, object])
+        except msgspec.MsgspecError as error:
+            raise LogUnavailable(f"control answered {reply.status} without JSON") from error
+        if reply.status != 200:
+            raise control_client.error_of(answer, text)
+        index = answer.get("log_index")
+        if isinstance(index, int):
+            await self._catch_up(index)
+        return cast("list[Entity]", answer.get("entities", []))
+
+    async def _ask_control(self, request: Mapping[str, object]) -> Response:
+        """Ask again once where no answer came: the request's id makes that harmless."""
+        body = msgspec.json.encode(request)
+        for is_last in (False, True):
+            try:
+                return await self.control.request(
+                    self.internal_address,
+                    "/execute",
+                    body=body,
+                    headers={"content-type": "application/json"},
+                    timeout_seconds=EXECUTE_SECONDS_MAX,
+                )
+            except PathFailed as error:
+                if is_last:
+                    raise LogUnavailable(
+                        f"the control process of this node does not answer: {error}"
+                    ) from error
+                await asyncio.sleep(0.2)
+        raise AssertionError("the loop returns or raises")
+
+    async def _settle(self) -> None:
+        """Until this node's map has all that was acknowledged. Raises LogUnavailable."""
+        if self._read_index is None:
+            ask = partial(read_index, self.control, self.internal_address)
+            self._read_index = Shared(ask)
+        await self._catch_up(await self._read_index.answer())
+
+    async def _catch_up(self, index: int) -> None:
+        """Wait until this node's map has a log index. Raises LogUnavailable after a while."""
+        until = time.monotonic() + CATCH_UP_SECONDS_MAX
+        while self.map.view.snapshot.log_index < index:
+            if time.monotonic() > until:
+                raise LogUnavailable(
+                    f"the statement is logged (index {index}), "
+                    "but this node has not learned of it yet"
+                )
+            await asyncio.sleep(0.005)
+            self.map.refresh()
+
+    async def _insert(self, plan: InsertValuesPlan) -> None:
+        key, value = record_of(plan)
+        at_ms = int(time.time() * 1000) if plan.rowtime_ms is None else plan.rowtime_ms
+        await self.producer.send(plan.source.topic, key, value, at_ms)
+        self.metrics.count("standpipe_inserted_rows")
+
+    # ---------------------------------------------------------------- showing
+
+    async def _show(self, plan: ShowPlan, text: str, session: _Session) -> Entity:
+        scene = self._scene()
+        match plan.what:
+            case "STREAMS" | "TABLES" if plan.extended:
+                return show.source_descriptions(scene, text, plan.what.removesuffix("S"))
+            case "STREAMS":
+                return show.streams(scene, text)
+            case "TABLES":
+                return show.tables(scene, text)
+            case "QUERIES":
+                return show.queries(scene, text)
+            case "TOPICS":
+                return show.topics(await asyncio.to_thread(self.producer.replica_counts), text)
+            case "FUNCTIONS":
+                return show.function_names(text)
+            case "PROPERTIES":
+                return show.properties(self.settings, text)
+            case "TYPES":
+                return show.types(scene, text)
+            case "VARIABLES":
+                return show.variables(session.variables, text)
+
+    def _scene(self) -> Scene:
+        view = self.map.view
+        own = view.snapshot.node_id
+        ids = [i for i, placement in view.placements.items() if own in placement.replicas]
+        instant = Instant(
+            boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+            unix_ms=int(time.time() * 1000),
+        )
+        return Scene(
+            snapshot=view.snapshot,
+            settings=self.settings,
+            instant=instant,
+            replicas={replica_id: self.replicas.get(replica_id).status() for replica_id in ids},
+            heard_ends={each: self.routes.decisions.heard_end(each) for each in ids},
+        )
+
+
+# ------------------------------------------------------------------------------------ pure parts
+
+
+def _catalog(snapshot: Snapshot) -> Catalog:
+    """What the log said up to the snapshot, as far as statements need it."""
+    nodes: dict[str, NodeInfo] = {node.node_id: node for node in snapshot.nodes}
+    return Catalog(
+        index=snapshot.log_index,
+        cluster_id=snapshot.cluster_id,
+        nodes=nodes,  # pyright: ignore[reportArgumentType] NodeId is a str
+        sources={source.name: source for source in snapshot.sources},
+        queries={query.query_id: query for query in snapshot.queries},
+        assignment=snapshot.assignment,
+        types=snapshot.types,
+    )

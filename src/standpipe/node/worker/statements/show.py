@@ -1,0 +1,359 @@
+"""Entities of SHOW, LIST and DESCRIBE in ksqlDB's shapes, from what this node knows. Pure.
+
+Each is `{"@type": …, "statementText": …, <content>, "warnings": []}`. Ours rides under `standpipe`.
+Source: conformance surface, section (b); ksqlDB's rest model (StreamsList, TablesList, Queries,
+SourceDescription, KafkaTopicsList, FunctionNameList, PropertiesList).
+
+Not here: which statement asks for what (`node.worker.statements.execute`), the topics of Kafka
+(handed in).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from standpipe.config import KEYS, Config
+from standpipe.control.liveness.lag import NO_END
+from standpipe.model import (
+    Column,
+    NodeId,
+    Offset,
+    PersistentQuery,
+    QueryStatus,
+    ReplicaStatus,
+    Snapshot,
+    Source,
+)
+from standpipe.node.worker.request.freshness import describe
+from standpipe.sql.functions import registry
+from standpipe.sql.types.types import SqlType, parse_type
+
+Entity = dict[str, object]
+
+#: Kafka topics that SHOW TOPICS leaves out (ksqlDB: SHOW ALL TOPICS has them).
+_INTERNAL_TOPIC_PREFIXES = ("__", "_confluent")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instant:
+    """The two clocks at the moment of an answer, in ms."""
+
+    boot_ms: int
+    unix_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """All that an entity may show."""
+
+    snapshot: Snapshot
+    settings: Config
+    instant: Instant
+    #: `(table id, generation, partition)` -> status page of this node's replicas
+    replicas: Mapping[tuple[str, int, int], ReplicaStatus | None] = field(
+        default_factory=dict[tuple[str, int, int], ReplicaStatus | None]
+    )
+    #: as `replicas` -> the largest committed end that others told of
+    heard_ends: Mapping[tuple[str, int, int], Offset] = field(
+        default_factory=dict[tuple[str, int, int], Offset]
+    )
+
+    def query_state(self, query: PersistentQuery) -> str:
+        """State to show: what a pipeline reports, in ksqlDB's words; none does: UNRESPONSIVE."""
+        if query.state == "PAUSED":
+            return "PAUSED"
+        status = self.query_status(query.query_id)
+        if status is None:
+            return "UNRESPONSIVE"
+        words = {"STARTING": "RUNNING", "RETRYING": "RUNNING", "FAILED": "ERROR"}
+        return words.get(status.state, status.state)
+
+    def query_status(self, query_id: str) -> QueryStatus | None:
+        reported = (s for s in self.snapshot.query_statuses if s.query_id == query_id)
+        return next(reported, None)
+
+
+def streams(scene: Scene, text: str) -> Entity:
+    items = [_listed(s) for s in scene.snapshot.sources if s.kind == "STREAM"]
+    return entity("streams", text, streams=items)
+
+
+def tables(scene: Scene, text: str) -> Entity:
+    items = [_listed(s) for s in scene.snapshot.sources if s.kind == "TABLE"]
+    return entity("tables", text, tables=items)
+
+
+def _listed(source: Source) -> dict[str, object]:
+    return {
+        "type": source.kind,
+        "name": source.name,
+        "topic": source.public_topic or source.topic,
+        "keyFormat": source.key_format,
+        "valueFormat": source.value_format,
+        "isWindowed": source.window is not None,
+    }
+
+
+def queries(scene: Scene, text: str) -> Entity:
+    items = [_query(scene, query) for query in scene.snapshot.queries]
+    return entity("queries", text, queries=items)
+
+
+def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
+    state = scene.query_state(query)
+    snapshot = scene.snapshot
+    own = [s for s in (*snapshot.successors, *snapshot.sources) if s.query_id == query.query_id]
+    sinks = own[:1] or [s for s in snapshot.sources if s.name == query.sink]
+    status = scene.query_status(query.query_id)
+    return {
+        "queryString": query.statement,
+        "sinks": [query.sink],
+        "sinkKafkaTopics": [source.public_topic or source.topic for source in sinks],
+        "id": query.query_id,
+        "statusCount": {state: 1},
+        "queryType": "PERSISTENT",
+        "state": state,
+        "standpipe": None if status is None else _status(status),
+    }
+
+
+def _successor(scene: Scene, table: Source) -> dict[str, object] | None:
+    """The next generation, which is built beside the one that answers."""
+    successor = next((s for s in scene.snapshot.successors if s.name == table.name), None)
+    if successor is None:
+        return None
+    status = scene.query_status(successor.query_id or "")
+    return {
+        "generation": successor.generation,
+        "queryId": successor.query_id,
+        "statement": successor.statement,
+        "progressPercent": None if status is None else _progress_percent(status),
+    }
+
+
+def _progress_percent(status: QueryStatus) -> float | None:
+    """Of the records of its topics; only of a table that is built beside another one."""
+    if status.backlog_records is None:
+        return None
+    records = status.read_records + status.backlog_records
+    return round(100 * status.read_records / records, 1) if records else 0.0
+
+
+def _status(status: QueryStatus) -> dict[str, object]:
+    return {
+        "state": status.state,
+        "reason": status.reason,
+        "message": status.message,
+        "pipeline": status.pipeline_id,
+        "leaseEpoch": status.lease_epoch,
+        "batch": status.batch,
+        "inputRowsPerSecond": status.input_rows_per_second,
+        "badRecords": status.bad_records,
+        "lateRecords": status.late_records,
+        "repairedRows": status.repaired_rows,
+        "progressPercent": _progress_percent(status),
+        "atMs": status.at_ms,
+    }
+
+
+def topics(replica_counts: Mapping[str, Sequence[int]], text: str) -> Entity:
+    """`replica_counts`: topic -> for each partition, how many replicas Kafka keeps of it."""
+    items = [
+        {"name": name, "replicaInfo": list(counts)}
+        for name, counts in sorted(replica_counts.items())
+        if not name.startswith(_INTERNAL_TOPIC_PREFIXES)
+    ]
+    return entity("kafka_topics", text, topics=items)
+
+
+def route(described: Mapping[str, object], text: str) -> Entity:
+    """EXPLAIN ROUTE: ours, as `GET /route` shows it."""
+    return entity("route", text, **described)
+
+
+def assignment(view: Mapping[str, object], text: str) -> Entity:
+    """EXPLAIN ASSIGNMENT: ours, as `GET /assignment` shows it."""
+    return entity("assignment", text, **view)
+
+
+def types(scene: Scene, text: str) -> Entity:
+    """SHOW TYPES: what each name of CREATE TYPE stands for."""
+    named = sorted(scene.snapshot.types.items())
+    return entity("type_list", text, types={name: schema(parse_type(of)) for name, of in named})
+
+
+def function_names(text: str) -> Entity:
+    items = [
+        {
+            "name": name,
+            "type": "AGGREGATE" if registry.is_aggregate(name) else "SCALAR",
+            "category": "",
+        }
+        for name in registry.names()
+    ]
+    return entity("function_names", text, functions=items)
+
+
+def function(name: str, text: str) -> Entity:
+    """DESCRIBE FUNCTION: its variants."""
+    items = [
+        {
+            "arguments": [
+                {
+                    "name": "",
+                    "type": str(of),
+                    "description": "",
+                    "isVariadic": each.is_variadic and place == len(each.parameters) - 1,
+                }
+                for place, of in enumerate(each.parameters)
+            ],
+            "returnType": str(each.result) if isinstance(each.result, SqlType) else "",
+            "description": "",
+        }
+        for each in registry.variants(name)
+    ]
+    return entity(
+        "describe_function",
+        text,
+        name=name,
+        description="",
+        author="Standpipe",
+        version="",
+        path="internal",
+        functions=items,
+        type="AGGREGATE" if registry.is_aggregate(name) else "SCALAR",
+    )
+
+
+def variables(known: Mapping[str, str], text: str) -> Entity:
+    """SHOW VARIABLES: those that this request brought or defined."""
+    items = [{"name": name, "value": value} for name, value in sorted(known.items())]
+    return entity("variables", text, variables=items)
+
+
+def properties(settings: Config, text: str) -> Entity:
+    items = [
+        {"name": key.name, "scope": "KSQL", "value": _text(settings[key]), "level": "SERVER"}
+        for key in KEYS.values()
+    ]
+    overwritten = [name for name in settings.values if settings[KEYS[name]] != KEYS[name].default]
+    defaults = [key.name for key in KEYS.values() if key.name not in overwritten]
+    return entity(
+        "properties",
+        text,
+        properties=items,
+        overwrittenProperties=overwritten,
+        defaultProperties=defaults,
+    )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def source_descriptions(scene: Scene, text: str, kind: str) -> Entity:
+    """SHOW STREAMS EXTENDED and SHOW TABLES EXTENDED."""
+    items = [_described(scene, s, extended=True) for s in scene.snapshot.sources if s.kind == kind]
+    return entity("source_descriptions", text, sourceDescriptions=items)
+
+
+def source_description(scene: Scene, source: Source, text: str, *, extended: bool) -> Entity:
+    described = _described(scene, source, extended=extended)
+    return entity("sourceDescription", text, sourceDescription=described)
+
+
+def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, object]:
+    writers = [q for q in scene.snapshot.queries if q.query_id == source.query_id]
+    readers = [q for q in scene.snapshot.queries if source.name in q.sources]
+    return {
+        "name": source.name,
+        "windowType": source.window.kind if source.window else None,
+        "readQueries": [_query(scene, query) for query in readers],
+        "writeQueries": [_query(scene, query) for query in writers],
+        "fields": [field_of(column, source) for column in shown_columns(source)],
+        "type": source.kind,
+        "timestamp": source.timestamp_column or "",
+        "statistics": "",
+        "errorStats": "",
+        "extended": extended,
+        "keyFormat": source.key_format,
+        "valueFormat": source.value_format,
+        "topic": source.public_topic or source.topic,
+        "partitions": source.partitions if extended else 0,
+        "replication": 0,
+        "statement": source.statement,
+        "queryOffsetSummaries": list[object](),
+        "sourceConstraints": sorted({s for query in writers for s in query.sources}),
+        "standpipe": {
+            "tableId": source.table_id,
+            "generation": source.generation,
+            "isMaterialized": source.is_materialized,
+            "window": source.window,
+            "successor": _successor(scene, source),
+            "replicas": _replicas(scene, source),
+        },
+    }
+
+
+def shown_columns(source: Source) -> Sequence[Column]:
+    """The columns of a row, window bounds among its keys."""
+    bounds = [Column(name=n, type="BIGINT", is_key=True) for n in ("WINDOWSTART", "WINDOWEND")]
+    return (*source.key_columns, *(bounds if source.window else ()), *source.value_columns)
+
+
+def field_of(column: Column, source: Source) -> dict[str, object]:
+    """A column as DESCRIBE shows it."""
+    shown: dict[str, object] = {"name": column.name, "schema": schema(parse_type(column.type))}
+    return {**shown, "type": "KEY"} if column.is_key else shown
+
+
+def schema(type_: SqlType) -> dict[str, object]:
+    """A type as ksqlDB's SchemaInfo: base name, fields of a STRUCT, member of ARRAY or MAP."""
+    fields: list[dict[str, object]] | None = None
+    member: dict[str, object] | None = None
+    if type_.base == "STRUCT":
+        named = zip(type_.field_names, type_.arguments, strict=True)
+        fields = [{"name": name, "schema": schema(of)} for name, of in named]
+    elif type_.arguments:
+        member = schema(type_.arguments[-1])
+    shown: dict[str, object] = {"type": type_.base, "fields": fields, "memberSchema": member}
+    if type_.base == "DECIMAL":
+        shown["parameters"] = {"precision": type_.precision, "scale": type_.scale}
+    return shown
+
+
+def _replicas(scene: Scene, source: Source) -> list[dict[str, object]]:
+    """Placement of each partition, with the state of the replica that this node has."""
+    found: list[dict[str, object]] = []
+    for placement in scene.snapshot.assignment.placements:
+        if (placement.table_id, placement.generation) != (source.table_id, source.generation):
+            continue
+        for place, node_id in enumerate(placement.replicas):
+            key = (placement.table_id, placement.generation, placement.partition)
+            found.append(
+                {
+                    "partition": placement.partition,
+                    "node": node_id,
+                    "role": "STANDBY" if place else "ACTIVE",
+                    **_local(scene, key, node_id),
+                }
+            )
+    return found
+
+
+def _local(scene: Scene, key: tuple[str, int, int], node_id: NodeId) -> dict[str, object]:
+    if node_id != scene.snapshot.node_id:
+        return {"state": None}  # unknown here until lag reports travel
+    instant = scene.instant
+    return describe(
+        scene.replicas.get(key),
+        heard_end=scene.heard_ends.get(key, NO_END),
+        boot_ms=instant.boot_ms,
+        unix_ms=instant.unix_ms,
+    )
+
+
+def entity(kind: str, text: str, **content: object) -> Entity:
+    """An item of the answer of POST /ksql."""
+    return {"@type": kind, "statementText": text, **content, "warnings": list[object]()}

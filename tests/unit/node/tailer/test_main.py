@@ -1,0 +1,776 @@
+"""The tailer with a scripted Kafka: real stores, real pages, the map of a cluster in a file."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgspec
+import pytest
+
+from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.kafka.reader import EndHeard, Heard, OffsetGone, Partition, RecordsHeard
+from standpipe.adapters.store import writer
+from standpipe.adapters.store.reader import StoreReader
+from standpipe.adapters.store.status_page import StatusReader, page_path
+from standpipe.adapters.store.writer import StoreFailure, StoreWriter
+from standpipe.data.commit.progress import ProgressBook, ValidTarget
+from standpipe.data.commit.topic_identity import HEARD_MS_MAX, LASTED_MS
+from standpipe.data.encoding.record_batch import Fetched
+from standpipe.data.encoding.store_keys import (
+    HEADER_COMMIT,
+    HEADER_ROWTIME,
+    commit_header,
+    rowtime_header,
+    store_key,
+)
+from standpipe.data.encoding.stored_rows import unpack_row
+from standpipe.data.replica.digest_verdict import KeptDigests
+from standpipe.data.replica.events import ProgressCaughtUp
+from standpipe.data.replica.holdings import Holding
+from standpipe.data.replica.positions import StoreIdentity
+from standpipe.errors import DataDirectoryRefused
+from standpipe.model import (
+    Assignment,
+    AssignmentEpoch,
+    BatchId,
+    Column,
+    Commit,
+    LeaseEpoch,
+    LogIndex,
+    NodeId,
+    Offset,
+    Placement,
+    Progress,
+    ReplicaState,
+    ReplicaStatus,
+    Snapshot,
+    Source,
+)
+from standpipe.node.configuration import NodeConfig
+from standpipe.node.tailer import main, store_opener
+from standpipe.node.tailer.main import Tailer
+from standpipe.node.tailer.replica import World
+from standpipe.topics import TOMBSTONES_MS
+
+NODE = NodeId("node-1")
+TABLE = Source(
+    name="T",
+    kind="TABLE",
+    columns=(Column(name="K", type="STRING", is_key=True), Column(name="N", type="BIGINT")),
+    topic="T",
+    partitions=1,
+    key_format="KAFKA",
+    value_format="JSON",
+    statement="",
+    query_id="Q",
+    table_id="t",
+    is_materialized=True,
+)
+PLACE = Placement(table_id="t", generation=1, partition=0, replicas=(NODE,))
+T0 = Partition("T", 0)
+HOUR_MS = 3_600_000
+IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
+
+
+class FakeClock:
+    """Stands still until it is told; every clock shows the same until the wall clock is set."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.set_ms = 0
+        self.boot = "boot-1"
+
+    def wall_ms(self) -> int:
+        return self.now_ms + self.set_ms
+
+    def boot_ms(self) -> int:
+        return self.now_ms
+
+    monotonic_ms = boot_ms
+
+    def boot_id(self) -> str:
+        return self.boot
+
+
+class FakeReader:
+    """Table topics: hands out what the test puts in, notes where reading began."""
+
+    def __init__(self, _servers: str) -> None:
+        self.heard: list[Heard] = []
+        self.reading: dict[Partition, int] = {}
+
+    def start(self, of: Partition, offset: int) -> None:
+        self.reading[of] = offset
+
+    def stop(self, of: Partition) -> None:
+        del self.reading[of]
+
+    def poll(self, _wait_s: float) -> list[Heard]:
+        heard, self.heard = self.heard, []
+        return heard
+
+    def log_end(self, _of: Partition) -> int:
+        return -1
+
+    def close(self) -> None:
+        self.reading.clear()
+
+
+class FakeFollower:
+    """The progress topic: a list, read from its beginning."""
+
+    def __init__(self, _servers: str, topic: str) -> None:
+        assert topic == "svc_progress"
+        self.topic: list[Progress] = []
+        self.read_anew()
+        self.confirmed: int | None = None
+
+    def read_anew(self) -> None:
+        self.book, self.position, self.knows_all = ProgressBook(), 0, False
+
+    def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
+        news = [valid for record in self.topic[self.position :] for valid in self.book.take(record)]
+        self.position, self.knows_all = len(self.topic), True
+        return [*news, ProgressCaughtUp()]
+
+    def confirmed_ms(self, _now_ms: int) -> int | None:
+        return self.confirmed
+
+    def close(self) -> None:
+        return None
+
+
+class FakeProbe:
+    """Kafka's word on which topics there are: what the test says."""
+
+    def __init__(self, _servers: str) -> None:
+        self.ids: dict[str, str] | None = None
+
+    def tick(self, now_ms: int, topics: frozenset[str]) -> tuple[int, dict[str, str]] | None:
+        if self.ids is None:
+            return None
+        return now_ms, {name: each for name, each in self.ids.items() if name in topics}
+
+
+class Node:
+    """A tailer, and what surrounds it in a node's data directory."""
+
+    def __init__(self, data: Path) -> None:
+        self.clock = FakeClock()
+        self.config = NodeConfig(
+            node_id=NODE,
+            data_dir=str(data),
+            bootstrap_servers="b",
+            public="h:1",
+            internal="h:2",
+            peer="h:3",
+            secret_file=str(data / "secret"),
+            service_id="svc",
+        )
+        self.paths = self.config.paths
+        self.paths.make()
+        (data / "secret").write_text("s")
+        self.page = StatusReader(page_path(self.paths.run, "t", 1, 0))
+        self.stamp = 0
+        self.start()
+
+    def stop(self) -> None:
+        if not self.is_stopped:
+            self.tailer.close()
+        self.is_stopped = True
+
+    def start(self) -> None:
+        self.is_stopped = False
+        self.tailer = Tailer(self.config, self.clock)  # type: ignore[arg-type]
+        self.tables: Any = self.tailer._tables
+        self.progress: Any = self.tailer._progress
+        self.topics: Any = self.tailer._topics
+
+    def place(self, *placements: Placement) -> None:
+        self.stamp += 1
+        snapshot = Snapshot(
+            stamp=self.stamp,
+            node_id=NODE,
+            service_id="svc",
+            cluster_id="c",
+            log_index=LogIndex(1),
+            leader=NODE,
+            nodes=(),
+            sources=(TABLE,),
+            queries=(),
+            assignment=Assignment(epoch=AssignmentEpoch(1), placements=placements),
+        )
+        snapshot_file.write(self.paths.snapshot, snapshot)
+
+    def turn(self, times: int = 1, *, ms: int = 100) -> None:
+        """The body of the loop."""
+        for _ in range(times):
+            self.tailer.follow_map()
+            self.tailer.follow_progress()
+            self.tailer.follow_topics()
+            self.tailer.follow_tables()
+            self.tailer.confirm()
+            self.tailer.publish()
+            self.clock.now_ms += ms
+
+    def status(self) -> ReplicaStatus:
+        found = self.page.read()
+        assert found is not None
+        return found
+
+    def commit(self, batch: int, end: int, lease_epoch: int = 1, topic_id: str = "") -> None:
+        by = Commit(lease_epoch=LeaseEpoch(lease_epoch), batch=BatchId(batch), attempt=7)
+        self.progress.topic.append(
+            Progress(
+                query_id="Q",
+                commit=by,
+                sinks={0: Offset(end)},
+                batch_started_ms=77,
+                topic_id=topic_id,
+            )
+        )
+
+    def deliver(self, *rows: tuple[int, str, int]) -> None:
+        """(batch, key, number), offsets from where reading stands."""
+        first = self.tables.reading[T0]
+        records = [record(first + n, *row) for n, row in enumerate(rows)]
+        self.tables.reading[T0] += len(rows)
+        self.tables.heard.append(RecordsHeard(T0, records))
+
+    def rows(self) -> dict[str, bytes]:
+        """What a worker would read; the tailer is stopped for it."""
+        self.stop()
+        reader = StoreReader(self.paths.state / "t-1" / "0")
+        found = reader.scan(b"", b"\xff", 100)
+        reader.close()
+        return {key[:-2].decode(): unpack_row(value).value_json for key, value in found}
+
+
+def record(offset: int, batch: int, key: str, number: int) -> Fetched:
+    by = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(batch), attempt=7)
+    headers = [(HEADER_COMMIT, commit_header(by)), (HEADER_ROWTIME, rowtime_header(5))]
+    return (offset, key.encode(), b'{"N":%d}' % number, headers)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.setattr(main, "PartitionReader", FakeReader)
+    monkeypatch.setattr(main, "ProgressFollower", FakeFollower)
+    monkeypatch.setattr(main, "TopicProbe", FakeProbe)
+    one = Node(tmp_path)
+    yield one
+    one.stop()
+
+
+def running(node: Node) -> Node:
+    """With one batch of two rows."""
+    node.place(PLACE)
+    node.commit(0, 2)
+    node.turn()
+    node.deliver((0, "a", 1), (0, "b", 2))
+    node.turn()
+    return node
+
+
+def test_without_a_map_there_is_nothing_to_do(node: Node) -> None:
+    node.turn(3)
+    assert node.page.read() is None
+
+
+def test_from_kafka_to_a_store_and_a_page(node: Node) -> None:
+    node.place(PLACE)
+    node.turn()
+    assert node.status().state is ReplicaState.BOOTSTRAP
+    running(node)
+    page = node.status()
+    assert (page.state, page.position, page.committed_end) == (ReplicaState.RUNNING, 2, 2)
+    assert (page.batch, page.rows, page.source_instant_ms) == (0, 2, 77)
+    assert node.rows() == {"a": b"[1]", "b": b"[2]"}
+
+
+def test_records_are_wanted_only_when_all_progress_is_known(node: Node) -> None:
+    node.place(PLACE)
+    node.tailer.follow_map()
+    assert node.tables.reading == {}
+    node.tailer.follow_progress()
+    assert node.tables.reading == {T0: 0}
+
+
+@pytest.mark.parametrize(
+    ("now_id", "state", "why"),
+    [
+        (None, ReplicaState.BOOTSTRAP, "nobody knows yet whose records these are"),
+        ("I", ReplicaState.RUNNING, "it is the topic that was committed to"),
+        ("", ReplicaState.RUNNING, "brokers without ids say nothing"),
+        ("J", ReplicaState.DATA_LOSS, "made anew: its records pass for the committed ones"),
+    ],
+)
+def test_a_replica_is_not_restored_from_a_topic_that_was_made_anew(
+    node: Node, now_id: str | None, state: ReplicaState, why: str
+) -> None:
+    node.place(PLACE)
+    node.commit(0, 2, topic_id="I")
+    node.topics.ids = None if now_id is None else {"T": now_id}
+    node.turn()
+    node.deliver((0, "a", 1), (0, "b", 2))
+    node.turn(2 + LASTED_MS // 100)
+    assert node.status().state is state, why
+    assert node.rows() == ({"a": b"[1]", "b": b"[2]"} if state.answers else {}), why
+
+
+@pytest.mark.parametrize(
+    ("now_id", "state", "newest"),
+    [("I", ReplicaState.RUNNING, b"[9]"), ("J", ReplicaState.DATA_LOSS, b"[1]")],
+)
+def test_what_is_read_after_a_pause_waits_until_kafka_says_what_it_is_of(
+    node: Node, now_id: str, state: ReplicaState, newest: bytes
+) -> None:
+    """Seed 338: a replica stood still while its topic was made anew, and took copies for rows."""
+    node.topics.ids = {"T": "I"}
+    node.place(PLACE)
+    node.commit(0, 2, topic_id="I")
+    node.turn()
+    node.deliver((0, "a", 1), (0, "b", 2))
+    node.turn()
+    node.clock.now_ms += HEARD_MS_MAX
+    node.topics.ids = None  # no answer yet
+    node.commit(1, 3, topic_id="I")
+    node.deliver((1, "a", 9))
+    node.turn(3)
+    assert node.status().batch == 0
+    assert node.status().state is ReplicaState.RUNNING, "it answers with what it has"
+    node.topics.ids = {"T": now_id}
+    node.turn(2 + LASTED_MS // 100)
+    assert node.status().state is state
+    node.stop()
+    reader = StoreReader(node.paths.state / "t-1" / "0")
+    row = reader.get(b"a\0\1")
+    reader.close()
+    assert row is not None
+    assert unpack_row(row).value_json == newest
+
+
+def test_a_confirmation_needs_a_replica_at_its_end(node: Node) -> None:
+    node.place(PLACE)
+    node.commit(0, 1)
+    node.progress.confirmed = 900_000
+    node.turn(2)
+    assert node.status().confirmed_boot_ms == 0, "A < C: not confirmed"
+    node.deliver((0, "a", 1))
+    node.turn(2)
+    assert node.status().confirmed_boot_ms == 900_000
+    node.progress.confirmed = None  # Kafka is away
+    node.turn(5)
+    assert node.status().confirmed_boot_ms == 900_000, "what is not confirmed ages"
+
+
+def test_a_restore_gives_its_memory_back_and_goes_on(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, when it is over; batches that come later need what they have."""
+    monkeypatch.setattr(writer, "MEMORY_CHANGES", 2)
+    trimmed: list[int] = []
+    monkeypatch.setattr(writer, "give_back_freed_memory", lambda: trimmed.append(1))
+    running(node)
+    assert trimmed == [1]
+    node.commit(1, 4)
+    node.deliver((1, "a", 9), (1, "c", 3))
+    node.turn(3)
+    assert node.status().state is ReplicaState.RUNNING
+    assert trimmed == [1]
+    assert node.rows() == {"a": b"[9]", "b": b"[2]", "c": b"[3]"}
+
+
+def test_a_restart_goes_on_where_the_store_is(node: Node) -> None:
+    running(node).stop()
+    topic = node.progress.topic
+    node.start()
+    node.progress.topic = topic
+    node.turn()
+    assert node.tables.reading == {T0: 2}
+    node.commit(1, 3)
+    node.deliver((1, "a", 9))
+    node.turn()
+    assert node.status().batch == 1
+    assert node.rows() == {"a": b"[9]", "b": b"[2]"}
+
+
+HALF_LAG_MS = main.COMPACTION_LAG_MS // 2
+
+
+@pytest.mark.parametrize(("silent_ms", "ends"), [(HALF_LAG_MS, False), (HALF_LAG_MS + 1, True)])
+@pytest.mark.parametrize("hears", ["a record", "that there is no news"])
+def test_who_did_not_hear_kafka_for_long_begins_anew_once_it_is_back(
+    node: Node, silent_ms: int, ends: bool, hears: str
+) -> None:
+    """Seeds of `is_cut_off`: compaction may have taken what a gap was to be judged by."""
+    running(node)
+    node.tailer._known_ms = node.clock.now_ms
+    node.turn(ms=silent_ms)
+    node.turn(ms=0)
+    assert not node.tailer.is_outdated, "Kafka is away: its pages say how old the rows are"
+    if hears == "a record":
+        node.commit(1, 3)
+        node.deliver((1, "a", 9))
+    else:
+        node.progress.confirmed = node.clock.now_ms
+    node.turn(ms=0)
+    assert node.tailer.is_outdated is ends
+    assert node.status().batch == (1 if hears == "a record" and not ends else 0)
+
+
+def test_to_read_progress_for_long_is_no_silence(node: Node) -> None:
+    """Seed 1632: it began anew for ever, and each time at the beginning of the topic."""
+    node.place(PLACE)
+    node.commit(0, 1)
+    node.tailer.follow_map()
+    node.clock.now_ms += HALF_LAG_MS + 1
+    node.progress.confirmed = node.clock.now_ms
+    node.turn(ms=0)
+    assert not node.tailer.is_outdated
+    node.deliver((0, "a", 1))
+    node.turn(ms=HALF_LAG_MS)
+    assert node.rows() == {"a": b"[1]"}
+
+
+def test_to_read_progress_for_long_makes_no_new_store_old(node: Node) -> None:
+    """Seed 480: it had taken nothing yet, and was judged by tombstones from before it was there."""
+    node.place(PLACE)
+    node.commit(0, 2)
+    node.tailer.follow_map()
+    node.clock.now_ms += TOMBSTONES_MS + 1
+    node.progress.confirmed = node.clock.now_ms
+    node.turn(ms=0)
+    (first,) = node.tailer._replicas.values()
+    node.tailer._known_ms = node.clock.now_ms
+    node.deliver((0, "a", 1))
+    node.turn(4, ms=main.REOPEN_MS)
+    assert [*node.tailer._replicas.values()] == [first], "it goes on reading"
+
+
+def test_a_store_that_no_batch_comes_to_is_no_older_than_it_was_confirmed(node: Node) -> None:
+    """Else a quiet week makes every restart a restore, and every copy of it useless."""
+    running(node)
+    node.turn(ms=TOMBSTONES_MS)
+    node.tailer._known_ms = node.progress.confirmed = node.clock.now_ms
+    node.turn(2)
+    topic = node.progress.topic
+    node.stop()
+    node.start()
+    node.progress.topic = topic
+    node.turn(2, ms=main.REOPEN_MS)
+    assert node.tables.reading == {T0: 2}
+
+
+def test_others_go_on_while_a_large_store_is_checked(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million rows take 2.3 s; then it goes on where it was, however far the others are."""
+    running(node)
+    topic = node.progress.topic
+    node.stop()
+    monkeypatch.setattr(store_opener, "AT_ONCE_BYTES_MAX", 0)
+    is_free, really = threading.Event(), store_opener.open_store
+
+    def slowly(holding: Holding, world: World) -> StoreWriter:
+        assert is_free.wait(60)
+        return really(holding, world)
+
+    monkeypatch.setattr(store_opener, "open_store", slowly)
+    node.start()
+    node.progress.topic = topic
+    node.turn()
+    node.commit(1, 3)
+    node.commit(2, 4)
+    node.turn(3, ms=main.HOUSEKEEPING_MS)
+    assert node.status().state is ReplicaState.BOOTSTRAP
+    assert json.loads((node.paths.run / "tailer.json").read_text())["knows_all_progress"]
+    is_free.set()
+    while not node.tailer._openings.is_over(IDENTITY):
+        time.sleep(0.01)  # a thread of its own is at it, and tells nobody
+    read = node.progress.book
+    node.turn(ms=0)
+    assert node.progress.book is read, "all progress is still known: it need not be read anew"
+    node.deliver((1, "a", 9), (2, "c", 3))
+    node.turn(2)
+    assert node.status().state is ReplicaState.RUNNING
+    assert node.rows() == {"a": b"[9]", "b": b"[2]", "c": b"[3]"}
+
+
+@pytest.mark.parametrize(
+    ("set_ms", "asleep_ms", "begins", "why"),
+    [
+        (24 * HOUR_MS, 0, 2, "a day ahead: tombstones stay longer"),
+        (-24 * HOUR_MS, 0, 2, "a day back"),
+        (-9 * TOMBSTONES_MS, 0, 2, "far back"),
+        (-9 * TOMBSTONES_MS, TOMBSTONES_MS + 1, 0, "it slept too long, whatever the clock says"),
+    ],
+)
+def test_a_clock_that_is_set_makes_no_store_older_or_younger(
+    node: Node, set_ms: int, asleep_ms: int, begins: int, why: str
+) -> None:
+    node.clock.set_ms = 10 * TOMBSTONES_MS  # so that "back" is not before 1970
+    running(node)
+    topic = node.progress.topic
+    node.stop()
+    node.clock.set_ms += set_ms
+    node.clock.now_ms += asleep_ms
+    node.start()
+    node.progress.topic = topic
+    node.turn(2, ms=main.REOPEN_MS)
+    assert node.tables.reading == {T0: begins}, why
+
+
+def test_a_quiet_store_does_not_go_on_saying_that_it_is_of_a_time_to_come(node: Node) -> None:
+    """After the next start of the machine only the wall clock can say how old it is."""
+    node.clock.set_ms = TOMBSTONES_MS
+    running(node)
+    node.clock.set_ms = 0
+    node.progress.confirmed = node.clock.now_ms
+    node.turn(2)
+    (replica,) = node.tailer._replicas.values()
+    assert replica.store.meta().current_ms <= node.clock.wall_ms()
+
+
+@pytest.mark.parametrize(
+    ("away_ms", "restarts", "begins"),
+    [
+        (TOMBSTONES_MS, False, 2),
+        (TOMBSTONES_MS + 1, False, 0),
+        (TOMBSTONES_MS - 1000, True, 2),
+        (TOMBSTONES_MS + 1, True, 0),
+    ],
+)
+def test_a_partition_that_was_away_for_longer_than_its_tombstones_is_read_anew(
+    node: Node, away_ms: int, restarts: bool, begins: int
+) -> None:
+    """Progress was followed meanwhile. A deletion that came and went would never be seen; a tailer
+    that was started again meanwhile (seed 1003) has not heard of it either."""
+    running(node)
+    node.tables.heard.append(EndHeard(T0, 2))
+    node.turn(ms=0)
+    node.commit(1, 3)  # its records cannot be read
+    node.clock.now_ms += away_ms // 2
+    if restarts:
+        topic = node.progress.topic
+        node.stop()
+        node.start()
+        node.progress.topic = topic
+        node.turn(ms=0)
+        assert node.tables.reading == {T0: 2}
+    node.clock.now_ms += away_ms - away_ms // 2
+    node.tailer._known_ms = node.progress.confirmed = node.clock.now_ms
+    node.turn(ms=0)
+    node.tables.heard.append(EndHeard(T0, 2))
+    node.turn(ms=0)
+    node.turn(4, ms=main.REOPEN_MS)
+    assert node.tables.reading == {T0: begins}
+
+
+@pytest.mark.parametrize(
+    ("in_order", "boot", "position", "why"),
+    [
+        (True, "boot-2", 2, "everything was synced before the machine went down"),
+        (False, "boot-1", 2, "only the process died"),
+        (False, "boot-2", 0, "nobody knows what reached the disk: from the beginning"),
+    ],
+)
+def test_a_store_after_a_crash(
+    node: Node, in_order: bool, boot: str, position: int, why: str
+) -> None:
+    running(node)
+    topic = node.progress.topic
+    if in_order:
+        node.stop()
+    else:
+        for replica in node.tailer._replicas.values():
+            replica.close(in_order=False)
+    node.clock.boot = boot
+    node.start()
+    node.progress.topic = topic
+    node.turn(1)
+    node.turn(2, ms=main.REOPEN_MS)
+    assert node.tables.reading == {T0: position}, why
+
+
+def test_a_replica_that_is_taken_away_is_absent_and_its_page_gone(node: Node) -> None:
+    assert running(node).status().state is ReplicaState.RUNNING
+    node.place()
+    node.turn()
+    assert node.status().state is ReplicaState.ABSENT
+    assert node.page.read() is None
+    assert node.tables.reading == {}
+
+
+def test_a_replica_that_comes_back_finds_its_store_and_its_targets(node: Node) -> None:
+    running(node)
+    other = msgspec.structs.replace(PLACE, replicas=(NodeId("node-2"),))
+    node.place(other)
+    node.commit(1, 3)
+    node.turn(2)
+    node.turn(1, ms=main.HOUSEKEEPING_MS)
+    node.turn(1)  # the book has forgotten what nobody here needs
+    node.place(PLACE)
+    node.turn(2)
+    assert node.tables.reading == {T0: 2}
+    node.deliver((1, "c", 3))
+    node.turn()
+    assert (node.status().batch, node.status().rows) == (1, 3)
+
+
+def test_a_topic_that_was_made_anew_is_data_loss(node: Node) -> None:
+    running(node)
+    node.tables.heard.append(OffsetGone(T0))
+    node.turn()
+    assert node.status().state is ReplicaState.DATA_LOSS
+
+
+def test_a_partition_end_is_not_the_end_of_the_loop(node: Node) -> None:
+    running(node)
+    node.tables.heard.append(EndHeard(T0, 2))
+    node.turn()
+    assert (node.status().state, node.status().log_end) == (ReplicaState.RUNNING, 2)
+
+
+def test_a_store_of_somebody_else_is_failed_not_overwritten(node: Node) -> None:
+    stranger = StoreIdentity(table_id="other", generation=1, partition=0)
+    path = node.paths.state / "t-1" / "0"
+    store = StoreWriter(path, stranger)
+    store.apply([], [], msgspec.structs.replace(store.meta(), position=Offset(5)))
+    store.close()
+    node.place(PLACE)
+    node.turn(3)
+    assert node.status().state is ReplicaState.FAILED
+    store = StoreWriter(path, stranger)
+    assert store.meta().position == 5
+    store.close()
+
+
+def test_a_store_that_is_torn_where_it_is_stamped_is_made_anew(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read through and written once, and fails at the next transaction."""
+    running(node).stop()
+    whole: Callable[..., None] = StoreWriter.apply
+    calls: list[StoreWriter] = []
+
+    def fail_later(store: StoreWriter, *what: Any) -> None:
+        calls.append(store)
+        if len(calls) > 1:
+            raise StoreFailure(store.path, lmdb.CorruptedError("torn"))
+        whole(store, *what)
+
+    monkeypatch.setattr(StoreWriter, "apply", fail_later)
+    node.start()
+    node.turn()
+    assert (len(calls), node.status().state) == (2, ReplicaState.FAILED)
+    monkeypatch.setattr(StoreWriter, "apply", whole)
+    node.turn(2, ms=main.REOPEN_MS)
+    assert node.tables.reading == {T0: 0}, "from the beginning"
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_store_that_fails_is_opened_again(
+    node: Node, is_damaged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(node)
+    whole: Callable[..., None] = StoreWriter.apply
+
+    def fail(store: StoreWriter, *_: object) -> None:
+        failure = StoreFailure(store.path, lmdb.Error("disk full"))
+        failure.is_damaged = is_damaged
+        raise failure
+
+    monkeypatch.setattr(StoreWriter, "apply", fail)
+    node.commit(1, 3)
+    node.deliver((1, "a", 9))
+    node.turn()
+    monkeypatch.setattr(StoreWriter, "apply", whole)
+    if is_damaged:
+        assert node.status().state is ReplicaState.FAILED
+    else:
+        assert (node.status().state, node.status().batch) == (ReplicaState.RUNNING, 0)
+    node.turn(2, ms=main.REOPEN_MS)
+    assert node.tables.reading == {T0: 0 if is_damaged else 2}
+    rows = ((0, "a", 1), (0, "b", 2), (1, "a", 9)) if is_damaged else ((1, "a", 9),)
+    node.deliver(*rows)
+    node.turn()
+    assert node.rows() == {"a": b"[9]", "b": b"[2]"}
+
+
+def test_a_store_that_is_refused_when_it_is_opened_anew_is_failed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restore it is closed and opened; its meta cannot be read. The others go on."""
+
+    def refuse(store: StoreWriter) -> None:
+        store.abandon()
+        raise DataDirectoryRefused("an unreadable meta", next_step="move it away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreWriter, "shed_memory", refuse)
+        running(node)
+        assert node.status().state is ReplicaState.FAILED
+        assert node.tables.reading == {}
+    assert [*node.paths.state.glob("*/*.retired*")] == [], "it may be somebody else's"
+    node.turn(2, ms=main.REOPEN_MS)
+    assert node.status().state is ReplicaState.RUNNING
+    assert node.rows() == {"a": b"[1]", "b": b"[2]"}
+
+
+def test_metrics_say_how_it_goes(node: Node) -> None:
+    running(node)
+    node.turn(2, ms=main.METRICS_MS)
+    row = json.loads((node.paths.run / "tailer.json").read_text())
+    assert row["knows_all_progress"]
+    (replica,) = row["replicas"]
+    expected = {"table": "T", "partition": 0, "state": "RUNNING", "offset_lag": 0, "rows": 2}
+    assert replica.items() >= expected.items()
+
+
+def test_files_that_cannot_be_written_stop_no_rows(node: Node) -> None:
+    """A full disk takes metrics first."""
+    running(node)
+    (node.paths.run / "tailer.new").mkdir()  # OSError, as ENOSPC is one
+    node.commit(1, 3)
+    node.deliver((1, "a", 9))
+    node.turn(2, ms=main.METRICS_MS)
+    assert node.rows()["a"] == b"[9]"
+
+
+def kept(node: Node) -> list[KeptDigests]:
+    node.turn(2, ms=main.METRICS_MS)
+    return msgspec.json.decode(node.paths.digests.read_bytes(), type=list[KeptDigests])
+
+
+def test_replicas_remember_the_digests_of_their_newest_batches(node: Node) -> None:
+    running(node)
+    (mine,) = kept(node)
+    newest = mine.recent[-1]
+    assert (newest.batch, newest.digest) == (0, node.tailer._replicas[IDENTITY].store.digest)
+
+
+def test_a_replica_that_others_outvote_is_made_anew(node: Node) -> None:
+    running(node)
+    before = kept(node)[0].recent[-1]
+    node.paths.rebuilds.mkdir()
+    (node.paths.rebuilds / IDENTITY.name).write_text("others have other rows")
+    (node.paths.rebuilds / "gone-1-0").write_text("of a table that was dropped")
+    node.turn(2, ms=main.HOUSEKEEPING_MS)
+    assert [*node.paths.rebuilds.iterdir()] == []
+    node.turn(2, ms=main.REOPEN_MS)
+    assert node.tables.reading == {T0: 0}, "from its changelog: no peer has it"
+    node.deliver((0, "a", 1), (0, "b", 2))
+    node.turn()
+    assert kept(node)[0].recent[-1] == before
+
+
+def test_keys_are_what_workers_look_up(node: Node) -> None:
+    assert "a" in running(node).rows()
+    assert store_key(("a",), ("STRING",)) == b"a\0\1"

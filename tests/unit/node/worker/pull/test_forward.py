@@ -1,0 +1,107 @@
+"""The breaker of a path as a table of instants, and what a peer's answer means."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from standpipe.adapters.http.peer_client import PeerClient, Response
+from standpipe.model import NodeId, NodeInfo
+from standpipe.node.worker.pull.forward import SILENCES_MAX, Breaker, Forwarder, Refused, read_part
+
+
+@pytest.mark.parametrize(
+    ("events", "probe_at_ms", "why"),
+    [
+        ([], None, "closed at first"),
+        ([("failed", 0)], 1000, "open at once, for open_ms"),
+        ([("failed", 0), ("failed", 400)], 1000, "a read that was under way changes nothing"),
+        ([("failed", 0), ("failed", 999)], 1000, "just before the probe is due"),
+        ([("failed", 0), ("failed", 1000)], 3000, "the probe failed: twice as long"),
+        ([("failed", 0), ("failed", 1000), ("failed", 3000)], 7000, "and again"),
+        ([("failed", 0), ("succeeded", 500)], None, "an answer closes it"),
+        ([("failed", 0), ("failed", 1000), ("succeeded", 0), ("failed", 9000)], 10000,
+         "and forgets the back-off"),
+        ([("failed", t) for t in (0, 1000, 3000, 7000, 15000, 25000)], 35000, "10 s at the most"),
+    ],
+)  # fmt: skip
+def test_breaker(events: list[tuple[str, float]], probe_at_ms: float | None, why: str) -> None:
+    breaker = Breaker(open_ms=1000)
+    for event, now_ms in events:
+        if event == "failed":
+            breaker.failed(now_ms)
+        else:
+            breaker.succeeded()
+    assert breaker.probe_at_ms == probe_at_ms, why
+    assert breaker.is_open is (probe_at_ms is not None)
+
+
+def test_breaker_of_no_wait() -> None:
+    breaker = Breaker(open_ms=0)
+    breaker.failed(5)
+    assert breaker.probe_at_ms == 5
+
+
+def error(code: int, **standpipe: object) -> bytes:
+    return json.dumps({"error_code": code, "message": "m", "standpipe": standpipe}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why", "is_not_ready", "progress"),
+    [
+        (503, error(50306, why="NOT_OWNER"), "NOT_OWNER", False, None),
+        (503, error(50305, why="boot", progress=0.5), "boot", True, 0.5),
+        (503, error(50305, why="boot", progress=None), "boot", True, None),
+        (400, error(40001), "m", False, None),
+        (500, b"Internal Server Error", "Peer answered 500.", False, None),
+        (503, b"[]", "Peer answered 503.", False, None),
+    ],
+)
+def test_refusals(
+    status: int, body: bytes, why: str, is_not_ready: bool, progress: float | None
+) -> None:
+    with pytest.raises(Refused) as caught:
+        read_part(Response(status, {}, body))
+    refusal = caught.value
+    assert (refusal.why, refusal.is_not_ready, refusal.progress) == (why, is_not_ready, progress)
+
+
+def test_rows_of_an_answer() -> None:
+    part = read_part(Response(200, {"standpipe-served-by": "n"}, b'{"q":1}\n[1]\n[2]\n'))
+    assert part.rows == [b"[1]", b"[2]"]
+    assert part.fresh.served_by == "n"
+
+
+def test_slow_reads_in_a_row_open_a_breaker() -> None:
+    """A stopped peer, long before its time-outs; one answer in between and it is merely slow."""
+    peer = NodeInfo(node_id=NodeId("a"), public="p", internal="i", peer="a:1", incarnation="x")
+
+    async def story() -> list[frozenset[str]]:
+        forwarder = Forwarder(PeerClient({}), open_ms=60_000, probe_timeout_ms=10)
+        seen: list[frozenset[str]] = []
+        for _ in range(SILENCES_MAX - 1):
+            forwarder.silent(peer)
+        seen.append(forwarder.open_paths)
+        forwarder._succeeded(peer.peer)
+        for _ in range(SILENCES_MAX - 1):
+            forwarder.silent(peer)
+        seen.append(forwarder.open_paths)
+        forwarder.silent(peer)
+        seen.append(forwarder.open_paths)
+        forwarder._succeeded(peer.peer)
+        seen.append(forwarder.open_paths)
+        await forwarder.close()
+        return seen
+
+    closed, open_ = frozenset[str](), frozenset({"a:1"})
+    assert asyncio.run(story()) == [closed, closed, open_, closed]
+
+
+def test_not_owner_brings_the_map_of_the_one_that_refused() -> None:
+    said = {"why": "NOT_OWNER: x", "replicas": ["b", "c"], "assignment_epoch": 7}
+    body = json.dumps({"error_code": 50306, "message": "m", "standpipe": said}).encode()
+    with pytest.raises(Refused) as caught:
+        read_part(Response(503, {}, body))
+    assert (caught.value.owners, caught.value.assignment_epoch) == (("b", "c"), 7)

@@ -1,0 +1,291 @@
+"""Pull queries at workers of several nodes: how fresh an answer says it is, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.node.workers import KEYS, Worker, body_of, page, select
+
+from standpipe.adapters.http.peer_client import Response
+from standpipe.errors import NoReplica, NotReady, StandpipeError
+from standpipe.model import ReplicaState, ReplicaStatus
+from standpipe.node.worker.pull.forward import (
+    EPOCH_HEADER,
+    FORWARDED_HEADER,
+    PARTITION_HEADER,
+    TABLE_HEADER,
+)
+from standpipe.node.worker.pull.query import Pulls
+from standpipe.node.worker.pull.refusals import Unanswered
+from standpipe.node.worker.request.freshness import END_HEADER
+
+Nodes = dict[str, Worker]
+Story = Callable[[Nodes], Coroutine[Any, Any, None]]
+ONE = f"SELECT * FROM USERS WHERE ID = '{KEYS[0]}';"
+LAG = "standpipe-offset-lag"
+BOOTSTRAP = ReplicaState.BOOTSTRAP
+
+
+@asynccontextmanager
+async def cluster(folder: Path, placed: dict[int, list[str]]) -> AsyncIterator[Nodes]:
+    nodes: Nodes = {}
+    for name in ("a", "b", "c"):
+        nodes[name] = Worker(folder, name, nodes)
+        nodes[name].publish(["a", "b", "c"], placed)
+    try:
+        yield nodes
+    finally:
+        for node in nodes.values():
+            await node.close()
+
+
+def run(folder: Path, story: Story, placed: dict[int, list[str]] | None = None) -> None:
+    async def whole() -> None:
+        async with cluster(folder, placed or {0: ["a", "b"]}) as nodes, asyncio.timeout(60):
+            await story(nodes)
+
+    asyncio.run(whole())
+
+
+def quick_lag(worker: Worker) -> str | None:
+    answer = worker.quickly(ONE)
+    assert answer is not None
+    head = dict(line.split(": ", 1) for line in answer.decode().split("\r\n") if ": " in line)
+    assert END_HEADER not in head, "clients have no use for it"
+    return head.get(LAG)
+
+
+@pytest.mark.parametrize(
+    ("own_end", "heard_end", "lag", "why"),
+    [
+        (100, None, 0, "nobody told more"),
+        (100, 5000, 4900, "a peer told of a batch that this node's tailer has not heard of"),
+        (300, 200, 200, "it knows best itself"),
+        (-1, 5000, 4900, "only the peer knows"),
+        (-1, None, None, "nobody knows: no header, never 0"),
+    ],
+)
+def test_the_header_tells_the_lag_against_the_largest_end(
+    tmp_path: Path, own_end: int, heard_end: int | None, lag: int | None, why: str
+) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes["a"].hold(0, page(100, own_end))
+        if heard_end is not None:
+            nodes["a"].hear(("b", 0, heard_end, heard_end))
+        assert (await nodes["a"].answer(ONE)).fresh.offset_lag == lag, why
+        assert quick_lag(nodes["a"]) == (None if lag is None else str(lag)), why
+
+    run(tmp_path, story)
+
+
+def test_the_quick_header_follows_what_is_told(tmp_path: Path) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes["a"].hold(0, page())
+        assert quick_lag(nodes["a"]) == "0"
+        nodes["a"].hear(("b", 0, 150, 150))
+        assert quick_lag(nodes["a"]) == "50"
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("lag_max", "sends_end", "why"),
+    [
+        (None, False, "its head is the same for each batch"),
+        (10_000, True, "the target is to judge"),
+    ],
+)
+def test_a_forwards_lag_counts_against_what_the_entry_knows(
+    tmp_path: Path, lag_max: int | None, sends_end: bool, why: str
+) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes["a"].hold(0, page())
+        nodes["c"].hear(("b", 0, 5000, 5000))
+        answer = await nodes["c"].answer(ONE, lag_max)
+        assert (answer.fresh.served_by, answer.fresh.offset_lag) == ("a", 4900)
+        (sent,) = nodes["c"].wires.sent["a"]
+        assert (END_HEADER in sent) is sends_end, why
+
+    run(tmp_path, story)
+
+
+def test_the_target_tells_what_its_lag_counts_against(tmp_path: Path) -> None:
+    """By both ways of the peer lane."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes["a"].hold(0, page())
+        for sent, told in ((None, "100"), ("50", "100"), ("700", "700")):
+            headers = {FORWARDED_HEADER: "1", PARTITION_HEADER: "0", TABLE_HEADER: "T1-1"}
+            headers |= {} if sent is None else {END_HEADER: sent}
+            headers |= {"accept": "application/vnd.ksqlapi.delimited.v1"}
+            response = await nodes["a"].peer_lane(body_of(ONE), headers)
+            assert response.headers[END_HEADER] == told
+            assert response.headers[LAG] == str(int(told) - 100)
+            quick = nodes["a"].quick_peer_lane(body_of(ONE), headers)
+            assert f"\r\n{END_HEADER}: {told}\r\n" in quick
+            assert f"\r\n{LAG}: {int(told) - 100}\r\n" in quick
+
+    run(tmp_path, story)
+
+
+def test_a_gathered_answer_says_no_end(tmp_path: Path) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes["a"].hold(0, page())
+        nodes["b"].hold(1, page(90, 100))
+        fresh = (await nodes["c"].answer(select(0, 1))).fresh
+        assert (fresh.offset_lag, fresh.committed_end) == (10, None)
+
+    run(tmp_path, story, {0: ["a"], 1: ["b"]})
+
+
+EVERY = {0: ["a"], 1: ["b"], 2: ["a"], 3: ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("pages", "lag_max", "error", "failed", "why"),
+    [
+        ({1: page(end=500), 2: page(end=700)}, 10, NoReplica, [1, 2], "two are too stale"),
+        (
+            {2: page(state=BOOTSTRAP), 3: page(end=500)},
+            10,
+            NotReady,
+            [2, 3],
+            "not ready first",
+        ),
+        ({0: page(state=BOOTSTRAP)}, None, NotReady, [0], "one alone"),
+        ({0: page(end=500)}, 10, NoReplica, [0], "one alone"),
+    ],
+)
+def test_an_error_tells_of_every_partition_that_failed(
+    tmp_path: Path,
+    pages: dict[int, ReplicaStatus],
+    lag_max: int | None,
+    error: type[StandpipeError],
+    failed: list[int],
+    why: str,
+) -> None:
+    async def story(nodes: Nodes) -> None:
+        for number, (holder,) in EVERY.items():
+            nodes[holder].hold(number, pages.get(number, page()))
+        for entry in nodes.values():
+            with pytest.raises(error) as refused:
+                await entry.answer(select(0, 1, 2, 3), lag_max)
+            told: Any = refused.value.body()["standpipe"]
+            assert told["partitions"] == failed, why
+            tried = [(one["partition"], one["node"]) for one in told["verdicts"]]
+            assert tried == [(number, EVERY[number][0]) for number in failed], why
+            assert len(asyncio.all_tasks()) == 1, "nothing goes on behind the answer"
+
+    run(tmp_path, story, EVERY)
+
+
+def test_who_goes_away_calls_off_what_was_asked(tmp_path: Path) -> None:
+    """Of several partitions: no part is waited for by anybody."""
+
+    async def story(nodes: Nodes) -> None:
+        asked, ended = asyncio.Event(), [0]
+
+        async def never(address: str, target: str, **terms: object) -> Response:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended[0] += 1
+            raise AssertionError("unreachable")
+
+        nodes["c"].wires.request = never  # pyright: ignore[reportAttributeAccessIssue]
+        reading = asyncio.create_task(nodes["c"].answer(select(0, 1, 2, 3)))
+        await asked.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert len(asyncio.all_tasks()) == 5, "four forwards, and this test"
+        nodes["c"].racing.close()  # forwards under way teach their breakers; a worker that ends
+        while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 until all have ended
+            await asyncio.sleep(0)
+        assert ended == [4]
+
+    run(tmp_path, story, EVERY)
+
+
+def test_a_fault_in_one_partition_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(nodes: Nodes) -> None:
+        async def broken(self: Pulls, reading: Any, partition: int) -> Any:
+            raise ZeroDivisionError if partition == 2 else Unanswered([])
+
+        monkeypatch.setattr(Pulls, "_part", broken)
+        with pytest.raises(ZeroDivisionError):
+            await nodes["c"].answer(select(0, 1, 2, 3))
+
+    run(tmp_path, story, EVERY)
+
+
+@pytest.mark.parametrize(
+    ("terms", "epoch", "told", "why"),
+    [
+        ({}, 1, {}, "it holds the replica and answers"),
+        ({}, 0, {}, "it answers a sender with an older map all the same"),
+        ({}, 9, {}, "and one with a newer map"),
+        ({TABLE_HEADER: "T1-2"}, 1, {"replicas": [], "assignment_epoch": 1}, "another generation"),
+        (
+            {PARTITION_HEADER: "3"},
+            1,
+            {"replicas": ["b"], "assignment_epoch": 1},
+            "other partition",
+        ),
+    ],
+)
+def test_the_target_and_the_senders_map(
+    tmp_path: Path, terms: dict[str, str], epoch: int, told: dict[str, object], why: str
+) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes["a"].hold(0, page())
+        headers = {
+            "accept": "application/vnd.ksqlapi.delimited.v1",
+            FORWARDED_HEADER: "1",
+            PARTITION_HEADER: "0",
+            TABLE_HEADER: "T1-1",
+            EPOCH_HEADER: str(epoch),
+            **terms,
+        }
+        response = await nodes["a"].peer_lane(body_of(ONE), headers)
+        assert response.status == (503 if told else 200), why
+        said = json.loads(response.body)["standpipe"] if told else {}
+        assert {name: said[name] for name in told} == told, why
+        assert bool(nodes["a"].quick_peer_lane(body_of(ONE), headers)) is not bool(told), why
+
+    run(tmp_path, story, {0: ["a"], 3: ["b"]})
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (None, "NOT_OWNER: the replica was moved"),
+        (BOOTSTRAP, "it holds it again, from its start: not ready, and its map is newer"),
+    ],
+)
+def test_a_sender_with_an_older_map_learns_the_newer_one(
+    tmp_path: Path, state: ReplicaState | None, why: str
+) -> None:
+    """c knows of no replica but a's."""
+
+    async def story(nodes: Nodes) -> None:
+        now = ["b"] if state is None else ["a", "b"]
+        for name in ("a", "b"):
+            nodes[name].publish(["a", "b", "c"], {0: now}, epoch=2)
+        if state is not None:
+            nodes["a"].hold(0, page(state=state))
+        nodes["b"].hold(0, page())
+        answer = await nodes["c"].answer(ONE)
+        assert answer.fresh.served_by == "b", why
+        assert [len(sent) for sent in nodes["c"].wires.sent.values()] == [1, 1]
+
+    run(tmp_path, story, {0: ["a"]})

@@ -1,0 +1,73 @@
+"""Where a push query starts, and which map ends it; the rest is tested with a real Kafka."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+from msgspec.structs import replace
+
+from standpipe.data.query.record_rows import writer_of
+from standpipe.errors import BadRequest, ServerError
+from standpipe.model import Assignment, Column, LogIndex, NodeId, Snapshot, Source
+from standpipe.node.worker.push.push_query import check_source, new_query_id, starts_at_end
+from standpipe.node.worker.request.cluster_view import View
+
+STREAM = Source(
+    name="S", kind="STREAM", topic="t", partitions=1, key_format="KAFKA", value_format="JSON",
+    statement="", columns=(Column(name="V", type="BIGINT"),),
+)  # fmt: skip
+TABLE = replace(STREAM, name="T", kind="TABLE", query_id="Q")
+
+
+def snapshot_of(*sources: Source) -> Snapshot:
+    return Snapshot(
+        stamp=1, node_id=NodeId("n"), service_id="", cluster_id="", log_index=LogIndex(1),
+        leader=NodeId(""), nodes=(), sources=sources, queries=(), assignment=Assignment(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("after", "said", "why"),
+    [
+        ([STREAM, TABLE], None, "control publishes once a second"),
+        ([STREAM, TABLE, replace(TABLE, name="U", topic="u", query_id="R")], None, "another topic"),
+        ([TABLE], "S was dropped", "the source itself"),
+        ([STREAM], "another query writes t", "its table was dropped: nothing is committed more"),
+        ([STREAM, replace(TABLE, query_id="R")], "another query writes t", "made anew"),
+        ([STREAM, replace(TABLE, takes_inserts=True)], "another query writes t", "INSERT INTO"),
+    ],
+)
+def test_what_ends_a_query_on_the_topic_of_a_table(
+    after: list[Source], said: str | None, why: str
+) -> None:
+    view = View.of(snapshot_of(*after))
+    ends = pytest.raises(ServerError, match=said) if said else nullcontext()
+    with ends:
+        check_source(STREAM, writer_of("t", snapshot_of(STREAM, TABLE)), view)
+
+
+@pytest.mark.parametrize(
+    ("properties", "at_end", "why"),
+    [
+        ({}, True, "ksqlDB's default for push queries"),
+        ({"auto.offset.reset": "Latest"}, True, "said"),
+        ({"auto.offset.reset": "earliest"}, False, "said"),
+        ({"ksql.streams.auto.offset.reset": "earliest"}, False, "its long name"),
+    ],
+)
+def test_starts_at_end(properties: dict[str, str], at_end: bool, why: str) -> None:
+    assert starts_at_end(properties) is at_end, why
+
+
+def test_no_other_start() -> None:
+    with pytest.raises(BadRequest, match="earliest or latest"):
+        starts_at_end({"auto.offset.reset": "none"})
+
+
+def test_ids_are_names_of_files() -> None:
+    """Whatever the source is called."""
+    one, two = new_query_id("../Ä" * 200), new_query_id("../Ä" * 200)
+    assert one != two
+    assert "/" not in one
+    assert len(one) < 120

@@ -1,0 +1,141 @@
+"""Freshness headers: written, read back by a peer, and gathered from several parts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from standpipe.control.liveness.lag import NO_END
+from standpipe.model import BatchId, LeaseEpoch, Offset, ReplicaState, ReplicaStatus
+from standpipe.node.worker.request.freshness import (
+    Freshness,
+    against,
+    describe,
+    freshness_of,
+    headers,
+    oldest,
+    parse_headers,
+)
+
+_unknown_or = st.none() | st.integers(0, 2**62)
+_freshness = st.builds(
+    Freshness,
+    served_by=st.sampled_from(["node-1", "node-2"]),
+    role=st.sampled_from(["active", "standby"]),
+    state=st.sampled_from(["RUNNING", "CATCHING_UP"]),
+    offset_lag=_unknown_or,
+    replica_lag_ms=_unknown_or,
+    source_lag_ms=_unknown_or,
+    batch=_unknown_or,
+    committed_end=_unknown_or,
+)
+
+
+@given(_freshness)
+def test_a_peer_reads_what_was_written(fresh: Freshness) -> None:
+    lines = {name.decode(): value.decode() for name, value in headers(fresh)}
+    assert parse_headers(lines) == fresh
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "٣", " 1"])
+def test_malformed_numbers_are_unknown(text: str) -> None:
+    assert parse_headers({"standpipe-offset-lag": text}).offset_lag is None
+
+
+@given(st.lists(_freshness, min_size=1, max_size=4))
+def test_the_whole_is_as_stale_as_its_stalest_part(parts: list[Freshness]) -> None:
+    whole = oldest(parts)
+    for name in ("offset_lag", "replica_lag_ms", "source_lag_ms"):
+        values = [getattr(part, name) for part in parts]
+        assert getattr(whole, name) == (None if None in values else max(values))
+    batches = [part.batch for part in parts]
+    known = [batch for batch in batches if batch is not None]
+    assert whole.batch == (min(known) if len(known) == len(batches) else None)
+    assert (whole.state == "RUNNING") == all(part.state == "RUNNING" for part in parts)
+
+
+def page(**changes: int) -> ReplicaStatus:
+    values = {"position": 90, "committed_end": 100, "log_end": 120, "batch": 4}
+    values |= {"confirmed_boot_ms": 500, "source_instant_ms": 700} | changes
+    return ReplicaStatus(
+        state=ReplicaState.CATCHING_UP,
+        position=Offset(values["position"]),
+        committed_end=Offset(values["committed_end"]),
+        log_end=Offset(values["log_end"]),
+        batch=BatchId(values["batch"]),
+        lease_epoch=LeaseEpoch(1),
+        confirmed_boot_ms=values["confirmed_boot_ms"],
+        source_instant_ms=values["source_instant_ms"],
+        foreign_records=0,
+        rows=3,
+        watermark_ms=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "lags", "why"),
+    [
+        (page(), (10, 100, 300, 4), "all known"),
+        (page(committed_end=-1), (None, 100, 300, 4), "no committed end heard of"),
+        (page(confirmed_boot_ms=0), (10, None, 300, 4), "never confirmed"),
+        (page(source_instant_ms=0), (10, 100, None, 4), "source instant unknown"),
+        (page(batch=-1), (10, 100, 300, None), "between batches"),
+        (page(confirmed_boot_ms=601), (10, 0, 300, 4), "confirmed after the clock was read"),
+    ],
+)
+def test_freshness_of(status: ReplicaStatus, lags: tuple[int | None, ...], why: str) -> None:
+    fresh = freshness_of(
+        status, heard_end=NO_END, served_by="n", role="active", boot_ms=600, unix_ms=1000
+    )
+    found = (fresh.offset_lag, fresh.replica_lag_ms, fresh.source_lag_ms, fresh.batch)
+    assert found == lags, why
+    shown = describe(status, heard_end=NO_END, boot_ms=600, unix_ms=1000)
+    keys = ("offsetLag", "replicaLagMs", "sourceLagMs", "batch")
+    assert tuple(shown[key] for key in keys) == lags, why
+
+
+@pytest.mark.parametrize(
+    ("status", "heard_end", "lag", "why"),
+    [
+        (page(), 100, 10, "as much"),
+        (page(), 5000, 4910, "others told of more: DESIGN section 3, the largest"),
+        (page(), 95, 10, "others know less"),
+        (page(committed_end=-1), 100, 10, "only others know"),
+        (page(committed_end=-1), NO_END, None, "nobody knows: never 0"),
+        (page(position=100), 100, 0, "it has everything"),
+    ],
+)
+def test_a_lag_counts_against_the_largest_end(
+    status: ReplicaStatus, heard_end: int, lag: int | None, why: str
+) -> None:
+    end = Offset(heard_end)
+    fresh = freshness_of(status, heard_end=end, served_by="n", role="active", boot_ms=1, unix_ms=1)
+    assert fresh.offset_lag == lag, why
+    assert describe(status, heard_end=end, boot_ms=1, unix_ms=1)["offsetLag"] == lag, why
+
+
+@pytest.mark.parametrize(
+    ("lag", "end", "known", "expected", "why"),
+    [
+        (0, 100, 5000, 4900, "the entry knows of more than the target"),
+        (10, 100, 100, 10, "both know the same"),
+        (10, 100, 90, 10, "the entry knows less"),
+        (10, 100, None, 10, "the entry knows nothing"),
+        (None, None, 5000, None, "the target knows none, and where it is it did not say"),
+        (10, None, 5000, 10, "a node of before says no end"),
+    ],
+)
+def test_a_peers_answer_by_what_the_entry_knows(
+    lag: int | None, end: int | None, known: int | None, expected: int | None, why: str
+) -> None:
+    told = Freshness(
+        served_by="n", role="active", state="RUNNING", offset_lag=lag, committed_end=end
+    )
+    found = against(told, None if known is None else Offset(known))
+    assert found.offset_lag == expected, why
+    assert found.committed_end is None, "no client sees it"
+
+
+def test_absent_replica() -> None:
+    assert describe(None, heard_end=NO_END, boot_ms=0, unix_ms=0) == {"state": "ABSENT"}

@@ -1,0 +1,44 @@
+"""ASSERT TOPIC against what Kafka says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from standpipe.errors import AssertionRefused
+from standpipe.node.worker.statements.assert_topic import assert_topic, refusal_of
+from standpipe.sql.plans import AssertTopicPlan
+
+TOPICS = {"there": [3, 3]}
+
+
+def wanted(topic: str, *, exists: bool = True, **more: int) -> AssertTopicPlan:
+    return AssertTopicPlan(topic=topic, exists=exists, timeout_ms=0, **more)
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (wanted("there"), ""),
+        (wanted("there", partitions=2, replicas=3), ""),
+        (wanted("there", partitions=1), "For config partitions, expected 1 got 2"),
+        (wanted("there", replicas=1), "For config replicas, expected 1 got 3"),
+        (wanted("away"), "Topic away does not exist"),
+        (wanted("away", exists=False), ""),
+        (wanted("there", exists=False), "Topic there exists"),
+    ],
+)
+def test_refusals(plan: AssertTopicPlan, why: str) -> None:
+    assert refusal_of(plan, TOPICS).endswith(why)
+    assert bool(refusal_of(plan, TOPICS)) == bool(why)
+
+
+def test_it_asks_until_its_time_is_over() -> None:
+    answers: Iterator[dict[str, list[int]]] = iter([{}, {"late": [1]}])
+    plan = AssertTopicPlan(topic="late", exists=True, timeout_ms=10_000)
+    entity = asyncio.run(assert_topic(plan, lambda: next(answers), "ASSERT …;"))
+    assert (entity["topicName"], entity["exists"]) == ("late", True)
+    with pytest.raises(AssertionRefused, match="does not exist"):
+        asyncio.run(assert_topic(wanted("away"), dict, "ASSERT …;"))

@@ -1,0 +1,53 @@
+"""Bytes of an inserted row."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from standpipe.model import Column, Source
+from standpipe.node.worker.statements.insert_record import encode_value
+from standpipe.sql.plans import Value
+
+SOURCE = Source(
+    name="S",
+    kind="STREAM",
+    columns=(),
+    topic="s",
+    partitions=1,
+    key_format="KAFKA",
+    value_format="JSON",
+    statement="",
+)
+A, P = Column(name="A", type="STRING"), Column(name="P", type="DECIMAL(6, 2)")
+
+
+@pytest.mark.parametrize(
+    ("changes", "columns", "values", "expected", "why"),
+    [
+        ({}, (A, P), ("x", Decimal("1.50")), b'{"A":"x","P":1.50}', "the scale is kept"),
+        ({}, (A, P), (None, None), b'{"A":null,"P":null}', "all columns are there"),
+        ({}, (A,), ("x",), b'{"A":"x"}', "a single value is wrapped"),
+        ({"wrap_single_value": False}, (A,), ("x",), b'"x"', "or not"),
+        ({}, (), (), None, "no value columns"),
+        ({"value_format": "KAFKA"}, (A,), ("x",), b"x", "bare"),
+        ({"value_format": "DELIMITED"}, (A, P), ("x", Decimal("1.50")), b"x,1.50", "CSV"),
+        ({"value_format": "NONE"}, (), (), None, "none"),
+    ],
+)
+def test_encode_value(
+    changes: dict[str, object],
+    columns: tuple[Column, ...],
+    values: tuple[Value, ...],
+    expected: bytes | None,
+    why: str,
+) -> None:
+    source = msgspec.structs.replace(SOURCE, **changes)
+    assert encode_value(source, values, columns) == expected, why
+
+
+def test_values_are_quoted_where_they_hold_their_delimiter() -> None:
+    source = msgspec.structs.replace(SOURCE, value_format="DELIMITED", value_delimiter="|")
+    assert encode_value(source, ("x|", Decimal("1.50")), (A, P)) == b'"x|"|1.50'

@@ -1,0 +1,231 @@
+"""Entities of SHOW and DESCRIBE against ksqlDB's shapes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from standpipe.config import Config, load
+from standpipe.model import (
+    Assignment,
+    BatchId,
+    Column,
+    LeaseEpoch,
+    LogIndex,
+    NodeId,
+    Offset,
+    PersistentQuery,
+    Placement,
+    QueryStatus,
+    ReplicaState,
+    ReplicaStatus,
+    Snapshot,
+    Source,
+    SparkPlan,
+    Window,
+)
+from standpipe.node.worker.statements import show
+from standpipe.node.worker.statements.show import Instant, Scene
+from standpipe.sql.types.types import parse_type
+
+STREAM = Source(
+    name="S",
+    kind="STREAM",
+    columns=(Column(name="ID", type="STRING", is_key=True), Column(name="N", type="BIGINT")),
+    topic="s",
+    partitions=2,
+    key_format="KAFKA",
+    value_format="JSON",
+    statement="CREATE STREAM S …;",
+)
+TABLE = msgspec.structs.replace(
+    STREAM,
+    name="T",
+    kind="TABLE",
+    topic="T",
+    window=Window(kind="TUMBLING", size_ms=1, advance_ms=1, grace_ms=0, retention_ms=2),
+    query_id="CTAS_T_1",
+    table_id="T1",
+    is_materialized=True,
+)
+QUERY = PersistentQuery(
+    query_id="CTAS_T_1",
+    sink="T",
+    sources=("S",),
+    statement="CREATE TABLE T AS …;",
+    plan=SparkPlan(version=1, inputs=(), sql="", output_mode="update", is_windowed=True),
+)
+SNAPSHOT = Snapshot(
+    stamp=1,
+    node_id=NodeId("node-1"),
+    service_id="default_",
+    cluster_id="c",
+    log_index=LogIndex(3),
+    leader=NodeId("node-1"),
+    nodes=(),
+    sources=(STREAM, TABLE),
+    queries=(QUERY,),
+    assignment=Assignment(
+        placements=(
+            Placement(
+                table_id="T1",
+                generation=1,
+                partition=0,
+                replicas=(NodeId("node-1"), NodeId("node-2")),
+            ),
+        )
+    ),
+)
+PAGE = ReplicaStatus(
+    state=ReplicaState.RUNNING,
+    position=Offset(5),
+    committed_end=Offset(7),
+    log_end=Offset(9),
+    batch=BatchId(1),
+    lease_epoch=LeaseEpoch(1),
+    confirmed_boot_ms=0,
+    source_instant_ms=0,
+    foreign_records=0,
+    rows=2,
+    watermark_ms=0,
+)
+
+
+def scene(snapshot: Snapshot = SNAPSHOT, settings: Config | None = None) -> Scene:
+    return Scene(
+        snapshot=snapshot,
+        settings=settings or load({}),
+        instant=Instant(boot_ms=10, unix_ms=10),
+        replicas={("T1", 1, 0): PAGE},
+    )
+
+
+def test_streams_and_tables() -> None:
+    assert show.streams(scene(), "SHOW STREAMS;") == {
+        "@type": "streams",
+        "statementText": "SHOW STREAMS;",
+        "streams": [
+            {
+                "type": "STREAM",
+                "name": "S",
+                "topic": "s",
+                "keyFormat": "KAFKA",
+                "valueFormat": "JSON",
+                "isWindowed": False,
+            }
+        ],
+        "warnings": [],
+    }
+    tables = show.tables(scene(), "SHOW TABLES;")["tables"]
+    assert isinstance(tables, list)
+    assert [(table["name"], table["isWindowed"]) for table in tables] == [("T", True)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reported", "shown", "why"),
+    [
+        ("RUNNING", None, "UNRESPONSIVE", "no pipeline has reported it"),
+        ("RUNNING", "STARTING", "RUNNING", "ksqlDB has no word for it"),
+        ("RUNNING", "RUNNING", "RUNNING", "as reported"),
+        ("RUNNING", "RETRYING", "RUNNING", "it will go on by itself"),
+        ("RUNNING", "FAILED", "ERROR", "ksqlDB's word"),
+        ("RUNNING", "STOPPED", "STOPPED", "as reported"),
+        ("RUNNING", "UNRESPONSIVE", "UNRESPONSIVE", "nor does its pipeline any more"),
+        ("PAUSED", "RUNNING", "PAUSED", "what is wanted comes first"),
+    ],
+)
+def test_query_state(wanted: str, reported: str | None, shown: str, why: str) -> None:
+    query = msgspec.structs.replace(QUERY, state=wanted)
+    statuses = (QueryStatus(query_id="CTAS_T_1", state=reported),) if reported else ()
+    snapshot = msgspec.structs.replace(SNAPSHOT, queries=(query,), query_statuses=statuses)
+    (item,) = show.queries(scene(snapshot), "SHOW QUERIES;")["queries"]
+    assert (item["state"], item["statusCount"]) == (shown, {shown: 1}), why
+    assert (item["id"], item["sinks"], item["sinkKafkaTopics"]) == ("CTAS_T_1", ["T"], ["T"])
+
+
+def test_description() -> None:
+    shown = show.source_description(scene(), TABLE, "DESCRIBE T;", extended=True)
+    described = shown["sourceDescription"]
+    assert isinstance(described, dict)
+    assert [field["name"] for field in described["fields"]] == [
+        "ID",
+        "WINDOWSTART",
+        "WINDOWEND",
+        "N",
+    ]
+    assert [field.get("type") for field in described["fields"]] == ["KEY", "KEY", "KEY", None]
+    assert (described["windowType"], described["partitions"]) == ("TUMBLING", 2)
+    assert [query["id"] for query in described["writeQueries"]] == ["CTAS_T_1"]
+    local, remote = described["standpipe"]["replicas"]
+    assert (local["node"], local["role"], local["state"], local["offsetLag"]) == (
+        "node-1",
+        "ACTIVE",
+        "RUNNING",
+        2,
+    )
+    assert remote == {"partition": 0, "node": "node-2", "role": "STANDBY", "state": None}
+    reader = show.source_description(scene(), STREAM, "", extended=False)["sourceDescription"]
+    assert [query["id"] for query in reader["readQueries"]] == ["CTAS_T_1"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("type_", "schema"),
+    [
+        ("STRING", {"type": "STRING", "fields": None, "memberSchema": None}),
+        (
+            "DECIMAL(4, 2)",
+            {
+                "type": "DECIMAL",
+                "fields": None,
+                "memberSchema": None,
+                "parameters": {"precision": 4, "scale": 2},
+            },
+        ),
+        (
+            "MAP<STRING, INTEGER>",
+            {
+                "type": "MAP",
+                "fields": None,
+                "memberSchema": {"type": "INTEGER", "fields": None, "memberSchema": None},
+            },
+        ),
+        (
+            "STRUCT<`A` BIGINT>",
+            {
+                "type": "STRUCT",
+                "memberSchema": None,
+                "fields": [
+                    {
+                        "name": "A",
+                        "schema": {"type": "BIGINT", "fields": None, "memberSchema": None},
+                    }
+                ],
+            },
+        ),
+    ],
+)
+def test_schema(type_: str, schema: dict[str, object]) -> None:
+    assert show.schema(parse_type(type_)) == schema
+
+
+def test_topics_leave_out_internal_ones() -> None:
+    shown = show.topics({"b": [1], "a": [1, 1], "__consumer_offsets": [1]}, "SHOW TOPICS;")
+    assert shown["topics"] == [
+        {"name": "a", "replicaInfo": [1, 1]},
+        {"name": "b", "replicaInfo": [1]},
+    ]
+
+
+def test_functions_and_properties() -> None:
+    functions = show.function_names("SHOW FUNCTIONS;")["functions"]
+    assert isinstance(functions, list)
+    assert {"name": "COUNT", "type": "AGGREGATE", "category": ""} in functions
+    settings = load({"ksql.query.pull.enable.standby.reads": "false"})
+    shown = show.properties(settings, "SHOW PROPERTIES;")
+    assert {
+        "name": "ksql.query.pull.enable.standby.reads",
+        "scope": "KSQL",
+        "value": "false",
+        "level": "SERVER",
+    } in shown["properties"]  # type: ignore[operator]
+    assert shown["overwrittenProperties"] == ["ksql.query.pull.enable.standby.reads"]
