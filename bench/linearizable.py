@@ -45,7 +45,7 @@ from tests.e2e.control_cluster import SECRET, ControlCluster, running, until  # 
 from tests.e2e.test_control import STREAM  # noqa: E402
 
 from standpipe.adapters.http.peer_client import SECRET_HEADER  # noqa: E402
-from standpipe.local.ports import any_port  # noqa: E402
+from standpipe.local.cluster.ports import any_port  # noqa: E402
 from standpipe.node import configuration  # noqa: E402
 
 GOAL_PER_S = 2_000

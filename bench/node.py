@@ -29,11 +29,11 @@ from pathlib import Path
 import httpx2
 from rich.console import Console
 
-from standpipe.local import demo_flights
-from standpipe.local.demo import Demo, DemoOptions
-from standpipe.local.demo_report import RunLog
-from standpipe.local.steps import Steps
-from standpipe.local.supervisor import ClusterOptions, LocalCluster, NodePlan
+from standpipe.local.cluster.steps import Steps
+from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster, NodePlan
+from standpipe.local.demo import flights as demo_flights
+from standpipe.local.demo.main import Demo, DemoOptions
+from standpipe.local.demo.report import RunLog
 
 POLL_S = 0.01
 WAIT_S_MAX = 60.0

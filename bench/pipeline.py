@@ -38,8 +38,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe import config as settings
-from standpipe.local import jvm
-from standpipe.local.broker import Broker
+from standpipe.local.cluster import jvm
+from standpipe.local.cluster.broker import Broker
 from standpipe.model import LeaseEpoch, Source
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink import records_of

@@ -63,7 +63,7 @@ from standpipe.data.replica.events import (
 from standpipe.data.replica.machine import ApplyMachine
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.data.replica.stage import RowCodec
-from standpipe.local.broker import Broker
+from standpipe.local.cluster.broker import Broker
 from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Offset, Progress, Source
 
 ROOT = Path(__file__).resolve().parent.parent

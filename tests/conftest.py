@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from standpipe.local import ports
+from standpipe.local.cluster import ports
 
 PORTS_FIRST, PORTS_EACH = 16_000, 4_000
 #: pytest-xdist's name of this process: gw0, gw1, …

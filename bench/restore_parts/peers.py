@@ -19,7 +19,7 @@ from typing import Any, Final
 import confluent_kafka
 import lmdb
 
-from standpipe.local import jvm
+from standpipe.local.cluster import jvm
 
 #: Kafka Streams names the changelog of a store after its application and the store
 APPLICATION, STORE = "restore", "rows"

@@ -19,8 +19,8 @@ from typer.core import TyperGroup
 
 from standpipe import config as settings
 from standpipe.errors import ConfigError, SetupError, StandpipeError
-from standpipe.local import assignment_command, quorum_command, table_command
-from standpipe.local.directory import DEFAULT_DIRECTORY, ClusterDirectory, running_cluster
+from standpipe.local.cli import assignment, quorum, table
+from standpipe.local.cluster.directory import DEFAULT_DIRECTORY, ClusterDirectory, running_cluster
 
 
 class Commands(TyperGroup):
@@ -32,7 +32,7 @@ class Commands(TyperGroup):
         except StandpipeError as error:
             if os.environ.get("STANDPIPE_DEBUG"):
                 raise
-            from standpipe.local.sql_output import print_error
+            from standpipe.local.cli.sql_output import print_error
 
             print_error(Console(stderr=True), error)
             raise typer.Exit(1) from error
@@ -50,13 +50,13 @@ app = typer.Typer(
     context_settings={"max_content_width": 100},
 )
 
-app.add_typer(quorum_command.app, name="quorum")
-app.add_typer(assignment_command.app, name="assignment")
-app.add_typer(table_command.app, name="table")
+app.add_typer(quorum.app, name="quorum")
+app.add_typer(assignment.app, name="assignment")
+app.add_typer(table.app, name="table")
 node_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(node_app, name="node")
-node_app.command(epilog="Example: standpipe node drain node-3")(assignment_command.drain)
-node_app.command(epilog="Example: standpipe node remove node-3")(assignment_command.remove)
+node_app.command(epilog="Example: standpipe node drain node-3")(assignment.drain)
+node_app.command(epilog="Example: standpipe node remove node-3")(assignment.remove)
 
 Directory = Annotated[Path, typer.Option(help="Where the cluster keeps its data.", metavar="DIR")]
 Settings = Annotated[
@@ -104,8 +104,8 @@ def up(
     """Start Kafka, nodes and a pipeline here, until Ctrl-C.
 
     The data are kept for the next start; `standpipe purge` removes them."""
-    from standpipe.local.steps import Steps
-    from standpipe.local.supervisor import ClusterOptions, LocalCluster, until_interrupted
+    from standpipe.local.cluster.steps import Steps
+    from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster, until_interrupted
 
     chosen = ClusterOptions(
         directory=directory,
@@ -144,7 +144,7 @@ def demo(
     keep: Annotated[bool, typer.Option(help="Leave it running until Ctrl-C.")] = False,
 ) -> None:
     """Real flights into tables on three nodes; one node is killed under load."""
-    from standpipe.local.demo import DemoOptions, run_demo
+    from standpipe.local.demo.main import DemoOptions, run_demo
 
     status = run_demo(
         DemoOptions(
@@ -201,7 +201,7 @@ def node(
     """Run one node, until SIGTERM; or, with a command, see to one that runs."""
     if context.invoked_subcommand is not None:
         return
-    from standpipe.local.node_files import StandaloneNode, write_standalone
+    from standpipe.local.cluster.node_files import StandaloneNode, write_standalone
     from standpipe.node.supervisor.parent import run_node
 
     written = node_file or write_standalone(
@@ -257,7 +257,7 @@ def broker(
     port: Annotated[int | None, typer.Option(help="Default: 9092, taken: the next free.")] = None,
 ) -> None:
     """Run the embedded Kafka alone, until Ctrl-C."""
-    from standpipe.local import broker as broker_module
+    from standpipe.local.cluster import broker as broker_module
 
     arguments = ["--data-dir", str(data_dir)]
     arguments += ["--port", str(port)] if port is not None else []
@@ -275,8 +275,8 @@ def sql(
     as_json: AsJson = False,
 ) -> None:
     """Statements and key lookups: a prompt, or -e and -f."""
-    from standpipe.local import sql_prompt
-    from standpipe.local.rest_client import NodesClient
+    from standpipe.local.cli import prompt
+    from standpipe.local.client.rest_client import NodesClient
 
     console = Console(width=None if sys.stdout.isatty() else 200)
     with NodesClient(_addresses(server, directory), ca=ca) as client:
@@ -284,10 +284,10 @@ def sql(
         if not texts and not sys.stdin.isatty():
             texts = [sys.stdin.read()]
         for text in texts:
-            sql_prompt.run_text(client, console, text, as_json=as_json)
+            prompt.run_text(client, console, text, as_json=as_json)
         if not texts:
             history = Path.home() / ".local/state/standpipe/history"
-            sql_prompt.prompt(client, console, history, as_json=as_json)
+            prompt.prompt(client, console, history, as_json=as_json)
 
 
 @app.command(epilog="Example: standpipe status --watch, or: standpipe status --storage")
@@ -301,7 +301,7 @@ def status(
     """Show nodes, tables, replicas and queries.
 
     Exit status 1 when no node answers."""
-    from standpipe.local import status_command
+    from standpipe.local.cli import status_command
 
     named = [(address, address) for address in server or []] or [
         (entry.node_id, entry.public) for entry in running_cluster(directory).nodes
@@ -320,7 +320,7 @@ def config_command(
     as_json: AsJson = False,
 ) -> None:
     """Show configuration keys: value, default, meaning."""
-    from standpipe.local import config_doc
+    from standpipe.local.docgen import config as config_doc
 
     values = settings.load(_config_layers(config, set_))
     config_doc.show(Console(), values, key, as_json=as_json)
@@ -348,7 +348,7 @@ def purge(
 @app.command(epilog="Example: standpipe version --json")
 def version(as_json: AsJson = False) -> None:
     """Show the versions that a bug report needs."""
-    from standpipe.local.status_command import print_version
+    from standpipe.local.cli.status_command import print_version
 
     print_version(Console(), version_of("standpipe"), as_json=as_json)
 

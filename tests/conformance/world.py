@@ -23,8 +23,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from standpipe import config
 from standpipe.adapters.files import snapshot_file
 from standpipe.data.encoding.store_keys import partition_of
-from standpipe.local.broker import Broker
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.broker import Broker
+from standpipe.local.cluster.ports import any_port
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,
@@ -117,7 +117,7 @@ class World:
         self._start_tailer()
 
     def _open_spark(self) -> Any:
-        command = [sys.executable, "-m", "standpipe.local.jvm"]
+        command = [sys.executable, "-m", "standpipe.local.cluster.jvm"]
         found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
         spark = session.open_session(
             self.config,

@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 from confluent_kafka import Producer
 from rich.console import Console
 
-from standpipe.local import status
-from standpipe.local.demo_feed import create_topics
-from standpipe.local.demo_flights import Event
-from standpipe.local.ports import any_port
-from standpipe.local.rest_client import NodesClient, PullAnswer
-from standpipe.local.steps import Steps
-from standpipe.local.supervisor import ClusterOptions, LocalCluster
+from standpipe.local.client import status
+from standpipe.local.client.rest_client import NodesClient, PullAnswer
+from standpipe.local.cluster.ports import any_port
+from standpipe.local.cluster.steps import Steps
+from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster
+from standpipe.local.demo.feed import create_topics
+from standpipe.local.demo.flights import Event
 from standpipe.model import NodeId
 
 WAIT_S_MAX = 480.0  # generous: a busy machine is no failure

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from standpipe import config as settings
-from standpipe.local.jvm import find_java, jars
+from standpipe.local.cluster.jvm import find_java, jars
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline.io.committed_source import Upstream
 from standpipe.pipeline.io.kafka_options import KafkaReads

@@ -20,7 +20,7 @@ from standpipe.adapters.files.snapshot_file import read
 from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.control.metadata.commands import LogPage
 from standpipe.errors import LogUnavailable
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.ports import any_port
 from standpipe.model import NodeId, Snapshot
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig, Setting

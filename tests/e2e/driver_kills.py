@@ -34,10 +34,11 @@ from rich.progress import Progress as Bar
 from tests import report
 from tests.e2e.cluster import TestCluster, start, wait_until
 
-from standpipe.local import demo_check, demo_feed, demo_flights
-from standpipe.local.demo_progress import ProgressFollower
-from standpipe.local.demo_wait import Arrival
-from standpipe.local.process_group import Child
+from standpipe.local.cluster.process_group import Child
+from standpipe.local.demo import check as demo_check
+from standpipe.local.demo import feed, flights
+from standpipe.local.demo.progress import ProgressFollower
+from standpipe.local.demo.wait import Arrival
 from standpipe.pipeline.commit import failpoint
 
 PORTION = 1_500
@@ -59,16 +60,16 @@ class Kills:
 
     def __post_init__(self) -> None:
         cluster = self.cluster
-        cluster.topic(demo_flights.FLIGHTS_TOPIC)
-        cluster.sql(demo_flights.STREAM)
-        for statement in demo_flights.TABLES.values():
+        cluster.topic(flights.FLIGHTS_TOPIC)
+        cluster.sql(flights.STREAM)
+        for statement in flights.TABLES.values():
             cluster.sql(statement)
         self.progress = ProgressFollower(cluster.bootstrap_servers, "default_")
-        self.arrival = Arrival(cluster.addresses, self.progress, demo_flights.FLIGHTS_TOPIC, str)
-        self.arrival.queries = {table: cluster.query_of(table) for table in demo_flights.TABLES}
+        self.arrival = Arrival(cluster.addresses, self.progress, flights.FLIGHTS_TOPIC, str)
+        self.arrival.queries = {table: cluster.query_of(table) for table in flights.TABLES}
         self.progress.start()
-        self.feed = demo_feed.Feed(cluster.bootstrap_servers)
-        self.events = iter(demo_flights.load(None).events)
+        self.feed = feed.Feed(cluster.bootstrap_servers)
+        self.events = iter(flights.load(None).events)
 
     @property
     def driver(self) -> Child:
@@ -82,7 +83,7 @@ class Kills:
     def send(self, count: int = PORTION) -> None:
         portion = list(islice(self.events, count))
         assert portion, "there are no flights left"
-        self.feed.send_all(demo_flights.FLIGHTS_TOPIC, iter(portion))
+        self.feed.send_all(flights.FLIGHTS_TOPIC, iter(portion))
         self.sent += len(portion)
 
     def one_more(self) -> str:

@@ -24,7 +24,7 @@ from tests.e2e.test_serve import Reply, ask, json_bytes, status
 from standpipe.adapters.files.snapshot_file import read
 from standpipe.data.encoding.store_keys import encode_key, partition_of
 from standpipe.errors import LogUnavailable
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.ports import any_port
 from standpipe.model import NodeId, ReplicaStatus, Source
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig

@@ -22,11 +22,11 @@ import msgspec
 import pytest
 from tests.e2e.cluster import TestCluster, start, wait_until
 
-from standpipe.local.demo_flights import Event
-from standpipe.local.internal_client import InternalClient, QuorumRefused
-from standpipe.local.node_files import StandaloneNode, write_standalone
-from standpipe.local.ports import any_port
-from standpipe.local.rest_client import NodesClient
+from standpipe.local.client.internal_client import InternalClient, QuorumRefused
+from standpipe.local.client.rest_client import NodesClient
+from standpipe.local.cluster.node_files import StandaloneNode, write_standalone
+from standpipe.local.cluster.ports import any_port
+from standpipe.local.demo.flights import Event
 
 KEYS = 300
 ROUNDS = 5  # events of each key

@@ -28,9 +28,9 @@ from standpipe.adapters.kafka.reader import (
     RecordsHeard,
 )
 from standpipe.errors import BrokerDied, DataDirectoryRefused
-from standpipe.local import jvm
-from standpipe.local.broker import Broker
-from standpipe.local.ports import any_port
+from standpipe.local.cluster import jvm
+from standpipe.local.cluster.broker import Broker
+from standpipe.local.cluster.ports import any_port
 
 
 def write(broker: Broker, topic: str, value: bytes) -> None:
@@ -141,7 +141,7 @@ def test_topics_are_not_made_by_mistake(broker: Broker) -> None:
 
 
 def test_as_a_process_it_stops_on_sigterm_and_dies_with_its_parent(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "standpipe.local.broker", "--data-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "standpipe.local.cluster.broker", "--data-dir", str(tmp_path)]
     for number, status in ((signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)):
         process = subprocess.Popen(
             [*command, "--port", str(any_port())], stdout=subprocess.PIPE, text=True
@@ -161,7 +161,7 @@ def test_as_a_process_it_stops_on_sigterm_and_dies_with_its_parent(tmp_path: Pat
 def test_two_processes_may_fetch_the_jars_at_once(tmp_path: Path) -> None:
     """The broker's closure is 45 jars, Spark's connector four; the second asks no network."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "standpipe.local.jvm"]
+    command = [sys.executable, "-m", "standpipe.local.cluster.jvm"]
     both = [
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)

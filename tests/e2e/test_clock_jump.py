@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from tests.hosts.wall_clock import WallClock, build, why_not
 
-from standpipe.local.node_files import StandaloneNode, write_standalone
-from standpipe.local.ports import any_port
-from standpipe.local.process_group import Child
+from standpipe.local.cluster.node_files import StandaloneNode, write_standalone
+from standpipe.local.cluster.ports import any_port
+from standpipe.local.cluster.process_group import Child
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 

@@ -24,8 +24,8 @@ from standpipe.data.encoding.store_keys import (
     rowtime_header,
 )
 from standpipe.errors import KafkaUnavailable
-from standpipe.local.broker import Broker
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.broker import Broker
+from standpipe.local.cluster.ports import any_port
 from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
 from standpipe.pipeline.io.progress_log import ProgressLog
 

@@ -11,8 +11,8 @@ from tests.e2e.test_control import STREAM, TABLE
 
 from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.control.metadata.topic_reconciler import CreateTopic, DeleteTopic, ObservedTopic
-from standpipe.local.broker import Broker
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.broker import Broker
+from standpipe.local.cluster.ports import any_port
 
 NODE = "node-1"
 

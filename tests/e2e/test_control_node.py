@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from tests.e2e.control_cluster import SECRET, until
 
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.ports import any_port
 from standpipe.model import NodeId
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig

@@ -26,10 +26,10 @@ from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.errors import StandpipeError
-from standpipe.local import demo_check, demo_feed, demo_flights
-from standpipe.local.demo_progress import ProgressFollower
-from standpipe.local.demo_wait import Arrival
-from standpipe.local.rest_client import NodesClient
+from standpipe.local.client.rest_client import NodesClient
+from standpipe.local.demo import check, feed, flights
+from standpipe.local.demo.progress import ProgressFollower
+from standpipe.local.demo.wait import Arrival
 from standpipe.model import NodeId
 from standpipe.pipeline.commit import failpoint
 
@@ -79,20 +79,20 @@ class Flow:
     """Flights in portions, and how far they are. A crash comes while a portion is under way."""
 
     def __init__(self, cluster: TestCluster) -> None:
-        cluster.topic(demo_flights.FLIGHTS_TOPIC)
-        cluster.sql(demo_flights.STREAM)
-        for statement in demo_flights.TABLES.values():
+        cluster.topic(flights.FLIGHTS_TOPIC)
+        cluster.sql(flights.STREAM)
+        for statement in flights.TABLES.values():
             cluster.sql(statement)
         self.progress = ProgressFollower(cluster.bootstrap_servers, "default_")
-        self.arrival = Arrival(cluster.addresses, self.progress, demo_flights.FLIGHTS_TOPIC, str)
-        self.arrival.queries = {table: cluster.query_of(table) for table in demo_flights.TABLES}
+        self.arrival = Arrival(cluster.addresses, self.progress, flights.FLIGHTS_TOPIC, str)
+        self.arrival.queries = {table: cluster.query_of(table) for table in flights.TABLES}
         self.progress.start()
-        self.feed = demo_feed.Feed(cluster.bootstrap_servers)
-        self.events = iter(demo_flights.load(EVENTS + PORTION).events)
+        self.feed = feed.Feed(cluster.bootstrap_servers)
+        self.events = iter(flights.load(EVENTS + PORTION).events)
 
     def send(self) -> None:
         """One portion more, acknowledged by Kafka."""
-        self.feed.send_all(demo_flights.FLIGHTS_TOPIC, islice(self.events, PORTION))
+        self.feed.send_all(flights.FLIGHTS_TOPIC, islice(self.events, PORTION))
 
     def wait_for_a_commit(self) -> None:
         before = self.arrival.events_in_tables()
@@ -123,10 +123,10 @@ def test_answers_are_right_after_crashes_of_everything(cluster: TestCluster) -> 
     flow.arrival.wait_for_replicas()
 
     public = [address for _, address in cluster.addresses]
-    found = demo_check.check(public, demo_check.recompute(EVENTS))
+    found = check.check(public, check.recompute(EVENTS))
     assert (found.wrong[:5], found.failed[:5]) == ([], [])
     assert found.rows > 10_000
-    for table in demo_flights.TABLES:
+    for table in flights.TABLES:
         verified = verify(cluster, table)
         assert verified.returncode == 0, verified.stdout + verified.stderr
         assert f"all replicas of {table} hold the same rows" in verified.stdout
@@ -178,7 +178,7 @@ def check_that_an_odd_replica_is_made_anew(cluster: TestCluster, node: NodeId) -
         return any("replica is made anew" in line and said in line for line in lines) or None
 
     wait_until(made_anew, f"{name} made anew at {node}")
-    for table in demo_flights.TABLES:
+    for table in flights.TABLES:
 
         def is_equal(table: str = table) -> bool | None:
             return verify(cluster, table).returncode == 0 or None

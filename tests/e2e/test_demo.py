@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests.e2e.cluster import free_port_range
 
-from standpipe.local.demo_report import FIELDS
+from standpipe.local.demo.report import FIELDS
 
 EVENTS = 20_000
 REPORT_BYTES_MIN = 10_000

@@ -19,7 +19,7 @@ from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.control.liveness.failure_detector import SWITCH_NODES
 from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.control.metadata.feature_levels import GOSSIP
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.ports import any_port
 from standpipe.model import Assignment, AssignmentEpoch, Health, NodeId, NodeInfo, Placement
 from standpipe.model_liveness import KnownLags, Liveness, PeerLiveness
 from standpipe.node.configuration import NodeConfig

@@ -35,8 +35,8 @@ from standpipe.data.encoding import native
 from standpipe.data.encoding import store_keys as records
 from standpipe.data.encoding.row_values import object_names
 from standpipe.data.encoding.store_keys import commit_header, partition_of, rowtime_header
-from standpipe.local.broker import Broker
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.broker import Broker
+from standpipe.local.cluster.ports import any_port
 from standpipe.model import (
     NO_BATCH,
     Commit,

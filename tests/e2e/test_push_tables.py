@@ -19,7 +19,7 @@ from standpipe.data.encoding.store_keys import (
     partition_of,
     rowtime_header,
 )
-from standpipe.local.demo_flights import Event
+from standpipe.local.demo.flights import Event
 from standpipe.model import BatchId, Commit, LeaseEpoch
 
 pytestmark = pytest.mark.e2e

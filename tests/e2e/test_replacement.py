@@ -23,8 +23,8 @@ from tests.e2e.cluster import TestCluster, start, wait_until
 from tests.e2e.test_pipeline import read_all
 
 from standpipe import config
-from standpipe.local.demo_flights import Event
-from standpipe.local.rest_client import NodesClient
+from standpipe.local.client.rest_client import NodesClient
+from standpipe.local.demo.flights import Event
 
 KEYS = 40
 PORTION = 2_000

@@ -32,7 +32,7 @@ from standpipe.cli import app
 from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.ports import any_port
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,

@@ -15,7 +15,7 @@ from tests.e2e.test_serve import Node, ask
 from tests.e2e.test_serve_statements import broker, consume, ksql, node
 from tests.unit.adapters.http.test_http2_server import Client
 
-from standpipe.local.broker import Broker
+from standpipe.local.cluster.broker import Broker
 
 pytestmark = pytest.mark.e2e
 __all__ = ["broker", "node"]  # fixtures

@@ -16,7 +16,7 @@ from tests.e2e.forked import fork
 from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes
 
 from standpipe.data.encoding.store_keys import partition_of
-from standpipe.local.broker import Broker
+from standpipe.local.cluster.broker import Broker
 from standpipe.node import configuration
 
 pytestmark = pytest.mark.e2e

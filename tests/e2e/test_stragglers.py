@@ -24,8 +24,8 @@ from tests.e2e.cluster import TestCluster, start, wait_until
 
 from standpipe.data.encoding.store_keys import commit_header, partition_of, rowtime_header
 from standpipe.data.replica.digest_verdict import KeptDigests
-from standpipe.local.demo_flights import Event
-from standpipe.local.demo_progress import ProgressFollower
+from standpipe.local.demo.flights import Event
+from standpipe.local.demo.progress import ProgressFollower
 from standpipe.model import Commit, NodeId
 
 PARTITIONS = 4

@@ -17,8 +17,8 @@ from tests.e2e.test_serve import LINES, Node, ask, cut, json_bytes, select, two_
 from tests.tls import FIRST, SECOND, copied
 
 from standpipe.errors import SetupError
-from standpipe.local.ports import any_port
-from standpipe.local.rest_client import NodesClient
+from standpipe.local.client.rest_client import NodesClient
+from standpipe.local.cluster.ports import any_port
 
 
 @pytest.fixture(scope="module")

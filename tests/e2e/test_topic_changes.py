@@ -23,9 +23,9 @@ from standpipe.data.encoding.store_keys import (
     rowtime_header,
 )
 from standpipe.errors import StandpipeError
-from standpipe.local import status
-from standpipe.local.demo_flights import Event
-from standpipe.local.rest_client import NodesClient
+from standpipe.local.client import status
+from standpipe.local.client.rest_client import NodesClient
+from standpipe.local.demo.flights import Event
 from standpipe.model import Commit, LeaseEpoch, NodeId, Progress
 from standpipe.pipeline.io.progress_log import ProgressLog
 

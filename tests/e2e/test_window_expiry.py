@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.cluster import TestCluster, start, wait_until
 
 from standpipe.data.replica.digest_verdict import KeptDigests
-from standpipe.local.demo_flights import Event
+from standpipe.local.demo.flights import Event
 from standpipe.model import LeaseEpoch, NodeId, Progress, Source, Window
 from standpipe.pipeline.commit import janitor
 from standpipe.pipeline.commit.janitor import Beat, Janitor

@@ -39,10 +39,10 @@ from standpipe.data.encoding.store_keys import (
     rowtime_header,
 )
 from standpipe.errors import StandpipeError, StatementError
-from standpipe.local.broker import Broker
-from standpipe.local.node_files import StandaloneNode, write_standalone
-from standpipe.local.process_group import Child
-from standpipe.local.rest_client import NodesClient
+from standpipe.local.client.rest_client import NodesClient
+from standpipe.local.cluster.broker import Broker
+from standpipe.local.cluster.node_files import StandaloneNode, write_standalone
+from standpipe.local.cluster.process_group import Child
 from standpipe.model import (
     NO_BATCH,
     BatchId,

@@ -29,7 +29,7 @@ from standpipe import config as settings
 from standpipe.control.assignment.plan import Wish
 from standpipe.control.metadata.catalog import CommitAssignment, decode
 from standpipe.control.metadata.commands import LogPage
-from standpipe.local.internal_client import InternalClient, QuorumRefused
+from standpipe.local.client.internal_client import InternalClient, QuorumRefused
 from standpipe.model import Assignment, PlacementRules
 from standpipe.node import configuration
 

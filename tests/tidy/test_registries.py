@@ -6,8 +6,9 @@ import pytest
 from tests.tidy.source import ROOT
 
 from standpipe import config
-from standpipe.local import config_doc, error_doc, metrics_doc, sql_doc
-from standpipe.local.error_doc import ErrorEntry
+from standpipe.local.docgen import config as config_doc
+from standpipe.local.docgen import errors, metrics, sql
+from standpipe.local.docgen.errors import ErrorEntry
 from standpipe.pipeline import failures
 from standpipe.sql.syntax import ast_statements
 from standpipe.sql.syntax.ast import Query, Statement
@@ -18,7 +19,7 @@ def test_config_page_is_up_to_date() -> None:
 
 
 def test_error_page_is_up_to_date() -> None:
-    assert (ROOT / "docs/errors.md").read_text() == error_doc.page(), "run `make docs`"
+    assert (ROOT / "docs/errors.md").read_text() == errors.page(), "run `make docs`"
 
 
 @pytest.mark.parametrize("key", config.KEYS.values(), ids=lambda key: key.name)
@@ -34,11 +35,11 @@ def test_key_says_what_it_is(key: config.Key[int]) -> None:
 
 
 def test_the_page_of_sql_is_up_to_date() -> None:
-    assert (ROOT / "docs/sql.md").read_text() == sql_doc.page(), "run `make docs`"
+    assert (ROOT / "docs/sql.md").read_text() == sql.page(), "run `make docs`"
 
 
 def test_the_page_of_metrics_is_up_to_date() -> None:
-    assert (ROOT / "docs/metrics.md").read_text() == metrics_doc.page(), "run `make docs`"
+    assert (ROOT / "docs/metrics.md").read_text() == metrics.page(), "run `make docs`"
 
 
 def test_every_statement_of_the_grammar_is_on_the_page_of_sql() -> None:
@@ -47,10 +48,10 @@ def test_every_statement_of_the_grammar_is_on_the_page_of_sql() -> None:
         for each in vars(ast_statements).values()
         if isinstance(each, type) and issubclass(each, Statement) and each is not Statement
     }
-    assert made | {Query} == set(sql_doc.STATEMENTS)
+    assert made | {Query} == set(sql.STATEMENTS)
 
 
-@pytest.mark.parametrize("entry", error_doc.entries(), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", errors.entries(), ids=lambda entry: entry.name)
 def test_code_fits_the_status(entry: ErrorEntry) -> None:
     """`code // 100 == status`; an error of start-up has a name instead."""
     assert entry.meaning, "an error without a docstring"
@@ -62,7 +63,7 @@ def test_code_fits_the_status(entry: ErrorEntry) -> None:
 
 def test_names_of_start_up_errors_differ() -> None:
     """One name, one class, so that a search for it finds one cause."""
-    names = [entry.code for entry in error_doc.entries() if entry.code.startswith("E-")]
+    names = [entry.code for entry in errors.entries() if entry.code.startswith("E-")]
     assert len(names) == len(set(names))
 
 

@@ -14,7 +14,7 @@ from standpipe.adapters.files.snapshot_file import read
 from standpipe.adapters.http import internal as http_client
 from standpipe.adapters.http.internal import HttpClient, InternalApp, Reply
 from standpipe.adapters.raft import wire
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.ports import any_port
 from standpipe.model import NodeId, Snapshot
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.controller.main import Base, Doors, Part, live

@@ -63,7 +63,7 @@ _log = structlog.get_logger("pipeline")
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions:
-    """What a pipeline is told. `jars` and `java_home` are found by `local/jvm.py`."""
+    """What a pipeline is told. `jars` and `java_home` are found by `local/cluster/jvm.py`."""
 
     nodes: tuple[str, ...]  # internal addresses
     bootstrap_servers: str
@@ -262,8 +262,8 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
 
 
 def _find_jvm() -> Mapping[str, str]:
-    """Ask `local/jvm.py`, as a process: imports go one way, and `local` stands above us."""
-    command = [sys.executable, "-m", "standpipe.local.jvm"]
+    """Ask `local/cluster/jvm.py`, as a process: imports go one way, and `local` stands above us."""
+    command = [sys.executable, "-m", "standpipe.local.cluster.jvm"]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if ran.returncode != 0:
         raise SystemExit(ran.returncode)  # it has said why, on stderr

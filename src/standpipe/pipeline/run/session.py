@@ -1,6 +1,7 @@
 """The Spark session: every setting that is not Spark's default, and why.
 
-The four jars of `spark.jars` and the Java come from `local/jvm.py`, as paths in the options.
+The four jars of `spark.jars` and the Java come from `local/cluster/jvm.py`, as paths in the
+options.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from standpipe.adapters.raft.wire import MAGIC, Greeting, QuorumWire
 from standpipe.control.raft import messages as msg
 from standpipe.control.raft.majority import ReplicaKey
 from standpipe.control.raft.messages import Error, Message
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.ports import any_port
 
 SECRET = "swordfish"
 

@@ -23,7 +23,7 @@ from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import NotReady
-from standpipe.local.ports import any_port
+from standpipe.local.cluster.ports import any_port
 from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset
 from standpipe.model_liveness import Liveness, PeerLiveness
 from standpipe.node.configuration import NodePaths

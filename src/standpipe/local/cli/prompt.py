@@ -1,0 +1,176 @@
+"""`standpipe sql`: a prompt with history and completion, and the same for `-e` and `-f`.
+
+A statement runs when its `;` is entered; Ctrl-C cancels it, Ctrl-D ends. Push queries and PRINT
+show rows as they come, until Ctrl-C. SET holds for the session. A statement that fails ends `-e`
+and `-f` with exit status 1; at the prompt it only prints.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import cast
+from urllib.parse import quote
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from rich.console import Console
+
+from standpipe.errors import StandpipeError
+from standpipe.local.cli import sql_text
+from standpipe.local.cli.sql_output import LiveOutput, print_entity, print_error, print_pull
+from standpipe.local.client.rest_client import Entity, NodesClient
+
+NAMES_FRESH_S = 10.0
+
+WELCOME = """\
+Standpipe SQL. A statement ends with ; and may span lines. Ctrl-C cancels, Ctrl-D ends.
+Try: SHOW TABLES;"""
+
+
+class SqlSession:
+    """Runs statements and prints their answers. SET and UNSET hold for those that follow."""
+
+    def __init__(self, client: NodesClient, console: Console, *, as_json: bool) -> None:
+        self._client = client
+        self._console = console
+        self._as_json = as_json
+        self._properties: dict[str, str] = {}
+
+    def run(self, text: str) -> None:
+        """Statements in order; a last one may lack its `;`. Raises what the first failure says."""
+        statements, rest = sql_text.split_statements(text)
+        for statement in [*statements, *([f"{rest.strip()};"] if rest else [])]:
+            self._run_one(statement)
+
+    def _run_one(self, text: str) -> None:
+        """On the endpoint it belongs to."""
+        if sql_text.is_live(text):
+            self._follow(text)
+        elif sql_text.is_query(text):
+            answer = self._client.pull(text, self._properties)
+            print_pull(self._console, answer, as_json=self._as_json)
+        else:
+            for entity in self._client.execute(text, self._properties):
+                print_entity(self._console, entity, as_json=self._as_json)
+            self._remember(sql_text.setting(text))
+
+    def _follow(self, text: str) -> None:
+        """Until it ends, or Ctrl-C does: the connection is closed, and with it the query."""
+        output = LiveOutput(self._console, text, as_json=self._as_json)
+        with closing(self._client.follow(text, self._properties)) as lines:
+            for line in lines:
+                output.line(line)
+
+    def _remember(self, setting: tuple[str, str | None] | None) -> None:
+        if setting is None:
+            return
+        name, value = setting
+        self._client.get(f"/is_valid_property/{quote(name)}")  # else every request would be refused
+        if value is None:
+            self._properties.pop(name, None)
+        else:
+            self._properties[name] = value
+
+
+def run_text(client: NodesClient, console: Console, text: str, *, as_json: bool) -> None:
+    """Run statements in a session of their own."""
+    SqlSession(client, console, as_json=as_json).run(text)
+
+
+class CatalogNames:
+    """Names of streams, tables and columns, asked for again after 10 s; errors mean none."""
+
+    def __init__(self, client: NodesClient) -> None:
+        self._client = client
+        self._asked_at = -NAMES_FRESH_S
+        self._names: list[str] = []
+
+    def __call__(self) -> list[str]:
+        if time.monotonic() - self._asked_at > NAMES_FRESH_S:
+            self._asked_at = time.monotonic()
+            try:
+                self._names = self._ask()
+            except StandpipeError:
+                self._names = []
+        return self._names
+
+    def _ask(self) -> list[str]:
+        names: list[str] = []
+        for entity in self._client.execute("SHOW STREAMS; SHOW TABLES;"):
+            listed: list[Entity] = [*entity.get("streams", ()), *entity.get("tables", ())]
+            names += [source["name"] for source in listed]
+        columns: list[str] = []
+        for name in names:
+            for entity in self._client.execute(f"DESCRIBE {name};"):
+                description = cast(Entity, entity.get("sourceDescription") or {})
+                fields: list[Entity] = description.get("fields") or []
+                columns += [field["name"] for field in fields]
+        return [*names, *dict.fromkeys(columns)]
+
+
+class SqlCompleter(Completer):
+    """Completes the word before the cursor from the catalog and the keywords."""
+
+    def __init__(self, names: CatalogNames) -> None:
+        self._names = names
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        before = document.text_before_cursor
+        word = document.get_word_before_cursor()
+        for found in sql_text.completions(before, self._names()):
+            yield Completion(found, start_position=-len(word))
+
+
+def _bindings() -> KeyBindings:
+    """Enter runs a whole statement and breaks the line of an unfinished one."""
+    bindings = KeyBindings()
+
+    @Condition
+    def is_whole() -> bool:
+        text = get_app().current_buffer.text
+        return not text.strip() or not sql_text.split_statements(text)[1]
+
+    @bindings.add("enter", filter=is_whole)
+    def _run(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+        event.current_buffer.validate_and_handle()
+
+    return bindings
+
+
+def prompt(client: NodesClient, console: Console, history: Path, *, as_json: bool) -> None:
+    """Read and run statements until Ctrl-D."""
+    history.parent.mkdir(parents=True, exist_ok=True)
+    session: PromptSession[str] = PromptSession(
+        "standpipe> ",
+        multiline=True,
+        prompt_continuation="        -> ",
+        history=FileHistory(str(history)),
+        completer=SqlCompleter(CatalogNames(client)),
+        complete_in_thread=True,
+        key_bindings=_bindings(),
+    )
+    sql = SqlSession(client, console, as_json=as_json)
+    console.print(WELCOME, style="dim")
+    while True:
+        try:
+            text = session.prompt()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+        try:
+            sql.run(text)
+        except KeyboardInterrupt:
+            console.print("cancelled", style="yellow")
+        except StandpipeError as error:
+            print_error(console, error)

@@ -1,0 +1,168 @@
+"""What `standpipe quorum` does: asks a node's internal listener, and writes and reads backups.
+
+A backup is a snapshot file of the quorum (`adapters.raft.disk`): a checksummed catalog. It holds
+statements, members and placements; rows are Kafka's and come again from the changelogs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from standpipe.adapters.raft.disk import QuorumDisk, snapshot_file, snapshot_state
+from standpipe.adapters.raft.log_file import replace_file
+from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.raft.log import Snapshot
+from standpipe.control.raft.majority import (
+    Incarnation,
+    LeaderEpoch,
+    LogOffset,
+    ReplicaKey,
+    VoterSet,
+)
+from standpipe.errors import DataDirectoryRefused, SetupError
+from standpipe.local.client.internal_client import InternalClient
+from standpipe.model import NodeId
+from standpipe.node import configuration
+from standpipe.node.controller import bootstrap
+from standpipe.node.controller.feature_probe import FeaturesView, LevelWish
+from standpipe.node.controller.quorum_routes import QuorumView, ReplicaLine
+
+
+class QuorumClient(InternalClient):
+    """What `standpipe quorum` asks of a node."""
+
+    def describe(self) -> QuorumView:
+        """The quorum as its leader sees it. Raises QuorumRefused."""
+        return msgspec.json.decode(self.ask("GET", "/quorum"), type=QuorumView)
+
+    def change(self, what: str, node_id: str) -> list[str]:
+        """add-voter, remove-voter or transfer; who votes then. Raises QuorumRefused."""
+        body = msgspec.json.encode({"node_id": node_id})
+        answer = msgspec.json.decode(self.ask("POST", f"/quorum/{what}", body))
+        return list(answer["voters"])
+
+    def features(self) -> FeaturesView:
+        """Which feature levels the nodes know. Raises QuorumRefused."""
+        return msgspec.json.decode(self.ask("GET", "/quorum/features"), type=FeaturesView)
+
+    def upgrade(self, level: int) -> int:
+        """Raise the feature level; 0: to the newest. What it is then. Raises QuorumRefused."""
+        answer = self.ask("POST", "/quorum/upgrade", msgspec.json.encode(LevelWish(level)))
+        return int(msgspec.json.decode(answer)["feature_level"])
+
+    def catalog(self, consistency: str) -> Catalog:
+        """The whole catalog. Raises QuorumRefused."""
+        return catalogs.from_bytes(self.ask("GET", f"/catalog?consistency={consistency}"))
+
+
+# ------------------------------------------------------------------------------------ showing
+
+
+def print_view(console: Console, view: QuorumView) -> None:
+    """The quorum as a table."""
+    console.print(
+        f"cluster {view.cluster_id}  leader {view.leader}  epoch {view.epoch}  "
+        f"high watermark {view.high_watermark}",
+        highlight=False,
+    )
+    table = Table("node", "role", "end", "lag", "fetched", "caught up", box=None, pad_edge=False)
+    for line in view.replicas:
+        table.add_row(
+            line.node_id,
+            _role(line, view.leader),
+            _text(line.end_offset),
+            _text(line.lag_records),
+            _text(line.fetched_ms_ago, " ms ago"),
+            _text(line.caught_up_ms_ago, " ms ago"),
+        )
+    console.print(table)
+
+
+def print_features(console: Console, view: FeaturesView) -> None:
+    """The feature levels as a table."""
+    newest = _text(view.newest_of_all)
+    console.print(
+        f"feature level {view.feature_level}  newest that all nodes know {newest}", highlight=False
+    )
+    table = Table("node", "oldest", "newest", "known from", box=None, pad_edge=False)
+    for line in view.nodes:
+        source = "itself" if line.answers else "nobody" if line.newest is None else "the log"
+        table.add_row(line.node_id, _text(line.oldest), _text(line.newest), source)
+    console.print(table)
+
+
+def _role(line: ReplicaLine, leader: str) -> str:
+    if line.votes:
+        return "leader" if line.node_id == leader else "voter"
+    return "observer"
+
+
+def _text(number: int | None, unit: str = "") -> str:
+    return "unknown" if number is None else f"{number}{unit}"
+
+
+# ------------------------------------------------------------------------------------ backups
+
+
+def write_backup(path: Path, catalog: Catalog) -> int:
+    """Write a backup, whole or not at all. Returns its size in bytes; raises SetupError."""
+    covers = Snapshot(LogOffset(catalog.index + 1), LeaderEpoch(0), VoterSet(()))
+    data = snapshot_file(covers, catalogs.to_bytes(catalog))
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        raise SetupError(
+            f"cannot write {path}: {error.strerror}", next_step="choose another file"
+        ) from error
+    return len(data)
+
+
+def read_backup(path: Path) -> Catalog:
+    """The catalog of a backup.
+
+    Raises DataDirectoryRefused where it is damaged, FeatureLevelRefused, SetupError.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SetupError(
+            f"cannot read {path}: {error.strerror}", next_step="check the name of the backup"
+        ) from error
+    _, state = snapshot_state(data, path)
+    catalog = catalogs.from_bytes(state)
+    feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
+    return catalog
+
+
+def restore(path: Path, data_directory: Path, node_id: str) -> Catalog:
+    """Make a data directory from which a node begins the cluster of a backup, as its only voter.
+
+    Raises DataDirectoryRefused where there is a log already: nothing is overwritten.
+    """
+    catalog = read_backup(path)
+    config = configuration.NodeConfig(
+        node_id=NodeId(node_id),
+        data_dir=str(data_directory.absolute()),
+        bootstrap_servers="",
+        public="",
+        internal="",
+        peer="",
+        secret_file="",
+    )
+    log = config.paths.log
+    if QuorumDisk.is_formatted(log) or config.paths.old_log.exists():
+        raise DataDirectoryRefused(
+            f"{log} holds a log of the quorum already",
+            next_step="move that directory away first, here and on every other node",
+        )
+    identity = configuration.renew(config, configuration.claim(config))
+    configuration.join(config, identity, catalog.cluster_id)
+    me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
+    bootstrap.begin_with(log, me, catalog)
+    return catalog

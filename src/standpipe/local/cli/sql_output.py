@@ -1,0 +1,200 @@
+"""Answers as a person reads them: tables by rich, or JSON lines for other programs.
+
+Not here: how the answer was had (rest_client.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from standpipe.errors import SetupError, StandpipeError, StatementError
+from standpipe.local.cli import assignment_output
+from standpipe.local.cli.sql_text import column_names
+from standpipe.local.client.rest_client import Entity, PullAnswer, error_of
+from standpipe.node.worker.request.freshness import Freshness
+
+#: fields of a listing that only programs want; `--json` has them
+HIDDEN = ("@type", "standpipe", "statusCount", "sinkKafkaTopics", "queryType")
+LIVE_WIDTH = 16
+NUMERIC = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL")
+
+
+def print_pull(console: Console, answer: PullAnswer, *, as_json: bool) -> None:
+    """Rows of a pull query and, below them, who served them and how fresh they are."""
+    if as_json:
+        for row in answer.rows:
+            _line(console, dict(zip(answer.column_names, row, strict=True)))
+        return
+    table = _table()
+    for name, type_ in zip(answer.column_names, answer.column_types, strict=True):
+        table.add_column(name, justify="right" if type_.startswith(NUMERIC) else "left")
+    for row in answer.rows:
+        table.add_row(*(_cell(value) for value in row))
+    console.print(table)
+    console.print(Text(footer(len(answer.rows), answer.fresh), style="dim"))
+
+
+class LiveOutput:
+    """Prints the answer of a push query or PRINT, line by line."""
+
+    def __init__(self, console: Console, text: str, *, as_json: bool) -> None:
+        self._console = console
+        self._text = text
+        self._as_json = as_json
+        self._names: list[str] = []
+
+    def line(self, line: str) -> None:
+        """Raises StandpipeError for an error in the answer."""
+        if not line.startswith(("[{", "{")):
+            self._say(line)  # of PRINT
+            return
+        item = msgspec.json.decode(
+            line.strip().removeprefix("[").removesuffix(",").removesuffix("]")
+        )
+        if "header" in item:
+            self._names = column_names(item["header"]["schema"])
+            if not self._as_json:
+                self._say(self._cells(self._names), style="bold")
+        elif "row" in item:
+            self._row(item["row"]["columns"], is_gone=item["row"].get("tombstone", False))
+        elif "errorMessage" in item:
+            raise error_of(item["errorMessage"], self._text)
+        elif "finalMessage" in item and not self._as_json:
+            self._say(item["finalMessage"], style="dim")
+
+    def _row(self, cells: Sequence[Any], *, is_gone: bool) -> None:
+        if self._as_json:
+            mark = {"@tombstone": True} if is_gone else {}
+            _line(self._console, dict(zip(self._names, cells, strict=True)) | mark)
+        else:
+            self._say(self._cells(map(_cell, cells)), style="dim strike" if is_gone else "")
+
+    def _cells(self, texts: Iterable[str]) -> str:
+        """Columns cannot be as wide as values that are yet to come: tabs' width, or more."""
+        widths = (max(LIVE_WIDTH, len(name)) for name in self._names)
+        return "  ".join(t.ljust(w) for t, w in zip(texts, widths, strict=True)).rstrip()
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style=style), soft_wrap=True)
+
+
+def footer(rows: int, fresh: Freshness) -> str:
+    """`1 row · served by node-2 (active, RUNNING) · lag 0 records, 12 ms · batch 41`."""
+    parts = [f"{rows} row{'' if rows == 1 else 's'}"]
+    if fresh.served_by:
+        state = ", ".join(word for word in (fresh.role, fresh.state) if word)
+        parts.append(f"served by {fresh.served_by} ({state})")
+    lags = [
+        f"{fresh.offset_lag} records" if fresh.offset_lag is not None else "",
+        f"{fresh.replica_lag_ms} ms" if fresh.replica_lag_ms is not None else "",
+    ]
+    if any(lags):
+        parts.append(f"lag {', '.join(lag for lag in lags if lag)}")
+    if fresh.source_lag_ms is not None:
+        parts.append(f"source {fresh.source_lag_ms} ms ago")
+    if fresh.batch is not None:
+        parts.append(f"batch {fresh.batch}")
+    return " · ".join(parts)
+
+
+def print_entity(console: Console, entity: Entity, *, as_json: bool) -> None:
+    """One answer of /ksql: a message, a listing or a description."""
+    if as_json:
+        _line(console, entity)
+        return
+    status = cast(dict[str, Any] | None, entity.get("commandStatus"))
+    if status is not None:
+        console.print(str(status.get("message", status)), highlight=False, markup=False)
+    elif entity.get("@type") == "assignment":
+        assignment_output.print_view(console, entity)
+    elif "sourceDescription" in entity:
+        _print_description(console, cast(Entity, entity["sourceDescription"]))
+    else:
+        _print_listing(console, entity)
+    for warning in cast(list[Any], entity.get("warnings") or []):
+        text = cast(Entity, warning).get("message") if isinstance(warning, dict) else warning
+        console.print(f"warning: {text}", style="yellow", markup=False)
+
+
+def _print_description(console: Console, description: Entity) -> None:
+    table = _table("Field", "Type")
+    for field in cast(list[Entity], description.get("fields") or []):
+        schema = field.get("schema")
+        type_ = _type_text(cast(Entity, schema)) if isinstance(schema, dict) else str(schema)
+        mark = f" ({field['type'].lower()})" if field.get("type") else ""
+        table.add_row(str(field.get("name")), f"{type_}{mark}")
+    console.print(f"{description.get('name')} ({description.get('type')})", style="bold")
+    console.print(table)
+    rest = {
+        key: value
+        for key, value in description.items()
+        if key not in ("name", "type", "fields", "@type") and value not in (None, "", [], {})
+    }
+    for key, value in rest.items():
+        console.print(f"{key}: {_cell(value)}", style="dim", markup=False, highlight=False)
+
+
+def _type_text(schema: Entity) -> str:
+    member = cast(Entity | None, schema.get("memberSchema"))
+    inner = f"<{_type_text(member)}>" if member else ""
+    return f"{schema.get('type', '?')}{inner}"
+
+
+def _print_listing(console: Console, entity: Entity) -> None:
+    """Any listing: the first list of objects in it becomes a table."""
+    for value in entity.values():
+        rows = cast(list[Any], value) if isinstance(value, list) else []
+        if rows and all(isinstance(row, dict) for row in rows):
+            _print_rows(console, cast(list[Entity], rows))
+            return
+    empty = [k for k, v in entity.items() if isinstance(v, list) and k != "warnings"]
+    rest = {k: v for k, v in entity.items() if k not in ("@type", "statementText", "warnings")}
+    text = f"no {empty[0]}" if empty and not any(rest.values()) else _cell(rest)
+    console.print(text, highlight=False, markup=False)
+
+
+def _print_rows(console: Console, rows: Sequence[Entity]) -> None:
+    names = [n for n in dict.fromkeys(n for row in rows for n in row) if n not in HIDDEN]
+    table = _table(*names)
+    for row in rows:
+        table.add_row(*(_cell(row.get(name)) for name in names))
+    console.print(table)
+
+
+def print_error(console: Console, error: StandpipeError) -> None:
+    """An error without traceback, in red, with the position or the next step."""
+    if isinstance(error, StatementError):
+        console.print(Text(error.pointed(), style="red"), soft_wrap=True)
+    elif isinstance(error, SetupError):
+        head, _, step = str(error).partition("\n  Next: ")
+        console.print(Text(head, style="red"), soft_wrap=True)
+        console.print(Text(f"  Next: {step}"), soft_wrap=True)
+    else:
+        console.print(Text(error.message, style="red"), soft_wrap=True)
+
+
+def _table(*names: str) -> Table:
+    return Table(*names, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | dict | list):
+        return msgspec.json.encode(value).decode()
+    return str(value)
+
+
+def _line(console: Console, value: object) -> None:
+    console.print(
+        msgspec.json.encode(value).decode(), soft_wrap=True, markup=False, highlight=False
+    )

@@ -1,0 +1,334 @@
+"""One machine, one command: Kafka, N nodes and a pipeline, started, watched and stopped.
+
+Start: directory lock → Kafka → node.json and a process group per node → pipeline → readiness.
+Watch: a thread looks every 0.2 s; a pipeline or a node that ended by itself is started again
+(with back-off), one that `kill_node` took down is left alone until `restart_node`.
+Stop: SIGTERM to all at once, SIGKILL to whatever is left after 5 s, Kafka last; ≤ 10 s together.
+Every child also dies with this process (PDEATHSIG), whatever happened to it.
+
+Not here: what is streamed or asked (demo.py), where files lie (directory.py).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Self
+
+import httpx2
+
+from standpipe.adapters.kafka.admin import KafkaAdmin
+from standpipe.errors import BrokerDied, BrokerUnreachable, KafkaUnavailable, SetupError
+from standpipe.local.cluster import ports
+from standpipe.local.cluster.broker import Broker
+from standpipe.local.cluster.directory import ClusterDirectory, ClusterFile, NodeEntry
+from standpipe.local.cluster.node_files import NodePlan, SharedSettings, write_node_file
+from standpipe.local.cluster.process_group import Child
+from standpipe.local.cluster.steps import Steps
+from standpipe.model import NodeId
+
+STOP_GRACE_S = 5.0
+READY_S_MAX = 60.0
+WATCH_EVERY_S = 0.2
+RESTART_DELAY_S_MAX = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """What `up`, `demo` and the tests may choose."""
+
+    directory: Path
+    nodes: int = 3
+    node_port: int = ports.NODE_PORT
+    broker_port: int = ports.BROKER_PORT
+    #: a Kafka that exists already; None: start an embedded one
+    bootstrap_servers: str | None = None
+    workers: int = 0
+    master: str = "local[*]"
+    #: configuration keys for every node and the pipeline
+    config: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: drivers, which share the queries and take over from each other
+    pipelines: int = 1
+
+
+class LocalCluster:
+    """A cluster on this machine. `start()` and `stop()` once; usable as a context manager."""
+
+    def __init__(self, options: ClusterOptions, steps: Steps) -> None:
+        self.options = options
+        self.steps = steps
+        self.directory = ClusterDirectory(options.directory)
+        self.broker: Broker | None = None
+        self.bootstrap_servers = options.bootstrap_servers or ""
+        self.plans: tuple[NodePlan, ...] = ()
+        #: node id -> its process group
+        self.nodes: dict[NodeId, Child] = {}
+        self.pipelines: list[Child] = []
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # -------------------------------------------------------------------------- start
+
+    def start(self) -> None:
+        """Start everything and wait until every node answers. Stops all again if that fails."""
+        self.directory.take()
+        try:
+            self._start_kafka()
+            self._start_nodes()
+            for number in range(1, self.options.pipelines + 1):
+                self._start_pipeline("pipeline" if number == 1 else f"pipeline-{number}")
+            self._publish()
+            self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
+        self._watcher.start()
+
+    def _start_kafka(self) -> None:
+        if self.options.bootstrap_servers:
+            with self.steps.step("Kafka") as outcome:
+                _check_kafka(self.options.bootstrap_servers)
+                outcome.append(self.options.bootstrap_servers)
+            return
+        port = ports.broker_port(self.options.broker_port, self.steps.warn)
+        with self.steps.step("Kafka") as outcome:
+            self.broker = Broker(self.directory.kafka, port, say=self.steps.say)
+            self.broker.start()
+            self.bootstrap_servers = self.broker.bootstrap_servers
+            outcome.append(self.bootstrap_servers)
+
+    def _start_nodes(self) -> None:
+        taken = ports.node_ports(self.options.node_port, self.options.nodes, self.steps.warn)
+        ids = [NodeId(f"node-{index + 1}") for index in range(self.options.nodes)]
+        self.plans = tuple(
+            NodePlan(node_id=node_id, ports=ports_, data_directory=self.directory.node(node_id))
+            for node_id, ports_ in zip(ids, taken, strict=True)
+        )
+        for plan in self.plans:
+            node_file = write_node_file(plan, self.plans, self._shared_settings())
+            command = [sys.executable, "-m", "standpipe.node", "--node-file", str(node_file)]
+            child = Child(plan.node_id, command, self.directory.logs / f"{plan.node_id}.log")
+            child.start()
+            self.nodes[plan.node_id] = child
+
+    def _start_pipeline(self, name: str) -> None:
+        command = [sys.executable, "-m", "standpipe.pipeline.run.driver"]
+        command += ["--nodes", ",".join(plan.internal for plan in self.plans)]
+        command += ["--bootstrap-servers", self.bootstrap_servers]
+        command += ["--checkpoints", str(self.directory.checkpoints)]
+        command += ["--secret-file", str(self.directory.secret_file)]
+        command += ["--master", self.options.master]
+        for key, value in self.options.config.items():
+            command += ["--config", f"{key}={value}"]
+        self.pipelines.append(Child(name, command, self.directory.logs / f"{name}.log"))
+        self.pipelines[-1].start()
+
+    def wait_until_ready(self, timeout_s: float = READY_S_MAX) -> None:
+        """Wait until every node that is wanted answers GET /info. Raises SetupError."""
+        with self.steps.step(f"{len(self.nodes)} nodes") as outcome:
+            deadline = time.monotonic() + timeout_s
+            with httpx2.Client(timeout=1.0, trust_env=False) as client:
+                for plan in self.plans:
+                    if self.nodes[plan.node_id].wanted:
+                        self._wait_for_node(client, plan, deadline)
+            outcome.append(", ".join(plan.public for plan in self.plans))
+
+    def _wait_for_node(self, client: httpx2.Client, plan: NodePlan, deadline: float) -> None:
+        child = self.nodes[plan.node_id]
+        while time.monotonic() < deadline:
+            if child.process is not None and child.process.poll() is not None:
+                raise SetupError(
+                    f"{plan.node_id} ended at its start:\n{child.tail_of_log()}",
+                    next_step=f"read {child.log}",
+                )
+            try:
+                if client.get(f"http://{plan.public}/info").status_code == 200:
+                    return
+            except httpx2.TransportError:
+                pass
+            time.sleep(0.05)
+        raise SetupError(
+            f"{plan.node_id} does not answer at {plan.public}:\n{child.tail_of_log()}",
+            next_step=f"read {child.log} and {plan.data_directory / 'logs'}",
+        )
+
+    # ----------------------------------------------------------------- kill and restart
+
+    def kill_node(self, node_id: NodeId) -> None:
+        """SIGKILL to the node's whole process group. It stays down until `restart_node`."""
+        with self._lock:
+            child = self.nodes[node_id]
+            child.wanted = False
+            child.signal_group(signal.SIGKILL)
+            child.wait(STOP_GRACE_S)
+            self._publish()
+
+    def restart_node(self, node_id: NodeId) -> None:
+        """Start a node that is down again, on its old data and addresses."""
+        with self._lock:
+            child = self.nodes[node_id]
+            child.wanted = True
+            child.start()
+            self._publish()
+
+    @property
+    def pipeline(self) -> Child | None:
+        """The first one."""
+        return self.pipelines[0] if self.pipelines else None
+
+    def kill_pipeline(self, pipeline: Child | None = None) -> None:
+        """SIGKILL to a driver (default: the first) and its JVM. The watcher starts it again."""
+        if killed := pipeline or self.pipeline:
+            killed.signal_group(signal.SIGKILL)
+
+    # -------------------------------------------------------------------------- watch
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(WATCH_EVERY_S):
+            with self._lock:
+                if not self._stopping.is_set():
+                    self._look_after(time.monotonic())
+
+    def _look_after(self, now: float) -> None:
+        """Start again what ended by itself. A dead broker is reported once."""
+        changed = False
+        for child in self._children():
+            if child.wanted and child.pid is None:
+                changed |= self._revive(child, now)
+        if self.broker is not None and not self.broker.is_alive():
+            self.steps.warn(str(_broker_died(self.broker)))
+            self.broker = None
+        if changed:
+            self._publish()
+
+    def _revive(self, child: Child, now: float) -> bool:
+        """Start it at once the first time, later after 1, 2, 4 … 10 s. True: it was started."""
+        if child.retry_at == 0.0:
+            status = child.process.poll() if child.process else None
+            last = child.tail_of_log(1).strip()
+            self.steps.warn(
+                f"{child.name} ended (status {status}): starting it again"
+                + (f"\n  {last}\n  more in {child.log}" if last else "")
+            )
+            child.signal_group(signal.SIGKILL)  # what is left of its group
+            delay = 0.0 if child.restarts == 0 else float(2 ** min(child.restarts - 1, 4))
+            child.retry_at = now + min(delay, RESTART_DELAY_S_MAX)
+        if now < child.retry_at:
+            return False
+        child.restarts += 1
+        child.retry_at = 0.0
+        child.start()
+        return True
+
+    # --------------------------------------------------------------------------- stop
+
+    def stop(self) -> None:
+        """Stop everything, in ≤ 10 s. Safe to call twice, and in the middle of a start."""
+        self._stopping.set()
+        with self._lock:
+            children = self._children()
+            for child in children:
+                child.wanted = False
+                if child.process is not None and child.process.poll() is None:
+                    child.process.terminate()
+            deadline = time.monotonic() + STOP_GRACE_S
+            for child in children:
+                child.wait(max(0.05, deadline - time.monotonic()))
+                child.signal_group(signal.SIGKILL)
+                child.wait(1.0)
+            if self.broker is not None:
+                self.broker.stop()
+                self.broker = None
+            self.directory.release()
+
+    # ------------------------------------------------------------------------- helpers
+
+    def _children(self) -> list[Child]:
+        return self.pipelines + list(self.nodes.values())
+
+    def _shared_settings(self) -> SharedSettings:
+        return SharedSettings(
+            bootstrap_servers=self.bootstrap_servers,
+            secret_file=self.directory.secret_file,
+            workers=self.options.workers,
+            config=self.options.config,
+        )
+
+    def _publish(self) -> None:
+        """Write what is running where into run/cluster.json."""
+        self.directory.write(self.describe())
+
+    def describe(self) -> ClusterFile:
+        """What is running where, now."""
+        return ClusterFile(
+            directory=str(self.directory.root),
+            bootstrap_servers=self.bootstrap_servers,
+            service_id=str(self.options.config.get("ksql.service.id", "default_")),
+            secret_file=str(self.directory.secret_file),
+            supervisor_pid=os.getpid(),
+            nodes=tuple(
+                NodeEntry(
+                    node_id=plan.node_id,
+                    public=plan.public,
+                    internal=plan.internal,
+                    peer=plan.peer,
+                    data_directory=str(plan.data_directory),
+                    pid=self.nodes[plan.node_id].pid if plan.node_id in self.nodes else None,
+                )
+                for plan in self.plans
+            ),
+            broker_pid=self.broker.pid if self.broker is not None else None,
+            pipeline_pids=tuple(child.pid for child in self.pipelines if child.pid),
+            started_at_ms=int(time.time() * 1000),
+        )
+
+
+def _broker_died(broker: Broker) -> BrokerDied:
+    return BrokerDied(
+        f"the embedded Kafka ended by itself:\n{broker.tail_of_log()}",
+        next_step="reads go on; stop with Ctrl-C and start again, the data is kept",
+    )
+
+
+def _check_kafka(bootstrap_servers: str) -> None:
+    """Raises BrokerUnreachable where no broker answers."""
+    try:
+        KafkaAdmin(bootstrap_servers).partition_counts()
+    except KafkaUnavailable as error:
+        raise BrokerUnreachable(
+            f"no Kafka broker answers at {bootstrap_servers}: {error.message}",
+            next_step="check host and port; a broker behind NAT or in a container must advertise "
+            "an address that this machine can reach (advertised.listeners)",
+        ) from error
+
+
+def until_interrupted(say: Callable[[str], None]) -> None:
+    """Wait for Ctrl-C or SIGTERM."""
+    ended = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        while not ended.wait(0.5):
+            pass
+    except KeyboardInterrupt:
+        pass
+    say("stopping …")

@@ -1,0 +1,206 @@
+"""The demo's client, in a process of its own: `python -m standpipe.local.demo.reader PLAN`.
+
+Open loop: read number k is due at start + k / rate whether or not earlier ones were answered, and
+its latency counts from then. Entry points rotate over all nodes; a read that fails is tried once
+more on the next node. Nothing is remembered about dead nodes: a plain client would not.
+
+Probes come in on stdin, one JSON line each: the aircraft is asked every 20 ms (later every 5 % of
+the time waited) until it shows the event. What happened goes out on stdout, a JSON line
+(ReaderReport) every 0.2 s. Ends when stdin is closed, after the reads under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from standpipe.local.demo.questions import (
+    AnswerChecker,
+    Picker,
+    Probe,
+    ProbeSample,
+    ReaderPlan,
+    ReaderReport,
+    ReadSample,
+    aircraft_sql,
+)
+
+REPORT_EVERY_S = 0.2
+PROBE_EVERY_S = 0.02
+PROBE_STEP_SHARE = 0.05  # later asks come rarer, or many late probes would be a load of their own
+TRY_S_MAX = 2.0
+PROBE_S_MAX = 30.0
+UNDER_WAY_MAX = 5_000  # reads; beyond it a read fails at once instead of piling up
+LINES = "application/vnd.ksqlapi.delimited.v1"
+
+
+class ReadFailed(Exception):
+    """A try that got no rows: refused, reset, timed out, or an error for an answer."""
+
+
+class Reader:
+    """Asks until told to stop. Uses the event loop's only thread."""
+
+    def __init__(self, plan: ReaderPlan, http: aiohttp.ClientSession) -> None:
+        self.plan = plan
+        self.http = http
+        self.picker = Picker([question.table for question in plan.questions], plan.seed)
+        self.checker = AnswerChecker(plan.questions)
+        self.bodies = [_body(question.sql) for question in plan.questions]
+        self.urls = [f"http://{node}/query-stream" for node in plan.nodes]
+        self.reads: list[ReadSample] = []
+        self.probes: list[ProbeSample] = []
+        self.stopping = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Send reads when they are due, until `stopping`."""
+        started, number = time.time(), 0
+        while not self.stopping.is_set():
+            due = started + number / self.plan.reads_per_second
+            wait_s = due - time.time()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            if len(self._tasks) < UNDER_WAY_MAX:
+                self.spawn(self.read(number, due))
+            else:
+                self._fail(due, 0, f"{UNDER_WAY_MAX} reads are under way")
+            number += 1
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=2 * TRY_S_MAX)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run beside everything else; kept until it is done."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def read(self, number: int, due: float) -> None:
+        """One read, with one more try on the next node."""
+        question = self.picker.next()
+        notes: list[str] = []
+        for attempt in (0, 1):
+            url = self.urls[(number + attempt) % len(self.urls)]
+            try:
+                rows, served_by = await self.ask(url, self.bodies[question])
+            except ReadFailed as error:
+                notes.append(f"{url}: {error}")
+                continue
+            fault = self.checker.fault(question, rows, served_by)
+            self.reads.append(
+                ReadSample(
+                    due=due,
+                    done=time.time(),
+                    outcome="wrong" if fault else "ok",
+                    question=question,
+                    is_retried=attempt > 0,
+                    served_by=served_by,
+                    note=fault or "; ".join(notes),
+                )
+            )
+            return
+        self._fail(due, question, "; ".join(notes))
+
+    def _fail(self, due: float, question: int, note: str) -> None:
+        sample = ReadSample(
+            due=due,
+            done=time.time(),
+            outcome="failed",
+            question=question,
+            is_retried=True,
+            note=note,
+        )
+        self.reads.append(sample)
+
+    async def ask(self, url: str, body: bytes) -> tuple[list[list[Any]], str]:
+        """Rows and who served them. Raises ReadFailed."""
+        try:
+            async with self.http.post(url, data=body) as response:
+                content = await response.read()
+                if response.status != 200:
+                    raise ReadFailed(f"HTTP {response.status} {content[:300].decode()}")
+                lines = [msgspec.json.decode(line) for line in content.splitlines()[1:]]
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
+            raise ReadFailed(f"{type(error).__name__} {error}") from error
+        if any(isinstance(line, dict) for line in lines):
+            raise ReadFailed(f"an error inside the answer: {lines[-1]}")
+        return lines, response.headers.get("standpipe-served-by", "")
+
+    async def probe(self, probe: Probe) -> None:
+        """Ask until the event shows."""
+        body = _body(aircraft_sql(probe.tailnum))
+        entry = probe.count
+        while time.time() < probe.acked + PROBE_S_MAX:
+            entry += 1
+            try:
+                rows, _ = await self.ask(self.urls[entry % len(self.urls)], body)
+            except ReadFailed:
+                continue
+            if rows and rows[0][1] >= probe.count:
+                self.probes.append(ProbeSample(acked=probe.acked, seen=time.time()))
+                return
+            waited_s = time.time() - probe.acked
+            await asyncio.sleep(max(PROBE_EVERY_S, waited_s * PROBE_STEP_SHARE))
+        self.probes.append(ProbeSample(acked=probe.acked, seen=0.0))
+
+    def report(self) -> bytes:
+        """What happened since the last report, as a line."""
+        found = ReaderReport(reads=tuple(self.reads), probes=tuple(self.probes))
+        self.reads, self.probes = [], []
+        return msgspec.json.encode(found) + b"\n"
+
+
+def _body(sql: str) -> bytes:
+    return msgspec.json.encode({"sql": sql, "properties": {}})
+
+
+async def _listen(reader: Reader) -> None:
+    """Take probes from stdin until it is closed."""
+    stream = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), sys.stdin)
+    decode = msgspec.json.Decoder(Probe).decode
+    while line := await stream.readline():
+        reader.spawn(reader.probe(decode(line)))
+    reader.stopping.set()
+
+
+async def _say(reader: Reader) -> None:
+    """Write reports; a pipe that nobody reads any more ends the process."""
+    while True:
+        await asyncio.sleep(REPORT_EVERY_S)
+        _write(reader.report())
+
+
+def _write(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+async def main(plan: ReaderPlan) -> None:
+    """Ask until stdin is closed, then report what is left."""
+    timeout = aiohttp.ClientTimeout(total=TRY_S_MAX)
+    headers = {"accept": LINES, "content-type": "application/json"}
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, headers=headers, connector=connector) as http:
+        reader = Reader(plan, http)
+        side = [asyncio.create_task(_listen(reader)), asyncio.create_task(_say(reader))]
+        await reader.run()
+        for task in side:
+            task.cancel()
+        _write(reader.report())
+
+
+if __name__ == "__main__":
+    from standpipe.adapters.process import die_with_parent
+
+    die_with_parent()
+    plan_bytes = Path(sys.argv[1]).read_bytes()
+    asyncio.run(main(msgspec.msgpack.decode(plan_bytes, type=ReaderPlan)))

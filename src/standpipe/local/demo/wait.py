@@ -1,0 +1,100 @@
+"""How far the demo is: queries that run, events in the tables, replicas at the committed end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import httpx2
+
+from standpipe.errors import ServerError
+from standpipe.local.client import status
+from standpipe.local.demo.progress import ProgressFollower
+
+STALL_S_MAX = 240.0  # without any movement: something is broken, even on a busy machine
+LOOK_EVERY_S = 0.1
+
+
+class Arrival:
+    """Waits for the pipeline and the replicas. `tail_of_log`: what the pipeline said last.
+
+    Every wait raises ServerError when nothing has moved for STALL_S_MAX.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[tuple[str, str]],
+        progress: ProgressFollower,
+        topic: str,
+        tail_of_log: Callable[[], str],
+    ) -> None:
+        self._nodes = nodes
+        self._progress = progress
+        self._topic = topic
+        self._tail_of_log = tail_of_log
+        #: table -> id of the query that fills it; set when the tables exist
+        self.queries: Mapping[str, str] = {}
+
+    def wait_for_queries(self) -> None:
+        """Until the pipeline says that each query runs."""
+        wanted = set(self.queries.values())
+        self._wait(lambda: len(wanted - self._running()), "queries do not run")
+
+    def wait_for_events(self, count: int, show: Callable[[int], None] | None = None) -> None:
+        """Until every query has committed so many events; `show` is told how many."""
+
+        def missing() -> int:
+            done = self.events_in_tables()
+            if show is not None:
+                show(done)
+            return max(0, count - done)
+
+        self._wait(missing, f"of {count:,} events are not in the tables")
+
+    def wait_for_replicas(self) -> None:
+        """Until every replica on every node has applied what is committed now."""
+        with httpx2.Client(timeout=1.0, trust_env=False) as http:
+            self._wait(lambda: self._replicas_behind(http), "replicas trail the committed end")
+
+    def events_in_tables(self) -> int:
+        """Events that every table has."""
+        queries = self.queries.values()
+        return min((self._progress.events(query, self._topic) for query in queries), default=0)
+
+    def _running(self) -> set[str]:
+        found: set[str] = set()
+        for query in status.gather(self._nodes).queries:
+            said = cast(Mapping[str, Any], query.get("standpipe") or {})
+            if said.get("state") == "RUNNING":
+                found.add(str(query["id"]))
+        return found
+
+    def _replicas_behind(self, http: httpx2.Client) -> int:
+        found: list[status.ReplicaView] = []
+        for node_id, public in self._nodes:
+            node = status.NodeView(node_id=node_id, public=public, is_up=True)
+            found += status.ask_replicas(http, node)
+        ends = {query: self._progress.sinks(query) for query in self.queries.values()}
+        held = [replica for replica in found if replica.query_id in ends]
+        behind = sum(
+            replica.position is None
+            or replica.position < ends[replica.query_id].get(replica.partition, 0)
+            for replica in held
+        )
+        copies = min(2, len(self._nodes))
+        return behind + max(0, copies * sum(map(len, ends.values())) - len(held))
+
+    def _wait(self, left: Callable[[], int], what: str) -> None:
+        """Until nothing is left; the clock of STALL_S_MAX starts anew with each change."""
+        before, moved = -1, time.monotonic()
+        while (now := left()) > 0:
+            if now != before:
+                before, moved = now, time.monotonic()
+            elif time.monotonic() - moved > STALL_S_MAX:
+                tail = self._tail_of_log()
+                raise ServerError(
+                    f"nothing moved for {STALL_S_MAX:.0f} s: {now:,} {what}; "
+                    f"the pipeline said\n{tail}"
+                )
+            time.sleep(LOOK_EVERY_S)

