@@ -37,7 +37,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from standpipe import config as settings
+from standpipe.config import keys, registry
 from standpipe.local.cluster import jvm
 from standpipe.local.cluster.broker import Broker
 from standpipe.model import LeaseEpoch, Source
@@ -114,7 +114,7 @@ class Bench:
     spark: SparkSession
     bootstrap_servers: str
     directory: Path
-    config: settings.Config
+    config: registry.Config
     events: int
     made: int = 0
 
@@ -129,8 +129,8 @@ class Bench:
         around = Surroundings(
             spark=self.spark,
             reads=KafkaReads(bootstrap_servers=self.bootstrap_servers, config=self.config),
-            log=ProgressLog(self.bootstrap_servers, settings.SERVICE_ID.default),
-            service_id=settings.SERVICE_ID.default,
+            log=ProgressLog(self.bootstrap_servers, keys.SERVICE_ID.default),
+            service_id=keys.SERVICE_ID.default,
             checkpoints=self.directory,
             check_lease=lambda _query, _epoch: None,
         )
@@ -225,7 +225,7 @@ def make_topics(bootstrap_servers: str, topics: dict[str, int]) -> None:
 
 def load(bootstrap_servers: str, events: list[tuple[bytes, bytes]]) -> None:
     """All passes, partitioned as Kafka's own producer would."""
-    service_id = settings.SERVICE_ID.default
+    service_id = keys.SERVICE_ID.default
     own = {progress_topic(service_id): 1, processing_log_topic(service_id): 1}
     make_topics(bootstrap_servers, {"flights": PARTITIONS, **own})
     producer = Producer(
@@ -298,7 +298,7 @@ def main() -> int:
     about = machine()
     events = flights()
     # two batches for each pass; the default size would blur where a pass ends
-    config = settings.load({settings.BATCH_OFFSETS_MAX.name: str(-(-len(events) // 2))})
+    config = registry.load({keys.BATCH_OFFSETS_MAX.name: str(-(-len(events) // 2))})
     directory = Path(tempfile.mkdtemp(prefix="bench-pipeline-"))
     try:
         with Broker(directory / "kafka") as broker:

@@ -1,5 +1,5 @@
 """`python -m standpipe` is `standpipe`."""
 
-from standpipe.cli import main
+from standpipe.local.cli.main import main
 
 main()

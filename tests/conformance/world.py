@@ -20,8 +20,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from standpipe import config
 from standpipe.adapters.files import snapshot_file
+from standpipe.config import registry
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.local.cluster.broker import Broker
 from standpipe.local.cluster.ports import any_port
@@ -91,7 +91,7 @@ class World:
         self.broker.start()
         self.servers = self.broker.bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-        self.config = config.load({"standpipe.pipeline.shuffle.partitions": 1})
+        self.config = registry.load({"standpipe.pipeline.shuffle.partitions": 1})
         self.log = ProgressLog(self.servers, SERVICE)
         self.make_topics({self.log.topic: 1, f"{SERVICE}ksql_processing_log": 1})
         self.spark = self._open_spark()

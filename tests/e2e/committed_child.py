@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from standpipe import config as settings
+from standpipe.config import registry
 from standpipe.local.cluster.jvm import find_java, jars
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline.io.committed_source import Upstream
@@ -28,7 +28,7 @@ BATCH_OFFSETS = 7
 
 def main() -> None:
     servers, checkpoint, topic, query_id = sys.argv[1:]
-    config = settings.load({"standpipe.pipeline.commit.batch.offsets.max": str(BATCH_OFFSETS)})
+    config = registry.load({"standpipe.pipeline.commit.batch.offsets.max": str(BATCH_OFFSETS)})
     spark = session.open_session(
         config, master="local[1]", jars=jars("spark"), java_home=find_java().home
     )

@@ -50,7 +50,7 @@ class ControlCluster:
     bootstrap_servers: str = ""
     names: Sequence[str] = NAMES
     voters: Sequence[str] = ()  # default: all
-    #: keys of config.py, of each node
+    #: keys of config/keys.py, of each node
     settings: dict[str, Setting] = field(default_factory=dict[str, Setting])
     hosts: Hosts | None = None  # default: all on loopback
     #: environment of a node's process; default: ours

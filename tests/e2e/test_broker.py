@@ -179,7 +179,7 @@ SPARK_AND_KAFKA = """
 from pathlib import Path
 from standpipe import config
 from standpipe.local import jvm
-from standpipe.local.broker import Broker
+from standpipe.local.cluster.broker import Broker
 from standpipe.pipeline import session
 import sys
 java = jvm.find_java()

@@ -21,9 +21,9 @@ import psutil
 import pytest
 from tests.e2e.cluster import WAIT_S_MAX, TestCluster, start, wait_until
 
-from standpipe import config
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import StoreWriter
+from standpipe.config import keys
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.errors import StandpipeError
 from standpipe.local.client.rest_client import NodesClient
@@ -36,7 +36,7 @@ from standpipe.pipeline.commit import failpoint
 EVENTS = 30_000
 PORTION = 5_000
 #: three replicas, of which two can outvote one
-CONFIG = {"num.standby.replicas": "2", config.DIGEST_INTERVAL.name: "2000"}
+CONFIG = {"num.standby.replicas": "2", keys.DIGEST_INTERVAL.name: "2000"}
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.e2e.control_cluster import NAMES, WAIT_S_MAX, ControlCluster, until
 from tests.e2e.quorum_faults import check, load_on, lost, more
 from tests.e2e.test_control import STREAM
 
-from standpipe.config import FETCH_TIMEOUT
+from standpipe.config.keys import FETCH_TIMEOUT
 
 SHIM = """
 #define _GNU_SOURCE

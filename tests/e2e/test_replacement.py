@@ -22,7 +22,7 @@ import pytest
 from tests.e2e.cluster import TestCluster, start, wait_until
 from tests.e2e.test_pipeline import read_all
 
-from standpipe import config
+from standpipe.config import keys
 from standpipe.local.client.rest_client import NodesClient
 from standpipe.local.demo.flights import Event
 
@@ -30,7 +30,7 @@ KEYS = 40
 PORTION = 2_000
 PORTIONS = 12
 #: so that the new generation takes many batches to build
-CONFIG = {config.BATCH_OFFSETS_MAX.name: str(PORTION)}
+CONFIG = {keys.BATCH_OFFSETS_MAX.name: str(PORTION)}
 
 STREAM = (
     "CREATE STREAM CLICKS (K STRING KEY, V INTEGER)"

@@ -28,10 +28,10 @@ from standpipe.adapters.files import record_file, snapshot_file
 from standpipe.adapters.metrics import STATES
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter
-from standpipe.cli import app
 from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
+from standpipe.local.cli.main import app
 from standpipe.local.cluster.ports import any_port
 from standpipe.model import (
     Assignment,

@@ -80,7 +80,7 @@ def until(what: str, condition: Callable[[], Any], wait_s: float = WAIT_S_MAX) -
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a cluster is to be. `config`: keys for every node and the pipeline."""
+    """What a cluster is to be. `config.keys`: keys for every node and the pipeline."""
 
     nodes: int = 3
     workers: int = 1

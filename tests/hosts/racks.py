@@ -25,7 +25,7 @@ from tests.chaos.load import Load
 from tests.hosts.cluster import PARTITIONS, HostCluster, HostNode, Plan, until
 from tests.hosts.network import Network, enter
 
-from standpipe import config as settings
+from standpipe.config import keys
 from standpipe.control.assignment.plan import Wish
 from standpipe.control.metadata.catalog import CommitAssignment, decode
 from standpipe.control.metadata.commands import LogPage
@@ -40,10 +40,10 @@ RACKS = ("a", "b")
 FORCED = "rack:a,rack:b"
 RULES = PlacementRules(standby_count=1, rack_aware_tags=("rack",))
 CONFIG = {
-    settings.STANDBYS.name: "1",
-    settings.RACK_TAGS.name: "rack",
-    settings.RACK_FORCED.name: FORCED,
-    settings.GONE_AFTER.name: "8000",
+    keys.STANDBYS.name: "1",
+    keys.RACK_TAGS.name: "rack",
+    keys.RACK_FORCED.name: FORCED,
+    keys.GONE_AFTER.name: "8000",
 }
 
 
@@ -141,7 +141,7 @@ def forced_off(racks: Racks) -> None:
     """KIP-708 as it is: best effort, so the copies are made anew where there is room."""
     racks.asked.ask("POST", "/assignment/rules", msgspec.json.encode(RULES))
     for node in racks.cluster.nodes:  # a file that says something else would be refused
-        mine = {**node.config.config, settings.RACK_FORCED.name: ""}
+        mine = {**node.config.config, keys.RACK_FORCED.name: ""}
         changed = msgspec.structs.replace(node.config, config=mine)
         configuration.save(node.config.paths.data / "node.json", changed)
     with racks.without("b"):

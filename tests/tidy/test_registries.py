@@ -5,7 +5,7 @@ import ast
 import pytest
 from tests.tidy.source import ROOT
 
-from standpipe import config
+from standpipe.config import registry
 from standpipe.local.docgen import config as config_doc
 from standpipe.local.docgen import errors, metrics, sql
 from standpipe.local.docgen.errors import ErrorEntry
@@ -22,13 +22,13 @@ def test_error_page_is_up_to_date() -> None:
     assert (ROOT / "docs/errors.md").read_text() == errors.page(), "run `make docs`"
 
 
-@pytest.mark.parametrize("key", config.KEYS.values(), ids=lambda key: key.name)
-def test_default_is_within_the_bounds(key: config.Key[int]) -> None:
+@pytest.mark.parametrize("key", registry.KEYS.values(), ids=lambda key: key.name)
+def test_default_is_within_the_bounds(key: registry.Key[int]) -> None:
     assert key.parse(key.default) == key.default
 
 
-@pytest.mark.parametrize("key", config.KEYS.values(), ids=lambda key: key.name)
-def test_key_says_what_it_is(key: config.Key[int]) -> None:
+@pytest.mark.parametrize("key", registry.KEYS.values(), ids=lambda key: key.name)
+def test_key_says_what_it_is(key: registry.Key[int]) -> None:
     assert key.doc.endswith(".")
     if key.name.endswith((".ms", ".bytes")):
         assert key.unit in ("ms", "bytes", "count")

@@ -4,7 +4,8 @@
 then only ever compared: a data directory that was copied, moved to another node or written by a
 newer version must not be opened by mistake.
 
-Not here: the merging of configuration layers (`config.load`), the start of processes (`parent`).
+Not here: the merging of configuration layers (`config.registry.load`), the start of processes
+(`parent`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from standpipe import config as settings
 from standpipe.adapters.raft.log_file import replace_file
+from standpipe.config import keys, registry
 from standpipe.control.assignment.racks import parse_forced, tag_faults
 from standpipe.control.metadata import feature_levels as features
 from standpipe.errors import ConfigError, DataDirectoryRefused
@@ -27,11 +28,12 @@ from standpipe.model import FeatureLevels, NodeId, NodeInfo, PlacementRules, Rec
 FORMAT_VERSION = 1  # of the data directory; grows when an older program could not read it
 META_NAME = "meta.json"
 
-Setting = str | int | float | bool  # value of a key of config.py
+Setting = str | int | float | bool  # value of a key of config/keys.py
 
 
 class NodeConfig(Record, frozen=True, kw_only=True):
-    """One node of a cluster. Addresses are `host:port`; `config` holds keys of `config.py`."""
+    """One node of a cluster. Addresses are `host:port`; `config` holds keys of
+    `config/keys.py`."""
 
     node_id: NodeId
     data_dir: str
@@ -47,14 +49,14 @@ class NodeConfig(Record, frozen=True, kw_only=True):
     #: node id -> internal address of every other node, for as long as the log does not say
     nodes: dict[NodeId, str] = msgspec.field(default_factory=dict[NodeId, str])
     secret_file: str
-    service_id: str = settings.SERVICE_ID.default
+    service_id: str = keys.SERVICE_ID.default
     #: as others should dial them; empty: the address that is bound
     public_advertised: str = ""
     internal_advertised: str = ""
     peer_advertised: str = ""
     workers: int = 0  # HTTP worker processes; 0: one per core
     tags: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    #: keys of config.py that this node sets
+    #: keys of config/keys.py that this node sets
     config: dict[str, Setting] = msgspec.field(default_factory=dict[str, Setting])
 
     @property
@@ -66,9 +68,9 @@ class NodeConfig(Record, frozen=True, kw_only=True):
     def paths(self) -> NodePaths:
         return NodePaths(Path(self.data_dir))
 
-    def settings(self) -> settings.Config:
+    def settings(self) -> registry.Config:
         """Values of all keys for this node. Raises ConfigError."""
-        return settings.load(self.config)
+        return registry.load(self.config)
 
     def secret(self) -> str:
         """The cluster's secret. Raises ConfigError if the file is missing or empty."""
@@ -273,28 +275,28 @@ def member(config: NodeConfig, identity: DataIdentity) -> NodeInfo:
         peer=config.peer_advertised or config.peer,
         incarnation=identity.incarnation,
         tags=config.tags,
-        rack=values[settings.RACK],
-        capacity=values[settings.CAPACITY],
+        rack=values[keys.RACK],
+        capacity=values[keys.CAPACITY],
         feature_levels=features.as_told(feature_levels(config)),
     )
 
 
 def feature_levels(config: NodeConfig) -> FeatureLevels:
     """What this node's program knows, or admits to. Raises ConfigError."""
-    return features.known_to_program(config.settings()[settings.FEATURE_LEVEL_MAX])
+    return features.known_to_program(config.settings()[keys.FEATURE_LEVEL_MAX])
 
 
-def placement_rules(values: settings.Config) -> PlacementRules:
+def placement_rules(values: registry.Config) -> PlacementRules:
     """What a file says of the cluster-wide rules of placement. Raises ConfigError."""
     try:
-        forced = parse_forced(values[settings.RACK_FORCED])
+        forced = parse_forced(values[keys.RACK_FORCED])
     except ValueError as error:
         raise ConfigError(
-            f"{settings.RACK_FORCED.name}: {error}", next_step="write it as zone:a,zone:b"
+            f"{keys.RACK_FORCED.name}: {error}", next_step="write it as zone:a,zone:b"
         ) from error
-    names = (name.strip() for name in values[settings.RACK_TAGS].split(","))
+    names = (name.strip() for name in values[keys.RACK_TAGS].split(","))
     return PlacementRules(
-        standby_count=values[settings.STANDBYS],
+        standby_count=values[keys.STANDBYS],
         rack_aware_tags=tuple(name for name in names if name),
         forced=forced,
     )

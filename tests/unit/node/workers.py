@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from standpipe import config
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import record_file, snapshot_file
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter, store_path
+from standpipe.config import registry
 from standpipe.control.routing.hedge_budget import Budget, Pace
 from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key
 from standpipe.data.encoding.stored_rows import pack_row
@@ -126,7 +126,7 @@ class Worker:
         self.name = NodeId(name)
         self.paths = NodePaths(folder / name)
         self.paths.make()
-        settings = config.load({"standpipe.forward.hedge.load.percent": 0})
+        settings = registry.load({"standpipe.forward.hedge.load.percent": 0})
         self.wires = Wires(nodes)
         self.replicas = Replicas(self.paths.state, self.paths.status)
         self.board = Board(self.paths.liveness, self.paths.lags, settings)

@@ -16,7 +16,14 @@ from pathlib import Path
 
 import structlog
 
-from standpipe.config import HTTP2_STREAMS_MAX, TLS_CERTIFICATE, TLS_KEY, Config
+from standpipe.config.keys import (
+    HTTP2_STREAMS_MAX,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+)
+from standpipe.config.registry import (
+    Config,
+)
 from standpipe.errors import ConfigError
 
 #: how long a client may take for its part of the handshake

@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from standpipe import config_liveness as settings
-from standpipe.config_registry import Config
+from standpipe.config import liveness as settings
+from standpipe.config.registry import Config
 from standpipe.model import Health, NodeId
 
 #: How often a peer may come back, and in which time.

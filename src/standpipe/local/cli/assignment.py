@@ -80,14 +80,14 @@ def rules(
 ) -> None:
     """Change the cluster-wide rules of placement. Change the nodes' files too: a node whose file
     says something else is refused at its next start."""
-    from standpipe import config as settings
+    from standpipe.config import keys, registry
     from standpipe.node.configuration import placement_rules
 
-    values = settings.load(
+    values = registry.load(
         {
-            settings.STANDBYS.name: standbys,
-            settings.RACK_TAGS.name: spread_over,
-            settings.RACK_FORCED.name: forced,
+            keys.STANDBYS.name: standbys,
+            keys.RACK_TAGS.name: spread_over,
+            keys.RACK_FORCED.name: forced,
         }
     )
     body = msgspec.json.encode(placement_rules(values))

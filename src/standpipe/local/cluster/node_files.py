@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from standpipe import config as settings
+from standpipe.config import keys, registry
 from standpipe.errors import ConfigError
 from standpipe.local.cluster.ports import HOST, NodePorts
 from standpipe.model import NodeId
@@ -52,7 +52,7 @@ def write_node_file(plan: NodePlan, plans: Sequence[NodePlan], shared: SharedSet
 
     Raises ConfigError for a setting that is unknown or out of bounds.
     """
-    values = settings.load(shared.config).values
+    values = registry.load(shared.config).values
     path = plan.data_directory / "node.json"
     configuration.save(
         path,
@@ -66,7 +66,7 @@ def write_node_file(plan: NodePlan, plans: Sequence[NodePlan], shared: SharedSet
             voters=first_voters([other.node_id for other in plans]),
             nodes={other.node_id: other.internal for other in plans if other is not plan},
             secret_file=str(shared.secret_file),
-            service_id=str(values.get(settings.SERVICE_ID.name, settings.SERVICE_ID.default)),
+            service_id=str(values.get(keys.SERVICE_ID.name, keys.SERVICE_ID.default)),
             workers=shared.workers,
             config=dict(values),
         ),
@@ -105,7 +105,7 @@ def write_standalone(node: StandaloneNode) -> Path:
                 f"the voter {voter} is not among the nodes",
                 next_step=f"add --other {voter}=HOST:PORT, its internal address",
             )
-    values = settings.load(node.config).values
+    values = registry.load(node.config).values
     path = node.data_directory / "node.json"
     configuration.save(
         path,
@@ -122,7 +122,7 @@ def write_standalone(node: StandaloneNode) -> Path:
             voters=tuple(NodeId(name) for name in node.voters) or first_voters(sorted(known)),
             nodes={NodeId(name): address for name, address in node.others.items()},
             secret_file=str(node.secret_file),
-            service_id=str(values.get(settings.SERVICE_ID.name, settings.SERVICE_ID.default)),
+            service_id=str(values.get(keys.SERVICE_ID.name, keys.SERVICE_ID.default)),
             workers=node.workers,
             tags=dict(node.tags),
             config=dict(values),

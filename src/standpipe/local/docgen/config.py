@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from standpipe import config as settings
+from standpipe.config import registry
 from standpipe.errors import ConfigError
 
 HEAD = """\
 # Configuration keys
 
-Generated from `src/standpipe/config.py` by `make docs`; change it there.
+Generated from `src/standpipe/config/keys.py` by `make docs`; change it there.
 
 Layers, strongest first: command line (`--set KEY=VALUE`), environment (the upper-case name, `_`
 for `.`), a TOML file (`--config FILE`), the default. An unknown key is an error that names the
@@ -28,26 +28,26 @@ nearest one.
 
 def page() -> str:
     """docs/config.md."""
-    parts = [HEAD, *(_section(key) for key in settings.KEYS.values())]
-    if settings.RELATIONS:
-        rules = "\n".join(f"- {relation.why}" for relation in settings.RELATIONS)
+    parts = [HEAD, *(_section(key) for key in registry.KEYS.values())]
+    if registry.RELATIONS:
+        rules = "\n".join(f"- {relation.why}" for relation in registry.RELATIONS)
         parts.append(f"## Relations\n\nChecked at every start:\n\n{rules}\n")
     ignored = "\n".join(
-        f"- `{prefix}*`: {why}" for prefix, why in settings.IGNORED_PREFIXES.items()
+        f"- `{prefix}*`: {why}" for prefix, why in registry.IGNORED_PREFIXES.items()
     )
     parts.append(f"## Accepted and ignored\n\nWith a warning at start:\n\n{ignored}\n")
     return "\n".join(parts)
 
 
-def show(console: Console, values: settings.Config, name: str | None, *, as_json: bool) -> None:
+def show(console: Console, values: registry.Config, name: str | None, *, as_json: bool) -> None:
     """Print one key or all. Raises ConfigError for an unknown name."""
-    if name is not None and name not in settings.KEYS:
-        near = difflib.get_close_matches(name, settings.KEYS, n=1)
+    if name is not None and name not in registry.KEYS:
+        near = difflib.get_close_matches(name, registry.KEYS, n=1)
         raise ConfigError(
             f"unknown key {name}",
             next_step=f"did you mean {near[0]}?" if near else "see `standpipe config`",
         )
-    chosen = [settings.KEYS[name]] if name is not None else list(settings.KEYS.values())
+    chosen = [registry.KEYS[name]] if name is not None else list(registry.KEYS.values())
     if as_json:
         listed = {key.name: {"value": values[key], "default": key.default} for key in chosen}
         print(msgspec.json.format(msgspec.json.encode(listed)).decode())
@@ -57,7 +57,7 @@ def show(console: Console, values: settings.Config, name: str | None, *, as_json
         console.print(f"    {key.doc}", style="dim", markup=False, highlight=False)
 
 
-def _section(key: settings.Key[Any]) -> str:
+def _section(key: registry.Key[Any]) -> str:
     return (
         f"## `{key.name}`\n\n{key.doc}\n\n"
         f"{_type(key)}; default {_shown(key.default)}{_bounds(key)}; from {key.source}; "
@@ -65,7 +65,7 @@ def _section(key: settings.Key[Any]) -> str:
     )
 
 
-def _type(key: settings.Key[Any]) -> str:
+def _type(key: registry.Key[Any]) -> str:
     names = {"int": "Whole number", "float": "Number", "bool": "true or false", "str": "Text"}
     unit = f", {key.unit}" if key.unit else ""
     return f"{names[key.type.__name__]}{unit}"
@@ -75,7 +75,7 @@ def _shown(value: object) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def _bounds(key: settings.Key[Any]) -> str:
+def _bounds(key: registry.Key[Any]) -> str:
     if key.low is None and key.high is None:
         return ""
     if key.high is None:

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from standpipe.config import FETCH_TIMEOUT
+from standpipe.config.keys import FETCH_TIMEOUT
 
 WINDOW_MS: Final = 60_000
 SAID_EVERY_MS: Final = 30_000

@@ -30,7 +30,6 @@ from typing import Any, Final, NoReturn, Protocol, cast
 import msgspec
 import structlog
 
-from standpipe import config as settings
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import (
@@ -47,7 +46,8 @@ from standpipe.adapters.process import die_with_parent
 from standpipe.adapters.raft import wire as quorum_wire
 from standpipe.adapters.raft.disk import QuorumDisk
 from standpipe.adapters.raft.wire import QuorumWire
-from standpipe.config_liveness import reports_settle_ms
+from standpipe.config import keys
+from standpipe.config.liveness import reports_settle_ms
 from standpipe.control.raft.majority import Incarnation, ReplicaKey
 from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.errors import LogUnavailable, StandpipeError
@@ -107,7 +107,7 @@ def copies_of(base: Base) -> Part:
 
 def verification_of(base: Base) -> Part:
     """Digests of replicas, compared."""
-    every_ms = base.config.settings()[settings.DIGEST_INTERVAL]
+    every_ms = base.config.settings()[keys.DIGEST_INTERVAL]
     return Verification(base.config, base.copy, base.client, every_ms=every_ms)
 
 
@@ -241,7 +241,7 @@ async def run(config: NodeConfig, parts: Sequence[Callable[[Base], Part]] = PART
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     values, secret, doors = config.settings(), config.secret(), Doors()
     client = HttpClient(secret, timeout_ms=FORWARD_MS)
-    body_max, otherwise = values[settings.BODY_MAX], doors.otherwise
+    body_max, otherwise = values[keys.BODY_MAX], doors.otherwise
     app = InternalApp(secret, doors.routes, body_bytes_max=body_max, otherwise=otherwise)
     bound = internal.bind_alone(config.internal)
     quorum_part = (quorum_wire.MAGIC, doors.accept)
@@ -282,7 +282,7 @@ async def live(
         placing,
         rules,
         asker=asker,
-        leasing=Leasing(values[settings.LEASE_TIMEOUT]),
+        leasing=Leasing(values[keys.LEASE_TIMEOUT]),
     )
     writer = Writer(base.copy, base.quorum, leading, client, addresses)
     leader_reads = LeaderReads(base.quorum, client, addresses)
@@ -332,7 +332,7 @@ async def open_replica(
     opened = QuorumDisk.open(config.paths.log)
     if opened.cut_bytes:
         _log.warning("a torn write was cut away", torn_bytes_cut=opened.cut_bytes)
-    fetch_ms = config.settings()[settings.FETCH_TIMEOUT]
+    fetch_ms = config.settings()[keys.FETCH_TIMEOUT]
     syncs = SyncWatch(fetch_ms, Clock().boot_ms)
     copy = LogCopy(config, identity, syncs)
     me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))

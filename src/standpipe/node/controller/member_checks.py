@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from standpipe import config as settings
+from standpipe.config import keys
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.errors import BadRequest
 from standpipe.model import NodeId, NodeInfo, PlacementRules
 
 _KEYS = {
-    "standby_count": settings.STANDBYS.name,
-    "rack_aware_tags": settings.RACK_TAGS.name,
-    "forced": settings.RACK_FORCED.name,
+    "standby_count": keys.STANDBYS.name,
+    "rack_aware_tags": keys.RACK_TAGS.name,
+    "forced": keys.RACK_FORCED.name,
 }
 
 

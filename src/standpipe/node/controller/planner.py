@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from standpipe import config as settings
+from standpipe.config import keys, registry
 from standpipe.control.assignment import from_catalog
 from standpipe.control.assignment.from_catalog import Heard, Limits, Problem
 from standpipe.control.assignment.rebalance import Step, Throttle
@@ -45,16 +45,16 @@ class Ears(Protocol):
     def changes(self) -> object: ...
 
 
-def limits_of(values: settings.Config) -> Limits:
+def limits_of(values: registry.Config) -> Limits:
     """A node's own limits."""
     return Limits(
-        acceptable_lag_records=values[settings.RECOVERY_LAG],
+        acceptable_lag_records=values[keys.RECOVERY_LAG],
         throttle=Throttle(
-            warmup_count_max=values[settings.WARMUPS_MAX],
-            warmup_bytes_max=values[settings.MOVE_BYTES_MAX],
-            leaving_lag_records=2 * values[settings.RECOVERY_LAG],
+            warmup_count_max=values[keys.WARMUPS_MAX],
+            warmup_bytes_max=values[keys.MOVE_BYTES_MAX],
+            leaving_lag_records=2 * values[keys.RECOVERY_LAG],
         ),
-        gone_after_ms=values[settings.GONE_AFTER],
+        gone_after_ms=values[keys.GONE_AFTER],
     )
 
 

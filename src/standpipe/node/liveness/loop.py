@@ -29,12 +29,14 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from standpipe import config_liveness as settings
 from standpipe.adapters.clock import Clock, steadily
 from standpipe.adapters.files.start_number import next_number
 from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
 from standpipe.adapters.http.peer_client import SECRET_HEADER, PathFailed, PeerClient
-from standpipe.config import Config
+from standpipe.config import liveness as settings
+from standpipe.config.registry import (
+    Config,
+)
 from standpipe.control.assignment.from_catalog import Heard
 from standpipe.control.assignment.model import TablePartition
 from standpipe.control.liveness.failure_detector import Verdicts

@@ -21,8 +21,10 @@ from typing import Final
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files.record_file import RecordReader
-from standpipe.config import Config
-from standpipe.config_liveness import BEAT_WINDOW
+from standpipe.config.liveness import BEAT_WINDOW
+from standpipe.config.registry import (
+    Config,
+)
 from standpipe.control.liveness.lag import FRESH_MS, ReplicaId, replica_id
 from standpipe.control.routing.route import NO_END, NOTHING_HEARD, Heard
 from standpipe.model import Health, NodeId, Offset

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Final
 
 from standpipe.adapters.process import StopSignal
-from standpipe.config import TLS_LISTENER
+from standpipe.config.keys import TLS_LISTENER
 from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.node import configuration, push_registry
 from standpipe.node.configuration import NodeConfig, NodePaths

@@ -24,7 +24,6 @@ from typing import Final
 import structlog
 from msgspec import json
 
-from standpipe import config
 from standpipe.adapters import process
 from standpipe.adapters.clock import Clock, Every
 from standpipe.adapters.files.snapshot_file import SnapshotReader
@@ -34,6 +33,7 @@ from standpipe.adapters.store import folders, writer
 from standpipe.adapters.store.reader_watch import PinWatch
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreFailure
+from standpipe.config import keys
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX
 from standpipe.data.replica.events import (
     Event,
@@ -79,9 +79,9 @@ class Tailer:
         self._progress = ProgressFollower(node.bootstrap_servers, progress_topic(node.service_id))
         self._tables = PartitionReader(node.bootstrap_servers)
         self._topics = TopicProbe(node.bootstrap_servers)
-        map_bytes = node.settings()[config.LMDB_MAP_START]
+        map_bytes = node.settings()[keys.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
-        rate_bytes = node.settings()[config.RESTORE_BYTES]
+        rate_bytes = node.settings()[keys.RESTORE_BYTES]
         self._restores = Restores(node.paths, node.secret(), clock, rate_bytes)
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()

@@ -38,7 +38,7 @@ from standpipe.adapters.process import (
     raise_file_limit,
     write_pid,
 )
-from standpipe.config import (
+from standpipe.config.keys import (
     BODY_MAX,
     BREAKER_OPEN,
     FORWARD_TIMEOUT,
@@ -49,6 +49,8 @@ from standpipe.config import (
     ROUTING_TIMEOUT,
     SCAN_TIMEOUT,
     TLS_LISTENER,
+)
+from standpipe.config.registry import (
     Config,
 )
 from standpipe.control.routing.hedge_budget import Budget, Pace

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from standpipe.config import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
+from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.model import SparkInput
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.source import RAW_BYTES_MAX, needs_headers, parse

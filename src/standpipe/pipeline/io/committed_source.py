@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
-from standpipe.config import BATCH_OFFSETS_MAX
+from standpipe.config.keys import BATCH_OFFSETS_MAX
 from standpipe.data.commit import progress as progress_log
 from standpipe.data.commit.committed import Committed, Range
 from standpipe.data.encoding.store_keys import HEADER_COMMIT

@@ -7,7 +7,13 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from standpipe.config import BATCH_OFFSETS_MAX, KAFKA_FETCH_WAIT, Config
+from standpipe.config.keys import (
+    BATCH_OFFSETS_MAX,
+    KAFKA_FETCH_WAIT,
+)
+from standpipe.config.registry import (
+    Config,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

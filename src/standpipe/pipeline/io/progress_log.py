@@ -27,7 +27,7 @@ from standpipe.model import LeaseEpoch, Offset, Progress
 
 WRITE_S_MAX = 30.0
 REQUEST_S_MAX = 10.0
-#: no record of ours is larger (`config.RECORD_BYTES_MAX` is at most 64 MiB)
+#: no record of ours is larger (`config.keys.RECORD_BYTES_MAX` is at most 64 MiB)
 REQUEST_BYTES_MAX = 65 * 1024 * 1024
 
 #: hints of confluent_kafka are partial; what leaves this module is typed

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from standpipe.config import RECORD_BYTES_MAX
+from standpipe.config.keys import RECORD_BYTES_MAX
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline.io import loose_json, partition_udf, type_mapping

@@ -28,7 +28,8 @@ POLL_WAIT_MS = 1000
 RETRY_S = 0.5
 REPORT_EVERY_S = 1.0
 CALL_MS_MAX = 3000
-#: a registration is logged: two writes, each as slow as the quorum bears (`config.FETCH_TIMEOUT`)
+#: a registration is logged: two writes, each as slow as the quorum bears
+#: (`config.keys.FETCH_TIMEOUT`)
 START_MS_MAX = 6000
 RENEW_EVERY_S = 1.0
 RENEW_MS_MAX = 1500

@@ -30,7 +30,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from standpipe import config as settings
+from standpipe.config import keys, registry
 from standpipe.control.metadata import feature_levels
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.model import LeaseEpoch, QueryStatus
@@ -70,7 +70,7 @@ class PipelineOptions:
     checkpoints: Path
     secret_file: Path
     master: str = "local[*]"
-    config: settings.Config = field(default_factory=settings.Config)
+    config: registry.Config = field(default_factory=registry.Config)
     jars: tuple[Path, ...] = ()
     java_home: Path | None = None
 
@@ -111,7 +111,7 @@ def _run(
         if me is None:
             return EXIT_OK
         _log.info("registered", pipeline_id=me.pipeline_id, log_index=me.log_index)
-        service_id = options.config[settings.SERVICE_ID]
+        service_id = options.config[keys.SERVICE_ID]
         queries = Queries(
             Surroundings(
                 spark=spark,
@@ -255,7 +255,7 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
         checkpoints=told.checkpoints,
         secret_file=told.secret_file,
         master=told.master,
-        config=settings.load(settings.environment_layer(os.environ), given),
+        config=registry.load(registry.environment_layer(os.environ), given),
         jars=tuple(Path(path) for path in str(found["jars"]).split(",")),
         java_home=Path(found["java_home"]),
     )

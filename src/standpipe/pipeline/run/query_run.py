@@ -18,7 +18,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from standpipe.config import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
+from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.takeover import standing
 from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput

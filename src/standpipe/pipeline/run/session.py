@@ -17,7 +17,12 @@ from typing import Any, cast
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from standpipe.config import SHUFFLE_PARTITIONS, Config
+from standpipe.config.keys import (
+    SHUFFLE_PARTITIONS,
+)
+from standpipe.config.registry import (
+    Config,
+)
 
 LOG_CONFIG = Path(__file__).with_name("log4j2-spark.xml")
 

@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 from pyspark.sql import DataFrame
 
-from standpipe.config import BATCH_OFFSETS_MAX
+from standpipe.config.keys import BATCH_OFFSETS_MAX
 from standpipe.pipeline.run.query_run import Surroundings, finisher, planned, session_of
 from standpipe.pipeline.run.reconcile import WantedQuery
 

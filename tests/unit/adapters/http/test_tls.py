@@ -10,7 +10,9 @@ import pytest
 from tests.tls import FIRST, SECOND, Pair, copied
 
 from standpipe.adapters.http.tls import Certificate, certificate_of
-from standpipe.config import load
+from standpipe.config.registry import (
+    load,
+)
 from standpipe.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from standpipe.config import FETCH_TIMEOUT
+from standpipe.config.keys import FETCH_TIMEOUT
 from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.node.controller.leader_proxy import FORWARD_MS, WRITE_S_MAX
 from standpipe.node.worker.statements.read_index import SECONDS_MAX

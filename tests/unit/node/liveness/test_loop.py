@@ -15,7 +15,7 @@ import pytest
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.internal import Call
 from standpipe.adapters.store.status_page import StatusWriter, page_path
-from standpipe.config_liveness import HEARTBEAT, LAG_SEND
+from standpipe.config.liveness import HEARTBEAT, LAG_SEND
 from standpipe.control.assignment import from_catalog
 from standpipe.control.assignment.from_catalog import Limits
 from standpipe.control.assignment.model import TablePartition

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from standpipe import config
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import record_file
+from standpipe.config import registry
 from standpipe.control.liveness.lag import FRESH_MS
 from standpipe.model import BatchId, Health, NodeId, Offset, ReplicaState
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness, ReplicaLag
@@ -51,7 +51,7 @@ class Control:
         self.clock = Hands()
         self.liveness, self.lags = folder / "liveness", folder / "lags"
         layer = {name.replace("__", "."): value for name, value in settings.items()}
-        self.board = Board(self.liveness, self.lags, config.load(layer), self.clock)
+        self.board = Board(self.liveness, self.lags, registry.load(layer), self.clock)
 
     def tell(self, **health: Health) -> None:
         peers = tuple(PeerLiveness(node_id=NodeId(n), health=h) for n, h in health.items())

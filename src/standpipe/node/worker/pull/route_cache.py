@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from standpipe import config
+from standpipe.config import keys, registry
 from standpipe.control.liveness.lag import NO_END
 from standpipe.control.routing.route import LAG_UNBOUNDED, Bounds, Verdict, lag_bound, route
 from standpipe.model import NodeId, Offset, ReplicaStatus, Source
@@ -45,7 +45,7 @@ class Decisions:
     """Of one worker."""
 
     node_id: NodeId
-    settings: config.Config
+    settings: registry.Config
     forwarder: Forwarder
     board: Board
     #: the newest decision on each partition that was asked for
@@ -56,11 +56,11 @@ class Decisions:
     )
 
     def __post_init__(self) -> None:
-        self.policy = self.settings[config.ROUTING_POLICY]
-        self.limit = self.settings[config.LAG_LIMIT]
+        self.policy = self.settings[keys.ROUTING_POLICY]
+        self.limit = self.settings[keys.LAG_LIMIT]
         self.own = Bounds(
-            lag_records_max=min(self.settings[config.LAG_MAX], self.limit, LAG_UNBOUNDED),
-            standby_reads=self.settings[config.STANDBY_READS],
+            lag_records_max=min(self.settings[keys.LAG_MAX], self.limit, LAG_UNBOUNDED),
+            standby_reads=self.settings[keys.STANDBY_READS],
         )
 
     def bounds(self, request: int | None, source: Source) -> Bounds:

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from standpipe import config
+from standpipe.config import keys, registry
 from standpipe.errors import BadRequest
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import variables
@@ -30,7 +30,7 @@ PULL_PATHS = (b"/query", b"/query-stream")
 INSERTS_PATH = "/inserts-stream"
 
 #: ksqlDB's per-request bound, and KLIP-12's name for the same thing.
-LAG_PROPERTIES = (config.LAG_MAX.name, "acceptable.offset.lag")
+LAG_PROPERTIES = (keys.LAG_MAX.name, "acceptable.offset.lag")
 #: where a push query goes on; ksqlDB's name for a thing of its own, which it later took back
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
 
@@ -161,7 +161,7 @@ def _whole_number(name: str, value: object) -> int:
     is_text = isinstance(value, str) and value.strip().isascii() and value.strip().isdigit()
     if is_text or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         number = int(value)  # pyright: ignore[reportArgumentType]
-        if number <= config.LAG_MAX.default:
+        if number <= keys.LAG_MAX.default:
             return number
     raise BadRequest(f"{name} = {value!r} is not a number of records, 0 or more")
 
@@ -170,7 +170,7 @@ def check_properties(properties: Mapping[str, object]) -> None:
     """Raises BadRequest for a property that nothing reads, with the nearest name."""
     for name in properties:
         if not is_known_property(name):
-            near = difflib.get_close_matches(name, (*config.KEYS, *LAG_PROPERTIES), n=1)
+            near = difflib.get_close_matches(name, (*registry.KEYS, *LAG_PROPERTIES), n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise BadRequest(
                 "Not recognizable as ksql, streams, consumer, or producer property: "
@@ -181,11 +181,11 @@ def check_properties(properties: Mapping[str, object]) -> None:
 def is_known_property(name: str) -> bool:
     """Whether a request may carry the property: ours, or one that ksqlDB would read."""
     return (
-        name in config.KEYS
+        name in registry.KEYS
         or name in LAG_PROPERTIES
         or name in _PULL_PROPERTIES
         or name.startswith(_FOREIGN_PREFIXES)
-        or name.startswith(tuple(config.IGNORED_PREFIXES))
+        or name.startswith(tuple(registry.IGNORED_PREFIXES))
     )
 
 

@@ -26,7 +26,9 @@ import msgspec
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
-from standpipe.config import Config
+from standpipe.config.registry import (
+    Config,
+)
 from standpipe.control.ddl.propose import analyzed, propose
 from standpipe.control.ddl.responses import Answer, warning
 from standpipe.control.metadata import catalog as catalogs

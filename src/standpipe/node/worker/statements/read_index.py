@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from standpipe import config
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient
+from standpipe.config import keys
 from standpipe.errors import BadRequest, LogUnavailable
 
 CONSISTENCIES: Final = ("local", "linearizable")
@@ -30,11 +30,9 @@ class _Answer(msgspec.Struct):
 
 def is_linearizable(properties: Mapping[str, str]) -> bool:
     """Which of the two a request asks for. Raises BadRequest for anything else."""
-    asked = properties.get(config.CONSISTENCY.name, config.CONSISTENCY.default).lower()
+    asked = properties.get(keys.CONSISTENCY.name, keys.CONSISTENCY.default).lower()
     if asked not in CONSISTENCIES:
-        raise BadRequest(
-            f"{config.CONSISTENCY.name} is {' or '.join(CONSISTENCIES)}, not '{asked}'"
-        )
+        raise BadRequest(f"{keys.CONSISTENCY.name} is {' or '.join(CONSISTENCIES)}, not '{asked}'")
     return asked == "linearizable"
 
 

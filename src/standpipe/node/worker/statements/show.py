@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from standpipe.config import KEYS, Config
+from standpipe.config.registry import (
+    KEYS,
+    Config,
+)
 from standpipe.control.liveness.lag import NO_END
 from standpipe.model import (
     Column,

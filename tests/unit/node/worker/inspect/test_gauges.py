@@ -8,13 +8,13 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from standpipe import config
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import record_file, snapshot_file
 from standpipe.adapters.metrics import STATES
 from standpipe.adapters.store.size import size_of
 from standpipe.adapters.store.status_page import StatusWriter
 from standpipe.adapters.store.writer import StoreWriter
+from standpipe.config import registry
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta, store_directory
 from standpipe.model import (
     Assignment,
@@ -116,7 +116,7 @@ class World:
     def read(self) -> dict[str, dict[tuple[str, ...], float]]:
         clock = Still()
         found = Map(self.folder / "snapshot", self.replicas)
-        board = Board(self.folder / "liveness", self.folder / "lags", config.load({}), clock)
+        board = Board(self.folder / "liveness", self.folder / "lags", registry.load({}), clock)
         board.refresh()
         states = States(ME, found, self.replicas, board, clock)
         return {name: dict(samples) for name, samples in states.read()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from standpipe import config
+from standpipe.config import registry
 from standpipe.control.ddl.propose import Request, judge
 from standpipe.control.ddl.responses import Answer
 from standpipe.control.metadata.catalog import EMPTY, apply, to_snapshot
@@ -37,7 +37,9 @@ def scene() -> Scene:
         published_boot_ms=0,
         quorum_sync_ms=0,
     )
-    return Scene(snapshot=snapshot, settings=config.load({}), instant=Instant(boot_ms=0, unix_ms=0))
+    return Scene(
+        snapshot=snapshot, settings=registry.load({}), instant=Instant(boot_ms=0, unix_ms=0)
+    )
 
 
 def explain(text: str) -> dict[str, object]:

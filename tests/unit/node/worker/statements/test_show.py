@@ -5,7 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from standpipe.config import Config, load
+from standpipe.config.registry import (
+    Config,
+    load,
+)
 from standpipe.model import (
     Assignment,
     BatchId,

@@ -1,6 +1,6 @@
 """Every key once: name, type, unit, default, bounds, source, meaning; and relations between keys.
 
-How they are layered and checked: `standpipe.config_registry`. `docs/config.md` is generated from
+How they are layered and checked: `standpipe.config.registry`. `docs/config.md` is generated from
 this list (`make docs`).
 """
 
@@ -8,35 +8,10 @@ from __future__ import annotations
 
 import re
 
-from standpipe import config_liveness  # registers its keys
-from standpipe.config_registry import (
-    IGNORED_PREFIXES,
-    KEYS,
-    RELATIONS,
-    Config,
-    Key,
-    Relation,
-    environment_layer,
-    file_layer,
+from standpipe.config.registry import (
     key,
-    load,
     relation,
 )
-
-__all__ = [
-    "IGNORED_PREFIXES",
-    "KEYS",
-    "RELATIONS",
-    "Config",
-    "Key",
-    "Relation",
-    "config_liveness",
-    "environment_layer",
-    "file_layer",
-    "key",
-    "load",
-    "relation",
-]
 
 # ------------------------------------------------------------------------------- the keys
 

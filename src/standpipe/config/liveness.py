@@ -1,12 +1,12 @@
 """The keys of heartbeats and lag reports, with the relations between them (KLIP-12).
 
 Not here: what they do (`control.liveness.heartbeats`, `control.liveness.lag`), all other keys
-(`standpipe.config`).
+(`standpipe.config.keys`).
 """
 
 from __future__ import annotations
 
-from standpipe.config_registry import Config, key, relation
+from standpipe.config.registry import Config, key, relation
 
 HEARTBEAT = key(
     "ksql.heartbeat.enable",

@@ -1,4 +1,4 @@
-"""How keys are declared, layered and checked; which keys there are says `standpipe.config`.
+"""How keys are declared, layered and checked; which keys there are says `standpipe.config.keys`.
 
 Layers, strongest first: command line, environment (`KSQL_HEARTBEAT_ENABLE` for
 `ksql.heartbeat.enable`), a TOML file, the default. An unknown key is an error that names the

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from standpipe import config as settings
+from standpipe.config import registry
 from standpipe.errors import ConfigError, SetupError, StandpipeError
 from standpipe.local.cli import assignment, quorum, table
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY, ClusterDirectory, running_cluster
@@ -322,7 +322,7 @@ def config_command(
     """Show configuration keys: value, default, meaning."""
     from standpipe.local.docgen import config as config_doc
 
-    values = settings.load(_config_layers(config, set_))
+    values = registry.load(_config_layers(config, set_))
     config_doc.show(Console(), values, key, as_json=as_json)
 
 
@@ -358,10 +358,10 @@ def version(as_json: AsJson = False) -> None:
 
 def _config_layers(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
     """Keys from file, environment and command line, weakest first, as text. Checked by `load`."""
-    merged: dict[str, object] = settings.file_layer(file) if file is not None else {}
-    merged |= settings.environment_layer(os.environ)
+    merged: dict[str, object] = registry.file_layer(file) if file is not None else {}
+    merged |= registry.environment_layer(os.environ)
     merged |= _pairs("--set", pairs)
-    for warning in settings.load(merged).warnings:
+    for warning in registry.load(merged).warnings:
         Console(stderr=True).print(warning, style="yellow", markup=False)
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)

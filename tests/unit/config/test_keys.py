@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from standpipe import config
+from standpipe.config import keys, registry
 from standpipe.errors import ConfigError
 
 
@@ -19,7 +19,7 @@ from standpipe.errors import ConfigError
     ],
 )
 def test_value(name: str, text: object, value: object) -> None:
-    assert config.load({name: text}).values[name] == value
+    assert registry.load({name: text}).values[name] == value
 
 
 @pytest.mark.parametrize(
@@ -35,18 +35,18 @@ def test_value(name: str, text: object, value: object) -> None:
 )
 def test_refused(layer: dict[str, object], message: str, next_step: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        config.load(layer)
+        registry.load(layer)
     assert next_step in caught.value.next_step
 
 
 def test_later_layers_win() -> None:
-    loaded = config.load({config.STANDBYS.name: 0}, {config.STANDBYS.name: "3"})
-    assert loaded[config.STANDBYS] == 3
-    assert config.load()[config.STANDBYS] == config.STANDBYS.default
+    loaded = registry.load({keys.STANDBYS.name: 0}, {keys.STANDBYS.name: "3"})
+    assert loaded[keys.STANDBYS] == 3
+    assert registry.load()[keys.STANDBYS] == keys.STANDBYS.default
 
 
 def test_foreign_keys_are_accepted_with_the_reason() -> None:
-    loaded = config.load({"ksql.streams.num.stream.threads": 4})
+    loaded = registry.load({"ksql.streams.num.stream.threads": 4})
     assert loaded.warnings == (
         "ksql.streams.num.stream.threads is ignored: Spark runs the queries, not Kafka Streams",
     )
@@ -55,28 +55,28 @@ def test_foreign_keys_are_accepted_with_the_reason() -> None:
 def test_both_spellings_of_a_toml_file(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text('"ksql.service.id" = "a_"\n[num.standby]\nreplicas = 2\n')
-    assert config.file_layer(path) == {"ksql.service.id": "a_", "num.standby.replicas": 2}
+    assert registry.file_layer(path) == {"ksql.service.id": "a_", "num.standby.replicas": 2}
     path.write_text("= 1")
     with pytest.raises(ConfigError, match="cannot read"):
-        config.file_layer(path)
+        registry.file_layer(path)
 
 
 def test_environment_names() -> None:
-    assert config.environment_layer({"KSQL_SERVICE_ID": "e_", "PATH": "x"}) == {
+    assert registry.environment_layer({"KSQL_SERVICE_ID": "e_", "PATH": "x"}) == {
         "ksql.service.id": "e_"
     }
 
 
 def test_relations_are_checked_on_every_load() -> None:
     """Any relation that is declared holds for the defaults, and breaks loudly."""
-    config.load()
-    broken = config.Relation(lambda _: False, "one excludes the other")
-    config.RELATIONS.append(broken)
+    registry.load()
+    broken = registry.Relation(lambda _: False, "one excludes the other")
+    registry.RELATIONS.append(broken)
     try:
         with pytest.raises(ConfigError, match="one excludes the other"):
-            config.load()
+            registry.load()
     finally:
-        config.RELATIONS.remove(broken)
+        registry.RELATIONS.remove(broken)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_relations_are_checked_on_every_load() -> None:
 )
 def test_relations(layer: dict[str, object], why: str) -> None:
     with pytest.raises(ConfigError, match="exclude each other") as caught:
-        config.load(layer)
+        registry.load(layer)
     assert why in caught.value.message
-    config.load({"ksql.heartbeat.window.ms": 301})
+    registry.load({"ksql.heartbeat.window.ms": 301})
 
 
 def test_klip_12_spells_the_whole_time_of_a_read_in_upper_case() -> None:
-    assert config.ROUTING_TIMEOUT.environment_name == "KSQL_QUERY_PULL_ROUTING_TIMEOUT_MS"
+    assert keys.ROUTING_TIMEOUT.environment_name == "KSQL_QUERY_PULL_ROUTING_TIMEOUT_MS"

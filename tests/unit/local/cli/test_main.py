@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from standpipe.cli import app
+from standpipe.local.cli.main import app
 
 COMMANDS = (
     "up demo node pipeline broker sql status quorum config purge version".split()  # noqa: SIM905

@@ -1,0 +1,7 @@
+"""Configuration: how keys work (`registry`), and which there are (`keys`, `liveness`).
+
+An import of any module of this package declares every key, so that `registry.load` knows them all.
+"""
+
+from standpipe.config import keys as keys
+from standpipe.config import liveness as liveness
