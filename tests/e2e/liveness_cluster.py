@@ -150,7 +150,7 @@ class LivenessCluster:
                 public=f"127.0.0.1:{any_port()}",
                 internal=internal[name],
                 peer=f"127.0.0.1:{any_port()}",
-                holder=names[0],
+                voters=(names[0],),
                 nodes={other: address for other, address in internal.items() if other != name},
                 secret_file=str(self.folder / "secret"),
                 config=self.keys,  # pyright: ignore[reportArgumentType]

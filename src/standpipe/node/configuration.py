@@ -44,8 +44,6 @@ class NodeConfig(Record, frozen=True, kw_only=True):
     #: nodes that vote in the metadata quorum from its beginning; the first one founds the cluster.
     #: Only looked at until the log names voters. Empty: this node alone
     voters: tuple[NodeId, ...] = ()
-    #: of a node.json from before the quorum: the node that held the log, now its founder
-    holder: NodeId = NodeId("")
     #: node id -> internal address of every other node, for as long as the log does not say
     nodes: dict[NodeId, str] = msgspec.field(default_factory=dict[NodeId, str])
     secret_file: str
@@ -61,8 +59,8 @@ class NodeConfig(Record, frozen=True, kw_only=True):
 
     @property
     def founders(self) -> tuple[NodeId, ...]:
-        """The first voters, whoever wrote this file."""
-        return self.voters or (self.holder or self.node_id,)
+        """The first voters; this node alone where node.json names none."""
+        return self.voters or (self.node_id,)
 
     @property
     def paths(self) -> NodePaths:
@@ -99,11 +97,6 @@ class NodePaths:
     @property
     def log(self) -> Path:
         return self.data / "log"
-
-    @property
-    def old_log(self) -> Path:
-        """The log of the single holder that was before the quorum."""
-        return self.log / "commands.log"
 
     @property
     def run(self) -> Path:

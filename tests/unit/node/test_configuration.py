@@ -86,7 +86,7 @@ def test_a_directory_of_somebody_else_is_refused(
     config: NodeConfig, meta: dict[str, object] | None, refusal: str
 ) -> None:
     config.paths.log.mkdir(parents=True)
-    (config.paths.log / "commands.log").touch()
+    (config.paths.log / "quorum.log").touch()
     if meta is not None:
         config.paths.meta.write_bytes(msgspec.json.encode(meta))
     with pytest.raises(DataDirectoryRefused, match=refusal):
@@ -111,17 +111,16 @@ def test_a_log_that_begins_anew_is_another_replicas(config: NodeConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("voters", "holder", "founders", "why"),
+    ("voters", "founders", "why"),
     [
-        ((), "", ("node-1",), "alone"),
-        (("b", "node-1"), "", ("b", "node-1"), "as it says"),
-        ((), "h", ("h",), "written before the quorum: the holder begins it"),
+        ((), ("node-1",), "alone"),
+        (("b", "node-1"), ("b", "node-1"), "as it says"),
     ],
 )
 def test_who_votes_first(
-    config: NodeConfig, voters: tuple[str, ...], holder: str, founders: tuple[str, ...], why: str
+    config: NodeConfig, voters: tuple[str, ...], founders: tuple[str, ...], why: str
 ) -> None:
-    written = msgspec.structs.replace(config, voters=voters, holder=holder)
+    written = msgspec.structs.replace(config, voters=voters)
     assert written.founders == founders, why
 
 

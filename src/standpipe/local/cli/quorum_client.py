@@ -156,7 +156,7 @@ def restore(path: Path, data_directory: Path, node_id: str) -> Catalog:
         secret_file="",
     )
     log = config.paths.log
-    if QuorumDisk.is_formatted(log) or config.paths.old_log.exists():
+    if QuorumDisk.is_formatted(log):
         raise DataDirectoryRefused(
             f"{log} holds a log of the quorum already",
             next_step="move that directory away first, here and on every other node",
@@ -164,5 +164,5 @@ def restore(path: Path, data_directory: Path, node_id: str) -> Catalog:
     identity = configuration.renew(config, configuration.claim(config))
     configuration.join(config, identity, catalog.cluster_id)
     me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
-    bootstrap.begin_with(log, me, catalog)
+    bootstrap.format_from_catalog(log, me, catalog)
     return catalog

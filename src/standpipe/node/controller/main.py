@@ -197,7 +197,6 @@ async def show_when_whole(base: Base) -> None:
             await asyncio.sleep(RETRY_S)
             continue
         base.copy.show(is_whole=True)
-        bootstrap.put_away_old_log(base.config)
         return
 
 
@@ -319,16 +318,15 @@ async def open_replica(
     config: NodeConfig, doors: Doors, client: HttpClient
 ) -> tuple[Base, QuorumWire]:
     """The node's replica, its catalog and its connections; nothing runs yet."""
-    identity, old = configuration.claim(config), bootstrap.old_catalog(config)
-
+    identity = configuration.claim(config)
     running: list[Quorum] = []
 
     async def tell(_: Call) -> Reply:
         has_quorum = any(quorum.end > 0 for quorum in running)
-        return json_reply(bootstrap.knowledge_of(config, identity, old, has_quorum=has_quorum))
+        return json_reply(bootstrap.knowledge_of(config, identity, has_quorum=has_quorum))
 
     doors.routes["GET", bootstrap.PATH] = tell
-    identity = await bootstrap.begin(config, identity, old, client)
+    identity = await bootstrap.begin(config, identity, client)
     opened = QuorumDisk.open(config.paths.log)
     if opened.cut_bytes:
         _log.warning("a torn write was cut away", torn_bytes_cut=opened.cut_bytes)

@@ -169,7 +169,7 @@ def test_the_whole_story(directory: Path) -> None:
     assert snapshot_state(DATA_9, directory) == (AT_9, b"state up to 9")
 
 
-def test_a_log_begins_with_a_state_that_was_carried_over(tmp_path: Path) -> None:
+def test_a_log_begins_with_the_state_of_a_backup(tmp_path: Path) -> None:
     election = ElectionState(1)
     QuorumDisk.format(tmp_path, Snapshot(8, 1, VOTERS), state=b"catalog", election=election)
     found = opened(tmp_path)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 
 from standpipe.errors import DataDirectoryRefused
-from standpipe.node.controller.bootstrap import Knowledge, NotYet, addresses_of, may_found
+from standpipe.node.controller.bootstrap import Knowledge, TooFewMembers, addresses_of, may_found
 
 NEW = Knowledge(node_id="a")
 B, C = Knowledge(node_id="b"), Knowledge(node_id="c")
 IN_QUORUM = Knowledge(node_id="b", cluster_id="c1", has_quorum=True)
-OLD = Knowledge(node_id="a", cluster_id="c1", old_index=7)
-OLD_B = Knowledge(node_id="b", cluster_id="c1", old_index=7)
-AHEAD = Knowledge(node_id="c", cluster_id="c1", old_index=8)
 LOST = Knowledge(node_id="a", cluster_id="c1")
 
 
@@ -20,19 +17,14 @@ LOST = Knowledge(node_id="a", cluster_id="c1")
     ("mine", "others", "voters", "outcome", "why"),
     [
         (NEW, [], "a", True, "alone it is a majority"),
-        (NEW, [], "abc", NotYet, "one of three"),
+        (NEW, [], "abc", TooFewMembers, "one of three"),
         (NEW, [B], "abc", True, "two of three know of no cluster"),
-        (NEW, [B], "abcd", NotYet, "two of four are none"),
+        (NEW, [B], "abcd", TooFewMembers, "two of four are none"),
         (NEW, [B, C], "abcd", True, "three of four"),
         (NEW, [IN_QUORUM], "abc", False, "there is a cluster: it was wiped, or is new"),
         (NEW, [C, IN_QUORUM], "abc", False, "one that knows is enough"),
-        (NEW, [OLD_B, C], "abc", DataDirectoryRefused, "b has an older log, a has none"),
-        (OLD, [], "abc", NotYet, "somebody may be ahead"),
-        (OLD, [OLD_B], "abc", True, "nobody is ahead"),
-        (OLD, [AHEAD], "abc", DataDirectoryRefused, "c has more"),
-        (OLD, [IN_QUORUM], "abc", False, "it was carried over elsewhere already"),
         (LOST, [], "a", DataDirectoryRefused, "its log is gone, its cluster was not new"),
-        (LOST, [], "abc", NotYet, "others may have it"),
+        (LOST, [], "abc", TooFewMembers, "others may have it"),
         (LOST, [IN_QUORUM], "abc", False, "another has it"),
     ],
 )

@@ -23,13 +23,11 @@ from tests.unit.node.in_process import (
 from standpipe.adapters.http.internal import json_reply, msgpack_reply
 from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.adapters.raft.disk import QuorumDisk
-from standpipe.adapters.raft.log_file import DiskRecord, LogFile
 from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata.commands import LogPage
 from standpipe.errors import DataDirectoryRefused
-from standpipe.model import BatchId, LeaseEpoch, NodeId, NodeInfo, QueryStatus
+from standpipe.model import BatchId, LeaseEpoch, QueryStatus
 from standpipe.node import configuration
-from standpipe.node.configuration import NodeConfig
 from standpipe.node.controller import leader_proxy, main
 from standpipe.node.controller.main import Base
 
@@ -213,61 +211,7 @@ def test_stamps_grow_over_restarts(tmp_path: Path) -> None:
     run(story)
 
 
-# -- carried over from the single holder ------------------------------------------------------
-
-
-def write_old_log(config: NodeConfig, cluster_id: str = "c1", nodes: int = 1) -> int:
-    """An older data directory: a log of `commands.log`, and meta.json. Its last index."""
-    configuration.join(config, configuration.claim(config), cluster_id)
-    commands: list[catalogs.Command] = [catalogs.FoundCluster(cluster_id=cluster_id)]
-    for number in range(nodes):
-        info = NodeInfo(
-            node_id=NodeId(f"old-{number}"),
-            public="127.0.0.1:1",
-            internal="127.0.0.1:1",
-            peer="127.0.0.1:1",
-            incarnation="",
-            tags={},
-        )
-        commands.append(catalogs.RegisterNode(node=info))
-    log = LogFile.open(config.paths.old_log).log
-    log.append([DiskRecord(at, catalogs.encode(one)) for at, one in enumerate(commands, 1)])
-    log.close()
-    return len(commands)
-
-
-def test_an_older_log_is_carried_over(tmp_path: Path) -> None:
-    configs = configs_of(tmp_path, "a", "b", "c")
-    last = write_old_log(configs[0], nodes=3)
-    write_old_log(configs[1], nodes=2)  # a copy that was behind
-
-    async def story() -> None:
-        async with control(*configs) as nodes:
-            for node in nodes:
-                assert node.copy.catalog.cluster_id == "c1"
-                assert {"old-0", "old-2"} <= set(node.copy.catalog.nodes)
-                assert node.copy.catalog.index > last, "indexes go on behind it"
-            reply = await nodes[0].execute(STREAM, "r1")
-            assert body_of(reply)["log_index"] > last
-        names = sorted(path.name for path in configs[0].paths.log.glob("commands*"))
-        assert names == ["commands.log.carried-over"]
-        async with control(*configs) as nodes:  # what is committed is known once one leads
-            await nodes[0].until(lambda: "S" in nodes[0].copy.catalog.sources)
-
-    run(story)
-
-
-def test_an_older_log_that_reaches_further_elsewhere_is_not_left_behind(tmp_path: Path) -> None:
-    configs = configs_of(tmp_path, "a", "b")
-    write_old_log(configs[0], nodes=1)
-    write_old_log(configs[1], nodes=3)
-
-    async def story() -> None:
-        with pytest.raises(DataDirectoryRefused, match="b has statements up to 4, a up to 2"):
-            async with control(*configs):
-                pass
-
-    run(story)
+# -- founding ---------------------------------------------------------------------------------
 
 
 def test_a_founder_without_its_log_does_not_start_over(tmp_path: Path) -> None:
