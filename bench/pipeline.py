@@ -46,7 +46,7 @@ from standpipe.pipeline.io.sink import records_of
 from standpipe.pipeline.io.source import KafkaReads, open_view
 from standpipe.pipeline.run import session
 from standpipe.pipeline.run.query_run import Surroundings, start_query
-from standpipe.pipeline.run.reconcile import WantedQuery
+from standpipe.pipeline.wanted import WantedQuery
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
 from standpipe.sql.syntax.parser import parse

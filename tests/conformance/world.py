@@ -43,7 +43,7 @@ from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run import session
 from standpipe.pipeline.run.query_run import QueryRun, Surroundings, start_query
-from standpipe.pipeline.run.reconcile import WantedQuery
+from standpipe.pipeline.wanted import WantedQuery
 
 NODE = NodeId("node-1")
 SERVICE = "conformance_"

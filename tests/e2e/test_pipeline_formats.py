@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 from standpipe.data.encoding import store_keys
 from standpipe.model import Column, Source, SparkInput, Window
 from standpipe.pipeline.io.sink import records_of
-from standpipe.pipeline.io.sink_writer import Limits, fitting, parsed
+from standpipe.pipeline.io.sink_writer import WriteLimits, fitting, parsed
 from standpipe.pipeline.io.source import RAW_BYTES_MAX, _visible_columns, parse
 
 DAY_MS = 86_400_000
@@ -294,7 +294,7 @@ def test_rows_that_are_too_large_are_left_out_and_told(
         [(b"a", "1", "t"), (b"big", "x" * 8, "t"), (b"k" * 11, "1", "t"), (b"c", None, "t")],
         "key BINARY, value STRING, topic STRING",
     )
-    fits = fitting(rows, Limits(bytes_max=10, samples_max=1), is_table=is_table)
+    fits = fitting(rows, WriteLimits(bytes_max=10, samples_max=1), is_table=is_table)
     execution = cast(Any, fits)._jdf.queryExecution()
     execution.toRdd().count()
     told = parsed(execution.observedMetrics().get("rows too large").get().json(), 10)

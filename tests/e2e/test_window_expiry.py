@@ -19,7 +19,7 @@ from standpipe.data.replica.digest_verdict import KeptDigests
 from standpipe.local.demo.flights import Event
 from standpipe.model import LeaseEpoch, NodeId, Progress, Source, Window
 from standpipe.pipeline.commit import janitor
-from standpipe.pipeline.commit.janitor import Beat, Janitor
+from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
 from standpipe.pipeline.io.progress_log import ProgressLog
 
 HOUR_MS = 3_600_000
@@ -110,7 +110,7 @@ class Sweeper:
         return self.janitor().newest
 
     def janitor(self) -> Janitor:
-        beat = Beat(
+        swept = SweptTopic(
             query_id=self.query_id,
             table=hourly(self.query_id),
             lease_epoch=LeaseEpoch(1),
@@ -119,7 +119,7 @@ class Sweeper:
             check_lease=lambda: None,
             ask_topics=lambda: lambda: None,
         )
-        return Janitor(beat, self.log.records())
+        return Janitor(swept, self.log.records())
 
     def starts(self) -> dict[int, int]:
         return self.log.start_offsets("HOURLY", PARTITIONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from standpipe.control.metadata import catalog as catalogs
 from standpipe.model import LeaseEpoch, Source
-from standpipe.pipeline.run.reconcile import WantedQuery
+from standpipe.pipeline.wanted import WantedQuery
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
 from standpipe.sql.syntax.parser import parse

@@ -23,7 +23,7 @@ from standpipe.pipeline.commit.checkpoint import BatchOffsets, Checkpoint, recor
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.sink_writer import Limits, TooLarge, write_fitting
+from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, write_fitting
 
 
 @dataclass
@@ -64,7 +64,7 @@ class CommitBatch:
     #: the ids of its topics
     topics: TopicCheck
     check_lease: Callable[[], None]
-    limits: Limits
+    limits: WriteLimits
     #: counts the batch's bad records and puts samples of them into the processing log, and of the
     #: rows that were too large
     report_bad: Callable[[BatchOffsets, BatchOffsets, TooLarge], int]

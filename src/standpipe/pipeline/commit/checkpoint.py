@@ -3,7 +3,7 @@
 Spark's files lie in it (`offsets/N`, `commits/N`, `state/`), and beside them our `standpipe.json`.
 Spark gives a checkpoint no identity: run with another query's, it would silently skip events.
 
-Order of things in a batch: Spark writes offsets/N, we write records and the progress record, Spark
+Order of events in a batch: Spark writes offsets/N, we write records and the progress record, Spark
 writes commits/N. So the commit log may trail the progress topic by one batch (a crash between the
 two; Spark replays N) and is never ahead of it, unless the progress record was void: written by a
 pipeline that a newer one had fenced. Those batches are taken back (`surplus`).
@@ -15,7 +15,6 @@ that Spark knows come with several pipelines.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -28,7 +27,7 @@ from typing import Any, cast
 import msgspec
 
 from standpipe.data.commit.takeover import Logs, Surplus, heir_of, surplus
-from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Progress, Record, SparkPlan
+from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Progress, Record
 from standpipe.pipeline.failures import QueryFailed
 
 IDENTITY_FILE = "standpipe.json"
@@ -66,22 +65,6 @@ class BatchOffsets:
     watermark_ms: int
     #: when Spark chose these offsets (Unix ms, driver's clock)
     started_ms: int
-
-
-def plan_digest(plan: SparkPlan) -> str:
-    """SHA-256 of what a plan says. Fields that are unset do not count, so that a record which
-    gains an optional field does not make every checkpoint another query's."""
-    said = _without_unset(msgspec.to_builtins(plan))
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-
-
-def _without_unset(value: Any) -> Any:
-    if isinstance(value, dict):
-        items = cast("dict[str, Any]", value).items()
-        return {name: _without_unset(part) for name, part in items if part is not None}
-    if isinstance(value, list | tuple):
-        return [_without_unset(part) for part in cast("list[Any]", value)]
-    return value
 
 
 def parse_offset_log(text: str) -> BatchOffsets:

@@ -58,7 +58,7 @@ _logger = structlog.get_logger("janitor")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beat:
+class SweptTopic:
     """Whose topic a janitor sweeps. `check_lease` raises Fenced; `ask_topics` returns what raises
     QueryFailed when one of the query's topics was made anew (`TopicCheck.ask`)."""
 
@@ -74,26 +74,26 @@ class Beat:
 class Janitor:
     """The sweeps of one run of one query. `committed` and `clean_through` are for its batches."""
 
-    def __init__(self, beat: Beat, records: Iterable[Progress]) -> None:
+    def __init__(self, swept: SweptTopic, records: Iterable[Progress]) -> None:
         """`records`: the progress topic up to our fence."""
-        self.beat = beat
+        self.swept = swept
         #: held by a batch from its first write to its commit, and by a repair
         self.lock = threading.Lock()
-        self._has_rows = beat.table.kind == "TABLE"
+        self._has_rows = swept.table.kind == "TABLE"
         self.repaired = 0
         self.too_late = 0
         self._book = ProgressBook()
         for record in records:
-            if record.query_id == beat.query_id:
+            if record.query_id == swept.query_id:
                 self._book.take(record)
-        self.newest = self._book.newest(beat.query_id)
+        self.newest = self._book.newest(swept.query_id)
         clean = self.newest.clean_through if self.newest else {}
         gone_ms = time.time_ns() // 1_000_000 - TOMBSTONES_MS
         self._sweeps = {
-            p: Sweep(Offset(clean.get(p, 0)), gone_ms) for p in range(beat.table.partitions)
+            p: Sweep(Offset(clean.get(p, 0)), gone_ms) for p in range(swept.table.partitions)
         }
         #: of a stream, per partition: no replica of the topic has records below it
-        self._gone = {p: Offset(clean.get(p, 0)) for p in range(beat.table.partitions)}
+        self._gone = {p: Offset(clean.get(p, 0)) for p in range(swept.table.partitions)}
         self._log_starts: dict[int, int] = {}
         self._said_blind = False
         self._news: deque[Progress] = deque()
@@ -102,7 +102,7 @@ class Janitor:
         #: without the sweeps nothing is ever called clean, and the progress topic grows for ever
         self.failure: Exception | None = None
         self._thread = threading.Thread(
-            target=self._run, name=f"janitor {beat.query_id}", daemon=True
+            target=self._run, name=f"janitor {swept.query_id}", daemon=True
         )
 
     # ------------------------------------------------------------------- called by the batches
@@ -123,7 +123,7 @@ class Janitor:
 
     def starts(self) -> dict[int, int]:
         """Where the next commit begins: at the ends of the newest one."""
-        return ends_before(self.newest, self.beat.table.partitions)
+        return ends_before(self.newest, self.swept.table.partitions)
 
     def since_ms(self) -> int:
         """`Progress.since_ms` of the next record."""
@@ -144,7 +144,7 @@ class Janitor:
         """Raises KafkaUnavailable when these cannot be the ends of what was written."""
         why = ends_refused(self.newest.sinks if self.newest else {}, ends, rows)
         if why:
-            raise KafkaUnavailable(f"Kafka answers old offsets of {self.beat.table.topic}: {why}")
+            raise KafkaUnavailable(f"Kafka answers old offsets of {self.swept.table.topic}: {why}")
 
     # ---------------------------------------------------------------------------- the thread
 
@@ -155,9 +155,9 @@ class Janitor:
             else:
                 self._keep_short()
         except Fenced as fenced:
-            _logger.warning("fenced", query_id=self.beat.query_id, why=str(fenced))
+            _logger.warning("fenced", query_id=self.swept.query_id, why=str(fenced))
         except Exception as error:  # nobody sees a thread die: its run is told to
-            _logger.exception("the janitor has failed", query_id=self.beat.query_id)
+            _logger.exception("the janitor has failed", query_id=self.swept.query_id)
             self.failure = error
 
     def _keep_short(self) -> None:
@@ -167,7 +167,7 @@ class Janitor:
             try:
                 work()
             except StandpipeError as error:
-                _logger.warning("tried again", query_id=self.beat.query_id, why=str(error))
+                _logger.warning("tried again", query_id=self.swept.query_id, why=str(error))
             self._stopped.wait(PRUNE_EVERY_S)
             work = self._shorten
 
@@ -178,14 +178,14 @@ class Janitor:
     def _follow_retention(self) -> None:
         """What the leaders had deleted at the look before this one is gone from every replica by
         now: a follower hears of it with its next fetch, and a new leader may be one."""
-        beat = self.beat
+        swept = self.swept
         self._gone = gone_through(self._gone, self._log_starts)
-        self._log_starts = beat.log.start_offsets(beat.table.topic, beat.table.partitions)
+        self._log_starts = swept.log.start_offsets(swept.table.topic, swept.table.partitions)
 
     def _keep_clean(self) -> None:
         """Of a table."""
         starts = {partition: sweep.position for partition, sweep in self._sweeps.items()}
-        reader = TopicReader(self.beat.bootstrap_servers, self.beat.table.topic, starts)
+        reader = TopicReader(self.swept.bootstrap_servers, self.swept.table.topic, starts)
         self._tell()
         repair_at = time.monotonic() + LOOK_EVERY_S
         prune_at = time.monotonic() + PRUNE_EVERY_S
@@ -203,7 +203,7 @@ class Janitor:
                         self._prune()
                         self._delete_expired()
                 except (StandpipeError, QueryFailed) as error:  # the latter ends the query soon
-                    _logger.warning("tried again", query_id=self.beat.query_id, why=str(error))
+                    _logger.warning("tried again", query_id=self.swept.query_id, why=str(error))
         finally:
             reader.close()
 
@@ -224,15 +224,15 @@ class Janitor:
                 "the table cannot be restored from its topic any more, only copied from replicas"
                 " that have it: the pipeline was away for longer than tombstones last; DROP and"
                 " CREATE it to be safe",
-                query_id=self.beat.query_id,
+                query_id=self.swept.query_id,
                 partitions=blind,
             )
 
     def _tell(self) -> None:
         for partition, sweep in self._sweeps.items():
-            for target in self._book.targets(self.beat.query_id, partition):
+            for target in self._book.targets(self.swept.query_id, partition):
                 sweep.target(target)
-            self._book.prune(self.beat.query_id, partition, [sweep.clean_through])
+            self._book.prune(self.swept.query_id, partition, [sweep.clean_through])
 
     def _due(self) -> dict[int, dict[bytes, Shadow]]:
         """Shadows that nobody ended for a while, while no batch is under way."""
@@ -253,10 +253,10 @@ class Janitor:
         """False: there was nothing to do."""
         finders: dict[int, Finder] = {}
         for partition, shadows in self._due().items():
-            targets = self._book.targets(self.beat.query_id, partition)
+            targets = self._book.targets(self.swept.query_id, partition)
             clean = self._sweeps[partition].clean_through
             finder = finders[partition] = Finder(shadows, list(targets), clean)
-            servers, topic = self.beat.bootstrap_servers, self.beat.table.topic
+            servers, topic = self.swept.bootstrap_servers, self.swept.table.topic
             for records in read_once(servers, topic, partition, finder.end):
                 finder.records(records)
         if not finders and not self._has_news(quiet_ms=QUIET_MS):
@@ -278,13 +278,13 @@ class Janitor:
 
     def _append(self, reader: TopicReader, finders: Mapping[int, Finder]) -> None:
         """Under the lock: no batch is under way, and none begins."""
-        newest, beat = self.newest, self.beat
+        newest, swept = self.newest, self.swept
         assert newest is not None, "nothing was ever committed, so nothing can be shadowed"
-        beat.check_lease()
-        beat.ask_topics()()
+        swept.check_lease()
+        swept.ask_topics()()
         self._catch_up(reader)
         commit = structs.replace(
-            newest.commit, lease_epoch=beat.lease_epoch, attempt=secrets.randbits(64)
+            newest.commit, lease_epoch=swept.lease_epoch, attempt=secrets.randbits(64)
         )
         count = sum(
             self._write(partition, self._judge(partition, finder), commit)
@@ -292,7 +292,7 @@ class Janitor:
         )
         if not count and not self._has_news():
             return
-        ends = beat.log.end_offsets(beat.table.topic, beat.table.partitions)
+        ends = swept.log.end_offsets(swept.table.topic, swept.table.partitions)
         self.refuse(ends, count)
         progress = structs.replace(
             newest,
@@ -303,19 +303,19 @@ class Janitor:
             clean_through=self.clean_through(),
             committed_at_ms=time.time_ns() // 1_000_000,
         )
-        beat.log.append(progress)
+        swept.log.append(progress)
         self.committed(progress)
         self.repaired += count
         if count:
-            _logger.warning("shadowed rows repaired", query_id=beat.query_id, count=count)
+            _logger.warning("shadowed rows repaired", query_id=swept.query_id, count=count)
 
     def _catch_up(self, reader: TopicReader) -> None:
-        beat = self.beat
-        ends = beat.log.end_offsets(beat.table.topic, beat.table.partitions)
+        swept = self.swept
+        ends = swept.log.end_offsets(swept.table.topic, swept.table.partitions)
         deadline = time.monotonic() + CATCH_UP_S_MAX
         while any(s.fetched < ends[p] or s.is_behind for p, s in self._sweeps.items()):
             if time.monotonic() > deadline:
-                raise KafkaUnavailable(f"Kafka: {beat.table.topic} is not read up to its end")
+                raise KafkaUnavailable(f"Kafka: {swept.table.topic} is not read up to its end")
             self._sweep(reader)
 
     def _judge(self, partition: int, finder: Finder) -> Repairs:
@@ -331,7 +331,7 @@ class Janitor:
         if found.too_late:
             _logger.error(
                 "rows cannot be repaired from the topic: compaction may have taken them",
-                query_id=self.beat.query_id,
+                query_id=self.swept.query_id,
                 partition=partition,
                 keys=[key.hex() for key in found.too_late[:5]],
                 count=len(found.too_late),
@@ -341,21 +341,21 @@ class Janitor:
     def _write(self, partition: int, found: Repairs, commit: Commit) -> int:
         mark = (HEADER_COMMIT, commit_header(commit))
         rows = [(each.key, each.value, headers_under(each.headers, mark)) for each in found.records]
-        self.beat.log.write_rows(self.beat.table.topic, partition, rows)
+        self.swept.log.write_rows(self.swept.table.topic, partition, rows)
         return len(rows)
 
     def _prune(self) -> None:
         """Decided from the topic alone, so that even a zombie may do it."""
         now_ms = time.time_ns() // 1_000_000
-        gone = removable(self.beat.log.records(), self.beat.query_id, now_ms)
-        self.beat.log.tombstone(gone)
+        gone = removable(self.swept.log.records(), self.swept.query_id, now_ms)
+        self.swept.log.tombstone(gone)
         if gone:
-            _logger.info("progress pruned", query_id=self.beat.query_id, count=len(gone))
+            _logger.info("progress pruned", query_id=self.swept.query_id, count=len(gone))
 
     def _delete_expired(self) -> None:
         """The beginning of the topic, if it holds only windows that expired long ago. Decided from
         what is committed, so even a zombie may do it: a newer commit allows no less."""
-        newest, table = self.newest, self.beat.table
+        newest, table = self.newest, self.swept.table
         expiry = Expiry.of(table.window)
         if newest is None or expiry is None:
             return
@@ -371,9 +371,9 @@ class Janitor:
         }
         due = {partition: offset for partition, offset in below.items() if offset}
         if due:
-            self.beat.log.delete_below(table.topic, due)
+            self.swept.log.delete_below(table.topic, due)
             _logger.info("expired windows deleted from the topic", table=table.name, below=due)
 
     def _records_until(self, partition: int, end: Offset) -> Iterator[TopicRecord]:
-        servers, topic = self.beat.bootstrap_servers, self.beat.table.topic
+        servers, topic = self.swept.bootstrap_servers, self.swept.table.topic
         return chain.from_iterable(read_once(servers, topic, partition, end))

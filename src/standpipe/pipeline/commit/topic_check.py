@@ -25,7 +25,7 @@ from standpipe.errors import KafkaUnavailable
 from standpipe.model import Progress
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.run.reconcile import WantedQuery
+from standpipe.pipeline.wanted import WantedQuery
 
 
 class TopicCheck:

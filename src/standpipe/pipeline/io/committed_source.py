@@ -201,13 +201,16 @@ class CommittedSource:
     def toString(self) -> str:  # noqa: N802
         return f"committed rows of {self._topic}"
 
-    class Java:
-        """Which interfaces the JVM sees."""
+    class JavaInterfaces:
+        """The interfaces that the JVM sees."""
 
         implements: Final = [
             "org.apache.spark.sql.execution.streaming.Source",
             "org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow",
         ]
+
+    #: the name under which Py4J looks for them
+    Java = JavaInterfaces
 
 
 def committed_stream(

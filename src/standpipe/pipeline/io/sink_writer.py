@@ -34,7 +34,7 @@ _BYTES: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class WriteLimits:
     """`bytes_max`: key and value of a row, at the most. `samples_max`: rows of a batch that are
     named in the processing log. `looks`: at each row; else Kafka refuses the batch of a larger
     one."""
@@ -66,7 +66,7 @@ def is_refusal(message: str) -> bool:
 
 
 def write_fitting(
-    rows: DataFrame, *, bootstrap_servers: str, limits: Limits, is_table: bool
+    rows: DataFrame, *, bootstrap_servers: str, limits: WriteLimits, is_table: bool
 ) -> TooLarge:
     """Write records (`key`, `value`, `topic`, …), those too large as the module says.
 
@@ -91,7 +91,7 @@ def write_fitting(
     return parsed(found.get().json(), limits.bytes_max) if found.isDefined() else TooLarge()
 
 
-def fitting(rows: DataFrame, limits: Limits, *, is_table: bool) -> DataFrame:
+def fitting(rows: DataFrame, limits: WriteLimits, *, is_table: bool) -> DataFrame:
     """The rows that can be written, with the metrics of those that cannot."""
     key_bytes = f.coalesce(f.octet_length("key"), f.lit(0))
     size = key_bytes.cast("bigint") + f.coalesce(f.octet_length("value"), f.lit(0))

@@ -24,7 +24,7 @@ RECORDS_AT_ONCE: Final = 2000
 _kafka: Any = confluent_kafka
 
 #: (partition, records, offset below which there are no others)
-Portion = tuple[int, list[TopicRecord], Offset]
+ReadPortion = tuple[int, list[TopicRecord], Offset]
 
 
 class TopicReader:
@@ -48,7 +48,7 @@ class TopicReader:
             [_kafka.TopicPartition(topic, partition, start) for partition, start in starts.items()]
         )
 
-    def poll(self, wait_s: float) -> list[Portion]:
+    def poll(self, wait_s: float) -> list[ReadPortion]:
         """What arrived within `wait_s`, in the order of each partition."""
         found: dict[int, list[TopicRecord]] = {}
         ends: dict[int, int] = {}

@@ -82,7 +82,7 @@ ASK_EVERY_S = 5.0
 
 
 @dataclass
-class Asked:
+class BackgroundQuestion:
     """A question to Kafka that nobody waits for: the newest answer counts until the next one."""
 
     answer: bool = False

@@ -22,7 +22,7 @@ from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.commands import LogPage
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
-from standpipe.pipeline.run.reconcile import Registration
+from standpipe.pipeline.run.reconcile import PipelineRegistration
 
 POLL_WAIT_MS = 1000
 RETRY_S = 0.5
@@ -37,14 +37,14 @@ RENEW_MS_MAX = 1500
 _log = structlog.get_logger("follow")
 
 
-class Started(Record, frozen=True, kw_only=True):
+class PipelineStarted(Record, frozen=True, kw_only=True):
     """Answer of `POST /pipeline/start`."""
 
     lease_epoch: LeaseEpoch
     log_index: LogIndex
 
 
-class Renewed(Record, frozen=True, kw_only=True):
+class PipelineRenewed(Record, frozen=True, kw_only=True):
     """Answer of `POST /pipeline/renew`. Not registered: others have taken over."""
 
     log_index: LogIndex
@@ -88,7 +88,9 @@ class Follower:
             self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join(timeout=3)
 
-    def register(self, pipeline_id: str, *, is_over: Callable[[], bool]) -> Registration | None:
+    def register(
+        self, pipeline_id: str, *, is_over: Callable[[], bool]
+    ) -> PipelineRegistration | None:
         """Be there for queries, and say so from now on until `close`.
 
         Asks until a node can log it; None when `is_over` came true first.
@@ -153,12 +155,12 @@ class Follower:
         feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
         self._catalog = catalog
 
-    async def _register(self, pipeline_id: str) -> Registration:
+    async def _register(self, pipeline_id: str) -> PipelineRegistration:
         while True:
             if body := await self._tell_one("start", pipeline_id, START_MS_MAX):
-                told = msgspec.json.decode(body, type=Started)
+                told = msgspec.json.decode(body, type=PipelineStarted)
                 self._pipeline_id = pipeline_id
-                return Registration(
+                return PipelineRegistration(
                     pipeline_id=pipeline_id,
                     lease_epoch=told.lease_epoch,
                     log_index=told.log_index,
@@ -171,7 +173,7 @@ class Follower:
             if not self._pipeline_id:
                 continue
             body = await self._tell_one("renew", self._pipeline_id, RENEW_MS_MAX)
-            if body and not msgspec.json.decode(body, type=Renewed).is_registered:
+            if body and not msgspec.json.decode(body, type=PipelineRenewed).is_registered:
                 _log.warning("silent for so long that others took over; here again")
                 await self._tell_one("start", self._pipeline_id, START_MS_MAX)
 

@@ -42,7 +42,7 @@ from standpipe.pipeline.run import session
 from standpipe.pipeline.run.control_client import Follower
 from standpipe.pipeline.run.query_run import Surroundings
 from standpipe.pipeline.run.reconcile import (
-    Registration,
+    PipelineRegistration,
     diff,
     every_query,
     lease_epoch_of,
@@ -130,7 +130,7 @@ def _run(
 
 
 def _keep_equal(
-    queries: Queries, follower: Follower, me: Registration, asked_to_stop: threading.Event
+    queries: Queries, follower: Follower, me: PipelineRegistration, asked_to_stop: threading.Event
 ) -> int:
     """Make the queries equal the catalog's, until something ends it."""
     rehearsals = Rehearsals(queries.around)
@@ -163,7 +163,7 @@ def _keep_equal(
 
 
 def _check_lease(
-    follower: Follower, me: Registration, query_id: str, lease_epoch: LeaseEpoch
+    follower: Follower, me: PipelineRegistration, query_id: str, lease_epoch: LeaseEpoch
 ) -> None:
     """Raises Fenced when the log has given the query to another pipeline, or to us anew."""
     newest = lease_epoch_of(query_id, follower.catalog, me)

@@ -20,7 +20,7 @@ from standpipe.data.encoding.store_keys import HEADER_ROWTIME
 from standpipe.model import Source
 from standpipe.pipeline.io.committed_source import visible
 from standpipe.pipeline.io.kafka_options import KafkaReads
-from standpipe.pipeline.io.sink_writer import Limits, TooLarge, write_fitting
+from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, write_fitting
 
 
 def publish_rows(
@@ -30,7 +30,7 @@ def publish_rows(
     committed: Committed,
     *,
     reads: KafkaReads,
-    limits: Limits,
+    limits: WriteLimits,
 ) -> TooLarge:
     """Write to `topic` what it lacks of the committed rows of `table`. Both have as many
     partitions, and the same key is in the same one. Returns the rows that `topic` does not take."""

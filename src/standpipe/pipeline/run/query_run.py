@@ -23,8 +23,8 @@ from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.takeover import standing
 from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
 from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch
-from standpipe.pipeline.commit.checkpoint import BatchOffsets, Checkpoint, Identity, plan_digest
-from standpipe.pipeline.commit.janitor import Beat, Janitor
+from standpipe.pipeline.commit.checkpoint import BatchOffsets, Checkpoint, Identity
+from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.io import bad_records
@@ -32,15 +32,15 @@ from standpipe.pipeline.io.committed_source import Upstream
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink import records_of
-from standpipe.pipeline.io.sink_writer import Limits, TooLarge, row_bytes_max
+from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, row_bytes_max
 from standpipe.pipeline.io.source import metrics_name, open_view
 from standpipe.pipeline.io.stateful import add_step
 from standpipe.pipeline.run.backlog import Backlog, Unread
 from standpipe.pipeline.run.late_records import LateRecords
 from standpipe.pipeline.run.public_topic import publish_rows
-from standpipe.pipeline.run.reconcile import WantedQuery
 from standpipe.pipeline.run.stall import Signs
 from standpipe.pipeline.run.task_progress import work_of
+from standpipe.pipeline.wanted import WantedQuery, plan_digest
 
 _logger = structlog.get_logger("query")
 
@@ -125,7 +125,7 @@ class QueryRun:
         """Records behind the watermark so far. They are Spark's to drop; we count them, and tell
         the processing log of which batches they were."""
         recent = list(cast(Any, self.streaming_query)._jsq.recentProgress())
-        self.janitor.beat.log.tell(self.late.take(recent))
+        self.janitor.swept.log.tell(self.late.take(recent))
         return self.late.count
 
 
@@ -151,7 +151,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
     _publish(wanted, session, around, checkpoint, records)
     janitor = Janitor(
-        Beat(
+        SweptTopic(
             query_id=query.query_id,
             table=table,
             lease_epoch=lease_epoch,
@@ -224,12 +224,12 @@ def _unread(wanted: WantedQuery, log: ProgressLog, counts: BatchCounts) -> Unrea
     return Unread(log=log, counts=counts, topics=frozenset(topics))
 
 
-def _limits(wanted: WantedQuery, around: Surroundings, *, looks: bool) -> Limits:
+def _limits(wanted: WantedQuery, around: Surroundings, *, looks: bool) -> WriteLimits:
     """Asked at each start: where a topic takes less since, its batch fails once."""
     config = around.reads.config
     topics = [each for each in (wanted.table.topic, wanted.published_topic) if each]
     known = [around.log.message_bytes_max(topic) for topic in topics]
-    return Limits(
+    return WriteLimits(
         bytes_max=row_bytes_max(config[RECORD_BYTES_MAX], known),
         samples_max=config[BAD_RECORDS_SAMPLED],
         looks=looks,

@@ -25,11 +25,12 @@ import structlog
 from standpipe.model import NO_BATCH, QueryStatus
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.io.sink_writer import is_refusal
-from standpipe.pipeline.run.backlog import Asked
+from standpipe.pipeline.run.backlog import BackgroundQuestion
 from standpipe.pipeline.run.query_run import QueryRun, Surroundings, start_query
-from standpipe.pipeline.run.reconcile import Order, StartQuery, WantedQuery
+from standpipe.pipeline.run.reconcile import QueryOrder, StartQuery
 from standpipe.pipeline.run.stall import Signs, StallWatch, Work
 from standpipe.pipeline.run.task_progress import work_of
+from standpipe.pipeline.wanted import WantedQuery
 
 RETRY_S_FIRST = 0.5
 RETRY_S_MAX = 30.0
@@ -69,7 +70,7 @@ class _Entry:
     reason: str = ""
     message: str = ""
     stall: StallWatch = field(default_factory=StallWatch)
-    unread: Asked = field(default_factory=Asked)
+    unread: BackgroundQuestion = field(default_factory=BackgroundQuestion)
     #: a run that was wedged; the next one does not start before it has ended
     stopping: Future[None] | None = None
     #: (input records, instant) at the report before, for the rate
@@ -100,7 +101,7 @@ class Queries:
         """What this pipeline holds, whatever its state."""
         return {query_id: entry.wanted for query_id, entry in self._entries.items()}
 
-    def carry_out(self, order: Order) -> None:
+    def carry_out(self, order: QueryOrder) -> None:
         """Obey an order of `reconcile.diff`."""
         if isinstance(order, StartQuery):
             self._entries[order.wanted.query_id] = _Entry(order.wanted)

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 
 from standpipe.config.keys import BATCH_OFFSETS_MAX
 from standpipe.pipeline.run.query_run import Surroundings, finisher, planned, session_of
-from standpipe.pipeline.run.reconcile import WantedQuery
+from standpipe.pipeline.wanted import WantedQuery
 
 RECORDS_MAX: Final = 500
 #: How many different queries: the next one profits from those before it.

@@ -17,7 +17,7 @@ from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.sink_writer import Limits, TooLarge
+from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits
 
 (WANTED,) = wanted_of(
     "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
@@ -129,7 +129,7 @@ def commit_of(directory: Path, *, lease: list[str], changed: Sequence[bool] = ()
         janitor=cast(Janitor, NoJanitor()),
         topics=cast(TopicCheck, Topics(*changed)),
         check_lease=check_lease,
-        limits=Limits(bytes_max=9, samples_max=1),
+        limits=WriteLimits(bytes_max=9, samples_max=1),
         report_bad=report_bad,
     )
 

@@ -16,7 +16,7 @@ from standpipe.data.commit.progress import KEEP_MS, fence
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 from standpipe.pipeline.commit import janitor as janitors
-from standpipe.pipeline.commit.janitor import Beat, Janitor
+from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.progress_log import ProgressLog
 
@@ -48,7 +48,7 @@ class Log:
 
 
 def janitor_of(log: object, table: Any = STREAM, records: list[Progress] | None = None) -> Janitor:
-    beat = Beat(
+    swept = SweptTopic(
         query_id="Q",
         table=table,
         lease_epoch=LeaseEpoch(1),
@@ -57,7 +57,7 @@ def janitor_of(log: object, table: Any = STREAM, records: list[Progress] | None 
         check_lease=lambda: None,
         ask_topics=lambda: lambda: None,
     )
-    return Janitor(beat, records or [])
+    return Janitor(swept, records or [])
 
 
 class Reader:

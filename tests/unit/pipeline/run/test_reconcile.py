@@ -9,8 +9,8 @@ from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.leases import QueryLease
 from standpipe.model import LeaseEpoch, LogIndex
 from standpipe.pipeline.run.reconcile import (
-    Order,
-    Registration,
+    PipelineRegistration,
+    QueryOrder,
     StartQuery,
     StopQuery,
     diff,
@@ -29,7 +29,7 @@ A, B = wanted_of(SQL)
 A2 = msgspec.structs.replace(A.table, table_id="another")
 A_AGAIN = dataclasses.replace(A, table=A2)
 A_GRANTED_ANEW = dataclasses.replace(A, lease_epoch=LeaseEpoch(3))
-ME = Registration(pipeline_id="me", lease_epoch=LeaseEpoch(1), log_index=LogIndex(1))
+ME = PipelineRegistration(pipeline_id="me", lease_epoch=LeaseEpoch(1), log_index=LogIndex(1))
 
 
 #: reads have moved to it: its rows are written to the public topic as well
@@ -94,7 +94,7 @@ def test_both_generations_of_a_table_run() -> None:
         ),
     ],
 )
-def test_diff(wanted: list, running: list, orders: list[Order], why: str) -> None:
+def test_diff(wanted: list, running: list, orders: list[QueryOrder], why: str) -> None:
     by_id = {query.query_id: query for query in running}
     assert diff({query.query_id: query for query in wanted}, by_id) == orders, why
 

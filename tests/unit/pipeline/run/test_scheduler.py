@@ -13,7 +13,7 @@ from standpipe.pipeline.commit.batch import BatchCounts
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
 from standpipe.pipeline.run.backlog import ASK_EVERY_S
 from standpipe.pipeline.run.query_run import QueryRun, Surroundings
-from standpipe.pipeline.run.reconcile import StartQuery, StopQuery, WantedQuery
+from standpipe.pipeline.run.reconcile import StartQuery, StopQuery
 from standpipe.pipeline.run.scheduler import (
     LOOK_EVERY_S,
     RETRY_S_FIRST,
@@ -22,6 +22,7 @@ from standpipe.pipeline.run.scheduler import (
     retry_after_s,
 )
 from standpipe.pipeline.run.stall import REPORT_S, RESTART_S_FIRST, Signs, Work
+from standpipe.pipeline.wanted import WantedQuery
 
 (WANTED,) = wanted_of(
     "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
