@@ -50,6 +50,7 @@ from standpipe.model import (
     NodeInfo,
     Offset,
     Placement,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
     Snapshot,
@@ -146,7 +147,7 @@ def make_node(folder: Path, keys: int) -> NodeConfig:
     configuration.save(folder / "node.json", config)
     fill(config, keys)
     for partition in range(PARTITIONS):
-        StatusWriter(page_path(config.paths.run, "T1", 1, partition)).write(running())
+        StatusWriter(page_path(config.paths.run, ReplicaId("T1", 1, partition))).write(running())
     snapshot_file.write(config.paths.snapshot, snapshot(config))
     return config
 

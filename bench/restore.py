@@ -150,7 +150,7 @@ class Restore:
         self.machines: list[ApplyMachine] = []
         for partition in range(PARTITIONS):
             identity = StoreIdentity(table_id="t", generation=1, partition=partition)
-            path = store_path(folder, identity)
+            path = store_path(folder, identity.replica_id)
             store = StoreWriter(path, identity, map_bytes=MAP_BYTES_START)
             self.stores.append(store)
             self.machines.append(ApplyMachine(RowCodec.of(TABLE, partition), store.meta()))

@@ -10,7 +10,7 @@ Not here: behaviour. A record that decides something belongs into `sql`, `contro
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 
 import msgspec
 
@@ -23,6 +23,32 @@ LogIndex = NewType("LogIndex", int)  # 1-based place of a command in the metadat
 FeatureLevels = tuple[
     int, int
 ]  # oldest and newest that a program knows (`control.metadata.feature_levels`)
+
+
+class ReplicaId(NamedTuple):
+    """Names one partition of one generation of a table: its stores, status pages, lags, placement.
+
+    On whichever node: the replicas of a partition share it. The generation is part of it, so that
+    a table that was recreated never meets the rows or lags of the one before. As text (`str`), in
+    file names and JSON: `<table id>-<generation>-<partition>`.
+    """
+
+    table_id: str
+    generation: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.table_id}-{self.generation}-{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> ReplicaId:
+        """The id that `str` writes as `text`. Raises ValueError for any other text."""
+        table_id, generation, partition = text.rsplit("-", 2)
+        found = cls(table_id, int(generation), int(partition))
+        if str(found) != text:
+            raise ValueError(f"{text!r} is no replica id")
+        return found
+
 
 NO_BATCH = BatchId(-1)  # no whole batch is known: before the first, or after a compacted range
 
@@ -92,6 +118,10 @@ class Source(Record, frozen=True, kw_only=True):
     @property
     def value_columns(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if not column.is_key)
+
+    def replica_id(self, partition: int) -> ReplicaId:
+        """The id of the replicas of one partition of this table."""
+        return ReplicaId(self.table_id or "", self.generation, partition)
 
 
 class SparkInput(Record, frozen=True, kw_only=True):
@@ -218,6 +248,11 @@ class Placement(Record, frozen=True, kw_only=True):
     replicas: tuple[NodeId, ...]
     #: copies on their way to replace one of `replicas`: kept, and not read (KIP-441)
     warmups: tuple[NodeId, ...] = ()
+
+    @property
+    def replica_id(self) -> ReplicaId:
+        """What is placed."""
+        return ReplicaId(self.table_id, self.generation, self.partition)
 
     @property
     def holders(self) -> tuple[NodeId, ...]:

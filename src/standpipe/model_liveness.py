@@ -5,7 +5,7 @@ Wire format of beats and reports (`node/liveness/wire.py`) and of `run/lags` and
 
 from __future__ import annotations
 
-from standpipe.model import BatchId, Health, NodeId, Offset, Record, ReplicaState
+from standpipe.model import BatchId, Health, NodeId, Offset, Record, ReplicaId, ReplicaState
 
 
 class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
@@ -23,6 +23,11 @@ class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
     batch: BatchId
     replica_lag_ms: int | None = None  # when it was reported; None: never confirmed
     store_bytes: int = 0  # on disk, now and then
+
+    @property
+    def replica_id(self) -> ReplicaId:
+        """Whose lag it is."""
+        return ReplicaId(self.table_id, self.generation, self.partition)
 
 
 class LagDelta(Record, frozen=True, kw_only=True):

@@ -20,7 +20,15 @@ from standpipe.control.liveness.failure_detector import SWITCH_NODES
 from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.control.metadata.feature_levels import GOSSIP
 from standpipe.local.cluster.ports import any_port
-from standpipe.model import Assignment, AssignmentEpoch, Health, NodeId, NodeInfo, Placement
+from standpipe.model import (
+    Assignment,
+    AssignmentEpoch,
+    Health,
+    NodeId,
+    NodeInfo,
+    Placement,
+    ReplicaId,
+)
 from standpipe.model_liveness import KnownLags, Liveness, PeerLiveness
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.leaving import Leaving
@@ -115,7 +123,7 @@ class Cluster:
         )
         for name in HOLDERS:
             run = self.members[name].config.paths.run
-            StatusWriter(page_path(run, "t", 1, 0)).write(status())
+            StatusWriter(page_path(run, ReplicaId("t", 1, 0))).write(status())
 
     def _info(self, name: NodeId) -> NodeInfo:
         config = self.members[name].config

@@ -151,7 +151,7 @@ class Node:
         return int(getattr(self.config, which).rpartition(":")[2])
 
     def write_status(self, source: Source, number: int, page: ReplicaStatus) -> None:
-        path = page_path(self.config.paths.run, source.table_id or "", source.generation, number)
+        path = page_path(self.config.paths.run, source.replica_id(number))
         StatusWriter(path).write(page)
 
     def write_rows(self, source: Source, number: int, rows: dict[str, list[object]]) -> None:

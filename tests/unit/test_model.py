@@ -9,6 +9,7 @@ from standpipe.model import (
     Column,
     LeaseEpoch,
     Offset,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
     Source,
@@ -71,3 +72,15 @@ def test_records_survive_both_encodings_and_ignore_newer_fields() -> None:
         body = codec.encode({**msgspec.to_builtins(STATUS), "added_later": 1})
         assert codec.decode(body, type=ReplicaStatus) == STATUS
     assert NO_BATCH == -1
+
+
+def test_a_replica_id_as_text_and_back() -> None:
+    for known in (ReplicaId("CTAS_T_7", 2, 11), ReplicaId("with-dashes-1", 1, 0)):
+        assert ReplicaId.parse(str(known)) == known
+    assert str(ReplicaId("t", 1, 0)) == "t-1-0"
+
+
+@pytest.mark.parametrize("text", ["", "t", "t-1", "t-x-1", "t-1-", "t-01-1", "t-1--1x", "t- 1-1"])
+def test_no_replica_id(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        ReplicaId.parse(text)

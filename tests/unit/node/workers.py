@@ -32,6 +32,7 @@ from standpipe.model import (
     NodeInfo,
     Offset,
     Placement,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
     Snapshot,
@@ -194,7 +195,7 @@ class Worker:
     def hold(self, number: int, status: ReplicaStatus) -> None:
         """A replica with the row of the partition's key; a page that was written is replaced."""
         identity = StoreIdentity(table_id="T1", generation=1, partition=number)
-        path = store_path(self.paths.state, identity)
+        path = store_path(self.paths.state, identity.replica_id)
         if not path.exists():
             raw = encode_key((KEYS[number],), USERS.key_columns, "KAFKA")
             assert raw is not None
@@ -202,7 +203,7 @@ class Worker:
             row = (store_key((KEYS[number],), ("STRING",)), pack_row(b"[1]", 5))
             writer.apply([row], [], StoreMeta(identity=identity, batch=BatchId(7)))
             writer.close()
-        StatusWriter(page_path(self.paths.run, "T1", 1, number)).write(status)
+        StatusWriter(page_path(self.paths.run, ReplicaId("T1", 1, number))).write(status)
 
     def hear(self, *lags: tuple[str, int, int, int], reported_ms_ago: int = 0) -> None:
         """What control tells: (node, partition, position, committed end) of peers that are alive.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from standpipe.data.replica.positions import STATUS_BYTES, pack_status, unpack_status
-from standpipe.model import ReplicaState, ReplicaStatus
+from standpipe.model import ReplicaId, ReplicaState, ReplicaStatus
 
 _SEQUENCE: Final = struct.Struct("<Q")
 _SLOTS: Final = 2
@@ -31,9 +31,9 @@ def _slot(sequence: int) -> slice:
     return slice(start, start + STATUS_BYTES)
 
 
-def page_path(run: Path, table_id: str, generation: int, partition: int) -> Path:
+def page_path(run: Path, replica_id: ReplicaId) -> Path:
     """Where the page of one replica lies below a node's `run/`."""
-    return run / "status" / f"{table_id}-{generation}-{partition}"
+    return run / "status" / str(replica_id)
 
 
 class StatusWriter:

@@ -39,6 +39,7 @@ from standpipe.data.encoding import native
 from standpipe.data.encoding.digest import EMPTY, digest_after, rows_digest, sound_digest
 from standpipe.data.replica.positions import STORE_FORMAT, StoreIdentity, StoreMeta, store_directory
 from standpipe.errors import DataDirectoryRefused
+from standpipe.model import ReplicaId
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -71,9 +72,9 @@ _meta_decoder = msgspec.msgpack.Decoder(StoreMeta)
 _meta_encoder = msgspec.msgpack.Encoder()
 
 
-def store_path(state: Path, identity: StoreIdentity) -> Path:
+def store_path(state: Path, replica_id: ReplicaId) -> Path:
     """Directory of a store below a node's `state/`."""
-    return state / store_directory(identity.table_id, identity.generation, identity.partition)
+    return state / store_directory(replica_id)
 
 
 def open_environment(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:

@@ -31,11 +31,8 @@ from zlib import crc32
 
 import msgspec
 
-from standpipe.model import NodeId, Offset, Placement, ReplicaState
+from standpipe.model import NodeId, Offset, Placement, ReplicaId, ReplicaState
 from standpipe.model_liveness import KnownLag, LagDelta, ReplicaLag
-
-#: (table id, generation, partition)
-ReplicaId = tuple[str, int, int]
 
 NO_END: Final = Offset(-1)
 #: Lags on one beat, encoded: a beat stays within one packet.
@@ -71,10 +68,6 @@ def known_lag_ms(known: KnownLag, now_boot_ms: int) -> int | None:
     return None if told_ms is None else told_ms + max(0, now_boot_ms - known.reported_boot_ms)
 
 
-def replica_id(lag: ReplicaLag) -> ReplicaId:
-    return (lag.table_id, lag.generation, lag.partition)
-
-
 def digest_of(lags: Iterable[ReplicaLag]) -> int:
     """The same for the same lags in any order; the lag in ms, which ages by itself, is left out."""
     digest = 0
@@ -88,7 +81,7 @@ def _crc(lag: ReplicaLag) -> int:
 
 
 def _facts(lag: ReplicaLag) -> tuple[object, ...]:
-    return (*replica_id(lag), lag.position, lag.committed_end, int(lag.state), lag.batch)
+    return (*lag.replica_id, lag.position, lag.committed_end, int(lag.state), lag.batch)
 
 
 class Reporter:
@@ -115,7 +108,7 @@ class Reporter:
         before = self.version
         seen: set[ReplicaId] = set()
         for lag in lags:
-            seen.add(replica_id(lag))
+            seen.add(lag.replica_id)
             self._put(lag)
         for gone in [known for known in self._lags if known not in seen]:
             self._put(msgspec.structs.replace(self._lags[gone][1], state=ReplicaState.ABSENT))
@@ -145,14 +138,14 @@ class Reporter:
         )
 
     def _put(self, lag: ReplicaLag) -> None:
-        version, known = self._lags.get(replica_id(lag), (0, None))
+        version, known = self._lags.get(lag.replica_id, (0, None))
         if known is not None and _facts(known) == _facts(lag):
-            self._lags[replica_id(lag)] = (version, lag)  # a newer lag in ms, at its old place
+            self._lags[lag.replica_id] = (version, lag)  # a newer lag in ms, at its old place
             return
         self.version += 1
         self._digest ^= _crc(lag) ^ (_crc(known) if known is not None else 0)
-        self._lags.pop(replica_id(lag), None)
-        self._lags[replica_id(lag)] = (self.version, lag)
+        self._lags.pop(lag.replica_id, None)
+        self._lags[lag.replica_id] = (self.version, lag)
 
     def _after(self, base: int) -> list[tuple[int, ReplicaLag]]:
         """Changes of later versions, ascending; looked for from the newest backwards."""
@@ -184,9 +177,9 @@ class _Sender:
         self.lags.clear()
 
     def put(self, lag: ReplicaLag, at_ms: int) -> None:
-        _, known = self.lags.get(replica_id(lag), (0, None))
+        _, known = self.lags.get(lag.replica_id, (0, None))
         self.digest ^= _crc(lag) ^ (_crc(known) if known is not None else 0)
-        self.lags[replica_id(lag)] = (at_ms, lag)
+        self.lags[lag.replica_id] = (at_ms, lag)
 
 
 class Belief:

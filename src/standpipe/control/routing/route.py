@@ -33,6 +33,7 @@ from standpipe.model import (
     NodeInfo,
     Offset,
     Placement,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
 )
@@ -375,9 +376,6 @@ def _verdict(candidate: Candidate, bounds: Bounds, *, ok: bool, why: str) -> Ver
     )
 
 
-def placements(assignment: Assignment) -> dict[tuple[str, int, int], Placement]:
+def placements(assignment: Assignment) -> dict[ReplicaId, Placement]:
     """An index over an assignment: (table id, generation, partition) -> placement."""
-    return {
-        (placement.table_id, placement.generation, placement.partition): placement
-        for placement in assignment.placements
-    }
+    return {placement.replica_id: placement for placement in assignment.placements}

@@ -5,8 +5,7 @@ Not here: who answers reads (`control/routing/route.py`); opening anything (`nod
 
 from __future__ import annotations
 
-from standpipe.data.replica.positions import StoreIdentity
-from standpipe.model import Record, Snapshot, Source
+from standpipe.model import Record, ReplicaId, Snapshot, Source
 from standpipe.sql.stored import stored
 
 
@@ -14,11 +13,11 @@ class Holding(Record, frozen=True, kw_only=True):
     """A table partition that a node keeps a replica of."""
 
     source: Source
-    identity: StoreIdentity
+    replica_id: ReplicaId
 
     @property
     def partition(self) -> int:
-        return self.identity.partition
+        return self.replica_id.partition
 
     @property
     def query_id(self) -> str:
@@ -27,22 +26,18 @@ class Holding(Record, frozen=True, kw_only=True):
         return self.source.query_id
 
 
-def holdings(snapshot: Snapshot) -> dict[StoreIdentity, Holding]:
+def holdings(snapshot: Snapshot) -> dict[ReplicaId, Holding]:
     """Replicas of the snapshot's own node. A placement of an unknown table is passed over."""
     tables = {
         (source.table_id, source.generation): stored(source)
         for source in (*snapshot.sources, *snapshot.successors)
         if source.is_materialized and source.query_id is not None
     }
-    held: dict[StoreIdentity, Holding] = {}
+    held: dict[ReplicaId, Holding] = {}
     for placement in snapshot.assignment.placements:
         source = tables.get((placement.table_id, placement.generation))
         if source is None or snapshot.node_id not in placement.holders:
             continue
-        identity = StoreIdentity(
-            table_id=placement.table_id,
-            generation=placement.generation,
-            partition=placement.partition,
-        )
-        held[identity] = Holding(source=source, identity=identity)
+        replica_id = placement.replica_id
+        held[replica_id] = Holding(source=source, replica_id=replica_id)
     return held

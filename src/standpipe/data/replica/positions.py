@@ -23,6 +23,7 @@ from standpipe.model import (
     LeaseEpoch,
     Offset,
     Record,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
 )
@@ -30,24 +31,28 @@ from standpipe.model import (
 STORE_FORMAT: Final = 1
 
 
-def store_directory(table_id: str, generation: int, partition: int) -> str:
-    """Where a store lies below a node's `state/`. The generation is part of it, so that a
-    table made anew never meets the rows of the old one."""
-    return f"{table_id}-{generation}/{partition}"
+def store_directory(replica_id: ReplicaId) -> str:
+    """Directory of a replica's store, relative to the node's `state/`."""
+    return f"{replica_id.table_id}-{replica_id.generation}/{replica_id.partition}"
 
 
 class StoreIdentity(Record, frozen=True, kw_only=True):
-    """Whose rows a store holds. A store that names another one is refused."""
+    """Whose rows a store holds, and in which format. A store that names another is refused."""
 
     table_id: str
     generation: int
     partition: int
     format: int = STORE_FORMAT
 
+    @classmethod
+    def of(cls, replica_id: ReplicaId) -> StoreIdentity:
+        """The identity of a store of this replica, in today's format."""
+        return cls(**replica_id._asdict())
+
     @property
-    def name(self) -> str:
-        """As status pages and /clusterStatus name the replica."""
-        return f"{self.table_id}-{self.generation}-{self.partition}"
+    def replica_id(self) -> ReplicaId:
+        """The replica whose rows the store holds."""
+        return ReplicaId(self.table_id, self.generation, self.partition)
 
 
 class StoreMeta(Record, frozen=True, kw_only=True):

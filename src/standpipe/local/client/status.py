@@ -18,7 +18,7 @@ from rich.text import Text
 
 from standpipe.errors import StandpipeError
 from standpipe.local.client.rest_client import Entity, NodesClient
-from standpipe.model import NO_BATCH, Record
+from standpipe.model import NO_BATCH, Record, ReplicaId
 
 ASK_S_MAX = 1.0
 _QUERY_FIGURES = ("batch", "inputRowsPerSecond", "badRecords", "lateRecords")
@@ -128,8 +128,8 @@ def _states(extras: Entity) -> dict[tuple[str, int], str]:
     """State by (table id, partition); the names are `<table id>-<generation>-<partition>`."""
     found: dict[tuple[str, int], str] = {}
     for name, described in cast(dict[str, Entity], extras.get("replicas") or {}).items():
-        table_id, _, partition = name.rsplit("-", 2)
-        found[table_id, int(partition)] = str(described.get("state") or "")
+        replica = ReplicaId.parse(name)
+        found[replica.table_id, replica.partition] = str(described.get("state") or "")
     return found
 
 
@@ -138,12 +138,12 @@ def _restores(extras: Entity) -> dict[tuple[str, int], str]:
     found: dict[tuple[str, int], str] = {}
     for name, described in cast(dict[str, Entity], extras.get("replicas") or {}).items():
         if (view := cast(Entity, described.get("restore") or {})) and view["total"]:
-            table_id, _, partition = name.rsplit("-", 2)
+            replica = ReplicaId.parse(name)
             source = f"copy of {view['peer']}" if view["peer"] else str(view["source"])
             share = f"{min(1.0, view['done'] / view['total']):.0%}"
             eta_ms = view["eta_ms"]
             left = "" if eta_ms is None else f", {eta_ms / 1000:.0f} s left"
-            found[table_id, int(partition)] = f"{source}, {share}{left}"
+            found[replica.table_id, replica.partition] = f"{source}, {share}{left}"
     return found
 
 

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from standpipe.local.client.rest_client import Entity
 from standpipe.local.client.status import ASK_S_MAX, NodeView, ask_node
-from standpipe.model import Record
+from standpipe.model import Record, ReplicaId
 
 UNKNOWN = "–"
 
@@ -88,12 +88,12 @@ def stores_of(body: Entity, node: NodeView) -> list[StoreView]:
 
 def _store(name: str, said: Entity, node: NodeView) -> StoreView:
     """`name`: `<table id>-<generation>-<partition>`."""
-    _, generation, partition = name.rsplit("-", 2)
+    replica = ReplicaId.parse(name)
     size, map_bytes = said.get("storeBytes"), said.get("mapBytes")
     return StoreView(
         table=said["table"],
-        generation=int(generation),
-        partition=int(partition),
+        generation=replica.generation,
+        partition=replica.partition,
         node=node.node_id,
         role=said["role"],
         state=said["state"],

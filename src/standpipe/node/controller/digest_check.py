@@ -52,7 +52,7 @@ from standpipe.data.replica.digest_verdict import (
 )
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import NotFound, NotReady
-from standpipe.model import NodeId, Placement, Record
+from standpipe.model import NodeId, Placement, Record, ReplicaId
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.controller.catalog_replica import LogCopy
 from standpipe.node.controller.long_poll import LongAnswers, ask_patiently
@@ -79,6 +79,11 @@ class WhichStore(msgspec.Struct):
     partition: int
     recompute: bool = False
     patient: bool = False
+
+    @property
+    def replica_id(self) -> ReplicaId:
+        """The replica whose store is asked for."""
+        return ReplicaId(self.table_id, self.generation, self.partition)
 
 
 class WhichTable(msgspec.Struct):
@@ -143,15 +148,15 @@ class Verification:
         nodes = {node_id for placement in mine for node_id in placement.holders}
         replies = await asyncio.gather(*(self._kept_of(node_id) for node_id in nodes))
         said = {
-            (node_id, kept.identity): kept.recent
+            (node_id, kept.identity.replica_id): kept.recent
             for node_id, all_kept in zip(nodes, replies, strict=True)
             for kept in all_kept
         }
         for placement in mine:
-            recent = {n: said.get((n, _identity(placement)), ()) for n in placement.holders}
+            recent = {n: said.get((n, placement.replica_id), ()) for n in placement.holders}
             shared = at_one_batch(placement.partition, recent)
             is_different = judge(placement.partition, shared).agreement is Agreement.DIFFERENT
-            if is_different and self._is_due(_identity(placement)):
+            if is_different and self._is_due(placement.replica_id):
                 await self._look_closer(placement, shared)
 
     async def _look_closer(self, placement: Placement, shared: Sequence[ReplicaDigest]) -> None:
@@ -176,7 +181,7 @@ class Verification:
         odd = to_rebuild(verdict, readable)
         _log.error(
             "REPLICAS_DIFFER",
-            replica=_identity(placement).name,
+            replica=str(placement.replica_id),
             said=digests,
             odd=verdict.odd,
             next_step="the odd one is made anew" if odd else NEXT_STEP,
@@ -186,9 +191,9 @@ class Verification:
 
     async def _ask_to_rebuild(self, node_id: NodeId, placement: Placement, why: str) -> None:
         node = self._copy.catalog.nodes.get(node_id)
-        if node is None or not self._is_due((node_id, _identity(placement))):
+        if node is None or not self._is_due((node_id, placement.replica_id)):
             return
-        odd = Odd(identity=_identity(placement), why=why)
+        odd = Odd(identity=StoreIdentity.of(placement.replica_id), why=why)
         try:
             reply = await self._client.post_json(node.internal, REBUILD, odd)
         except (PeerUnreachable, PeerSilent) as error:
@@ -226,19 +231,21 @@ class Verification:
 
     async def _rebuild(self, call: Call) -> Reply:
         odd = call.json(Odd)
-        if odd.identity not in map(_identity, self._copy.catalog.assignment.placements):
-            raise NotFound(f"no replica {odd.identity.name} is placed anywhere")
+        replica_id = odd.identity.replica_id
+        placements = self._copy.catalog.assignment.placements
+        if replica_id not in (placement.replica_id for placement in placements):
+            raise NotFound(f"no replica {replica_id} is placed anywhere")
         self._paths.rebuilds.mkdir(exist_ok=True)
-        (self._paths.rebuilds / odd.identity.name).write_text(odd.why)
+        (self._paths.rebuilds / str(replica_id)).write_text(odd.why)
         return json_reply({})
 
     async def _local(self, call: Call) -> Reply:
         which = call.query(WhichStore)
-        what = (_identity(which), which.recompute)
+        what = (which.replica_id, which.recompute)
         return await self._long.reply(what, lambda: self._read(which), is_patient=which.patient)
 
     async def _read(self, which: WhichStore) -> Reply:
-        path = str(store_path(self._paths.state, _identity(which)))
+        path = str(store_path(self._paths.state, which.replica_id))
         more = [digest.RECOMPUTE] if which.recompute else []
         command = [sys.executable, "-m", digest.__name__, path, *more]
         async with self._turn:
@@ -303,7 +310,3 @@ class Verification:
         if not reply.ok:
             return answer(error=f"HTTP {reply.status}: {reply.body[:300].decode(errors='replace')}")
         return answer(msgspec.json.decode(reply.body, type=StoreDigest))
-
-
-def _identity(of: Placement | WhichStore) -> StoreIdentity:
-    return StoreIdentity(table_id=of.table_id, generation=of.generation, partition=of.partition)

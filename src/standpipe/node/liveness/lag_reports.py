@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from standpipe.control.liveness.lag import Reporter, audience, replica_id
+from standpipe.control.liveness.lag import Reporter, audience
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.model import NodeId
 from standpipe.node.liveness.wire import HostStoreLags, LagExtra, LagReport, store_lags
@@ -48,7 +48,7 @@ class LagReports:
         """Whether there are news to be told now; they count as told then."""
         if now_ms - self._news_ms < NEWS_MS:
             return False
-        states = frozenset((replica_id(lag), lag.state) for lag in self.reporter.lags)
+        states = frozenset((lag.replica_id, lag.state) for lag in self.reporter.lags)
         if self._news == (news := (leader, self._audience, states)):
             return False
         self._news, self._news_ms = news, now_ms

@@ -8,10 +8,9 @@ from typing import Final
 from standpipe.adapters.process import Life, life_of, read_pid
 from standpipe.adapters.store.size import disk_bytes
 from standpipe.adapters.store.status_page import StatusReader, page_path
-from standpipe.control.liveness.lag import ReplicaId
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.data.replica.positions import store_directory
-from standpipe.model import NodeId
+from standpipe.model import NodeId, ReplicaId
 from standpipe.model_liveness import ReplicaLag
 from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.wire import lag_of
@@ -46,7 +45,7 @@ class Own:
 
     def _follow(self, catalog: Catalog) -> None:
         mine = {
-            (placement.table_id, placement.generation, placement.partition)
+            placement.replica_id
             for placement in catalog.assignment.placements
             if self.node_id in placement.holders
         }
@@ -54,13 +53,13 @@ class Own:
             self._pages.pop(gone).close()
             self._sizes.pop(gone, None)
         for new in mine - self._pages.keys():
-            self._pages[new] = StatusReader(page_path(self.paths.run, *new))
+            self._pages[new] = StatusReader(page_path(self.paths.run, new))
 
     def _size(self, replica: ReplicaId, now_boot_ms: int) -> int:
         """Bytes of a store on disk, as they were within SIZES_MS."""
         at_ms, size = self._sizes.get(replica, (-SIZES_MS, 0))
         if now_boot_ms - at_ms >= SIZES_MS:
-            size = disk_bytes(self.paths.state / store_directory(*replica))
+            size = disk_bytes(self.paths.state / store_directory(replica))
             self._sizes[replica] = (now_boot_ms, size)
         return size
 

@@ -42,7 +42,7 @@ from standpipe.control.assignment.model import TablePartition
 from standpipe.control.liveness.failure_detector import Verdicts
 from standpipe.control.liveness.gossip import SPREAD, Rumour
 from standpipe.control.liveness.heartbeats import CheckVoid, Order, Rules
-from standpipe.control.liveness.lag import Belief, Ledger, replica_id
+from standpipe.control.liveness.lag import Belief, Ledger
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.feature_levels import GOSSIP
 from standpipe.model import Health, NodeId, NodeInfo
@@ -162,7 +162,7 @@ class LivenessLoop:
         self._observe()
         self._belief.look(self._clock.boot_ms(), by_reports=self._by_reports)
         reports = self._ledger.whole(self._belief.since_ms)
-        reports[self._config.node_id] = {replica_id(lag): lag for lag in self._reporter.lags}
+        reports[self._config.node_id] = {lag.replica_id: lag for lag in self._reporter.lags}
         current = self._ledger.current(self._belief.since_ms) if self._by_reports else {}
         return Heard(
             away_ms=self.away_ms(),

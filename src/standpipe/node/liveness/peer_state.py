@@ -25,9 +25,9 @@ from standpipe.config.liveness import BEAT_WINDOW
 from standpipe.config.registry import (
     Config,
 )
-from standpipe.control.liveness.lag import FRESH_MS, ReplicaId, replica_id
+from standpipe.control.liveness.lag import FRESH_MS
 from standpipe.control.routing.route import NO_END, NOTHING_HEARD, Heard
-from standpipe.model import Health, NodeId, Offset
+from standpipe.model import Health, NodeId, Offset, ReplicaId
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness
 
 #: Control renews its verdicts twice a second.
@@ -139,5 +139,5 @@ def lags_age_ms_max(settings: Config) -> int:
 def _by_replica(lags: KnownLags | None) -> dict[ReplicaId, list[KnownLag]]:
     found: dict[ReplicaId, list[KnownLag]] = {}
     for known in lags.known if lags else ():
-        found.setdefault(replica_id(known.lag), []).append(known)
+        found.setdefault(known.lag.replica_id, []).append(known)
     return found

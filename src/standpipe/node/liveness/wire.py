@@ -17,6 +17,7 @@ from standpipe.model import (
     NodeInfo,
     Offset,
     Record,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
     Source,
@@ -104,7 +105,7 @@ def store_name(table: Source) -> str:
 
 
 def lag_of(
-    replica: tuple[str, int, int], status: ReplicaStatus, now_boot_ms: int, store_bytes: int = 0
+    replica: ReplicaId, status: ReplicaStatus, now_boot_ms: int, store_bytes: int = 0
 ) -> ReplicaLag:
     """A status page as it is reported: what this replica knows itself, nothing from hearsay."""
     table_id, generation, partition = replica

@@ -36,6 +36,7 @@ from standpipe.adapters.store.writer import store_path
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.data.replica.store_copy import CopyOffer
 from standpipe.errors import NotFound, NotReady
+from standpipe.model import ReplicaId
 from standpipe.node.configuration import NodePaths
 
 PATH: Final = "/store-copy"
@@ -60,10 +61,9 @@ class WhichStore(msgspec.Struct):
     wait_ms: int = WAIT_MS
 
     @property
-    def identity(self) -> StoreIdentity:
-        return StoreIdentity(
-            table_id=self.table_id, generation=self.generation, partition=self.partition
-        )
+    def replica_id(self) -> ReplicaId:
+        """The replica whose store is wanted."""
+        return ReplicaId(self.table_id, self.generation, self.partition)
 
 
 class WhichPiece(msgspec.Struct):
@@ -76,7 +76,7 @@ class WhichPiece(msgspec.Struct):
 @dataclass
 class _Kept:
     offer: CopyOffer
-    identity: StoreIdentity
+    replica_id: ReplicaId
     file: Path
     made_ms: int
     used_ms: int
@@ -90,7 +90,7 @@ class StoreCopies:
         self._clock = clock or Clock()
         self._kept: dict[str, _Kept] = {}
         #: under way, or failed and not told to anybody yet
-        self._making: dict[StoreIdentity, asyncio.Task[_Kept]] = {}
+        self._making: dict[ReplicaId, asyncio.Task[_Kept]] = {}
         self._turn = asyncio.Lock()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -109,15 +109,15 @@ class StoreCopies:
 
     async def _make(self, call: Call) -> Reply:
         asked = call.json(WhichStore)
-        identity = asked.identity
-        making = self._making.get(identity)
+        replica_id = asked.replica_id
+        making = self._making.get(replica_id)
         if making is None:
             now_ms = self._clock.boot_ms()
             for kept in self._kept.values():
-                if kept.identity == identity and now_ms - kept.made_ms < FRESH_MS:
+                if kept.replica_id == replica_id and now_ms - kept.made_ms < FRESH_MS:
                     return json_reply(kept.offer)
-            making = asyncio.create_task(self._in_turn(identity))
-            self._making[identity] = making
+            making = asyncio.create_task(self._in_turn(replica_id))
+            self._making[replica_id] = making
         # whoever goes away does not end it: the next one that asks has it
         done, _ = await asyncio.wait({making}, timeout=asked.wait_ms / 1000)
         if not done:
@@ -126,18 +126,18 @@ class StoreCopies:
         return json_reply(making.result().offer)
 
     def _forget(self, making: asyncio.Task[_Kept]) -> None:
-        for identity in [each for each, known in self._making.items() if known is making]:
-            del self._making[identity]
+        for replica_id in [each for each, known in self._making.items() if known is making]:
+            del self._making[replica_id]
         if not making.cancelled() and (error := making.exception()) is not None:
             _log.info("no copy for a peer", why=str(error))
 
-    async def _in_turn(self, identity: StoreIdentity) -> _Kept:
+    async def _in_turn(self, replica_id: ReplicaId) -> _Kept:
         async with self._turn:
-            return await self._copy(identity)
+            return await self._copy(replica_id)
 
-    async def _copy(self, identity: StoreIdentity) -> _Kept:
+    async def _copy(self, replica_id: ReplicaId) -> _Kept:
         """Raises NotReady where there is nothing to copy, or no room for it."""
-        source = store_path(self._state, identity)
+        source = store_path(self._state, replica_id)
         copy_id = secrets.token_hex(8)
         target = self._folder / copy_id
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ class StoreCopies:
             raise NotReady(f"no copy of {source.name}: {error.decode(errors='replace').strip()}")
         copied = msgspec.json.decode(output, type=Copied)
         meta, now_ms = copied.meta, self._clock.boot_ms()
-        if meta.identity != identity or meta.whole_at > meta.position:
+        if meta.identity != StoreIdentity.of(replica_id) or meta.whole_at > meta.position:
             shutil.rmtree(target, ignore_errors=True)
             raise NotReady(f"the store of {source} is not whole")
         offer = CopyOffer(
@@ -162,7 +162,7 @@ class StoreCopies:
             position=meta.position,
             batch=meta.batch,
         )
-        self._kept[copy_id] = _Kept(offer, identity, target / DATA, now_ms, now_ms)
+        self._kept[copy_id] = _Kept(offer, replica_id, target / DATA, now_ms, now_ms)
         _log.info("store copied for a peer", store=str(source), size_bytes=offer.size_bytes)
         return self._kept[copy_id]
 

@@ -39,7 +39,7 @@ from standpipe.adapters.store.writer import CLEAN, store_path
 from standpipe.data.replica.holdings import Holding
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.data.replica.store_copy import CopyOffer, Meter, RestoreView, donors, may_wait
-from standpipe.model import Health, NodeId, NodeInfo, Placement, Snapshot
+from standpipe.model import Health, NodeId, NodeInfo, Placement, ReplicaId, Snapshot
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness
 from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.peer_state import VERDICTS_AGE_MS_MAX
@@ -98,7 +98,7 @@ class _Note:
 class Fetch:
     """One store on its way. `done_bytes` and `is_over` are read by the tailer's loop."""
 
-    identity: StoreIdentity
+    replica_id: ReplicaId
     target: Path
     incoming: Path
     peers: Sequence[NodeInfo]
@@ -189,7 +189,7 @@ class Fetch:
 
     def _made(self, line: _Line) -> CopyOffer:
         """A copy of now, once the donor has made it."""
-        wanted = {**msgspec.to_builtins(self.identity), "wait_ms": MAKE_WAIT_MS}
+        wanted = {**msgspec.to_builtins(StoreIdentity.of(self.replica_id)), "wait_ms": MAKE_WAIT_MS}
         until_s = time.monotonic() + MAKE_S_MAX
         while time.monotonic() < until_s:
             status, answer = self._exchange(line, "POST", PATH, msgspec.json.encode(wanted))
@@ -275,30 +275,30 @@ class Restores:
     def __init__(self, paths: NodePaths, secret: str, clock: Clock, rate_bytes: int) -> None:
         self._paths, self._secret, self._clock = paths, secret, clock
         self._rate_bytes = rate_bytes
-        self._fetches: dict[StoreIdentity, Fetch] = {}
-        self._asked_ms: dict[StoreIdentity, int] = {}
+        self._fetches: dict[ReplicaId, Fetch] = {}
+        self._asked_ms: dict[ReplicaId, int] = {}
         self._lags = record_file.RecordReader(paths.lags, KnownLags)
         self._liveness = record_file.RecordReader(paths.liveness, Liveness)
 
     def ready(self, holding: Holding, snapshot: Snapshot) -> bool:
         """Whether the store may be opened now; False: ask again, a copy is on its way."""
-        identity = holding.identity
-        if (store_path(self._paths.state, identity) / DATA).exists():
+        replica_id = holding.replica_id
+        if (store_path(self._paths.state, replica_id) / DATA).exists():
             return True
-        fetch = self._fetches.get(identity)
+        fetch = self._fetches.get(replica_id)
         if fetch is not None:
             return fetch.is_over
         if sum(not fetch.is_over for fetch in self._fetches.values()) >= AT_ONCE_MAX:
             return False
-        return not self._begin(identity, snapshot)
+        return not self._begin(replica_id, snapshot)
 
-    def opened(self, identity: StoreIdentity) -> None:
+    def opened(self, replica_id: ReplicaId) -> None:
         """Forget how it came about: a store that is lost later is fetched again."""
-        self._fetches.pop(identity, None)
-        self._asked_ms.pop(identity, None)
+        self._fetches.pop(replica_id, None)
+        self._asked_ms.pop(replica_id, None)
 
-    def keep_only(self, identities: Mapping[StoreIdentity, Holding]) -> None:
-        for gone in self._fetches.keys() - identities.keys():
+    def keep_only(self, replica_ids: Mapping[ReplicaId, Holding]) -> None:
+        for gone in self._fetches.keys() - replica_ids.keys():
             if self._fetches[gone].is_over:
                 self.opened(gone)
 
@@ -306,41 +306,41 @@ class Restores:
         """By `<table id>-<generation>-<partition>`: what is on its way."""
         now_ms = self._clock.boot_ms()
         return {
-            identity.name: fetch.view(now_ms)
-            for identity, fetch in self._fetches.items()
+            str(replica_id): fetch.view(now_ms)
+            for replica_id, fetch in self._fetches.items()
             if not fetch.is_over
         }
 
-    def _begin(self, identity: StoreIdentity, snapshot: Snapshot) -> bool:
+    def _begin(self, replica_id: ReplicaId, snapshot: Snapshot) -> bool:
         """Start a fetch, or wait for somebody to fetch from. False: there is nobody."""
-        placement = _placement(identity, snapshot)
+        placement = _placement(replica_id, snapshot)
         if placement is None or set(placement.replicas) <= {snapshot.node_id}:
             return False
         now_ms = self._clock.boot_ms()
-        liveness, known = self._heard(identity, now_ms)
+        liveness, known = self._heard(replica_id, now_ms)
         found = _donors(placement, snapshot, known, liveness)
-        waited_ms = now_ms - self._asked_ms.setdefault(identity, now_ms)
+        waited_ms = now_ms - self._asked_ms.setdefault(replica_id, now_ms)
         if not found:
             return may_wait(placement, snapshot.node_id, liveness, known, waited_ms)
         fetch = Fetch(
-            identity=identity,
-            target=store_path(self._paths.state, identity),
-            incoming=self._paths.incoming / identity.name,
+            replica_id=replica_id,
+            target=store_path(self._paths.state, replica_id),
+            incoming=self._paths.incoming / str(replica_id),
             peers=found,
             secret=self._secret,
             rate_bytes=self._rate_bytes,
             is_down=self._down(),
         )
-        self._fetches[identity] = fetch
+        self._fetches[replica_id] = fetch
         fetch.start()
         return True
 
     def has_donor(self, holding: Holding, snapshot: Snapshot) -> bool:
         """Whether a peer would be asked for a copy if there were no store here."""
-        placement = _placement(holding.identity, snapshot)
+        placement = _placement(holding.replica_id, snapshot)
         if placement is None:
             return False
-        liveness, known = self._heard(holding.identity, self._clock.boot_ms())
+        liveness, known = self._heard(holding.replica_id, self._clock.boot_ms())
         return bool(_donors(placement, snapshot, known, liveness))
 
     def _down(self) -> Callable[[NodeId], bool]:
@@ -356,7 +356,7 @@ class Restores:
         return is_down
 
     def _heard(
-        self, identity: StoreIdentity, now_ms: int
+        self, replica_id: ReplicaId, now_ms: int
     ) -> tuple[dict[NodeId, PeerLiveness], list[KnownLag]]:
         """What control tells; nothing, if it is what it told in the node's life before."""
         self._lags.refresh()
@@ -364,7 +364,7 @@ class Restores:
         liveness, lags = self._liveness.record, self._lags.record
         peers = liveness.peers if _is_new(liveness, now_ms) and liveness else ()
         known = lags.known if _is_new(lags, now_ms) and lags else ()
-        mine = [one for one in known if _is_of(one.lag, identity)]
+        mine = [one for one in known if one.lag.replica_id == replica_id]
         return {peer.node_id: peer for peer in peers}, mine
 
 
@@ -382,10 +382,5 @@ def _is_new(record: Liveness | KnownLags | None, now_ms: int) -> bool:
     return record is not None and now_ms - record.published_boot_ms <= VERDICTS_AGE_MS_MAX
 
 
-def _placement(identity: StoreIdentity, snapshot: Snapshot) -> Placement | None:
-    return next((p for p in snapshot.assignment.placements if _is_of(p, identity)), None)
-
-
-def _is_of(what: object, identity: StoreIdentity) -> bool:
-    names = ("table_id", "generation", "partition")
-    return all(getattr(what, name) == getattr(identity, name) for name in names)
+def _placement(replica_id: ReplicaId, snapshot: Snapshot) -> Placement | None:
+    return next((p for p in snapshot.assignment.placements if p.replica_id == replica_id), None)

@@ -44,10 +44,10 @@ from standpipe.data.replica.events import (
     TopicSilent,
 )
 from standpipe.data.replica.holdings import Holding, holdings
-from standpipe.data.replica.positions import StoreIdentity, blank_status, must_restart
+from standpipe.data.replica.positions import blank_status, must_restart
 from standpipe.data.replica.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
-from standpipe.model import Offset, ReplicaState
+from standpipe.model import Offset, ReplicaId, ReplicaState
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.store_transfer.receiver import Restores
@@ -89,10 +89,10 @@ class Tailer:
         #: topic -> boot ms of the question to which Kafka said last which one it is
         self._topics_heard_ms: dict[str, int] = {}
         #: what the map gives to this node, and what of it is open
-        self._holdings: dict[StoreIdentity, Holding] = {}
-        self._replicas: dict[StoreIdentity, Replica] = {}
+        self._holdings: dict[ReplicaId, Holding] = {}
+        self._replicas: dict[ReplicaId, Replica] = {}
         #: a page outlives the store that is made anew behind it
-        self._pages: dict[StoreIdentity, StatusWriter] = {}
+        self._pages: dict[ReplicaId, StatusWriter] = {}
         self._every = Every(clock)
         self._records = 0
         #: boot ms at which all progress was known last
@@ -106,17 +106,17 @@ class Tailer:
         if self._snapshots.refresh() or not self._holdings:
             with contextlib.suppress(NotReady):
                 self._holdings = holdings(self._snapshots.current())
-        for identity in self._replicas.keys() - self._holdings.keys():
-            self._replicas.pop(identity).close(in_order=True)
-        for identity in self._pages.keys() - self._holdings.keys():
-            page = self._pages.pop(identity)
+        for replica_id in self._replicas.keys() - self._holdings.keys():
+            self._replicas.pop(replica_id).close(in_order=True)
+        for replica_id in self._pages.keys() - self._holdings.keys():
+            page = self._pages.pop(replica_id)
             page.write(blank_status(ReplicaState.ABSENT))
             page.close(unlink=True)
         self._openings.keep_only(self._holdings.keys())
-        for identity, holding in self._holdings.items():
-            if identity in self._replicas:
+        for replica_id, holding in self._holdings.items():
+            if replica_id in self._replicas:
                 continue
-            if self._openings.is_over(identity) or self._every.is_due(identity, REOPEN_MS):
+            if self._openings.is_over(replica_id) or self._every.is_due(replica_id, REOPEN_MS):
                 self._open(holding)
 
     def follow_progress(self) -> None:
@@ -177,9 +177,9 @@ class Tailer:
             self.is_outdated = True
 
     def _reopen_outdated(self, topic: Partition) -> None:
-        for identity, replica in list(self._replicas.items()):
+        for replica_id, replica in list(self._replicas.items()):
             if replica.topic == topic and replica.is_outdated:
-                self._replicas.pop(identity).close(in_order=True)
+                self._replicas.pop(replica_id).close(in_order=True)
 
     def publish(self) -> None:
         """Status pages and metrics; and what has to be looked after now and then."""
@@ -206,32 +206,31 @@ class Tailer:
         self._progress.close()
 
     def _open(self, holding: Holding) -> None:
-        identity = holding.identity
-        self._every.put_off(identity, REOPEN_MS)
-        if identity not in self._pages:
-            name = (identity.table_id, identity.generation, identity.partition)
-            self._pages[identity] = StatusWriter(page_path(self._paths.run, *name))
-            self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
-        is_begun = identity in self._openings
+        replica_id = holding.replica_id
+        self._every.put_off(replica_id, REOPEN_MS)
+        if replica_id not in self._pages:
+            self._pages[replica_id] = StatusWriter(page_path(self._paths.run, replica_id))
+            self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
+        is_begun = replica_id in self._openings
         if not is_begun and not self._restores.ready(holding, self._snapshots.current()):
             return  # a peer's copy is on its way
         try:
             codec = RowCodec.of(holding.source, holding.partition)  # first: it costs nothing
             if (store := self._openings.take(holding)) is None:
                 return  # it is large, and checked beside this loop
-            replica = Replica(holding, codec, store, self._pages[identity], self._world)
+            replica = Replica(holding, codec, store, self._pages[replica_id], self._world)
         except NotReady as error:  # at the next try it is made anew
-            self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
+            self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
             _log.warning("store is made anew", why=error.message)
         except (DataDirectoryRefused, StoreFailure, StandpipeError, ValueError) as error:
-            self._pages[identity].write(blank_status(ReplicaState.FAILED))
+            self._pages[replica_id].write(blank_status(ReplicaState.FAILED))
             _log.error("replica cannot be opened", table=holding.source.name, error=str(error))
             if isinstance(error, StoreFailure) and error.is_damaged:
-                path = writer.store_path(self._paths.state, identity)
+                path = writer.store_path(self._paths.state, replica_id)
                 folders.retire(path, self._clock.wall_ms())
         else:
-            self._replicas[identity] = replica
-            self._restores.opened(identity)
+            self._replicas[replica_id] = replica
+            self._restores.opened(replica_id)
             self._brief(replica)
 
     def _brief(self, replica: Replica) -> None:
@@ -258,12 +257,12 @@ class Tailer:
         is_refused = isinstance(error, DataDirectoryRefused)
         is_damaged = isinstance(error, StoreFailure) and error.is_damaged
         _log.error("store failed", error=str(error), damaged=is_damaged, refused=is_refused)
-        identity = replica.holding.identity
+        replica_id = replica.holding.replica_id
         replica.close(in_order=False)
-        self._replicas.pop(identity, None)
-        self._every.put_off(identity, REOPEN_MS)
+        self._replicas.pop(replica_id, None)
+        self._every.put_off(replica_id, REOPEN_MS)
         if is_damaged or is_refused:
-            self._pages[identity].write(blank_status(ReplicaState.FAILED))
+            self._pages[replica_id].write(blank_status(ReplicaState.FAILED))
         if is_damaged:
             folders.retire(replica.store.path, self._clock.wall_ms())
 
@@ -293,35 +292,35 @@ class Tailer:
     def _copy_what_is_in_doubt(self) -> None:
         """A replica that its topic cannot make whole takes the store of a peer, if one has it."""
         gone_ms = self._clock.wall_ms() - TOMBSTONES_MS
-        for identity, replica in list(self._replicas.items()):
+        for replica_id, replica in list(self._replicas.items()):
             doubt = replica.machine.doubt(gone_ms)
-            if doubt and self._every.is_due((identity, "doubt"), DOUBT_MS):
-                _log.error("replica in doubt", replica=replica.name, why=doubt)
+            if doubt and self._every.is_due((replica_id, "doubt"), DOUBT_MS):
+                _log.error("replica in doubt", replica=str(replica_id), why=doubt)
                 if self._restores.has_donor(replica.holding, self._snapshots.current()):
-                    self._make_anew(identity)
+                    self._make_anew(replica_id)
 
     def _make_the_odd_anew(self) -> None:
         """Replicas whose rows are not those of the others (`node/controller/digest_check.py`)."""
         for asked in self._paths.rebuilds.glob("*"):
-            for identity, replica in list(self._replicas.items()):
-                if replica.name == asked.name:
+            for replica_id in list(self._replicas):
+                if str(replica_id) == asked.name:
                     _log.error("replica is made anew", replica=asked.name, why=asked.read_text())
-                    self._make_anew(identity)
+                    self._make_anew(replica_id)
             asked.unlink()
 
-    def _make_anew(self, identity: StoreIdentity) -> None:
-        replica = self._replicas.pop(identity)
+    def _make_anew(self, replica_id: ReplicaId) -> None:
+        replica = self._replicas.pop(replica_id)
         replica.close(in_order=False)
-        self._pages[identity].write(blank_status(ReplicaState.BOOTSTRAP))
+        self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
         folders.retire(replica.store.path, self._clock.wall_ms())
 
     def _write_restores(self) -> None:
         """What is copied, and what replays its changelog, each with its end in sight."""
         views = self._restores.views()
         now_ms = self._clock.boot_ms()
-        for replica in self._replicas.values():
+        for replica_id, replica in self._replicas.items():
             if (view := replica.restore_view(now_ms)) is not None:
-                views[replica.name] = view
+                views[str(replica_id)] = view
         _replace(self._paths.restores, json.encode(views))
 
     def _write_digests(self) -> None:

@@ -154,11 +154,6 @@ class Replica:
             self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
         )
 
-    @property
-    def name(self) -> str:
-        """As status pages and /clusterStatus name it."""
-        return self.holding.identity.name
-
     def restore_view(self, now_ms: int) -> RestoreView | None:
         """While it is behind: how far its changelog is read, and when it will be. Else None."""
         status = self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
@@ -170,7 +165,7 @@ class Replica:
 
     def kept_digests(self) -> KeptDigests:
         """What other replicas of the partition are compared with."""
-        return KeptDigests(identity=self.holding.identity, recent=tuple(self._recent))
+        return KeptDigests(identity=self.store.identity, recent=tuple(self._recent))
 
     def describe(self) -> dict[str, object]:
         """A line of `run/tailer.json`."""

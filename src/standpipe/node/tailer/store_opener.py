@@ -22,6 +22,7 @@ from standpipe.data.commit.expiry import Expiry
 from standpipe.data.replica.holdings import Holding
 from standpipe.data.replica.positions import StoreIdentity, must_rebuild
 from standpipe.errors import NotReady
+from standpipe.model import ReplicaId
 from standpipe.node.tailer.replica import World
 from standpipe.topics import TOMBSTONES_MS
 
@@ -36,9 +37,10 @@ def open_store(holding: Holding, world: World) -> StoreWriter:
 
     Raises NotReady where it was not, and was moved aside; what `open_verified` raises.
     """
-    path = store_path(world.paths.state, holding.identity)
+    path = store_path(world.paths.state, holding.replica_id)
     now, expiry = world.now(), Expiry.of(holding.source.window)
-    store = open_verified(path, holding.identity, world.map_bytes, now.wall_ms, expiry=expiry)
+    identity = StoreIdentity.of(holding.replica_id)
+    store = open_verified(path, identity, world.map_bytes, now.wall_ms, expiry=expiry)
     clean = store.was_closed_cleanly
     why = must_rebuild(store.meta(), now, closed_cleanly=clean, tombstones_ms=TOMBSTONES_MS)
     if why is None:
@@ -54,52 +56,52 @@ class StoreOpenings:
     def __init__(self, world: World) -> None:
         self._world = world
         self._beside = ThreadPoolExecutor(1, "store-opening")
-        self._under_way: dict[StoreIdentity, Future[StoreWriter]] = {}
+        self._under_way: dict[ReplicaId, Future[StoreWriter]] = {}
         #: under way, and taken from this node since; its directory may be gone by now
-        self._unwanted: set[StoreIdentity] = set()
+        self._unwanted: set[ReplicaId] = set()
 
     def __len__(self) -> int:
         """How many are under way, or were not taken yet."""
         return len(self._under_way)
 
-    def __contains__(self, identity: StoreIdentity) -> bool:
-        return identity in self._under_way
+    def __contains__(self, replica_id: ReplicaId) -> bool:
+        return replica_id in self._under_way
 
-    def is_over(self, identity: StoreIdentity) -> bool:
+    def is_over(self, replica_id: ReplicaId) -> bool:
         """Whether what came of it can be taken."""
-        opening = self._under_way.get(identity)
-        return opening is not None and opening.done() and identity not in self._unwanted
+        opening = self._under_way.get(replica_id)
+        return opening is not None and opening.done() and replica_id not in self._unwanted
 
     def take(self, holding: Holding) -> StoreWriter | None:
         """The store, which is the caller's from here on; None: not yet, ask again.
 
         Raises what `open_store` raises, once; the next call begins anew.
         """
-        identity = holding.identity
-        if identity in self._under_way:
-            return self._under_way.pop(identity).result() if self.is_over(identity) else None
-        data = store_path(self._world.paths.state, identity) / DATA_FILE
+        replica_id = holding.replica_id
+        if replica_id in self._under_way:
+            return self._under_way.pop(replica_id).result() if self.is_over(replica_id) else None
+        data = store_path(self._world.paths.state, replica_id) / DATA_FILE
         size_bytes = data.stat().st_size if data.exists() else 0
         if size_bytes <= AT_ONCE_BYTES_MAX:
             return open_store(holding, self._world)
         _log.info("a large store is checked", path=str(data.parent), size_bytes=size_bytes)
-        self._under_way[identity] = self._beside.submit(open_store, holding, self._world)
+        self._under_way[replica_id] = self._beside.submit(open_store, holding, self._world)
         return None
 
-    def keep_only(self, identities: AbstractSet[StoreIdentity]) -> None:
+    def keep_only(self, replica_ids: AbstractSet[ReplicaId]) -> None:
         """Close what was taken from this node, once it is open."""
-        self._unwanted |= self._under_way.keys() - identities
-        for identity in [each for each in self._unwanted if self._under_way[each].done()]:
-            self._unwanted.remove(identity)
-            opening = self._under_way.pop(identity)
+        self._unwanted |= self._under_way.keys() - replica_ids
+        for replica_id in [each for each in self._unwanted if self._under_way[each].done()]:
+            self._unwanted.remove(replica_id)
+            opening = self._under_way.pop(replica_id)
             if opening.exception() is None:
                 opening.result().abandon()
 
     def close(self) -> None:
         """Waits for the one that is being opened, so that it ends in order."""
         self._beside.shutdown(wait=True, cancel_futures=True)
-        for identity, opening in self._under_way.items():
+        for replica_id, opening in self._under_way.items():
             if not opening.cancelled() and opening.exception() is None:
                 store = opening.result()
-                (store.abandon if identity in self._unwanted else store.close)()
+                (store.abandon if replica_id in self._unwanted else store.close)()
         self._under_way.clear()

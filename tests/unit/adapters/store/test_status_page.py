@@ -12,7 +12,7 @@ import pytest
 
 from standpipe.adapters.store.status_page import StatusReader, StatusWriter, page_path
 from standpipe.data.replica.positions import STATUS_BYTES, blank_status
-from standpipe.model import ReplicaState, ReplicaStatus
+from standpipe.model import ReplicaId, ReplicaState, ReplicaStatus
 
 RUNNING = blank_status(ReplicaState.RUNNING)
 
@@ -28,7 +28,7 @@ def numbers(page: ReplicaStatus) -> set[object]:
 
 
 def test_a_page_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path = page_path(tmp_path, "t1", 2, 3)
+    path = page_path(tmp_path, ReplicaId("t1", 2, 3))
     assert path == tmp_path / "status" / "t1-2-3"
     reader = StatusReader(path)
     assert reader.read() is None, "there is none yet"

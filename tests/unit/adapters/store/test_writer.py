@@ -218,7 +218,7 @@ def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_directories_are_private(tmp_path: Path) -> None:
-    path = store_path(tmp_path, IDENTITY)
+    path = store_path(tmp_path, IDENTITY.replica_id)
     assert path == tmp_path / "t-1" / "0"
     path.mkdir(parents=True, mode=0o777)
     StoreWriter(path, IDENTITY).close()

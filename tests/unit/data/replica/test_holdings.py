@@ -6,8 +6,15 @@ import msgspec
 from tests.unit.data.rows import table
 
 from standpipe.data.replica.holdings import holdings
-from standpipe.data.replica.positions import StoreIdentity
-from standpipe.model import Assignment, AssignmentEpoch, LogIndex, NodeId, Placement, Snapshot
+from standpipe.model import (
+    Assignment,
+    AssignmentEpoch,
+    LogIndex,
+    NodeId,
+    Placement,
+    ReplicaId,
+    Snapshot,
+)
 
 NODES = tuple(NodeId(f"node-{n}") for n in (1, 2, 3))
 
@@ -44,5 +51,5 @@ def test_own_placements_of_known_tables() -> None:
             place("foreign", 0, NODES[0]),  # no query writes it: it has no progress
         )
     )
-    assert [*found] == [StoreIdentity(table_id="t", generation=1, partition=p) for p in (0, 1)]
+    assert [*found] == [ReplicaId("t", 1, p) for p in (0, 1)]
     assert [(each.partition, each.query_id) for each in found.values()] == [(0, "Q"), (1, "Q")]

@@ -149,7 +149,7 @@ def test_compare(
     for one in found:
         remembered = {name for name, recent in zip(NAMES, kept, strict=True) if recent}
         assert set(one["said"]) == remembered, "every owner is named with what it said"
-        assert one["replica"] == IDENTITY.name
+        assert one["replica"] == str(IDENTITY.replica_id)
         is_rebuilt = one["next_step"] == "the odd one is made anew"
         assert is_rebuilt is bool(told), "else an operator has to do something"
     assert all(body.identity == IDENTITY and "other rows" in body.why for _, body in nodes.told)
@@ -214,7 +214,7 @@ def test_a_rebuild_is_left_to_the_tailer(tmp_path: Path) -> None:
     assert asked(IDENTITY).ok
     folder = made._paths.rebuilds
     assert {file.name: file.read_text() for file in folder.iterdir()} == {
-        IDENTITY.name: "others have other rows"
+        str(IDENTITY.replica_id): "others have other rows"
     }
     with pytest.raises(NotFound, match="no replica"):
         asked(msgspec.structs.replace(IDENTITY, partition=9))

@@ -33,6 +33,7 @@ from standpipe.model import (
     NodeInfo,
     Offset,
     Placement,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
 )
@@ -90,7 +91,9 @@ class Leader:
         self.loop = LivenessLoop(config, "of n00", lambda: self.catalog, self.clock, lambda: ME)
         self.told_count = 0  # nothing is sent
         self.loop.send_reports = self._count  # type: ignore[method-assign]
-        self.page = StatusWriter(page_path(config.paths.run, "t", 1, 0)) if holds else None
+        self.page = (
+            StatusWriter(page_path(config.paths.run, ReplicaId("t", 1, 0))) if holds else None
+        )
         self.reporters: dict[NodeId, Reporter] = {}
         self._acknowledged: dict[NodeId, int] = {}
         self.pass_ms(0)

@@ -24,7 +24,7 @@ from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import NotReady
 from standpipe.local.cluster.ports import any_port
-from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset
+from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset, ReplicaId
 from standpipe.model_liveness import Liveness, PeerLiveness
 from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.peer_state import VERDICTS_AGE_MS_MAX
@@ -44,7 +44,7 @@ def row(number: int) -> tuple[bytes, bytes]:
 
 def make_store(paths: NodePaths, rows: int) -> StoreWriter:
     paths.make()
-    writer = StoreWriter(store_path(paths.state, IDENTITY), IDENTITY)
+    writer = StoreWriter(store_path(paths.state, IDENTITY.replica_id), IDENTITY)
     meta = StoreMeta(identity=IDENTITY, position=Offset(rows), batch=BatchId(7))
     writer.apply([row(number) for number in range(rows)], [], meta)
     return writer
@@ -76,8 +76,8 @@ def serving(paths: NodePaths) -> Iterator[NodeInfo]:
 def fetch_into(paths: NodePaths, *peers: NodeInfo) -> Fetch:
     paths.make()
     return Fetch(
-        identity=IDENTITY,
-        target=store_path(paths.state, IDENTITY),
+        replica_id=IDENTITY.replica_id,
+        target=store_path(paths.state, IDENTITY.replica_id),
         incoming=paths.incoming / "T-1-3",
         peers=peers,
         secret=SECRET,
@@ -92,7 +92,7 @@ def gone(port: int) -> NodeInfo:
 
 
 def rows_of(paths: NodePaths) -> tuple[int, StoreMeta, bool]:
-    store = open_verified(store_path(paths.state, IDENTITY), IDENTITY, 1 << 26, 1)
+    store = open_verified(store_path(paths.state, IDENTITY.replica_id), IDENTITY, 1 << 26, 1)
     try:
         return store.rows(), store.meta(), store.was_closed_cleanly
     finally:
@@ -175,7 +175,7 @@ def test_a_damaged_copy_is_thrown_away(tmp_path: Path) -> None:
 
         object.__setattr__(fetch, "_ask", lying)
         run(fetch)
-    assert not store_path(taker.state, IDENTITY).exists(), "the changelog is replayed instead"
+    assert not store_path(taker.state, IDENTITY.replica_id).exists(), "replayed instead"
 
 
 def test_nothing_is_copied_of_a_peer_without_a_store(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_nothing_is_copied_of_a_peer_without_a_store(tmp_path: Path) -> None:
     giver.make()
     with serving(giver) as peer:
         run(fetch_into(taker, peer))
-    assert not store_path(taker.state, IDENTITY).exists()
+    assert not store_path(taker.state, IDENTITY.replica_id).exists()
 
 
 @contextmanager
@@ -281,10 +281,10 @@ def test_a_copy_that_takes_long_is_no_silence(
             may_end.set()
         return await make(self, call)
 
-    async def slow(self: StoreCopies, identity: StoreIdentity) -> object:
+    async def slow(self: StoreCopies, replica_id: ReplicaId) -> object:
         begun[0] += 1
         await may_end.wait()
-        return await copy(self, identity)
+        return await copy(self, replica_id)
 
     monkeypatch.setattr(StoreCopies, "_make", counted)
     monkeypatch.setattr(StoreCopies, "_copy", slow)
@@ -304,7 +304,7 @@ def test_a_copy_that_cannot_be_made_is_said_once_it_is_known(
     giver, taker = NodePaths(tmp_path / "a"), NodePaths(tmp_path / "b")
     begun = [0]
 
-    async def failing(self: StoreCopies, identity: StoreIdentity) -> object:
+    async def failing(self: StoreCopies, replica_id: ReplicaId) -> object:
         begun[0] += 1
         await asyncio.sleep(0)
         raise NotReady("the store is not whole")
@@ -313,7 +313,7 @@ def test_a_copy_that_cannot_be_made_is_said_once_it_is_known(
     with serving(giver) as peer:
         run(fetch_into(taker, peer))
     assert begun == [1]
-    assert not store_path(taker.state, IDENTITY).exists()
+    assert not store_path(taker.state, IDENTITY.replica_id).exists()
 
 
 def test_a_damaged_part_is_begun_anew_at_the_same_donor(

@@ -47,6 +47,7 @@ from standpipe.model import (
     Offset,
     Placement,
     Progress,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
     Snapshot,
@@ -176,7 +177,7 @@ class Node:
         self.paths = self.config.paths
         self.paths.make()
         (data / "secret").write_text("s")
-        self.page = StatusReader(page_path(self.paths.run, "t", 1, 0))
+        self.page = StatusReader(page_path(self.paths.run, ReplicaId("t", 1, 0)))
         self.stamp = 0
         self.start()
 
@@ -492,7 +493,7 @@ def test_others_go_on_while_a_large_store_is_checked(
     assert node.status().state is ReplicaState.BOOTSTRAP
     assert json.loads((node.paths.run / "tailer.json").read_text())["knows_all_progress"]
     is_free.set()
-    while not node.tailer._openings.is_over(IDENTITY):
+    while not node.tailer._openings.is_over(IDENTITY.replica_id):
         time.sleep(0.01)  # a thread of its own is at it, and tells nobody
     read = node.progress.book
     node.turn(ms=0)
@@ -753,14 +754,17 @@ def test_replicas_remember_the_digests_of_their_newest_batches(node: Node) -> No
     running(node)
     (mine,) = kept(node)
     newest = mine.recent[-1]
-    assert (newest.batch, newest.digest) == (0, node.tailer._replicas[IDENTITY].store.digest)
+    assert (newest.batch, newest.digest) == (
+        0,
+        node.tailer._replicas[IDENTITY.replica_id].store.digest,
+    )
 
 
 def test_a_replica_that_others_outvote_is_made_anew(node: Node) -> None:
     running(node)
     before = kept(node)[0].recent[-1]
     node.paths.rebuilds.mkdir()
-    (node.paths.rebuilds / IDENTITY.name).write_text("others have other rows")
+    (node.paths.rebuilds / str(IDENTITY.replica_id)).write_text("others have other rows")
     (node.paths.rebuilds / "gone-1-0").write_text("of a table that was dropped")
     node.turn(2, ms=main.HOUSEKEEPING_MS)
     assert [*node.paths.rebuilds.iterdir()] == []

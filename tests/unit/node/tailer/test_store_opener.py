@@ -21,7 +21,7 @@ from standpipe.node.tailer import store_opener
 from standpipe.node.tailer.replica import World
 from standpipe.node.tailer.store_opener import StoreOpenings
 
-HOLDING = Holding(identity=IDENTITY, source=TABLE)
+HOLDING = Holding(replica_id=IDENTITY.replica_id, source=TABLE)
 POSITION = 7
 
 
@@ -67,7 +67,7 @@ def openings(world: World) -> Iterator[StoreOpenings]:
 
 def made(world: World, identity: StoreIdentity) -> Path:
     """A store with a row, closed in order."""
-    path = store_path(world.paths.state, identity)
+    path = store_path(world.paths.state, identity.replica_id)
     store = StoreWriter(path, identity)
     meta = StoreMeta(identity=identity, position=Offset(POSITION))
     store.apply([(b"k", pack_row(b"[1]", 1))], [], meta)
@@ -89,9 +89,9 @@ def test_a_large_store_is_opened_while_the_caller_goes_on(
     assert openings.take(HOLDING) is None
     assert gate.begun.wait(60)
     assert openings.take(HOLDING) is None, "asked again, and not begun again"
-    assert not openings.is_over(IDENTITY)
+    assert not openings.is_over(IDENTITY.replica_id)
     gate.is_open.set()
-    until(lambda: openings.is_over(IDENTITY))
+    until(lambda: openings.is_over(IDENTITY.replica_id))
     store = openings.take(HOLDING)
     assert store is not None
     assert store.meta().position == POSITION
@@ -111,10 +111,10 @@ def test_what_is_wrong_with_it_is_raised_where_it_is_taken(
     world: World, openings: StoreOpenings, gate: Gate
 ) -> None:
     gate.is_open.set()
-    data = store_path(world.paths.state, IDENTITY) / DATA_FILE
+    data = store_path(world.paths.state, IDENTITY.replica_id) / DATA_FILE
     data.write_bytes(data.read_bytes()[:4096] + b"\xff" * 4096)
     assert openings.take(HOLDING) is None
-    until(lambda: openings.is_over(IDENTITY))
+    until(lambda: openings.is_over(IDENTITY.replica_id))
     with pytest.raises(NotReady, match="made anew"):
         openings.take(HOLDING)
     assert not data.exists(), "moved aside"
@@ -128,15 +128,15 @@ def test_a_store_that_was_taken_away_meanwhile_is_not_handed_over(
     openings.take(HOLDING)
     assert gate.begun.wait(60)
     openings.keep_only(set())  # the map moved it elsewhere
-    openings.keep_only({IDENTITY})  # and back
+    openings.keep_only({IDENTITY.replica_id})  # and back
     gate.is_open.set()
-    until(lambda: openings._under_way[IDENTITY].done())
-    assert not openings.is_over(IDENTITY)
+    until(lambda: openings._under_way[IDENTITY.replica_id].done())
+    assert not openings.is_over(IDENTITY.replica_id)
     assert openings.take(HOLDING) is None
-    openings.keep_only({IDENTITY})
+    openings.keep_only({IDENTITY.replica_id})
     assert len(openings) == 0, "closed"
     assert openings.take(HOLDING) is None
-    until(lambda: openings.is_over(IDENTITY))
+    until(lambda: openings.is_over(IDENTITY.replica_id))
     store = openings.take(HOLDING)
     assert store is not None, "opened anew"
     store.close()
@@ -149,10 +149,10 @@ def test_the_end_waits_for_the_one_that_is_opened_and_begins_no_other(
     second = StoreIdentity(table_id="t", generation=1, partition=1)
     other = made(world, second)
     openings.take(HOLDING)
-    openings.take(Holding(identity=second, source=TABLE))
+    openings.take(Holding(replica_id=second.replica_id, source=TABLE))
     assert gate.begun.wait(60)
     threading.Timer(0.2, gate.is_open.set).start()
     openings.close()
-    assert (store_path(world.paths.state, IDENTITY) / CLEAN).exists()
+    assert (store_path(world.paths.state, IDENTITY.replica_id) / CLEAN).exists()
     assert (other / CLEAN).exists()
     assert len(openings) == 0

@@ -20,7 +20,7 @@ import msgspec
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.store.size import size_of
-from standpipe.control.liveness.lag import NO_END, known_lag_ms, offset_lag, replica_id
+from standpipe.control.liveness.lag import NO_END, known_lag_ms, offset_lag
 from standpipe.model import (
     NO_BATCH,
     Health,
@@ -28,6 +28,7 @@ from standpipe.model import (
     NodeInfo,
     Offset,
     Placement,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
     Source,
@@ -36,7 +37,7 @@ from standpipe.model_liveness import KnownLag
 from standpipe.node.liveness.peer_state import Board, Told
 from standpipe.node.liveness.wire import lag_of, store_lags, store_name
 from standpipe.node.worker.pull.forward import Forwarder
-from standpipe.node.worker.request.cluster_view import Map, ReplicaId, Replicas, View
+from standpipe.node.worker.request.cluster_view import Map, Replicas, View
 from standpipe.node.worker.request.freshness import describe
 
 _Statuses = Mapping[ReplicaId, ReplicaStatus | None]
@@ -178,10 +179,7 @@ class ClusterStatus:
                 "tailerOk": verdict.tailer_ok if verdict else None,
                 "leaving": verdict.is_leaving if verdict else None,
                 "replicas": {
-                    f"{known.lag.table_id}-{known.lag.generation}-{known.lag.partition}": _heard(
-                        ends, known, boot_ms
-                    )
-                    for known in lags
+                    str(known.lag.replica_id): _heard(ends, known, boot_ms) for known in lags
                 },
             },
         }
@@ -210,7 +208,7 @@ def _heard(ends: _Ends, known: KnownLag, boot_ms: int) -> dict[str, object]:
         "state": lag.state.name,
         "position": lag.position,
         "committedEnd": None if lag.committed_end < 0 else lag.committed_end,
-        "offsetLag": offset_lag((ends.of(replica_id(lag)),), lag.position),
+        "offsetLag": offset_lag((ends.of(lag.replica_id),), lag.position),
         "replicaLagMs": known_lag_ms(known, boot_ms),
         "batch": None if lag.batch == NO_BATCH else lag.batch,
         "ageMs": boot_ms - known.at_boot_ms,
@@ -223,7 +221,7 @@ def _store_lags(view: View, ends: _Ends, lags: Iterable[KnownLag]) -> object:
     against_all = (
         msgspec.structs.replace(
             known.lag,
-            committed_end=max(known.lag.committed_end, ends.of(replica_id(known.lag))),
+            committed_end=max(known.lag.committed_end, ends.of(known.lag.replica_id)),
         )
         for known in lags
     )

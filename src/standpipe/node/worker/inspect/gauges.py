@@ -24,6 +24,7 @@ from standpipe.model import (
     NodeId,
     PersistentQuery,
     QueryStatus,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
     Snapshot,
@@ -31,7 +32,7 @@ from standpipe.model import (
 )
 from standpipe.node.liveness.peer_state import Board, Told
 from standpipe.node.worker.inspect.info import MAP_AGE_MS_MAX
-from standpipe.node.worker.request.cluster_view import Map, ReplicaId, Replicas, View
+from standpipe.node.worker.request.cluster_view import Map, Replicas, View
 from standpipe.node.worker.request.freshness import Freshness, freshness_of
 
 

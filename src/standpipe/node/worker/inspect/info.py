@@ -94,7 +94,7 @@ def _local_replicas(
 ) -> dict[str, ReplicaStatus | None]:
     """`<table id>-<generation>-<partition>` -> status page of this node's replica."""
     return {
-        "-".join(map(str, replica_id)): replicas.get(replica_id).status()
+        str(replica_id): replicas.get(replica_id).status()
         for replica_id, placement in view.placements.items()
         if node_id in placement.replicas
     }

@@ -17,14 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from standpipe.control.liveness.lag import ReplicaId
 from standpipe.control.routing.key_metadata import KeyQueryMetadata
 from standpipe.control.routing.key_metadata import query_metadata_for_key as holders_of
 from standpipe.control.routing.route import placements
 from standpipe.data.encoding.kafka_keys import Value, encode_key
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.errors import ServerError
-from standpipe.model import NodeInfo, ReplicaState, ReplicaStatus, Snapshot, Source
+from standpipe.model import NodeInfo, ReplicaId, ReplicaState, ReplicaStatus, Snapshot, Source
 from standpipe.node.liveness.wire import LagInfo, lag_of, store_lags, store_name
 
 StoreType = Literal["key-value", "window", "session"]
@@ -95,7 +94,7 @@ class Metadata:
         if raw is None:
             raise InvalidStateStore(f"{store} holds no row without a key")
         partition = partitioner(raw, table.partitions)
-        placement = self._placements.get((table.table_id or "", table.generation, partition))
+        placement = self._placements.get(table.replica_id(partition))
         return holders_of(placement, self._nodes, partition)
 
     def metadata_for_key(self, store: str, key: Sequence[Value]) -> NodeInfo | None:
@@ -118,7 +117,7 @@ class Metadata:
         standby: set[tuple[str, TopicPartition]] = set()
         for table in self._tables:
             for partition in range(table.partitions):
-                placement = self._placements.get(_id(table, partition))
+                placement = self._placements.get(table.replica_id(partition))
                 if placement is None or node.node_id not in placement.replicas:
                     continue
                 held = active if placement.replicas[0] == node.node_id else standby
@@ -141,7 +140,7 @@ class Metadata:
         KIP-535 `allLocalStorePartitionLags`.
         """
         own = (
-            lag_of(_id(table, partition), status, now_boot_ms=0)
+            lag_of(table.replica_id(partition), status, now_boot_ms=0)
             for table in self._tables
             for partition, status in self._local(table).items()
         )
@@ -179,13 +178,13 @@ class Metadata:
         return {
             partition: self._statuses[replica]
             for partition in range(table.partitions)
-            if (replica := _id(table, partition)) in self._statuses
+            if (replica := table.replica_id(partition)) in self._statuses
             and replica in self._placements
             and own in self._placements[replica].replicas
         }
 
     def _leads(self, table: Source, partition: int) -> bool:
-        return self._placements[_id(table, partition)].replicas[0] == self._snapshot.node_id
+        return self._placements[table.replica_id(partition)].replicas[0] == self._snapshot.node_id
 
     def _table(self, store: str) -> Source:
         if (table := self._by_name.get(store)) is None:
@@ -198,7 +197,3 @@ def type_of(table: Source) -> StoreType:
     if table.window is None:
         return "key-value"
     return "session" if table.window.kind == "SESSION" else "window"
-
-
-def _id(table: Source, partition: int) -> ReplicaId:
-    return (table.table_id or "", table.generation, partition)

@@ -73,7 +73,7 @@ class Routes:
     def _partition(
         self, view: View, source: Source, partition: int, lag_max: int | None
     ) -> dict[str, object]:
-        replica_id = (source.table_id or "", source.generation, partition)
+        replica_id = source.replica_id(partition)
         metadata = query_metadata_for_key(view.placements.get(replica_id), view.nodes, partition)
         status = self.replicas.get(replica_id).status()
         bounds = self.decisions.bounds(lag_max, source)

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 
 from standpipe.control.liveness.lag import offset_lag
 from standpipe.control.routing.route import Bounds
-from standpipe.model import NodeId, Offset, Placement, ReplicaStatus, Source
+from standpipe.model import NodeId, Offset, Placement, ReplicaId, ReplicaStatus, Source
 from standpipe.node.worker.pull.forward import Refused
 from standpipe.node.worker.request.bodies import Form
-from standpipe.node.worker.request.cluster_view import ReplicaId
 
 Placed = Mapping[ReplicaId, Placement]
 
@@ -76,9 +75,11 @@ def owners(terms: Terms, source: Source, held: Sequence[int], placed: Placed) ->
 
     `held`: as of `check`; `placed`: this node's map.
     """
-    table_id, _, generation = (terms.table or table_name(source)).rpartition("-")
     partition = terms.partition if terms.partition is not None else next(iter(held), -1)
-    asked = (table_id, int(generation) if generation.isdigit() else -1, partition)
+    try:
+        asked = ReplicaId.parse(f"{terms.table or table_name(source)}-{partition}")
+    except ValueError:
+        return ()
     placement = placed.get(asked)
     return placement.replicas if placement is not None else ()
 

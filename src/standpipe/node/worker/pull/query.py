@@ -47,7 +47,7 @@ from standpipe.node.worker.pull.route_cache import Decisions, newer_owners
 from standpipe.node.worker.pull.scans import Asker, Scans
 from standpipe.node.worker.pull.stream_pull import read_stream
 from standpipe.node.worker.request.bodies import Lookup, parse_lookup, render_rows
-from standpipe.node.worker.request.cluster_view import Map, Replica, ReplicaId, Replicas, View
+from standpipe.node.worker.request.cluster_view import Map, Replica, Replicas, View
 from standpipe.node.worker.request.freshness import (
     END_HEADER,
     Freshness,
@@ -110,7 +110,7 @@ class Pulls:
                 return None
             if ask.terms is not None:
                 forward_terms.check(ask.terms, plan.source, (partition,))
-            replica_id = _replica_id(plan.source, partition)
+            replica_id = plan.source.replica_id(partition)
             replica = self.replicas.get(replica_id)
             status = replica.status()
             bounds = self.decisions.bounds(asked.offset_lag_max, plan.source)
@@ -295,7 +295,7 @@ class Pulls:
         except Exception as error:  # a damaged row or file: another replica may be sound
             _log.error("replica cannot be read", exc_info=error)
             raise Refused(f"Store cannot be read: {error}") from error
-        heard_end = self.decisions.heard_end(_replica_id(reading.plan.source, partition))
+        heard_end = self.decisions.heard_end(reading.plan.source.replica_id(partition))
         end = furthest(terms, heard_end)
         fresh = self._fresh(status, verdict, end)
         if terms is not None:
@@ -335,7 +335,7 @@ class Pulls:
     # ------------------------------------------------------------------ shared
 
     def _verdicts(self, reading: _Reading, partition: int) -> list[Verdict]:
-        replica_id = _replica_id(reading.plan.source, partition)
+        replica_id = reading.plan.source.replica_id(partition)
         status = self.replicas.get(replica_id).status()
         return self.decisions.of(reading.view, replica_id, status, reading.bounds).verdicts
 
@@ -349,11 +349,11 @@ class Pulls:
         return here
 
     def _known_end(self, reading: _Reading, partition: int) -> Offset | None:
-        replica_id = _replica_id(reading.plan.source, partition)
+        replica_id = reading.plan.source.replica_id(partition)
         return self.decisions.known_end(replica_id, self.replicas.get(replica_id).status())
 
     def _replica(self, source: Source, partition: int) -> Replica:
-        return self.replicas.get(_replica_id(source, partition))
+        return self.replicas.get(source.replica_id(partition))
 
     def _fresh(self, status: ReplicaStatus, verdict: Verdict, heard_end: Offset) -> Freshness:
         return freshness_of(
@@ -382,10 +382,6 @@ class _Reading:
 
 def _boot_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-
-
-def _replica_id(source: Source, partition: int) -> ReplicaId:
-    return (source.table_id or "", source.generation, partition)
 
 
 def _first_here(verdicts: Sequence[Verdict], *, only_here: bool) -> Verdict | None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from standpipe.config import keys, registry
 from standpipe.control.liveness.lag import NO_END
 from standpipe.control.routing.route import LAG_UNBOUNDED, Bounds, Verdict, lag_bound, route
-from standpipe.model import NodeId, Offset, ReplicaStatus, Source
+from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Source
 from standpipe.node.liveness.peer_state import Board, Told
 from standpipe.node.worker.pull.forward import Forwarder
-from standpipe.node.worker.request.cluster_view import OPEN_STORES_MAX, ReplicaId, View
+from standpipe.node.worker.request.cluster_view import OPEN_STORES_MAX, View
 
 #: Bounds that requests asked for and that are remembered; clients could vary them.
 BOUNDS_MAX = 256

@@ -22,16 +22,13 @@ from standpipe.adapters.files.snapshot_file import SnapshotReader
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing.route import placements
+from standpipe.data.replica.positions import store_directory
 from standpipe.errors import NotReady
-from standpipe.model import NodeId, NodeInfo, Placement, ReplicaStatus, Snapshot, Source
+from standpipe.model import NodeId, NodeInfo, Placement, ReplicaId, ReplicaStatus, Snapshot, Source
 from standpipe.sql.lookup.plan_cache import PlanCache
 
 #: Each open store costs a memory map and two file descriptors.
 OPEN_STORES_MAX = 512
-
-#: (table id, generation, partition): names a store, its status page and its placement
-ReplicaId = tuple[str, int, int]
-
 
 #: a node that applies a command so much later than another one has other troubles
 MOVING_SECONDS_MAX: Final = 2.0
@@ -138,9 +135,8 @@ class Replicas:
         self.keep(set())
 
     def _at(self, replica_id: ReplicaId) -> Replica:
-        table_id, generation, partition = replica_id
-        name = f"{table_id}-{generation}"
-        return Replica(self.state / name / str(partition), self.status / f"{name}-{partition}")
+        store = self.state / store_directory(replica_id)
+        return Replica(store, self.status / str(replica_id))
 
 
 def _has_moved(before: Mapping[str, Source], now: Mapping[str, Source]) -> bool:

@@ -24,6 +24,7 @@ from standpipe.model import (
     Offset,
     PersistentQuery,
     QueryStatus,
+    ReplicaId,
     ReplicaStatus,
     Snapshot,
     Source,
@@ -54,13 +55,11 @@ class Scene:
     settings: Config
     instant: Instant
     #: `(table id, generation, partition)` -> status page of this node's replicas
-    replicas: Mapping[tuple[str, int, int], ReplicaStatus | None] = field(
-        default_factory=dict[tuple[str, int, int], ReplicaStatus | None]
+    replicas: Mapping[ReplicaId, ReplicaStatus | None] = field(
+        default_factory=dict[ReplicaId, ReplicaStatus | None]
     )
     #: as `replicas` -> the largest committed end that others told of
-    heard_ends: Mapping[tuple[str, int, int], Offset] = field(
-        default_factory=dict[tuple[str, int, int], Offset]
-    )
+    heard_ends: Mapping[ReplicaId, Offset] = field(default_factory=dict[ReplicaId, Offset])
 
     def query_state(self, query: PersistentQuery) -> str:
         """State to show: what a pipeline reports, in ksqlDB's words; none does: UNRESPONSIVE."""
@@ -333,7 +332,7 @@ def _replicas(scene: Scene, source: Source) -> list[dict[str, object]]:
         if (placement.table_id, placement.generation) != (source.table_id, source.generation):
             continue
         for place, node_id in enumerate(placement.replicas):
-            key = (placement.table_id, placement.generation, placement.partition)
+            key = placement.replica_id
             found.append(
                 {
                     "partition": placement.partition,
@@ -345,7 +344,7 @@ def _replicas(scene: Scene, source: Source) -> list[dict[str, object]]:
     return found
 
 
-def _local(scene: Scene, key: tuple[str, int, int], node_id: NodeId) -> dict[str, object]:
+def _local(scene: Scene, key: ReplicaId, node_id: NodeId) -> dict[str, object]:
     if node_id != scene.snapshot.node_id:
         return {"state": None}  # unknown here until lag reports travel
     instant = scene.instant

@@ -29,6 +29,7 @@ from standpipe.model import (
     PersistentQuery,
     Placement,
     QueryStatus,
+    ReplicaId,
     ReplicaState,
     ReplicaStatus,
     Snapshot,
@@ -160,7 +161,7 @@ def test_every_declared_state_is_read_with_its_labels(world: World) -> None:
 
 def write_store(world: World, partition: int) -> None:
     identity = StoreIdentity(table_id="T_1", generation=1, partition=partition)
-    store = StoreWriter(world.stores / store_directory("T_1", 1, partition), identity)
+    store = StoreWriter(world.stores / store_directory(ReplicaId("T_1", 1, partition)), identity)
     store.apply([(b"k", b"v" * 9000)], [], StoreMeta(identity=identity))
     store.close()
 
@@ -216,7 +217,7 @@ def test_copies_of_this_node_only_warm_ups_and_successors_among_them(world: Worl
 def test_sizes_are_those_of_the_files(world: World) -> None:
     world.publish(assignment=Assignment(placements=(placed(0, ME), placed(1, ME))))
     write_store(world, 0)
-    found, size = world.read(), size_of(world.stores / store_directory("T_1", 1, 0))
+    found, size = world.read(), size_of(world.stores / store_directory(ReplicaId("T_1", 1, 0)))
     assert size is not None
     assert found["standpipe_replica_store_bytes"] == {("T", "1", "0"): size.disk_bytes}
     assert found["standpipe_replica_store_map_bytes"] == {("T", "1", "0"): size.map_bytes}

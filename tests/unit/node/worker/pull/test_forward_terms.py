@@ -53,7 +53,7 @@ def placed(table_id: str, generation: int, partition: int, *nodes: str) -> Place
 )
 def test_owners_by_the_targets_map(terms: Terms, expected: str, why: str) -> None:
     listed = (placed("T1", 1, 2, "a", "b"), placed("T1", 2, 2, "c"))
-    known = {(each.table_id, each.generation, each.partition): each for each in listed}
+    known = {each.replica_id: each for each in listed}
     assert "".join(owners(terms, USERS, (2,), known)) == expected, why
 
 
