@@ -1,4 +1,4 @@
-"""How long does an assignment take?  Budget (issue 6), one core, pure Python:
+"""How long does an assignment take?  Budget, one core, pure Python:
 1,000 nodes × 10,000 partitions × 3 replicas over 2 tags ≤ 10 s from scratch, ≤ 2 s for one node
 lost; 100 nodes × 1,000 partitions × 3 ≤ 1 s.
 

@@ -1,4 +1,4 @@
-"""How long until reads go on after the active of a table partition dies?  Budget: 1 s (issue 5).
+"""How long until reads go on after the active of a table partition dies?  Budget: 1 s.
 
 Sketch: 3 missed x 100 ms + a check <= 200 ms + one beat's way = 0.5 s until everybody knows; before
 that a refused connection opens a breaker at once, and a hedge after the p95 of recent forwards

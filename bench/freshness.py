@@ -6,7 +6,7 @@ batches of about 300 ms that is 450 ms, and the tailer adds about 10.
 One embedded Kafka, one Spark, one node, tables grouped per key. A producer sends RATE events/s,
 evenly; a hundred of them a second belong to one key and carry a number that grows. A reader asks
 for that key over HTTP every 5 ms; an event is readable when an answer holds its number or a later
-one. Events count from the instant at which they were due. Not here: throughput (`pipeline.py`).
+one. Events count from the instant at which they were due. Not here: `bench/pipeline.py`.
 
     python bench/freshness.py [--rate 1000] [--tables 1] [--windows 5] [--seconds 20]
 

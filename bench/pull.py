@@ -3,7 +3,7 @@
 Sketch: POST /query with SQL text, another literal each time, 1 M keys, 16 connections, no
 pipelining; server on one core, load on the other (wrk; redis-benchmark for Redis). Every round
 runs both, so that a ratio compares neighbours in time; a round costs about 2 x SECONDS.
-shared/performance.md says what is honest: the floor of a round trip is the loopback, ~7 us.
+What is honest: the floor of a round trip is the loopback, ~7 us.
 
     python bench/pull.py [--rounds 5] [--keys 1000000] [--seconds 5]
 

@@ -11,8 +11,8 @@ of three in this: ratios are what to compare. Both clocks are told of ours.
     python bench/restore.py [--records 2000000] [--batch 50000] [--rounds 5]
                             writes bench/results/restore.json
 
-shared/performance.md, section c, has the peers on the budgets' machine (Kafka Streams 325 k/s by
-default, 379 k/s tuned, the bare loop 443 k/s) and what slows librdkafka down. Not here: copies of
+The peers on the budgets' machine: Kafka Streams 325 k/s by default, 379 k/s tuned, the bare loop
+443 k/s. Not here: copies of
 finished stores, several cores.
 """
 

@@ -21,7 +21,7 @@ class Blow:
 
 @dataclass(frozen=True, kw_only=True)
 class Goals:
-    """Issue 5's table: the largest that any run may show, and the share of all runs."""
+    """Our goals: the largest that any run may show, and the share of all runs."""
 
     avoided_ms: float
     first_good_ms: float

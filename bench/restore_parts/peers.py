@@ -5,7 +5,7 @@ polls of 10,000 records and larger fetches). The bare loop is the least that a P
 do: librdkafka's messages into LMDB as they come, no headers, no columns, no digests; it says what
 the machine can do at all.
 
-performance.md, section c, has all three on the machine that the budgets were made on.
+`bench/restore.py` has the figures of all three on the machine of the budgets.
 """
 
 from __future__ import annotations

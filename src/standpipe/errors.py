@@ -29,7 +29,7 @@ StandpipeError                         500  50000
     └── ConfigError                         E-CONFIG-001
 
 `code // 100 == status` (ksqlDB's rule), and a test walks the registry. Source: ksqlDB's error
-codes (conformance surface, section b); KLIP-12 and the article for the texts of 503.
+codes; KLIP-12 and the article of docs/sources.md for the texts of 503.
 """
 
 from __future__ import annotations

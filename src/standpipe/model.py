@@ -161,7 +161,7 @@ class SparkStep(Record, frozen=True, kw_only=True):
 
 class SparkPlan(Record, frozen=True, kw_only=True):
     """What a persistent query runs, stored with its statement so that a newer Standpipe cannot
-    make a checkpoint unreadable by translating differently (DESIGN section 3).
+    make a checkpoint unreadable by translating differently.
 
     `sql` is Spark SQL over the views of `inputs` and `steps`. Where there is a `batch_sql`, that is
     run over what a batch of `sql` gives (the view `__BATCH`), as a plain query of Spark. The last
@@ -300,7 +300,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
 
 
 class Commit(Record, frozen=True, kw_only=True):
-    """Names what one foreachBatch call wrote. Only an exact match is ever visible (DESIGN 3).
+    """Names what one foreachBatch call wrote. Only an exact match is ever visible.
 
     Fields are those of a record's `sp-commit` header: 8 bytes lease epoch, 8 bytes batch,
     8 bytes attempt, each big-endian.
@@ -336,7 +336,7 @@ class Progress(Record, frozen=True, kw_only=True):
 
 
 class ReplicaState(IntEnum):
-    """States of a replica (DESIGN section 3). Only CATCHING_UP and RUNNING answer."""
+    """States of a replica. Only CATCHING_UP and RUNNING answer."""
 
     ABSENT = 0
     BOOTSTRAP = 1  # no whole batch yet

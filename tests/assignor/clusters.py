@@ -30,7 +30,7 @@ from standpipe.model import NodeId
 END_OFFSET = 150_000
 LIMIT = 10_000
 ROUNDS_MAX = 400
-#: over all clusters: issue 6, "moves ≤ the fewest possible + 10 %"
+#: over all clusters, our goal: "moves ≤ the fewest possible + 10 %"
 MOVES_SHARE_MAX = 1.10
 PROGRESS_EVERY = 500
 QUESTION = "does a random cluster keep every invariant of the assignor, through random events"

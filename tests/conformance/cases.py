@@ -1,4 +1,4 @@
-"""Case files as records (their format: `shared/conformance/README.md`). Nothing here runs."""
+"""Case files as records (their format: the README.md beside them). Nothing here runs."""
 
 from __future__ import annotations
 

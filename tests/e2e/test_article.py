@@ -1,4 +1,4 @@
-"""The article's own `curl` calls, run by bash as they stand there.
+"""The `curl` calls of the article in docs/sources.md, run by bash as they stand there.
 
 What the page's way to a text file took is put back first, and nothing else: line ends after each
 backslash and around the here-document, and straight quotes for the typesetter's.

@@ -163,7 +163,7 @@ def _fields(source: SparkInput) -> dict[str, Any]:
 
 
 def test_csv_is_written_as_keys_are(spark: SparkSession) -> None:
-    """`sink` and `data.keys` must give one key the same bytes: they decide its partition."""
+    """`sink` and `data.encoding.kafka_keys` must give a key the same bytes (its partition)."""
     texts = ["a", "", " a", "a ", "#a", "!a", "ü", 'x"y', "x;y", "a\nb", "-"]
     keys = tuple(
         Column(name=name, type=of, is_key=True)

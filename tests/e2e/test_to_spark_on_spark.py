@@ -1,7 +1,7 @@
 """Does the SQL that we emit mean to Spark what the statement means to ksqlDB?
 
 Each statement runs over batch DataFrames that stand for the views of a pipeline. The last column of
-a table says which of ksqlDB's rules the row holds (source: conformance surface, section d).
+a table says which of ksqlDB's rules the row holds (source: its function reference).
 """
 
 from __future__ import annotations

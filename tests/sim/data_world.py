@@ -297,7 +297,7 @@ class DataWorld:
         """As a broker answers: one that was deposed may not know the last records.
 
         That such an answer and a foreign record meet in one batch is not played: counting cannot
-        tell them apart (docs/ARCHITECTURE.md, "What is not covered").
+        tell them apart (docs/ARCHITECTURE.md, "Known limits").
         """
         answered = {p: log.end for p, log in enumerate(self.tables)}
         is_alone = sum(answered.values()) - sum(self.oracle.ends) == rows

@@ -1,6 +1,6 @@
 """A disk that forgets what was not synced, tears what was under way, and flips bits.
 
-It holds what `adapters/raft_disk` holds: the election file, the log, snapshots.  Orders wait in a
+What `adapters/raft/disk.py` holds: the election file, the log, snapshots.  Orders wait in a
 queue; a sync makes all that wait durable after a while.  A crash keeps a random number of the
 waiting ones, in order, and may tear the next.
 """

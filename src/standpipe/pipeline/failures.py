@@ -1,7 +1,7 @@
 """Why a query cannot go on: failures that have a name, and how Spark's are recognised.
 
 A named failure ends in QueryStatus FAILED and is not retried: trying again could only lose data or
-repeat it. Everything else is tried again with back-off (`queries.py`). Other queries go on.
+repeat it. Everything else is tried again with back-off (`query_run.py`). Other queries go on.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ What a client can make a connection hold:
 | answers to such frames that the client does not read | `UNREAD_BYTES_MAX` | cut off |
 | silence; a stream that waits for the client | `Limits.idle_seconds` | GOAWAY; CANCEL |
 
-Source: RFC 9113; ksqlDB's listeners, conformance surface section (b).
+Source: RFC 9113; ksqlDB's listeners.
 """
 
 from __future__ import annotations

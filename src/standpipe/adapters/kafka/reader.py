@@ -5,9 +5,9 @@
 progress topic. `EndProbe` asks a broker for the end of one partition without blocking: an answer is
 how a node knows that it hears Kafka at all.
 
-Options that matter, measured (performance.md, section c): `fetch.queue.backoff.ms` 5 instead of
+Options that matter, measured: `fetch.queue.backoff.ms` 5 instead of
 1000, because a full local queue otherwise pauses the fetch for a second; batches of about 2,000.
-A topic that does not exist yet is waited for. Not here: producing, admin (`kafka_admin.py`).
+A topic that does not exist yet is waited for. Not here: producing, admin (`admin.py`).
 """
 
 from __future__ import annotations

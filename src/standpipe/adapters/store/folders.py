@@ -1,6 +1,6 @@
 """The directories of stores that nobody wants: moved aside, and deleted after a while.
 
-Readers that have a store open keep what they see. Not here: what is in a store (`lmdb_store.py`).
+Readers that have a store open keep what they see. Not here: what is in a store (`writer.py`).
 """
 
 from __future__ import annotations

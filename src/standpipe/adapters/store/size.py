@@ -5,7 +5,7 @@ number open, and who asks for sizes asks for all of them. The size of the map st
 two pages of LMDB's file (`MDB_meta` in LMDB's mdb.c; the layout has been the same since 0.9.0,
 and its version stands beside it).
 
-Not here: what is in a store (`lmdb_store.py`).
+Not here: what is in a store (`writer.py`).
 """
 
 from __future__ import annotations

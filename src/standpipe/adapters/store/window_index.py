@@ -3,7 +3,7 @@
 A second database of the store's environment: of each row, its key with the window's edge put first
 (`data.commit.expiry.by_edge`). It changes in the transactions of the rows, so it is as whole as
 they are, and what expired is found without a look at what lives on. Not here: the rows
-(`lmdb_store.py`).
+(`writer.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stores: one LMDB environment per table partition, one writer process, any number of readers
 (`adapters/store/reader.py`).
 
-The rules (DESIGN section 3, "Rules that were tried and matter") and where they live:
+The rules and where they live:
 
 - rows and meta change in one transaction: `StoreWriter.apply` is the only way rows become visible;
 - nothing is awaited inside a transaction: everything here is synchronous. The one exception is an

@@ -1,7 +1,7 @@
 """Which node is the active of each table partition: balanced, then with the fewest moves.
 
 Order of wishes:
- 1. every node has its fair share of the actives (shares.py);
+ 1. every node has its fair share of the actives (fair_share.py);
  2. an active stays where it is unless its node holds more than its share;
  3. one that must go somewhere goes to a node that holds its data, the readiest first;
  4. within each table a node's actives are its fair share, rounded up or down, so that one hot

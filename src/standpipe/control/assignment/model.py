@@ -1,4 +1,4 @@
-"""What is placed, on what, and under which rules: the input of assignment.py and moves.py."""
+"""What is placed, on what, and under which rules: the input of plan.py and rebalance.py."""
 
 from __future__ import annotations
 

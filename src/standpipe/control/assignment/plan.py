@@ -3,11 +3,11 @@
 Read `plan` from top to bottom. Each wish has a room of its own:
   actives.py   every node its share of the actives, the fewest of them moved
   standbys.py  copies as far apart as the tags allow
-  levelling.py nodes equally full
-  failover.py  what a lost node did is spread over the others
+  balance.py   nodes equally full
+  takeover.py  what a lost node did is spread over the others
 Whatever cannot be had is left out and said: `Plan.unmet`. Nothing here fails, waits, or depends
 on the order of its input (KIP-708: an assignment that is not ideal is still an assignment).
-Not here: that a copy must catch up before it may lead. The plan is the goal, moves.py the way.
+Not here: that a copy must catch up before it may lead. The plan is the goal, rebalance.py the way.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def lag_records(position: Lag, ends: Iterable[int]) -> Lag:
     """Lag of a copy at `position` in changelogs that end at `ends`, summed; clamped to 64 bits.
 
     A position beyond the end is of another topic: that copy starts from nothing, so its lag is
-    everything (Kafka's ClientState; DESIGN section 3: DATA_LOSS).
+    everything (Kafka's ClientState; our DATA_LOSS).
     """
     end = min(sum(ends), LAG_RECORDS_MAX)
     if position is Report.NOTHING:

@@ -3,9 +3,9 @@
 Order of wishes:
  1. as many copies as asked for, never two on one node;
  2. as far apart as is possible for this active (spread.py: every pick looks ahead);
- 3. nodes carry their fair share of all copies (levelling.py does what greed cannot);
+ 3. nodes carry their fair share of all copies (balance.py does what greed cannot);
  4. after the loss of any one node its actives' first standbys are spread over the others
-    (failover.py);
+    (takeover.py);
  5. a copy stays where its data is.
 Nodes and partitions are indices here; assignment.py translates.
 """
@@ -103,7 +103,7 @@ class Copies:
 
     def crowding(self, partition: int, old: int, new: int) -> int:
         """What a move adds to the sum of squares of what each node backs up for this active's
-        node: the better of two equal moves is the one that leaves less for failover.py to undo."""
+        node: the better of two equal moves is the one that leaves less for takeover.py to undo."""
         pairs, unit = self.pairs[self.of[partition][0]], self.levels.unit
         added = unit[new] * (2 * pairs.get(new, 0) + 1)
         return added - unit[old] * (2 * pairs.get(old, 0) - 1)
@@ -118,7 +118,7 @@ class Copies:
 
 
 def place_standbys(work: StandbyWork) -> Copies:
-    """Standbys for all partitions that have an active; levelling.py and failover.py refine them."""
+    """Standbys for all partitions that have an active; balance.py and takeover.py refine them."""
     copies = Copies(work)
     _keep(copies)
     _fill(copies)

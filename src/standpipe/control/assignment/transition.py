@@ -1,6 +1,6 @@
 """One table partition on its way to the plan: who leads, who stands by, who has to warm up.
 
-The rules of KIP-441 for a single partition, without the throttle that partitions share (moves.py).
+KIP-441 for a single partition, without the throttle that partitions share (rebalance.py).
 """
 
 from __future__ import annotations

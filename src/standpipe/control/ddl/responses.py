@@ -32,7 +32,7 @@ def entities(applied: AppliedRequest, warnings: tuple[str, ...] = ()) -> list[En
 
 
 def _status(receipt: Receipt, index: LogIndex, warnings: tuple[str, ...] = ()) -> Entity:
-    """Source: conformance surface, section (b), POST /ksql."""
+    """Source: ksqlDB's REST API, POST /ksql."""
     return {
         "@type": "currentStatus",
         "statementText": receipt.statement,

@@ -16,7 +16,7 @@ that beats meanwhile is held down and not dead (`held_down`): where nobody else 
 verdicts decide routing only (`control.routing.route`); promotions are the quorum's, by other
 clocks.
 
-Source: KLIP-12 "Failure detection/Healthcheck"; ARCHITECTURE §4. Left on purpose: >= MISSED, not
+Source: KLIP-12 "Failure detection/Healthcheck". Left on purpose: >= MISSED, not
 "more than" (KLIP-12's own example says 3 missed = down). Not here: lags (`control.liveness.lag`),
 failed requests (`node.worker.pull.forward`), sending (`node.liveness.loop`).
 """

@@ -13,7 +13,7 @@ Three rules keep the dead from poisoning the living: a report counts only under 
 the log knows of its sender; within it an older session or version is not heard; and lags are keyed
 by table id *and* generation.
 
-Definitions: DESIGN §3. Lag = largest committed end that anybody reported - position, >= 0. Unknown
+Words: docs/glossary.md. Lag = largest committed end that anybody reported - position, >= 0. Unknown
 is None, never 0. Where reports come seldom that is no more than an upper bound: nothing is refused
 by it (`control.routing.route`), and nothing moved (`control.assignment.from_catalog`).
 

@@ -6,7 +6,7 @@ nobody could take over. What it held goes to the others, and a newcomer is given
 (GrantLeases). Each grant has a lease epoch of its own, greater than all before it.
 
 Leases only decide who *tries* to write. What counts is decided by the order of the progress topic:
-the holder of a newer lease epoch announces itself there first (DESIGN §3; `data.commit.progress`).
+the holder of a newer lease epoch announces itself there first (`data.commit.progress`).
 
 Pure, on the caller's clock. Not here: the log (`control.metadata.catalog`), the renewals' route
 (`node.controller.leases`), what a pipeline does with its leases (`pipeline.run.reconcile`).

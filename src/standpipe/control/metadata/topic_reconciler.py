@@ -21,7 +21,7 @@ from standpipe.topics import processing_log_topic, progress_topic
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 
-#: A repair of a shadowed record comes long before compaction can keep the wrong one (DESIGN 3).
+#: A repair of a shadowed record comes long before compaction can keep the wrong one.
 COMPACTION_LAG_MS_MIN: Final = HOUR_MS
 #: A replica that was away for less still sees every tombstone.
 TOMBSTONE_RETENTION_MS_MIN: Final = 7 * DAY_MS

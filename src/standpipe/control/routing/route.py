@@ -200,7 +200,7 @@ def is_answering(candidate: Candidate, bounds: Bounds) -> str | None:
 
 
 def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
-    """Lag equal to the bound is allowed (KLIP-12's sketch says less; DESIGN section 10).
+    """Lag equal to the bound is allowed (KLIP-12's sketch says less; docs/sources.md).
 
     An unknown lag, and one of a while ago, pass for a peer, which enforces the bound itself; for
     the local replica an unknown one passes only where nothing was asked. Source: KLIP-12; texts of

@@ -6,7 +6,7 @@ has come (Spark's watermark is the newest event less the grace period). The wate
 in its progress record, so replicas that show the same batch have dropped the same windows, whatever
 way they came. With ksqlDB's default, retention = size + grace, that is when the window's result is
 final and Spark forgets its state. Source: ksqlDB's RETENTION; Kafka Streams' window and session
-stores, which leave out what lies at or before stream time - retention; DESIGN section 3.
+stores, which leave out what lies at or before stream time - retention.
 
 The topic keeps what expired for a while longer, as long as tombstones: who was away for less finds
 everything (`deletable_below`). Kafka cannot do it by itself: it deletes by when a record was

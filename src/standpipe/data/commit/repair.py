@@ -5,13 +5,13 @@ straggler's, a zombie's, a failed attempt's) it *shadows* the committed row, whi
 once the foreign record is older than `min.compaction.lag.ms`. Long before, the lease holder appends
 the committed row again, in a commit of its own: the newest batch under another attempt. Below
 `clean_through` no key is shadowed, so there offset order is enough: a replica is restored from what
-compaction left, and progress records wholly below it may go (`data/progress.removable`).
+compaction left, and progress records wholly below it may go (`data.commit.progress.removable`).
 
 `Sweep` follows one partition behind the commits and knows the shadows; `Finder` reads what was
 committed from the topic itself. A row that was found stays right as long as its shadow is the same
 one, for a committed row in between would have ended it.
 
-Why the lease holder sweeps, and not the tailers, as DESIGN first had it: only it knows that no
+Why the lease holder sweeps, and not the tailers: only it knows that no
 commit lies between a row's finding and its writing (a tailer's report may be a stale row), and
 it needs nobody's report to say that a range is clean.
 

@@ -1,7 +1,7 @@
 """What the writer of a query may do next: take it over, go on from a batch, commit these ends.
 
-The decisions of the pipeline's side of the commit protocol (DESIGN section 3), each with its
-reason. Both `pipeline/` and the simulation (`tests/sim/data`) ask these functions.
+The decisions of the pipeline's side of the commit protocol, each with its
+reason. Both `pipeline/` and the simulation (`tests/sim/data_world.py`) ask these functions.
 
 Not here: which records of the progress topic are valid (`data/commit/progress.py`), repair
 (`data/commit/repair.py`), Spark's files (`pipeline/commit/checkpoint.py`).

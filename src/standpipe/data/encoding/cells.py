@@ -79,7 +79,7 @@ def _fitting(number: Decimal, of: SqlType) -> Decimal:
 
 
 def cell_json(value: Any, of: SqlType) -> bytes:
-    """A value as an answer shows it. Source: conformance surface, section (b), values."""
+    """A value as an answer shows it. Source: ksqlDB's REST API, values."""
     return _encode(_plain(value, of))
 
 

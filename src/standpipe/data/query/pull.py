@@ -3,7 +3,7 @@
 The full row is spliced: key columns and window bounds come from the plan and the store key, the
 value columns are the stored bytes, never decoded. A projection cuts the array into raw cells.
 Several keys, or several windows of a key, are read in one view of the store, so that an answer
-never mixes two batches of a partition (DESIGN section 1, promise 5).
+never mixes two batches of a partition (docs/ARCHITECTURE.md, promise 5).
 
 Not here: which replica answers, and how bound it is (`control/routing/route.py`); HTTP.
 """

@@ -1,6 +1,6 @@
 """Do the replicas of a table partition hold the same rows?  What their digests say of it.
 
-Replicas at one batch must have one digest (DESIGN section 3, "Changelog → store"). Digests of
+Replicas at one batch must have one digest. Digests of
 different batches say nothing about each other: then they are to be asked again. A digest that was
 computed anew from the rows and is not the one that was kept beside them names the odd replica; else
 of three or more the one that differs from most. Pure; who asks: `node/controller/digest_check.py`.

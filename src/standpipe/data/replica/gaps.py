@@ -4,8 +4,8 @@ A gap in the range of a target means that compaction took records which later on
 the newest target of that moment the rows are no batch's rows. What superseded them may be *foreign*
 (`data/replica/shadows.py`): until all that was in the log by then was judged, a committed row may
 be missing. And a foreign tombstone may have left the topic itself, where it is old enough: then
-only what was called clean in time can be trusted (`data/repair.Sweep.blind` is the writer's side of
-it).
+only what was called clean in time can be trusted (`Sweep.blind` of `data/commit/repair.py` is the
+writer's side of it).
 
 Not here: what is judged, applied and shown (`data/replica/machine.py`).
 """

@@ -6,7 +6,7 @@
 Duties of whoever drives it: events in the order of their topics; each order done before the next
 event; `ApplyBatch` as one transaction, and where that fails a new machine from the store's meta.
 
-What it holds (DESIGN section 3, "The commit protocol"): a range that ends at a target shows only
+What it holds (the commit protocol): a range that ends at a target shows only
 records that carry exactly the target's commit, all others in it are *foreign*; nothing beyond the
 newest target is ever applied; a batch is applied whole or not at all.
 

@@ -1,6 +1,6 @@
 """Where a replica stands: its state, its lags, its status page, and what its store remembers.
 
-States and lags are those of DESIGN section 3 ("Definitions", "Replica states"). `next_state` is the
+States and lags are defined in docs/glossary.md. `next_state` is the
 only way a state changes; `docs/` draws its diagram from NEXT. A status page is one ReplicaStatus
 in fixed places, so that a worker reads it from a memory map (`adapters/store/status_page.py`).
 
@@ -258,7 +258,7 @@ _AHEAD_MS_MAX: Final = 1000
 
 
 def replica_lag_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
-    """now - confirmed, >= 0; None: never confirmed on this boot. Source: DESIGN section 3.
+    """now - confirmed, >= 0; None: never confirmed on this boot.
 
     An instant to come is of the boot before: a page outlives the machine's restart.
     """

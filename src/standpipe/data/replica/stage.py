@@ -1,7 +1,7 @@
 """Records on their way into a store: the codec of one table partition, and what it has staged.
 
-2 million records of a restore decide how long a node that lost its disk stays out (performance.md,
-section c). A fetch whose records are all as our writer makes them goes at once, in C where that is
+2 million records of a restore decide how long a node that lost its disk stays out. A fetch
+whose records are all as our writer makes them goes at once, in C where that is
 compiled (`data/encoding/native.py`), else column by column; any other goes record by record, which
 says what each record means. Not here: which range belongs to which commit
 (`data/replica/machine.py`).

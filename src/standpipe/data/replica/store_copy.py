@@ -6,7 +6,7 @@ partition, live, and answer from it. The one with the newest rows first; of equa
 that the active has its disk for readers. Nobody known yet: wait a moment, for a node that starts
 hears its peers only after some beats. Nobody at all: replay. Pure.
 
-Source: issue "High availability", Restore; DESIGN section 3 (`copyfd`, checksummed). Not here: the
+Source: ours (KIP-535 restores from the changelog alone). Not here: the
 copy (`adapters.store.copy`), the transport (`node.store_transfer.donor`,
 `node.store_transfer.receiver`).
 """

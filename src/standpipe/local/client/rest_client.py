@@ -3,7 +3,7 @@
 Tries the nodes in order: one that refuses or hangs is passed over for the next. An answer that is
 an error becomes the exception that it names, so that the prompt can point at the position.
 
-Not here: rendering (sql_output.py), the open-loop reader of the demo (demo_reader.py).
+Not here: rendering (sql_output.py), the open-loop reader of the demo (local/demo/reader.py).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Watch: a thread looks every 0.2 s; a pipeline or a node that ended by itself is 
 Stop: SIGTERM to all at once, SIGKILL to whatever is left after 5 s, Kafka last; ≤ 10 s together.
 Every child also dies with this process (PDEATHSIG), whatever happened to it.
 
-Not here: what is streamed or asked (demo.py), where files lie (directory.py).
+Not here: what is streamed or asked (local/demo/), where files lie (directory.py).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The producer partitions as Java's does (`murmur2_random`), so that a key's events share a partition
 with what ksqlDB or Kafka Streams would write; acks = all.
 
-Not here: what the events are (demo_flights.py), how far the tables are (demo_progress.py).
+Not here: what the events are (flights.py), how far the tables are (progress.py).
 """
 
 from __future__ import annotations

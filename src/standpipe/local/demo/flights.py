@@ -5,7 +5,7 @@ setuptools lack. Its file is not in order, so events are sorted by `time_hour`, 
 An event's Kafka timestamp is its `time_hour`, hence ROWTIME and the windows are of 2013.
 4 % of all flights have no tail number: they are events too, but GROUP BY leaves them out.
 
-Not here: producing (demo_feed.py), what the tables must hold in the end (demo_check.py).
+Not here: producing (feed.py), what the tables must hold in the end (check.py).
 """
 
 from __future__ import annotations

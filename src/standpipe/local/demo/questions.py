@@ -7,7 +7,7 @@ An answer given while events stream in is checked without a second system:
   flights: mean delay and last destination must be the fold of exactly that prefix;
 - the same replica must never show a count that is smaller than one it showed before.
 
-Pure. Not here: asking (demo_reader.py), the comparison at the end (demo_check.py).
+Pure. Not here: asking (reader.py), the comparison at the end (check.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the demo measured, as `report.json`: every field has its meaning beside it, under "fields".
 
-Pure over the samples. Not here: the picture (demo_picture.py).
+Pure over the samples. Not here: the picture (picture.py).
 """
 
 from __future__ import annotations

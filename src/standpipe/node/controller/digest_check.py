@@ -8,7 +8,7 @@
 `recompute=true`: from the rows themselves, all of which are read then. Each answer is the state of
 one instant at one node; under load replicas are at different batches, and who asks asks again
 (`standpipe table verify`). To read a store takes a second a million rows, or waits for others that
-are read: with `patient=true` a node says every few seconds that it works (`long_answers.py`).
+are read: with `patient=true` a node says every few seconds that it works (`long_poll.py`).
 
 Nodes ask each other as well: the first holder of a partition compares what all of its holders
 remember of their newest batches. Where that differs, stores are read through; the odd replica is

@@ -1,7 +1,7 @@
 """Bodies of `POST /heartbeat` and `POST /lag`: ksqlDB's shapes, ours under `standpipe`. Pure.
 
 A body without our part is understood too, so that what was written for ksqlDB works here. Sources:
-KLIP-12 "/heartbeat", "/reportlag"; conformance surface, section (b); KIP-535 LagInfo.
+KLIP-12 "/heartbeat", "/reportlag"; ksqlDB's /clusterStatus; KIP-535 LagInfo.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ what becomes visible, and a `Replica` carries that out. Crash-only: after SIGKIL
 what the stores say.
 
 While Kafka is away the loop goes on: pages keep the last confirmed instant, and time that is not
-confirmed counts as stale. Not here: reads (`node/serve`), lags of other nodes (`control`).
+confirmed counts as stale. Not here: reads (`node/worker`), lags of other nodes (`control`).
 """
 
 from __future__ import annotations
@@ -377,7 +377,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     # Records are tuples by the million: the collector would walk them again and again for cycles
-    # that are not there, and cost a quarter of the restore (performance.md, section c).
+    # that are not there, and cost a quarter of the restore, measured.
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The routes of a worker: ASGI in, ksqlDB's REST surface out.
+"""The routes of a worker: ASGI in, ksqlDB's REST API out.
 
 Two lanes with one application each. The *public* lane is for clients. The *peer* lane takes reads
 from other nodes, after the cluster's secret and before the body; nothing that a client does can
@@ -6,7 +6,7 @@ starve it, and it knows no statements.
 
 Pull queries are answered before Starlette, in both lanes; most never come here at all (`quick`).
 
-Source: conformance surface, section (b). Not here: what the answers say.
+Source: ksqlDB's REST API. Not here: what the answers say.
 """
 
 from __future__ import annotations

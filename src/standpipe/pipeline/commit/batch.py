@@ -1,4 +1,4 @@
-"""One batch of a persistent query: the commit protocol (DESIGN section 3), step by step.
+"""One batch of a persistent query: the commit protocol, step by step.
 
 `CommitBatch` is Spark's foreachBatch function, and `_commit` reads as the protocol does: what is
 written before `ProgressLog.append` is not visible to any reader, and afterwards all of it is.

@@ -105,7 +105,7 @@ class Checkpoint:
     """The checkpoint of one query: `root` holds whose it is, and a directory per lease epoch.
 
     Spark writes to `directory`, ours alone. A zombie goes on writing to its own: in a shared one it
-    would choose what our batches cover (`data/takeover.heir_of`).
+    would choose what our batches cover (`data.commit.takeover.heir_of`).
     """
 
     def __init__(self, root: Path, lease_epoch: LeaseEpoch) -> None:

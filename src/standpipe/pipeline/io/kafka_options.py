@@ -28,7 +28,7 @@ class KafkaReads:
         return {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "subscribe": topic,
-            # Kafka's default of 500 adds half a second to every batch (DESIGN section 3)
+            # Kafka's default of 500 adds half a second to every batch
             "kafka.fetch.max.wait.ms": str(self.config[KAFKA_FETCH_WAIT]),
             "includeHeaders": str(headers).lower(),
             # records that vanished before they were read are a named failure, never a gap

@@ -3,8 +3,8 @@
 Pure: time and what Spark and Kafka say arrive in `look`. A batch whose tasks get somewhere is no
 stall, however long it takes; what stands still is one, be it a task that waits for ever, a source
 that hangs or a start that does not end. Without this such a query would be RUNNING for ever.
-Not here: stopping and starting (`queries.py`); what tasks have done (`work.py`); what topics hold
-(`backlog.py`).
+Not here: stopping and starting (`query_run.py`); what tasks have done (`task_progress.py`); what
+topics hold (`backlog.py`).
 """
 
 from __future__ import annotations

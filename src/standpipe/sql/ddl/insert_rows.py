@@ -12,7 +12,7 @@
 
 Field names are read as SQL reads names: upper case unless quoted. A field that is no column is
 passed over, as ksqlDB does; ROWTIME is the record's timestamp, as in INSERT INTO … VALUES (ours:
-ksqlDB passes it over too). Source: ksqlDB's /inserts-stream, conformance surface section (b).
+ksqlDB passes it over too). Source: ksqlDB's REST API, /inserts-stream.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Aggregate functions: ksqlDB's meaning in Spark's words (conformance surface, section d).
+"""Aggregate functions: ksqlDB's meaning in Spark's words (its function reference).
 
 Arrival order is `__ORDER`, the order of offsets within a partition. Spark's own collect_list has no
 order and drops nulls, so what depends on either collects pairs of order and value.

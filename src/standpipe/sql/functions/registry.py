@@ -1,7 +1,7 @@
 """The functions that a statement may call: the allow-list of what reaches Spark.
 
 An argument may be narrower than its place (INTEGER where BIGINT is asked for): it is cast. Rows are
-in `scalar_functions.py` and `aggregate_functions.py`, their form in `function.py`.
+in `scalar.py` and `aggregate.py`, their form in `signature.py`.
 """
 
 from __future__ import annotations

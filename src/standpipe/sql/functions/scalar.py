@@ -1,7 +1,7 @@
 """Scalar functions of numbers, text, nulls and collections: ksqlDB's meaning in Spark's words.
 
-ksqlDB's meaning wins over Spark's: see the notes at single rows (conformance surface, section d).
-Functions of time, JSON, URLs and bytes are in `more_functions.py`.
+ksqlDB's meaning wins over Spark's: see the notes at single rows (ksqlDB's function reference).
+Functions of time, JSON, URLs and bytes are in `time_json_url.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SELECT without EMIT CHANGES → PullPlan: which keys, which windows, which columns.
 
 A clause that binds every key column by = or IN, and windows by bounds, is a plain lookup with a
-template for its shape. Everything else is evaluated row by row (`pull_scan.py`).
+template for its shape. Everything else is evaluated row by row (`scan.py`).
 """
 
 from __future__ import annotations

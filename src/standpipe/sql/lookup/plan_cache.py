@@ -6,7 +6,7 @@ a shape only if, when it was made, the regular expression had found exactly the 
 parser found, at the same places, and nothing in the shape could begin a quoted name or a comment.
 Both depend on the shape alone, so the next text of that shape has its literals at the same places.
 
-Budget: 5 µs for a repeat (DESIGN section 6); test_shape.py holds it to the parser's plans.
+Budget: 5 µs for a repeat. `tests/unit/sql/lookup/test_plan_cache.py` compares it with the parser.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Clauses that need state (GROUP BY, JOIN, WINDOW, HAVING, PARTITION BY, EMIT FINAL) are refused with
 what to do instead: a persistent query keeps that state, survives its node, and its result can be
-read by any number of push queries. Source: conformance surface, sections (b) and (d).
+read by any number of push queries. Source: ksqlDB's documentation, "Push queries".
 """
 
 from __future__ import annotations

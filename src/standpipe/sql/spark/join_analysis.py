@@ -1,6 +1,6 @@
 """FROM a JOIN b ON …: which joins there are, and which make no sense.
 
-Not here: the names of joined rows (`joined.py`), the Spark SQL of a join (`join_sql.py`,
+Not here: the names of joined rows (`join_scope.py`), the Spark SQL of a join (`join_sql.py`,
 `join_steps.py`).
 """
 

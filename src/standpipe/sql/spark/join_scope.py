@@ -1,7 +1,7 @@
 """Joined sources as a scope of names: what their columns are called, which is the key.
 
 Columns of a joined row are called ALIAS_COLUMN; a SELECT may name them shorter where that is plain.
-Not here: which joins there may be (`joins.py`), their Spark SQL (`join_sql.py`, `join_steps.py`).
+Not here: which joins are allowed (`join_analysis.py`), their SQL (`join_sql.py`, `join_steps.py`).
 """
 
 from __future__ import annotations

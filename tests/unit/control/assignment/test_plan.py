@@ -214,7 +214,7 @@ def test_each_table_is_spread_over_the_nodes() -> None:
 @pytest.mark.parametrize("node_count", [3, 4, 6])
 @pytest.mark.parametrize("standbys", [1, 2])
 def test_takeover_is_spread(node_count: int, standbys: int) -> None:
-    """After the loss of any one node its actives fall on the others evenly (issue 6)."""
+    """After the loss of any one node its actives fall on the others evenly."""
     nodes = [node(f"n{i}") for i in range(node_count)]
     rows = assign(nodes, table(30), {}, standbys).values()
     for lost in nodes:

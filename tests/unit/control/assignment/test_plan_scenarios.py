@@ -1,6 +1,6 @@
 """The shared scenarios ($STANDPIPE_SHARED/assignment), as far as they run in a few seconds.
 
-All of them: `python -m tests.assignor --scenarios ../shared/assignment/assignor_scenarios.json`.
+All of them: `python -m tests.assignor --scenarios FILE`.
 """
 
 from __future__ import annotations

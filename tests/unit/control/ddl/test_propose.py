@@ -224,7 +224,7 @@ def test_propose_judges_by_the_catalog_not_by_the_plan() -> None:
 
 
 def test_answer_has_the_shape_of_ksqldb() -> None:
-    """Source: conformance surface, section (b), POST /ksql."""
+    """Source: ksqlDB's REST API, POST /ksql."""
     command = judge(asked(TABLE), WITH_S, {})
     assert isinstance(command, CreateTableAs)
     applied = apply(WITH_S, LogIndex(2), command).applied_requests["r1"]

@@ -40,8 +40,8 @@ def lag(partition: int = 0, position: int = 10, end: int = 10, **changes: object
 @pytest.mark.parametrize(
     ("ends", "position", "expected", "why"),
     [
-        ([123000], 123000, 0, "the article's active"),
-        ([107000], 100000, 7000, "the article's standby"),
+        ([123000], 123000, 0, "ksqlDB's example, its active"),
+        ([107000], 100000, 7000, "ksqlDB's example, its standby"),
         ([90, 100, 95], 90, 10, "KLIP-12: against the maximum over all reports"),
         ([5], 7, 0, "a report that is behind the replica: not negative"),
         ([-1, -1], 7, None, "nobody knows an end: unknown is not 0"),

@@ -1,4 +1,4 @@
-"""Order, reasons and bounds of routing. Sources: KLIP-12 "Lag-aware routing"; DESIGN 3, 4."""
+"""Order, reasons and bounds of routing. Sources: KLIP-12 "Lag-aware routing"; docs/sources.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The apply machine, boundary by boundary. Its dull twin is test_apply_twin.py."""
+"""The apply machine, boundary by boundary. Its dull twin is test_machine_twin.py."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """`GET /clusterStatus`: every member as this node sees it.
 
-Shape: conformance surface, section (b); field names: the article's. A host that does not beat,
-whose path failed or that was not heard of yet is not alive and shows empty maps (the article's
-`B:8088`); an unknown lag is left out, never 0 (ksql#4833). Nodes that left the log are not listed.
+Shape: ksqlDB's REST API; field names: as docs/sources.md says. A host that does not beat,
+whose path failed or that was not heard of yet is not alive and shows empty maps (as the
+article in docs/sources.md does); an unknown lag is left out, never 0 (ksql#4833).
+Nodes that left the log are not listed.
 What ksqlDB has no word for (why, ages, states, batches) rides under `standpipe`.
 
 Not here: verdicts (`control.liveness.heartbeats`), lags (`control.liveness.lag`), what workers are

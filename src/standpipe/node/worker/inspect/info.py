@@ -1,6 +1,6 @@
 """What a worker says of its node: /info, /healthcheck, /status.
 
-Shapes: conformance surface, section (b).
+Shapes: ksqlDB's REST API.
 
 Not here: routes; /clusterStatus (`node.worker.inspect.cluster_status`); what a status page holds
 (`model.ReplicaStatus`).

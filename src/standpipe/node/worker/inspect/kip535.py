@@ -1,4 +1,4 @@
-"""KIP-535's metadata surface in Python: who holds a key, who holds what, how far own copies are.
+"""KIP-535's metadata API in Python: who holds a key, who holds what, how far own copies are.
 
 A pure view over one snapshot and the status pages of its node; it asks nobody and keeps nothing:
 

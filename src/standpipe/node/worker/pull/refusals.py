@@ -1,10 +1,10 @@
 """A read that no replica answered: which error it is, and why. Pure.
 
-Three outcomes that must not be mixed up (DESIGN section 1, promise 1): a missing key is an answer
+Three outcomes that must not be mixed up (promise 1): a missing key is an answer
 without rows and never comes here; a table of which no replica holds a whole batch is *not ready*,
 with its progress; everything else is *no replica*, with one verdict per replica.
 
-Source: the article's text; KLIP-12. Not here: the verdicts themselves (`control.routing.route`).
+Source: ksqlDB's error text; KLIP-12. Not here: the verdicts themselves (`control.routing.route`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ beside it, its peers would open their breakers, and the tailer would kill it for
 pins. So a scan works in slices, and what is over within the first one waits for nothing. Only some
 scans go on at a time: each holds what it has copied in memory.
 
-A slice more must not mean another batch (DESIGN section 1, promise 5). All rows are copied out of
+A slice more must not mean another batch (promise 5). All rows are copied out of
 one instant of the store, which is held for HELD_S_MAX at the most; a million rows take half of
 that, decoding comes later and holds nothing. Where that is not enough (a crowded worker, rows of
 many bytes) the scan goes on behind its last row as long as the store shows the same batch, and

@@ -2,7 +2,7 @@
 
     NotAPullQuery ─► plan ─► PushAnswer or PrintAnswer ─► LiveAnswers
 
-Source: conformance surface, section (b). Not here: the loop (`node/worker/push/stream_loop.py`).
+Source: ksqlDB's REST API. Not here: the loop (`node/worker/push/stream_loop.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Bytes of the REST surface: what a request asks, and how an answer is laid out. Pure.
+r"""Bytes of the REST API: what a request asks, and how an answer is laid out. Pure.
 
 | form | first | each row | end |
 |---|---|---|---|
@@ -6,7 +6,7 @@ r"""Bytes of the REST surface: what a request asks, and how an answer is laid ou
 | LINES | `{queryId,columnNames,columnTypes}\n` | `[…]\n` | |
 | OBJECTS | `[{queryId,columnNames,columnTypes}` | `,\n[…]` | `]` |
 
-Source: conformance surface, section (b); the article's `curl` for the spelling of properties.
+Source: ksqlDB's REST API; the article in docs/sources.md for the spelling of properties.
 Not here: sockets, statements, rows.
 """
 

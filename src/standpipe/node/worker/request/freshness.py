@@ -2,7 +2,7 @@
 status as JSON. Pure.
 
 Unknown is left out, never 0: a header that is missing says that nobody knows. A lag in records
-counts against the largest committed end that anybody told of (DESIGN section 3): the replica's own,
+counts against the largest committed end that anybody told of: the replica's own,
 what peers reported to this node, and, of a forward, what its sender knows. A sender that knows more
 than the target did adds the difference.
 """
@@ -24,7 +24,7 @@ END_HEADER: Final = "standpipe-committed-end"
 
 
 class Freshness(Record, frozen=True, kw_only=True):
-    """Who answered and what it had seen. Definitions: DESIGN section 3."""
+    """Who answered and what it had seen. Definitions: docs/glossary.md."""
 
     served_by: str
     role: str  # active, standby; mixed when an answer was gathered

@@ -8,7 +8,7 @@ So a request with one mistake changes nothing, and each statement sees those bef
 when it is carried out (Kafka is gone, somebody was faster), its error names those already done.
 
 Statements never go through the event loop's thread while they are parsed and analysed: reads share
-it. Source: conformance surface, section (b), POST /ksql.
+it. Source: ksqlDB's REST API, POST /ksql.
 """
 
 from __future__ import annotations

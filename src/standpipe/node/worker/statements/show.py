@@ -1,7 +1,7 @@
 """Entities of SHOW, LIST and DESCRIBE in ksqlDB's shapes, from what this node knows. Pure.
 
 Each is `{"@type": …, "statementText": …, <content>, "warnings": []}`. Ours rides under `standpipe`.
-Source: conformance surface, section (b); ksqlDB's rest model (StreamsList, TablesList, Queries,
+Source: ksqlDB's REST API and its rest model (StreamsList, TablesList, Queries,
 SourceDescription, KafkaTopicsList, FunctionNameList, PropertiesList).
 
 Not here: which statement asks for what (`node.worker.statements.execute`), the topics of Kafka

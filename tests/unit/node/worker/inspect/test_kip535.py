@@ -1,4 +1,4 @@
-"""KIP-535's surface: keys, nodes, own lags, and which stores may be read."""
+"""KIP-535's API: keys, nodes, own lags, and which stores may be read."""
 
 from __future__ import annotations
 

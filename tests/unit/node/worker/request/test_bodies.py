@@ -39,7 +39,7 @@ MAX = 2**63 - 1
         ({"ksql": "a", "requestProperties": {"x": 1}}, Lookup("a"), "fields of newer clients"),
         ({"ksql": "a", "streamsProperties": {LAG: 7}}, Lookup("a", {LAG: "7"}, 7), "number"),
         ({"ksql": "a", "streamsProperties": {LAG: "10000"}}, Lookup("a", {LAG: "10000"}, 10000),
-         "text, as in the article"),
+         "text, as ksqlDB's `curl` has it"),
         ({"sql": "a", "properties": {LAG: 0}}, Lookup("a", {LAG: "0"}, 0), "0 is a bound"),
         ({"sql": "a", "properties": {"acceptable.offset.lag": "5"}},
          Lookup("a", {"acceptable.offset.lag": "5"}, 5), "KLIP-12's name"),

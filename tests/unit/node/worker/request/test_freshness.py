@@ -99,7 +99,7 @@ def test_freshness_of(status: ReplicaStatus, lags: tuple[int | None, ...], why: 
     ("status", "heard_end", "lag", "why"),
     [
         (page(), 100, 10, "as much"),
-        (page(), 5000, 4910, "others told of more: DESIGN section 3, the largest"),
+        (page(), 5000, 4910, "others told of more: the largest counts"),
         (page(), 95, 10, "others know less"),
         (page(committed_end=-1), 100, 10, "only others know"),
         (page(committed_end=-1), NO_END, None, "nobody knows: never 0"),
