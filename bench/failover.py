@@ -46,7 +46,7 @@ from bench.failover_parts.picture import draw  # noqa: E402
 from tests.hosts.cluster import HostCluster, HostNode, machine, until  # noqa: E402
 from tests.hosts.network import Network, enter  # noqa: E402
 
-from standpipe.adapters.files.record_file import RecordReader  # noqa: E402
+from standpipe.adapters.files.published import RecordReader  # noqa: E402
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient  # noqa: E402
 from standpipe.model import Health  # noqa: E402
 from standpipe.model_liveness import Liveness  # noqa: E402

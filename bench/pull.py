@@ -33,7 +33,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.files import published
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key
@@ -148,7 +149,7 @@ def make_node(folder: Path, keys: int) -> NodeConfig:
     fill(config, keys)
     for partition in range(PARTITIONS):
         StatusWriter(page_path(config.paths.run, ReplicaId("T1", 1, partition))).write(running())
-    snapshot_file.write(config.paths.snapshot, snapshot(config))
+    published.write(config.paths.snapshot, snapshot(config))
     return config
 
 
@@ -177,7 +178,7 @@ def running() -> ReplicaStatus:
         log_end=Offset(10),
         batch=BatchId(1),
         lease_epoch=LeaseEpoch(1),
-        confirmed_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+        confirmed_boot_ms=Clock().boot_ms(),
         source_instant_ms=int(time.time() * 1000),
         foreign_records=0,
         rows=1,

@@ -14,7 +14,7 @@ from tests.conformance.statements import NOT_SUPPORTED, Session
 from tests.conformance.verdict import is_same_multiset, is_within, shown
 from tests.conformance.world import NODE, Record, World
 
-from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.files import published
 from standpipe.adapters.http.peer_client import PeerClient
 from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.hedge_budget import Budget, Pace
@@ -36,7 +36,7 @@ def open_pulls(world: World, session: Session) -> Pulls:
     directory.mkdir(exist_ok=True)
     path = directory / session.prefix
     sources = [session.physical(source) for source in session.catalog.sources.values()]
-    snapshot_file.write(path, world.snapshot(sources))
+    published.write(path, world.snapshot(sources))
     replicas = Replicas(world.node.paths.state, world.node.paths.status)
     forwarder = Forwarder(PeerClient({}), 1000, 1000)
     board = Board(world.node.paths.liveness, world.node.paths.lags, world.config)

@@ -20,7 +20,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.files import published
 from standpipe.config import registry
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.local.cluster.broker import Broker
@@ -183,7 +183,7 @@ class World:
 
     def publish(self, sources: Iterable[Source]) -> None:
         """What the tailer is to hold from now on."""
-        snapshot_file.write(self.node.paths.snapshot, self.snapshot(sources))
+        published.write(self.node.paths.snapshot, self.snapshot(sources))
 
     # -------------------------------------------------------------------------------- Kafka
 

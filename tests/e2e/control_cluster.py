@@ -16,7 +16,7 @@ import msgspec
 from tests.e2e.forked import NodeProcess, fork
 from tests.e2e.netns import Hosts
 
-from standpipe.adapters.files.snapshot_file import read
+from standpipe.adapters.files.published import read_snapshot
 from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.control.metadata.commands import LogPage
 from standpipe.errors import LogUnavailable
@@ -143,7 +143,7 @@ class ControlCluster:
         return msgspec.msgpack.decode(answer.content, type=LogPage)
 
     def snapshot(self, name: str) -> Snapshot:
-        found = read(self.configs[name].paths.snapshot)
+        found = read_snapshot(self.configs[name].paths.snapshot)
         assert found is not None
         return found
 

@@ -21,7 +21,7 @@ from tests.e2e import test_serve
 from tests.e2e.forked import NodeProcess, fork
 from tests.e2e.test_serve import Reply, ask, json_bytes, status
 
-from standpipe.adapters.files.snapshot_file import read
+from standpipe.adapters.files.published import read_snapshot
 from standpipe.data.encoding.store_keys import encode_key, partition_of
 from standpipe.errors import LogUnavailable
 from standpipe.local.cluster.ports import any_port
@@ -166,7 +166,7 @@ class LivenessCluster:
     # ------------------------------------------------------------------- what is where
 
     def snapshot(self, number: int) -> Any:
-        return read(self.nodes[number].config.paths.snapshot)
+        return read_snapshot(self.nodes[number].config.paths.snapshot)
 
     def partition(self, key: str) -> int:
         assert self.users is not None
@@ -238,5 +238,5 @@ class LivenessCluster:
         return reply.json()["nodes"] if reply.status_code == 200 else []
 
     def _is_placed(self, node: WholeNode) -> bool:
-        found = read(node.config.paths.snapshot)
+        found = read_snapshot(node.config.paths.snapshot)
         return found is not None and len(found.assignment.placements) == PARTITIONS

@@ -24,7 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.e2e.forked import NodeProcess, fork
 from typer.testing import CliRunner
 
-from standpipe.adapters.files import record_file, snapshot_file
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.files import published
 from standpipe.adapters.metrics import STATES
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter
@@ -121,7 +122,7 @@ def status(state: ReplicaState = ReplicaState.RUNNING, **changes: int) -> Replic
         log_end=Offset(100),
         batch=BatchId(7),
         lease_epoch=LeaseEpoch(1),
-        confirmed_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+        confirmed_boot_ms=Clock().boot_ms(),
         source_instant_ms=int(time.time() * 1000),
         foreign_records=0,
         rows=1,
@@ -261,9 +262,9 @@ class Cluster:
                 queries=tuple(query_of(table) for table in tables),
                 assignment=Assignment(epoch=AssignmentEpoch(stamp), placements=placements),
                 query_statuses=statuses,
-                published_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+                published_boot_ms=Clock().boot_ms(),
             )
-            snapshot_file.write(node.config.paths.snapshot, snapshot)
+            published.write(node.config.paths.snapshot, snapshot)
 
     def fill(self, rows: dict[str, list[object]], source: Source = USERS) -> None:
         """The same rows on every replica, all of them RUNNING."""
@@ -783,9 +784,9 @@ def test_metrics_show_states(tmp_path: Path) -> None:
         until = time.monotonic() + 10
         while "standpipe_peer_up" not in (found := states_of(first.port())):
             assert time.monotonic() < until, "no verdict on the metrics page"
-            boot_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+            boot_ms = Clock().boot_ms()
             liveness = Liveness(published_boot_ms=boot_ms, peers=(down,))
-            record_file.write(first.config.paths.liveness, liveness)
+            published.write(first.config.paths.liveness, liveness)
     finally:
         cluster.stop()
     assert found["standpipe_peer_up"] == {("node-1",): 0}

@@ -27,7 +27,7 @@ from confluent_kafka import Producer
 from tests.hosts.network import HUB, Host, Network
 from tests.hosts.wall_clock import WallClock, build
 
-from standpipe.adapters.files.snapshot_file import read
+from standpipe.adapters.files.published import read_snapshot
 from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.data.commit.progress import serialise
 from standpipe.data.encoding.store_keys import (
@@ -133,7 +133,7 @@ class HostNode:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        return read(self.config.paths.snapshot)
+        return read_snapshot(self.config.paths.snapshot)
 
     def answers(self) -> bool:
         return self.get("/info") is not None

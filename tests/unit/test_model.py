@@ -2,17 +2,16 @@
 
 import msgspec
 import pytest
+from tests.samples import sample_table
 
 from standpipe.model import (
     NO_BATCH,
     BatchId,
-    Column,
     LeaseEpoch,
     Offset,
     ReplicaId,
     ReplicaState,
     ReplicaStatus,
-    Source,
 )
 
 STATUS = ReplicaStatus(
@@ -53,16 +52,7 @@ def test_only_two_states_answer(state: ReplicaState) -> None:
 
 
 def test_key_columns_and_value_columns_split_the_columns() -> None:
-    source = Source(
-        name="T",
-        kind="TABLE",
-        columns=(Column(name="K", type="STRING", is_key=True), Column(name="N", type="BIGINT")),
-        topic="T",
-        partitions=4,
-        key_format="KAFKA",
-        value_format="JSON",
-        statement="",
-    )
+    source = sample_table(partitions=4)
     assert [c.name for c in source.key_columns] == ["K"]
     assert [c.name for c in source.value_columns] == ["N"]
 

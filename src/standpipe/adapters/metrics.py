@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from standpipe.adapters.files import published
+
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
@@ -158,11 +160,8 @@ class Metrics:
 
     def save(self) -> None:
         """Leave the counts where the other workers find them; older ones on a disk that is full."""
-        path = self.folder / f"metrics-{self.worker}"
-        temporary = path.with_suffix(".new")
         with contextlib.suppress(OSError):
-            temporary.write_bytes(msgspec.msgpack.encode(self._dump()))
-            temporary.rename(path)
+            published.write(self.folder / f"metrics-{self.worker}", self._dump())
 
     async def exposition(self, states: Iterable[State] = ()) -> bytes:
         """All workers of the node, and the states, in Prometheus's text format.

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from standpipe.adapters.raft.log_file import replace_file
+from standpipe.adapters.files.fsync import replace_durably
 from standpipe.config import keys, registry
 from standpipe.control.assignment.racks import parse_forced, tag_faults
 from standpipe.control.metadata import feature_levels as features
@@ -184,7 +184,7 @@ def load(path: Path) -> NodeConfig:
 def save(path: Path, config: NodeConfig) -> None:
     """Write `node.json`, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, msgspec.json.format(msgspec.json.encode(config)) + b"\n")
+    replace_durably(path, msgspec.json.format(msgspec.json.encode(config)) + b"\n")
 
 
 class DataIdentity(Record, frozen=True, kw_only=True):
@@ -338,4 +338,4 @@ def _read(paths: NodePaths) -> DataIdentity:
 
 
 def _write(paths: NodePaths, identity: DataIdentity) -> None:
-    replace_file(paths.meta, msgspec.json.encode(identity) + b"\n")
+    replace_durably(paths.meta, msgspec.json.encode(identity) + b"\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tests.samples import COLUMNS, sample_table
+
 from standpipe.data.encoding.record_batch import Fetched, FetchedColumns
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
@@ -18,7 +20,6 @@ from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.data.replica.stage import RowCodec
 from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Source, Window
 
-COLUMNS = (Column(name="K", type="STRING", is_key=True), Column(name="N", type="BIGINT"))
 HOUR_MS = 3_600_000
 
 
@@ -31,15 +32,9 @@ def key_columns(*types: str) -> tuple[Column, ...]:
 
 
 def table(*, partitions: int = 1, window: Window | None = None) -> Source:
-    return Source(
-        name="T",
-        kind="TABLE",
+    return sample_table(
         columns=COLUMNS,
-        topic="T",
         partitions=partitions,
-        key_format="KAFKA",
-        value_format="JSON",
-        statement="",
         window=window,
         query_id="Q",
         table_id="t",

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from standpipe.adapters.files.snapshot_file import read
+from standpipe.adapters.files.published import read_snapshot
 from standpipe.adapters.http import internal as http_client
 from standpipe.adapters.http.internal import HttpClient, InternalApp, Reply
 from standpipe.adapters.raft import wire
@@ -94,7 +94,7 @@ class Control:
         return await self.post("/execute", body)
 
     def shown(self) -> Snapshot:
-        snapshot = read(self.config.paths.snapshot)
+        snapshot = read_snapshot(self.config.paths.snapshot)
         assert snapshot is not None
         return snapshot
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.files import record_file, snapshot_file
+from standpipe.adapters.files import published
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.status_page import StatusWriter, page_path
@@ -188,7 +188,7 @@ class Worker:
             assignment=Assignment(epoch=AssignmentEpoch(epoch), placements=placements),
             published_boot_ms=1,
         )
-        snapshot_file.write(self.paths.snapshot, snapshot)
+        published.write(self.paths.snapshot, snapshot)
         if self._pulls is not None:
             self._pulls.map.refresh()
 
@@ -230,8 +230,8 @@ class Worker:
             )
             for name, number, position, end in lags
         )
-        record_file.write(self.paths.liveness, Liveness(published_boot_ms=now_ms, peers=peers))
-        record_file.write(self.paths.lags, KnownLags(published_boot_ms=now_ms, known=known))
+        published.write(self.paths.liveness, Liveness(published_boot_ms=now_ms, peers=peers))
+        published.write(self.paths.lags, KnownLags(published_boot_ms=now_ms, known=known))
         self.board.refresh()
 
     async def answer(self, text: str, lag_max: int | None = None) -> Answer:

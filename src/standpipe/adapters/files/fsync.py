@@ -1,4 +1,7 @@
-"""What survives a power loss: a file's bytes and a directory's names, once they are synced."""
+"""What survives a power loss: a file's bytes and a directory's names, once they are synced.
+
+Not here: files that need not survive one (`adapters.files.published`).
+"""
 
 from __future__ import annotations
 
@@ -13,3 +16,26 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data`, in as many calls as that takes. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def replace_durably(path: Path, data: bytes) -> None:
+    """Replace a small file: after a crash or a power loss it is the old one or the new one, whole.
+
+    Returns when the new one is durable: its bytes are synced, then its name. Raises OSError.
+    """
+    draft = path.with_name(path.name + ".new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    draft.rename(path)
+    sync(path.parent)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from standpipe.adapters.files import published
+
 
 def next_number(path: Path, now_ms: int) -> int:
     """The number of this start; `path` remembers it for the next one.
@@ -20,9 +22,7 @@ def next_number(path: Path, now_ms: int) -> int:
     number = max(_before(path) + 1, now_ms)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = path.with_name(path.name + ".new")
-        draft.write_text(f"{number}\n")
-        draft.rename(path)
+        published.replace(path, b"%d\n" % number)
     return number
 
 

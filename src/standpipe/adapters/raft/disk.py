@@ -28,12 +28,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from standpipe.adapters.files.fsync import sync
+from standpipe.adapters.files import published
+from standpipe.adapters.files.fsync import replace_durably, sync
 from standpipe.adapters.raft.log_file import (
     DiskFailed,
     DiskRecord,
     LogFile,
-    replace_file,
     scan,
     sealed,
     unsealed,
@@ -136,8 +136,8 @@ class QuorumDisk:
         if start.end_offset > 0:
             data = snapshot_file(start, state)
             start = replace(start, size=len(data))
-            replace_file(_snapshot_path(directory, start), data)
-        replace_file(directory / STATE_NAME, _state_file(0, election))
+            replace_durably(_snapshot_path(directory, start), data)
+        replace_durably(directory / STATE_NAME, _state_file(0, election))
         LogFile.create(directory / LOG_NAME, [_boundary(start)]).close()
 
     @classmethod
@@ -157,7 +157,7 @@ class QuorumDisk:
             committed = min(_read_committed(directory), end)
             recovered = Recovered(election, start, newest, entries, LogOffset(committed))
             disk = cls(directory, log, start, life + 1)
-            replace_file(directory / STATE_NAME, _state_file(life + 1, election))
+            replace_durably(directory / STATE_NAME, _state_file(life + 1, election))
         except BaseException:
             log.close()
             raise
@@ -182,11 +182,11 @@ class QuorumDisk:
         try:
             match op:
                 case PersistElection(state=state):
-                    replace_file(self._directory / STATE_NAME, _state_file(self._life, state))
+                    replace_durably(self._directory / STATE_NAME, _state_file(self._life, state))
                 case TruncateLog(end_offset=end_offset):
                     self._log.truncate(end_offset)
                 case SaveSnapshot(snapshot=snapshot, data=data):
-                    replace_file(_snapshot_path(self._directory, snapshot), data)
+                    replace_durably(_snapshot_path(self._directory, snapshot), data)
                 case TrimLog(start=start):
                     self._restart_log(start, self._entries_from(start.end_offset))
                 case InstallSnapshot(snapshot=snapshot):
@@ -218,10 +218,7 @@ class QuorumDisk:
         return [record for record in records if record.index > offset]
 
     def _note(self, end_offset: LogOffset) -> None:
-        path = self._directory / COMMITTED_NAME
-        temporary = path.with_name(path.name + ".new")
-        temporary.write_bytes(sealed([DiskRecord(end_offset, b"")]))
-        temporary.rename(path)
+        published.replace(self._directory / COMMITTED_NAME, sealed([DiskRecord(end_offset, b"")]))
 
 
 # ------------------------------------------------------------------------------------- the files

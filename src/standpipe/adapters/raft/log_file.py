@@ -34,7 +34,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
-from standpipe.adapters.files.fsync import sync
+from standpipe.adapters.files.fsync import replace_durably, write_all
 from standpipe.errors import DataDirectoryRefused, ServerError
 
 MAGIC: Final = b"STANDPIPE LOG 1\n"
@@ -95,7 +95,7 @@ class LogFile:
         another process has the log open.
         """
         if not path.exists():
-            replace_file(path, MAGIC)
+            replace_durably(path, MAGIC)
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         try:
             _lock(descriptor, path)
@@ -116,7 +116,7 @@ class LogFile:
         Raises DiskFailed; the file that was there may be gone for this process.
         """
         try:
-            replace_file(path, sealed(records))
+            replace_durably(path, sealed(records))
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
             _lock(descriptor, path)
         except OSError as error:
@@ -136,7 +136,7 @@ class LogFile:
                 raise ValueError(f"index {record.index} after {expected - 1}")
         frames = [_frame(record) for record in records]
         with self._final():
-            _write_all(self._descriptor, b"".join(frames))
+            write_all(self._descriptor, b"".join(frames))
             os.fsync(self._descriptor)
         for frame in frames:
             self._ends.append((self._ends[-1] if self._ends else len(MAGIC)) + len(frame))
@@ -240,7 +240,7 @@ def _is_torn(data: bytes, offset: int) -> bool:
 
 
 def sealed(records: Sequence[DiskRecord]) -> bytes:
-    """A whole small file of records, for `replace_file`; `unsealed` reads it."""
+    """A whole small file of records, for `replace_durably`; `unsealed` reads it."""
     return MAGIC + b"".join(_frame(record) for record in records)
 
 
@@ -282,25 +282,6 @@ def _lock(descriptor: int, path: Path) -> None:
         raise DataDirectoryRefused(
             f"{path} is open in another process", next_step="stop the other process of this node"
         ) from error
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a small file durably: after a crash it is the old one or the new one, whole."""
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        _write_all(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    temporary.rename(path)
-    sync(path.parent)
 
 
 class DiskThread:

@@ -12,8 +12,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from standpipe.adapters.files.fsync import replace_durably
 from standpipe.adapters.raft.disk import QuorumDisk, snapshot_file, snapshot_state
-from standpipe.adapters.raft.log_file import replace_file
 from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import Catalog
@@ -115,7 +115,7 @@ def write_backup(path: Path, catalog: Catalog) -> int:
     covers = Snapshot(LogOffset(catalog.index + 1), LeaderEpoch(0), VoterSet(()))
     data = snapshot_file(covers, catalogs.to_bytes(catalog))
     try:
-        replace_file(path, data)
+        replace_durably(path, data)
     except OSError as error:
         raise SetupError(
             f"cannot write {path}: {error.strerror}", next_step="choose another file"

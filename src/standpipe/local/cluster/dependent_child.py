@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+from standpipe.adapters.process import signal_at_parent_death
+
+_DIE_WITH_PARENT: Final = partial(signal_at_parent_death, signal.SIGKILL)
 
 
 class DependentChild:
@@ -42,7 +44,7 @@ class DependentChild:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C is for the parent, which stops us in order
-                    preexec_fn=_die_with_parent,  # noqa: PLW1509 -- one system call, no lock
+                    preexec_fn=_DIE_WITH_PARENT,  # noqa: PLW1509 -- one system call, no lock
                 )
         except OSError as error:
             self._error = error
@@ -61,7 +63,3 @@ class DependentChild:
             if self.is_alive():
                 os.kill(self.pid, signal_number)
                 self._ended.wait(patience_s)
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -17,6 +17,7 @@ from typing import IO
 
 import msgspec
 
+from standpipe.adapters.files import published
 from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.model import NodeId, Record
 
@@ -118,9 +119,8 @@ class ClusterDirectory:
 
     def write(self, cluster: ClusterFile) -> None:
         """Replace `run/cluster.json` as a whole: a reader never sees half of it."""
-        temporary = self.cluster_file.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(cluster), indent=2))
-        temporary.replace(self.cluster_file)
+        data = msgspec.json.format(msgspec.json.encode(cluster), indent=2)
+        published.replace(self.cluster_file, data)
 
     def read(self) -> ClusterFile:
         """The running cluster. Raises SetupError when none is running here."""

@@ -6,23 +6,21 @@ Not here: when it is started again (`supervisor.py`).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Final
+
+from standpipe.adapters.process import signal_at_parent_death
 
 #: The kernel sends PDEATHSIG when the *thread* that forked ends; this one lives as long as we do.
 _SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="spawn")
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _end_with_parent() -> None:
-    """Whatever becomes of us, they get SIGTERM and take their own children with them."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+#: Whatever ends this process, its children get SIGTERM and take their own children with them.
+_END_WITH_PARENT: Final = partial(signal_at_parent_death, signal.SIGTERM)
 
 
 @dataclass
@@ -53,7 +51,7 @@ class Child:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for us; we stop them in order
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 one system call, no lock
+                preexec_fn=_END_WITH_PARENT,  # noqa: PLW1509 one system call, no lock
             )
 
     def signal_group(self, number: signal.Signals) -> None:

@@ -18,8 +18,9 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from standpipe.adapters.files import snapshot_file
-from standpipe.adapters.files.snapshot_file import SnapshotWriter
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.files import published
+from standpipe.adapters.files.published import SnapshotWriter
 from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import Catalog
@@ -57,7 +58,7 @@ class LogCopy:
         self._grown = asyncio.Event()
         self._reports = QueryReports()
         self._snapshots = SnapshotWriter(config.paths.snapshot, time.time_ns() // 1_000_000)
-        before = snapshot_file.read(config.paths.snapshot)
+        before = published.read_snapshot(config.paths.snapshot)
         #: a map that is older than the one of an earlier life is not shown
         self._shown_index = before.log_index if before else 0
         self._is_shown = False
@@ -134,7 +135,7 @@ class LogCopy:
                 leader=self.leader,
                 service_id=self.config.service_id,
                 query_statuses=self._reports.shown(self.catalog.queries, _now_ms()),
-                published_boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+                published_boot_ms=Clock().boot_ms(),
                 quorum_sync_ms=self._syncs.slowest_ms(),
             )
         )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.files.record_file import RecordReader
+from standpipe.adapters.files.published import RecordReader
 from standpipe.config.liveness import BEAT_WINDOW
 from standpipe.config.registry import (
     Config,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.files import record_file
+from standpipe.adapters.files import published
 from standpipe.control.liveness.failure_detector import Verdicts
 from standpipe.control.liveness.gossip import WELL, Note
 from standpipe.control.liveness.lag import Ledger
@@ -50,12 +50,12 @@ class LivenessPages:
             self._published_changes, self._lags_published_ms = self._ledger.changes, now_ms
             known = tuple(self._ledger.known())
             record = KnownLags(published_boot_ms=now_ms, known=known, age_ms_max=age_ms_max)
-            record_file.write(self._paths.lags, record)
+            published.write(self._paths.lags, record)
 
     def publish_verdicts(self) -> None:
         self._published_ms = self._clock.boot_ms()
         peers = self._verdicts.health.items() if self._beats else ()
-        record_file.write(
+        published.write(
             self._paths.liveness,
             Liveness(
                 published_boot_ms=self._published_ms,

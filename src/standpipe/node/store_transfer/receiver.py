@@ -31,7 +31,7 @@ import msgspec
 import structlog
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.files import record_file
+from standpipe.adapters.files import published
 from standpipe.adapters.files.fsync import sync
 from standpipe.adapters.http.internal import SECRET_HEADER
 from standpipe.adapters.store.copy import DATA, checksum_of
@@ -277,8 +277,8 @@ class Restores:
         self._rate_bytes = rate_bytes
         self._fetches: dict[ReplicaId, Fetch] = {}
         self._asked_ms: dict[ReplicaId, int] = {}
-        self._lags = record_file.RecordReader(paths.lags, KnownLags)
-        self._liveness = record_file.RecordReader(paths.liveness, Liveness)
+        self._lags = published.RecordReader(paths.lags, KnownLags)
+        self._liveness = published.RecordReader(paths.liveness, Liveness)
 
     def ready(self, holding: Holding, snapshot: Snapshot) -> bool:
         """Whether the store may be opened now; False: ask again, a copy is on its way."""
@@ -345,7 +345,7 @@ class Restores:
 
     def _down(self) -> Callable[[NodeId], bool]:
         """Whether control says that a peer is down; with a reader of its own, for a thread."""
-        reader = record_file.RecordReader(self._paths.liveness, Liveness)
+        reader = published.RecordReader(self._paths.liveness, Liveness)
 
         def is_down(node: NodeId) -> bool:
             reader.refresh()

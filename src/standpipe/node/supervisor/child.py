@@ -25,6 +25,7 @@ from typing import Final, NoReturn
 
 import structlog
 
+from standpipe.adapters.files import published
 from standpipe.adapters.process import name_process
 from standpipe.node.configuration import NodePaths
 
@@ -183,10 +184,8 @@ class Child:
 
     def _note(self, pid: int) -> None:
         """`run/<child>.pid`, whole at every instant; the one before it where the disk is full."""
-        temporary = self._paths.run / f"{self.name}.pid.new"
         try:
-            temporary.write_text(f"{pid}\n")
-            temporary.replace(self._paths.run / f"{self.name}.pid")
+            published.replace(self._paths.run / f"{self.name}.pid", b"%d\n" % pid)
         except OSError as error:
             _log.warning("pid file cannot be written", child=self.name, pid=pid, error=str(error))
 

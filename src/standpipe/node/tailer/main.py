@@ -26,7 +26,8 @@ from msgspec import json
 
 from standpipe.adapters import process
 from standpipe.adapters.clock import Clock, Every
-from standpipe.adapters.files.snapshot_file import SnapshotReader
+from standpipe.adapters.files import published
+from standpipe.adapters.files.published import SnapshotReader
 from standpipe.adapters.kafka.reader import Partition, PartitionReader, ProgressFollower, event_of
 from standpipe.adapters.kafka.topic_ids import TopicProbe
 from standpipe.adapters.store import folders, writer
@@ -321,11 +322,11 @@ class Tailer:
         for replica_id, replica in self._replicas.items():
             if (view := replica.restore_view(now_ms)) is not None:
                 views[str(replica_id)] = view
-        _replace(self._paths.restores, json.encode(views))
+        published.replace(self._paths.restores, json.encode(views))
 
     def _write_digests(self) -> None:
         kept = [replica.kept_digests() for replica in self._replicas.values()]
-        _replace(self._paths.digests, json.encode(kept))
+        published.replace(self._paths.digests, json.encode(kept))
 
     def _write_metrics(self) -> None:
         row = {
@@ -336,14 +337,7 @@ class Tailer:
             "replicas": [replica.describe() for replica in self._replicas.values()],
         }
         self._records = 0
-        _replace(self._paths.run / "tailer.json", json.encode(row))
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Readers find the old file or the new one, never half of it."""
-    draft = path.with_suffix(".new")
-    draft.write_bytes(data)
-    draft.rename(path)
+        published.replace(self._paths.run / "tailer.json", json.encode(row))
 
 
 def run(tailer: Tailer, stop: process.StopSignal) -> None:

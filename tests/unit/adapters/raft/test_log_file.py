@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tests.unit.control.scenarios import covers
 
+from standpipe.adapters.files.fsync import replace_durably
 from standpipe.adapters.raft import log_file
-from standpipe.adapters.raft.log_file import MAGIC, DiskFailed, DiskRecord, LogFile, replace_file
+from standpipe.adapters.raft.log_file import MAGIC, DiskFailed, DiskRecord, LogFile
 from standpipe.errors import DataDirectoryRefused
 
 LOG_NAME = "commands.log"
@@ -195,7 +196,7 @@ def test_a_replaced_file_is_the_old_one_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     path = tmp_path / "meta.json"
-    replace_file(path, b"old")
+    replace_durably(path, b"old")
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -203,9 +204,9 @@ def test_a_replaced_file_is_the_old_one_or_the_new_one(
     with monkeypatch.context() as patch:
         patch.setattr(os, fails, refuse)
         with pytest.raises(OSError, match="No space"):
-            replace_file(path, b"new")
+            replace_durably(path, b"new")
     assert path.read_bytes() == b"old"
-    replace_file(path, b"new")
+    replace_durably(path, b"new")
     assert path.read_bytes() == b"new"
 
 
@@ -219,7 +220,7 @@ def test_a_rename_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         fsync(descriptor)
 
     monkeypatch.setattr(log_file.os, "fsync", noting)
-    replace_file(tmp_path / "x", b"")
+    replace_durably(tmp_path / "x", b"")
     assert synced == [str(tmp_path / "x.new"), str(tmp_path)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 import pytest
+from tests.samples import sample_table
 
 from standpipe.control.assignment import explain
 from standpipe.control.assignment.from_catalog import Heard, Limits, command, problem
@@ -31,15 +32,9 @@ RUNNING, BOOTSTRAP = ReplicaState.RUNNING, ReplicaState.BOOTSTRAP
 
 
 def table(partitions: int) -> Source:
-    return Source(
-        name="T",
-        kind="TABLE",
+    return sample_table(
         columns=(Column(name="ID", type="STRING", is_key=True),),
-        topic="T",
         partitions=partitions,
-        key_format="KAFKA",
-        value_format="JSON",
-        statement="",
         table_id="T_1",
         is_materialized=True,
     )

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.samples import sample_stream
 
 from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata.catalog import (
@@ -56,14 +57,11 @@ from standpipe.model import (
 
 
 def stream(name: str, topic: str = "") -> Source:
-    return Source(
+    return sample_stream(
         name=name,
-        kind="STREAM",
         columns=(Column(name="ID", type="STRING", is_key=True), Column(name="V", type="INTEGER")),
         topic=topic or name.lower(),
         partitions=4,
-        key_format="KAFKA",
-        value_format="JSON",
         statement=f"CREATE STREAM {name} …;",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.samples import sample_table
 
 from standpipe.control.metadata.catalog import EMPTY, Catalog, TopicWish
 from standpipe.control.metadata.topic_reconciler import (
@@ -23,7 +24,7 @@ from standpipe.control.metadata.topic_reconciler import (
     topic_orders,
     wanted_topics,
 )
-from standpipe.model import Source, Window
+from standpipe.model import Window
 
 ID = "default_"
 TABLE = TopicWish(name="T", partitions=4, kind="TABLE")
@@ -54,16 +55,7 @@ def windowed(catalog: Catalog, retention_ms: int = 86_400_000) -> Catalog:
     return msgspec.structs.replace(catalog, sources={"T": table})
 
 
-SOURCE_OF_T = Source(
-    name="T",
-    kind="TABLE",
-    columns=(),
-    topic="T",
-    partitions=4,
-    key_format="KAFKA",
-    value_format="JSON",
-    statement="",
-)
+SOURCE_OF_T = sample_table(columns=(), partitions=4)
 OWN = there(EMPTY)
 
 

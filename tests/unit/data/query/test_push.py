@@ -7,6 +7,7 @@ from operator import itemgetter
 
 import msgspec
 import pytest
+from tests.samples import sample_table
 from tests.unit.data.rows import commit
 
 from standpipe.data.commit.committed import Committed
@@ -23,14 +24,15 @@ from standpipe.data.query.push import (
 )
 from standpipe.data.query.record_rows import Share, TopicRecord
 from standpipe.errors import BadRequest
-from standpipe.model import Column, Commit, Progress, Source
+from standpipe.model import Column, Commit, Progress
 from standpipe.sql.plans import PushPlan
 
-TABLE = Source(
-    name="T", kind="TABLE", topic="t", partitions=2, key_format="KAFKA", value_format="JSON",
-    statement="", query_id="Q",
+TABLE = sample_table(
+    topic="t",
+    partitions=2,
+    query_id="Q",
     columns=(Column(name="K", type="STRING", is_key=True), Column(name="V", type="BIGINT")),
-)  # fmt: skip
+)
 PLAN = PushPlan(
     source=TABLE, schema="", column_names=("V", "K"), column_types=("BIGINT", "STRING"),
     cells=(itemgetter(1), itemgetter(0)), key_cells=(False, True),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.samples import sample_table
 
 from standpipe.data.encoding.store_keys import HEADER_ROWTIME, rowtime_header
 from standpipe.data.query.record_rows import FullRow, RecordRows, TopicRecord, topic_of, writer_of
 from standpipe.model import Assignment, Column, LogIndex, NodeId, Snapshot, Source, Window
 
-TABLE = Source(
-    name="T", kind="TABLE", topic="t", partitions=1, key_format="KAFKA", value_format="JSON",
-    statement="", query_id="Q",
+TABLE = sample_table(
+    topic="t",
+    query_id="Q",
     columns=(Column(name="K", type="STRING", is_key=True), Column(name="V", type="BIGINT")),
-)  # fmt: skip
+)
 HOURS = Window(kind="TUMBLING", size_ms=3600, advance_ms=3600, grace_ms=0, retention_ms=0)
 TUMBLING = msgspec.structs.replace(TABLE, window=HOURS)
 SESSION = msgspec.structs.replace(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.files import record_file
+from standpipe.adapters.files import published
 from standpipe.config import registry
 from standpipe.control.liveness.lag import FRESH_MS
 from standpipe.model import BatchId, Health, NodeId, Offset, ReplicaState
@@ -56,11 +56,11 @@ class Control:
     def tell(self, **health: Health) -> None:
         peers = tuple(PeerLiveness(node_id=NodeId(n), health=h) for n, h in health.items())
         told = Liveness(published_boot_ms=self.clock.now_ms, peers=peers)
-        record_file.write(self.liveness, told)
+        published.write(self.liveness, told)
 
     def tell_lags(self, *known: tuple[NodeId, ReplicaLag, int]) -> None:
         listed = tuple(known_lag(*one) for one in known)
-        record_file.write(self.lags, KnownLags(published_boot_ms=self.clock.now_ms, known=listed))
+        published.write(self.lags, KnownLags(published_boot_ms=self.clock.now_ms, known=listed))
 
 
 def test_nothing_was_told(tmp_path: Path) -> None:
@@ -167,12 +167,12 @@ def test_reports_alone_come_seldom(tmp_path: Path) -> None:
     now_ms = control.clock.now_ms
     known = known_lag(A, lag(90, 100), now_ms - 15_000)
     record = KnownLags(published_boot_ms=now_ms, known=(known,), age_ms_max=15_000)
-    record_file.write(control.lags, record)
+    published.write(control.lags, record)
     control.board.refresh()
     heard = control.board.told.of(REPLICA)
     assert A in heard.lags
     assert heard.fresh_since_ms == now_ms + 1, "each node's is of another instant"
-    record_file.write(control.lags, msgspec.structs.replace(record, age_ms_max=0))
+    published.write(control.lags, msgspec.structs.replace(record, age_ms_max=0))
     control.board.refresh()
     heard = control.board.told.of(REPLICA)
     assert heard.fresh_since_ms == now_ms - FRESH_MS, "beats confirm them"

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.files import record_file
+from standpipe.adapters.files import published
 from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import Call, InternalApp, Reply
 from standpipe.adapters.store.copy import DATA
@@ -350,5 +350,5 @@ def test_a_donor_that_is_down(
     if health is not None:
         peers = (PeerLiveness(node_id=NodeId("giver"), health=health),)
         told = Liveness(published_boot_ms=clock.boot_ms() - age_ms, peers=peers)
-        record_file.write(paths.liveness, told)
+        published.write(paths.liveness, told)
     assert Restores(paths, SECRET, clock, 1)._down()(NodeId("giver")) is is_down, why

@@ -12,8 +12,9 @@ from typing import Any
 import lmdb
 import msgspec
 import pytest
+from tests.samples import sample_table
 
-from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.files import published
 from standpipe.adapters.kafka.reader import EndHeard, Heard, OffsetGone, Partition, RecordsHeard
 from standpipe.adapters.store import writer
 from standpipe.adapters.store.reader import StoreReader
@@ -39,7 +40,6 @@ from standpipe.model import (
     Assignment,
     AssignmentEpoch,
     BatchId,
-    Column,
     Commit,
     LeaseEpoch,
     LogIndex,
@@ -51,7 +51,6 @@ from standpipe.model import (
     ReplicaState,
     ReplicaStatus,
     Snapshot,
-    Source,
 )
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.tailer import main, store_opener
@@ -60,19 +59,7 @@ from standpipe.node.tailer.replica import World
 from standpipe.topics import TOMBSTONES_MS
 
 NODE = NodeId("node-1")
-TABLE = Source(
-    name="T",
-    kind="TABLE",
-    columns=(Column(name="K", type="STRING", is_key=True), Column(name="N", type="BIGINT")),
-    topic="T",
-    partitions=1,
-    key_format="KAFKA",
-    value_format="JSON",
-    statement="",
-    query_id="Q",
-    table_id="t",
-    is_materialized=True,
-)
+TABLE = sample_table(query_id="Q", table_id="t", is_materialized=True)
 PLACE = Placement(table_id="t", generation=1, partition=0, replicas=(NODE,))
 T0 = Partition("T", 0)
 HOUR_MS = 3_600_000
@@ -207,7 +194,7 @@ class Node:
             queries=(),
             assignment=Assignment(epoch=AssignmentEpoch(1), placements=placements),
         )
-        snapshot_file.write(self.paths.snapshot, snapshot)
+        published.write(self.paths.snapshot, snapshot)
 
     def turn(self, times: int = 1, *, ms: int = 100) -> None:
         """The body of the loop."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.samples import sample_stream
 
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
@@ -18,15 +19,8 @@ from standpipe.errors import KafkaUnavailable
 from standpipe.model import Column, Source
 from standpipe.node.worker.inserts_stream import ROWS_IN_FLIGHT_MAX, InsertsRoute
 
-STREAM = Source(
-    name="S",
-    kind="STREAM",
-    columns=(Column(name="ID", type="STRING", is_key=True), Column(name="N", type="INTEGER")),
-    topic="s",
-    partitions=1,
-    key_format="KAFKA",
-    value_format="JSON",
-    statement="",
+STREAM = sample_stream(
+    columns=(Column(name="ID", type="STRING", is_key=True), Column(name="N", type="INTEGER"))
 )
 LINES, OBJECTS = "application/vnd.ksqlapi.delimited.v1", "application/json"
 FIRST = b'{"target":"s"}\n'

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.samples import sample_stream
 
 from standpipe.errors import BadRequest, StatementError
 from standpipe.model import Column, Source, Window
@@ -16,16 +17,7 @@ D = Decimal
 
 
 def stream(*columns: Column, **changes: Any) -> Source:
-    source = Source(
-        name="S",
-        kind="STREAM",
-        columns=columns,
-        topic="s",
-        partitions=1,
-        key_format="KAFKA",
-        value_format="JSON",
-        statement="",
-    )
+    source = sample_stream(columns=columns)
     return msgspec.structs.replace(source, **changes)
 
 

@@ -6,9 +6,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from tests.samples import sample_table
 
 from standpipe.errors import StatementError
-from standpipe.model import Column, Source
+from standpipe.model import Column
 from standpipe.sql.expressions.evaluator import Evaluator, like_pattern
 from standpipe.sql.lookup.columns import PullNames
 from standpipe.sql.syntax import parser
@@ -23,10 +24,7 @@ COLUMNS = (
     Column(name="T", type="TIMESTAMP"),
     Column(name="U", type="STRING"),  # NULL in the row
 )
-SOURCE = Source(
-    name="X", kind="TABLE", columns=COLUMNS, topic="x", partitions=1, key_format="KAFKA",
-    value_format="JSON", statement="",
-)  # fmt: skip
+SOURCE = sample_table(name="X", columns=COLUMNS, topic="x")
 ROW = ["a%b", 7, 0.5, {"A": 3}, ["p", "q"], 86_400_000, None, 12_000]
 
 

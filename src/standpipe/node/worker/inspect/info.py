@@ -8,10 +8,10 @@ Not here: routes; /clusterStatus (`node.worker.inspect.cluster_status`); what a 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from standpipe.adapters.clock import Clock
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, ReplicaStatus
 from standpipe.node.leaving import Leaving
@@ -66,7 +66,7 @@ class Status:
             return {"isHealthy": False, "details": {"metastore": metastore}}
         replicas = _local_replicas(self.node_id, view, self.replicas)
         failed = [name for name, status in replicas.items() if _is_failed(status)]
-        age_ms = _boot_ms() - view.snapshot.published_boot_ms
+        age_ms = Clock().boot_ms() - view.snapshot.published_boot_ms
         details = {
             "metastore": {"isHealthy": True},
             "kafka": {"isHealthy": not failed, **({"failedReplicas": failed} if failed else {})},
@@ -102,7 +102,3 @@ def _local_replicas(
 
 def _is_failed(status: ReplicaStatus | None) -> bool:
     return status is not None and status.state.name in ("FAILED", "DATA_LOSS")
-
-
-def _boot_ms() -> int:
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

@@ -25,6 +25,7 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
+from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.route import Bounds, Verdict, excluded
 from standpipe.data.query.order import merged
@@ -175,7 +176,7 @@ class Pulls:
                 part = await self._gather(reading, wanted)
         except Unanswered as error:
             raise unanswered(
-                asked.text, plan.source, error.failures, now_boot_ms=_boot_ms()
+                asked.text, plan.source, error.failures, now_boot_ms=Clock().boot_ms()
             ) from None
         rows = merged(plan, part.rows, is_final=ask.terms is None)
         route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
@@ -361,7 +362,7 @@ class Pulls:
             heard_end=heard_end,
             served_by=self.node_id,
             role=verdict.role.lower(),
-            boot_ms=_boot_ms(),
+            boot_ms=Clock().boot_ms(),
             unix_ms=int(time.time() * 1000),
         )
 
@@ -378,10 +379,6 @@ class _Reading:
     asker: Asker
     #: for all tries at a partition
     patience_ms: int
-
-
-def _boot_ms() -> int:
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 def _first_here(verdicts: Sequence[Verdict], *, only_here: bool) -> Verdict | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from standpipe.adapters.files.snapshot_file import SnapshotReader
+from standpipe.adapters.files.published import SnapshotReader
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing.route import placements

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
@@ -351,7 +352,7 @@ class Statements:
         own = view.snapshot.node_id
         ids = [i for i, placement in view.placements.items() if own in placement.replicas]
         instant = Instant(
-            boot_ms=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+            boot_ms=Clock().boot_ms(),
             unix_ms=int(time.time() * 1000),
         )
         return Scene(

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+from tests.samples import sample_table
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.files import record_file, snapshot_file
+from standpipe.adapters.files import published
 from standpipe.adapters.metrics import STATES
 from standpipe.adapters.store.size import size_of
 from standpipe.adapters.store.status_page import StatusWriter
@@ -33,7 +34,6 @@ from standpipe.model import (
     ReplicaState,
     ReplicaStatus,
     Snapshot,
-    Source,
     SparkPlan,
 )
 from standpipe.model_liveness import Liveness, PeerLiveness
@@ -43,15 +43,9 @@ from standpipe.node.worker.request.cluster_view import Map, Replicas
 
 ME, OTHER, THIRD = NodeId("node-1"), NodeId("node-2"), NodeId("node-3")
 BOOT_MS, UNIX_MS = 50_000, 1_700_000_000_000
-T = Source(
-    name="T",
-    kind="TABLE",
+T = sample_table(
     columns=(Column(name="ID", type="STRING", is_key=True),),
-    topic="T",
     partitions=3,
-    key_format="KAFKA",
-    value_format="JSON",
-    statement="",
     query_id="CTAS_T_1",
     table_id="T_1",
     is_materialized=True,
@@ -105,11 +99,11 @@ class World:
             published_boot_ms=BOOT_MS - 700,
         )
         changed = msgspec.structs.replace(snapshot, **changes)
-        snapshot_file.write(self.folder / "snapshot", changed)
+        published.write(self.folder / "snapshot", changed)
 
     def hear(self, *peers: PeerLiveness) -> None:
         liveness = Liveness(published_boot_ms=BOOT_MS, peers=peers)
-        record_file.write(self.folder / "liveness", liveness)
+        published.write(self.folder / "liveness", liveness)
 
     def page(self, partition: int, status: ReplicaStatus, generation: int = 1) -> None:
         StatusWriter(self.pages / f"T_1-{generation}-{partition}").write(status)

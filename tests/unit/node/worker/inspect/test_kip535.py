@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.samples import sample_table
 
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.model import (
@@ -20,22 +21,15 @@ from standpipe.model import (
     ReplicaState,
     ReplicaStatus,
     Snapshot,
-    Source,
     Window,
 )
 from standpipe.node.liveness.wire import LagInfo
 from standpipe.node.worker.inspect.kip535 import InvalidStateStore, Metadata
 
 STORE = "CTAS_T_1#Aggregate-Aggregate-Materialize"
-TABLE = Source(
-    name="T",
-    kind="TABLE",
+TABLE = sample_table(
     columns=(Column(name="ID", type="STRING", is_key=True), Column(name="N", type="BIGINT")),
-    topic="T",
     partitions=2,
-    key_format="KAFKA",
-    value_format="JSON",
-    statement="",
     query_id="CTAS_T_1",
     table_id="T_1",
     is_materialized=True,

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.samples import sample_stream
 
 from standpipe.adapters.kafka.tail import RecordsLost
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.data.query.record_rows import TopicRecord
-from standpipe.model import Column, Source
+from standpipe.model import Column
 from standpipe.node.worker.pull.stream_pull import check_topic, rows_of_stream
 from standpipe.sql.plans import PullPlan
 
-STREAM = Source(
-    name="S", kind="STREAM", topic="s", partitions=1, key_format="KAFKA", value_format="JSON",
-    statement="",
+STREAM = sample_stream(
     columns=(
         Column(name="K", type="INTEGER", is_key=True),
         Column(name="V", type="STRING"),
         Column(name="H", type="BYTES", header="abc"),
-    ),
-)  # fmt: skip
+    )
+)
 PLAN = PullPlan(
     source=STREAM, keys=(), schema="", is_scan=True, column_names=("K", "V", "H"),
     column_types=("INTEGER", "STRING", "BYTES"),

@@ -5,18 +5,15 @@ from __future__ import annotations
 from operator import itemgetter
 
 import pytest
+from tests.samples import sample_table
 
 from standpipe.data.query.push import PushedRow
 from standpipe.errors import ServerError
-from standpipe.model import Source
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.request.bodies import Form
 from standpipe.sql.plans import PushPlan
 
-SOURCE = Source(
-    name="S", kind="TABLE", topic="s", partitions=1, key_format="KAFKA", value_format="JSON",
-    statement="", columns=(),
-)  # fmt: skip
+SOURCE = sample_table(name="S", topic="s", columns=())
 PLAN = PushPlan(
     source=SOURCE, schema="`K` STRING", column_names=("K",), column_types=("STRING",),
     cells=(itemgetter(0),), key_cells=(True,),

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 from msgspec.structs import replace
+from tests.samples import sample_stream
 
 from standpipe.data.query.record_rows import writer_of
 from standpipe.errors import BadRequest, ServerError
@@ -13,10 +14,7 @@ from standpipe.model import Assignment, Column, LogIndex, NodeId, Snapshot, Sour
 from standpipe.node.worker.push.push_query import check_source, new_query_id, starts_at_end
 from standpipe.node.worker.request.cluster_view import View
 
-STREAM = Source(
-    name="S", kind="STREAM", topic="t", partitions=1, key_format="KAFKA", value_format="JSON",
-    statement="", columns=(Column(name="V", type="BIGINT"),),
-)  # fmt: skip
+STREAM = sample_stream(topic="t", columns=(Column(name="V", type="BIGINT"),))
 TABLE = replace(STREAM, name="T", kind="TABLE", query_id="Q")
 
 

@@ -8,9 +8,10 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.samples import sample_table
 
 from standpipe.errors import BadRequest
-from standpipe.model import Column, Source
+from standpipe.model import Column
 from standpipe.node.worker.request.bodies import (
     Form,
     Lookup,
@@ -152,15 +153,8 @@ def test_any_accept_header_is_survived(header: str) -> None:
     assert accepted(header, (V1, JSON)) in (None, V1, JSON)
 
 
-SOURCE = Source(
-    name="T",
-    kind="TABLE",
-    columns=(Column(name="ID", type="STRING", is_key=True), Column(name='q"\\', type="INT")),
-    topic="T",
-    partitions=1,
-    key_format="KAFKA",
-    value_format="JSON",
-    statement="",
+SOURCE = sample_table(
+    columns=(Column(name="ID", type="STRING", is_key=True), Column(name='q"\\', type="INT"))
 )
 PLAN = PullPlan(
     source=SOURCE,

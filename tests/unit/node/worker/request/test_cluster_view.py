@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.unit.control.metadata.test_catalog import after, generation_of, stream, table_as
 
-from standpipe.adapters.files import snapshot_file
+from standpipe.adapters.files import published
 from standpipe.control.metadata.catalog import Catalog, CreateSource, SwitchTable, to_snapshot
 from standpipe.model import NodeId
 from standpipe.node.worker.request import cluster_view
@@ -30,7 +30,7 @@ def publish(path: Path, catalog: Catalog) -> None:
         published_boot_ms=1,
         quorum_sync_ms=0,
     )
-    snapshot_file.write(path, msgspec.structs.replace(shown, stamp=catalog.index))
+    published.write(path, msgspec.structs.replace(shown, stamp=catalog.index))
 
 
 def test_nodes_may_disagree_while_reads_move_and_shortly_after(

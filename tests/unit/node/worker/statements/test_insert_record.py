@@ -6,21 +6,13 @@ from decimal import Decimal
 
 import msgspec
 import pytest
+from tests.samples import sample_stream
 
-from standpipe.model import Column, Source
+from standpipe.model import Column
 from standpipe.node.worker.statements.insert_record import encode_value
 from standpipe.sql.plans import Value
 
-SOURCE = Source(
-    name="S",
-    kind="STREAM",
-    columns=(),
-    topic="s",
-    partitions=1,
-    key_format="KAFKA",
-    value_format="JSON",
-    statement="",
-)
+SOURCE = sample_stream(columns=())
 A, P = Column(name="A", type="STRING"), Column(name="P", type="DECIMAL(6, 2)")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.samples import sample_stream
 
 from standpipe.config.registry import (
     Config,
@@ -23,7 +24,6 @@ from standpipe.model import (
     ReplicaState,
     ReplicaStatus,
     Snapshot,
-    Source,
     SparkPlan,
     Window,
 )
@@ -31,14 +31,9 @@ from standpipe.node.worker.statements import show
 from standpipe.node.worker.statements.show import Instant, Scene
 from standpipe.sql.types.types import parse_type
 
-STREAM = Source(
-    name="S",
-    kind="STREAM",
+STREAM = sample_stream(
     columns=(Column(name="ID", type="STRING", is_key=True), Column(name="N", type="BIGINT")),
-    topic="s",
     partitions=2,
-    key_format="KAFKA",
-    value_format="JSON",
     statement="CREATE STREAM S …;",
 )
 TABLE = msgspec.structs.replace(

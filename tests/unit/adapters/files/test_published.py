@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from standpipe.adapters.files import snapshot_file
-from standpipe.adapters.files.snapshot_file import SnapshotReader, SnapshotWriter
+from standpipe.adapters.files import published
+from standpipe.adapters.files.published import SnapshotReader, SnapshotWriter
 from standpipe.errors import NotReady
 from standpipe.model import Assignment, LogIndex, NodeId, Snapshot
 
@@ -61,9 +61,9 @@ def test_stamps_grow_over_restarts(
 ) -> None:
     path = tmp_path / "snapshot"
     if before is not None:
-        snapshot_file.write(path, snapshot(stamp=before))
+        published.write(path, snapshot(stamp=before))
     SnapshotWriter(path, now_ms).publish(snapshot())
-    written = snapshot_file.read(path)
+    written = published.read_snapshot(path)
     assert written is not None
     assert written.stamp == stamp, why
 
@@ -71,20 +71,20 @@ def test_stamps_grow_over_restarts(
 @pytest.mark.parametrize("garbage", [b"", b"\x00" * 100, b"not a snapshot"])
 def test_a_file_that_cannot_be_read_is_passed_over(tmp_path: Path, garbage: bytes) -> None:
     path = tmp_path / "snapshot"
-    snapshot_file.write(path, snapshot(1, stamp=1))
+    published.write(path, snapshot(1, stamp=1))
     reader = SnapshotReader(path)
     path.write_bytes(garbage)
     assert not reader.refresh()
     assert reader.current().log_index == 1
-    snapshot_file.write(path, snapshot(2, stamp=2))
+    published.write(path, snapshot(2, stamp=2))
     assert reader.refresh()
 
 
 def test_an_older_stamp_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "snapshot"
-    snapshot_file.write(path, snapshot(9, stamp=9))
+    published.write(path, snapshot(9, stamp=9))
     reader = SnapshotReader(path)
-    snapshot_file.write(path, snapshot(8, stamp=8))
+    published.write(path, snapshot(8, stamp=8))
     assert not reader.refresh()
     assert reader.current().log_index == 9
 
