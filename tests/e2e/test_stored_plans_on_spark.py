@@ -12,7 +12,7 @@ from tests.sql.test_stored_plans import FILES
 
 from standpipe.model import SparkInput, SparkPlan
 from standpipe.pipeline.io import stateful
-from standpipe.sql.spark.to_spark import spark_type
+from standpipe.sql.spark.expression_sql import spark_type
 
 pytestmark = pytest.mark.e2e
 

@@ -80,4 +80,4 @@ def test_depth_is_an_error_of_the_statement(depth: int) -> None:
 
 
 def test_aggregates_are_in_the_registry() -> None:
-    assert {each.name for each in aggregate.AGGREGATES} <= set(registry.names())
+    assert {each.name for each in aggregate.FUNCTIONS} <= set(registry.names())

@@ -11,10 +11,8 @@ from msgspec.structs import replace
 
 from standpipe.model import Column, Source
 from standpipe.sql.context import Context
-from standpipe.sql.ddl.create import check_own_name
 from standpipe.sql.declarations import formats
-from standpipe.sql.expressions.scope import RESERVED
-from standpipe.sql.functions.cast import check_known
+from standpipe.sql.declarations.checks import check_definition
 from standpipe.sql.plans import AlterSourcePlan
 from standpipe.sql.syntax.ast_statements import AlterSource, ColumnDefinition
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
@@ -62,10 +60,5 @@ def _column(definition: ColumnDefinition, there: list[Column]) -> Column:
         raise refusal(
             f"Cannot add column `{name}` to schema. A column with the same name already exists.", at
         )
-    if name in RESERVED:
-        raise refusal(
-            f"'{name}' is a reserved column name. You cannot use it as a name for a column.", at
-        )
-    check_own_name(name, at)
-    check_known(definition.type, at)
+    check_definition(definition)
     return Column(name=name, type=str(definition.type))

@@ -7,13 +7,12 @@ knows of names, and a type that is dropped stays what it was in the columns decl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from standpipe.sql.context import Context
 from standpipe.sql.functions.cast import check_known
 from standpipe.sql.plans import CreateTypePlan, DropTypePlan
-from standpipe.sql.syntax.ast import Node, Position, walk
+from standpipe.sql.syntax.ast import Node, rewritten
 from standpipe.sql.syntax.ast_statements import CreateType, DropType
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types import types
@@ -41,22 +40,12 @@ def drop_type(statement: DropType, _sources: object, _context: Context) -> DropT
 
 def resolved(statement: _Part, known: Mapping[str, str]) -> _Part:
     """The statement with each name of `known` replaced by its type."""
-    if not known or not any(_is_named(node, known) for node, _ in walk(statement)):
+    if not known:
         return statement
-    return _resolved(statement, known)
+    return rewritten(statement, lambda part: _named_type(part, known))
 
 
-def _is_named(node: Node | SqlType, known: Mapping[str, str]) -> bool:
-    return isinstance(node, SqlType) and node.base not in _BUILT_IN and node.base in known
-
-
-def _resolved(part: Any, known: Mapping[str, str]) -> Any:
-    if isinstance(part, SqlType) and _is_named(part, known):
+def _named_type(part: Node | SqlType, known: Mapping[str, str]) -> SqlType | None:
+    if isinstance(part, SqlType) and part.base not in _BUILT_IN and part.base in known:
         return parse_type(known[part.base])
-    if isinstance(part, tuple) and not isinstance(part, Position):
-        parts: tuple[Any, ...] = part  # pyright: ignore[reportUnknownVariableType]
-        return tuple(_resolved(each, known) for each in parts)
-    if isinstance(part, (Node, SqlType)):
-        changed = {each.name: _resolved(getattr(part, each.name), known) for each in fields(part)}
-        return replace(part, **changed)
-    return part
+    return None

@@ -10,7 +10,6 @@ import msgspec
 
 from standpipe.model import PersistentQuery, Source
 from standpipe.sql.context import Context
-from standpipe.sql.ids import sanitised
 from standpipe.sql.plans import CreateTableAsPlan
 from standpipe.sql.spark import to_spark
 from standpipe.sql.syntax.ast_statements import Creation
@@ -23,7 +22,7 @@ def materialised(source: Source, creation: Creation, context: Context) -> Create
     """The table, and the query that keeps its changelog."""
     if source.window is not None:
         raise unsupported("CREATE SOURCE TABLE over windowed keys", creation.at)
-    table_id = f"{sanitised(creation.name)}_{context.next_index}"
+    table_id = context.table_id(creation.name)
     query_id = f"CST_{table_id}"
     relation = to_spark.Relation.of(source, f"{table_id}__IN0", keeps_nulls=True)
     keys = tuple((c.name, Column(parse_type(c.type), c.name)) for c in source.key_columns)

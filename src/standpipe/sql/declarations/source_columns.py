@@ -8,17 +8,11 @@ from typing import Final
 from standpipe.model import Column, Window
 from standpipe.sql.declarations.properties import Properties
 from standpipe.sql.syntax.ast_statements import ColumnDefinition, Creation
+from standpipe.sql.syntax.build import UNITS_MS
 from standpipe.sql.syntax.errors import refusal
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>>"
 _WINDOWS: Final = ("SESSION", "HOPPING", "TUMBLING")
-_UNITS: Final = {
-    "MILLISECOND": 1,
-    "SECOND": 1000,
-    "MINUTE": 60_000,
-    "HOUR": 3_600_000,
-    "DAY": 86_400_000,
-}
 _DURATION: Final = re.compile(r"\s*(\S+)\s+(\S+)\s*")
 
 
@@ -72,7 +66,7 @@ def _duration_ms(text: str, properties: Properties) -> int:
     why = f"Expected string with format '<value> <unit>', Got: '{text}'"
     if match is not None:
         unit = match[2].upper()
-        length = _UNITS.get(unit.removesuffix("S"))
+        length = UNITS_MS.get(unit.removesuffix("S"))
         if length is None:
             why = f"Unknown time unit: '{unit}'"
         elif not match[1].isdecimal():

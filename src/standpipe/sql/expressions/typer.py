@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from standpipe.sql.expressions import constructors, instants, lists, map_sets
-from standpipe.sql.functions import registry, zone_patterns
+from standpipe.sql.expressions import comparisons, constructors, map_sets
+from standpipe.sql.expressions.arguments import OF_ONE_TYPE, of_one_type, with_unit
+from standpipe.sql.functions import registry, times
 from standpipe.sql.functions.cast import castable, check_known, comparable, convert, spark_name
-from standpipe.sql.functions.time_json_url import TAKES_UNIT
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal, unknown_name, unsupported
 from standpipe.sql.syntax.printer import COMPARISON_NAMES, expression_text
@@ -59,7 +59,7 @@ class Typer:
         return handler(self, node)
 
     def condition(self, node: ast.Expression) -> Typed:
-        """A whole WHERE or HAVING: must be BOOLEAN."""
+        """An expression that must be BOOLEAN: a WHERE, a HAVING, an operand of AND."""
         typed = self.type(node)
         if typed.type not in (BOOLEAN, NULL):
             raise refusal(
@@ -165,12 +165,12 @@ class Typer:
         return Operation(operand.type, "(- {0})", (operand,))
 
     def logical(self, node: ast.Logical) -> Typed:
-        parts = tuple(self._boolean(operand) for operand in node.operands)
+        parts = tuple(self.condition(operand) for operand in node.operands)
         places = f" {node.operator} ".join(f"{{{index}}}" for index in range(len(parts)))
         return Operation(BOOLEAN, f"({places})", parts)
 
     def not_(self, node: ast.Not) -> Typed:
-        return Operation(BOOLEAN, "(NOT {0})", (self._boolean(node.operand),))
+        return Operation(BOOLEAN, "(NOT {0})", (self.condition(node.operand),))
 
     def comparison(self, node: ast.Comparison) -> Typed:
         left, right = map(comparable, self.compared(node))
@@ -183,7 +183,7 @@ class Typer:
 
     def compared(self, node: ast.Comparison) -> tuple[Typed, Typed]:
         """Both sides, brought to one type. Raises ksqlDB's "Cannot compare …"."""
-        left, right = instants.as_instants(self.type(node.left), self.type(node.right), node)
+        left, right = comparisons.as_instants(self.type(node.left), self.type(node.right), node)
         distinct = node.operator.endswith("FROM")
         if NULL in (left.type, right.type) and not distinct:
             raise refusal(
@@ -232,7 +232,7 @@ class Typer:
         conditions: list[Typed] = []
         for condition, _ in node.whens:
             if node.operand is None:
-                conditions.append(self._boolean(condition))
+                conditions.append(self.condition(condition))
             else:
                 equal = ast.Comparison(condition.at, "=", node.operand, condition)
                 conditions.append(self.comparison(equal))
@@ -259,16 +259,16 @@ class Typer:
     def call(self, node: ast.Call) -> Typed:
         if any(isinstance(argument, ast.Lambda) for argument in node.arguments):
             return constructors.call_with_lambdas(self, node)
-        if node.name in TAKES_UNIT:
-            node = instants.with_unit(node)
+        if node.name in times.TAKES_UNIT:
+            node = with_unit(node)
         is_aggregate = registry.is_aggregate(node.name)
         if is_aggregate:
             self._admit_aggregate(node)
         outer, self._aggregate = self._aggregate, node.name if is_aggregate else self._aggregate
         arguments = tuple(self.type(argument) for argument in node.arguments)
         self._aggregate = outer
-        if node.name in lists.OF_ONE_TYPE:
-            arguments = lists.of_one_type(node, arguments)
+        if node.name in OF_ONE_TYPE:
+            arguments = of_one_type(node, arguments)
         if self.takes_aggregates and registry.is_table_function(node.name):
             raise refusal("Table functions cannot be used with aggregations.", node.at)
         try:
@@ -301,7 +301,7 @@ class Typer:
             made = types.array(found.result)
             converted = (Operation(made, found.function.inner, converted),)
         kind = Aggregate if is_aggregate else Operation
-        plain = kind(found.result, zone_patterns.template(found.function, converted), converted)
+        plain = kind(found.result, times.template_for(found.function, converted), converted)
         if found.result.is_numeric:  # Spark's own result type may be wider or narrower
             cast = f"cast({{0}} AS {spark_name(found.result)})"
             return Operation(found.result, cast, (plain,))
@@ -333,16 +333,6 @@ class Typer:
         shown = getattr(self.names, "shown", None)
         return expression_text(node if shown is None else ast.renamed(node, shown))
 
-    def _boolean(self, node: ast.Expression) -> Typed:
-        typed = self.type(node)
-        if typed.type not in (BOOLEAN, NULL):
-            raise refusal(
-                f"Type error in {self.clause} expression: Should evaluate to boolean but is "
-                f"{expression_text(node)} ({typed.type}) instead.",
-                node.at,
-            )
-        return typed
-
     def _as(self, typed: Typed, target: SqlType, node: ast.Node) -> Typed:
         """`convert`, with a constant that does not fit refused at its place."""
         try:
@@ -370,7 +360,7 @@ _HANDLERS: Final[dict[type, Callable[[Typer, Any], Typed]]] = {
     ast.Not: Typer.not_,
     ast.Comparison: Typer.comparison,
     ast.Between: Typer.between,
-    ast.InList: lists.in_list,
+    ast.InList: comparisons.in_list,
     ast.Like: Typer.like,
     ast.IsNull: Typer.is_null,
     ast.Case: Typer.case,

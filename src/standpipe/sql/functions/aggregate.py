@@ -135,7 +135,7 @@ _HISTOGRAM: Final = (
     "struct(k, cast(size(filter(collect_list({0}), x -> x = k)) AS BIGINT))))"
 )
 
-AGGREGATES: Final = (
+FUNCTIONS: Final = (
     _aggregate("COUNT", (), BIGINT, "count(1)", on_tables=True),
     _aggregate("COUNT", (T,), BIGINT, "count({0})", on_tables=True),
     _aggregate("SUM", (NUMBER,), _sum_type, "coalesce(sum({0}), 0)", on_tables=True),

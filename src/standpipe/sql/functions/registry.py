@@ -1,7 +1,8 @@
 """The functions that a statement may call: the allow-list of what reaches Spark.
 
-An argument may be narrower than its place (INTEGER where BIGINT is asked for): it is cast. Rows are
-in `scalar.py` and `aggregate.py`, their form in `signature.py`.
+An argument may be narrower than its place (INTEGER where BIGINT is asked for): it is cast. The
+rows stand in the modules beside this one by the type of their first argument; `signature.py` says
+what a row is.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from standpipe.sql.functions.aggregate import AGGREGATES
-from standpipe.sql.functions.scalar import SCALARS
+from standpipe.sql.functions import aggregate, binary, json_text, nested, numeric, text, times
 from standpipe.sql.functions.signature import VARIABLES, Function
 from standpipe.sql.syntax.errors import nearest
 from standpipe.sql.types.typed_expression import EXPLODE
@@ -143,4 +143,14 @@ def _grouped(functions: Sequence[Function]) -> dict[str, tuple[Function, ...]]:
     return grouped
 
 
-_BY_NAME: Final = _grouped((*SCALARS, *AGGREGATES))
+_BY_NAME: Final = _grouped(
+    (
+        *numeric.FUNCTIONS,
+        *text.FUNCTIONS,
+        *nested.FUNCTIONS,
+        *times.FUNCTIONS,
+        *json_text.FUNCTIONS,
+        *binary.FUNCTIONS,
+        *aggregate.FUNCTIONS,
+    )
+)

@@ -1,4 +1,4 @@
-"""What a function of the registry is: a row of `scalar.py` or `aggregate.py`.
+"""What a function of the registry is: one row of the tables beside this module.
 
 A row says: name, types of the arguments, type of the result, Spark template. T, K and V stand for
 any type (the same one wherever they occur), NUMBER for any number. A template has {0}, {1}… per

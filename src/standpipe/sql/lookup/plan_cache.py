@@ -28,6 +28,7 @@ from standpipe.sql.syntax import parser
 from standpipe.sql.syntax.ast import LiteralValue, Query, walk
 from standpipe.sql.syntax.ast_statements import PrintTopic
 from standpipe.sql.syntax.errors import located, refusal
+from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
 
 SHAPES_MAX: Final = 1_000
 #: A shape of this many literals is not worth keeping: IN lists of all lengths would fill the cache.
@@ -38,8 +39,6 @@ _LITERAL: Final = re.compile(
 )
 _split: Final = _LITERAL.split
 _OPENERS: Final = re.compile(r"[\"`\0]|--|/\*")
-_INTEGER_MAX: Final = 2**31 - 1
-_BIGINT_MAX: Final = 2**63 - 1
 
 #: Template, and for the commonest shape (one key, one literal) the coercion of that literal.
 _Entry = tuple[PullTemplate, Coercion | None]
@@ -144,7 +143,7 @@ def _class_of(literal: str) -> str:
         if len(literal) < 10:
             return "i"
         value = int(literal[:40])
-        return "i" if value <= _INTEGER_MAX else "b" if value <= _BIGINT_MAX else "x"
+        return "i" if value <= INTEGER_MAX else "b" if value <= BIGINT_MAX else "x"
     return "f" if "e" in literal or "E" in literal else "d"
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, cast
 
 from standpipe.errors import StatementError
 from standpipe.model import Column
-from standpipe.sql.ddl.insert_values import constant
+from standpipe.sql.expressions.constants import constant
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.lookup.columns import HELP, ROWKEY, PullNames
 from standpipe.sql.lookup.scan import NeedsScan

@@ -9,8 +9,7 @@ from standpipe.sql.functions import registry
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast_statements import CreateAs
 from standpipe.sql.syntax.errors import refusal
-
-DAY_MS: Final = 86_400_000
+from standpipe.sql.types.values import DAY_MS
 
 
 def window_of(clause: ast.WindowClause) -> Window:

@@ -10,13 +10,17 @@ from standpipe.errors import StatementError
 from standpipe.model import Column as SourceColumn
 from standpipe.model import PersistentQuery, Source, SparkPlan, Window
 from standpipe.sql.context import Context
-from standpipe.sql.ddl.create import check_free, check_topic, check_unique, timestamp_column
 from standpipe.sql.declarations import formats
-from standpipe.sql.declarations.limits import limited
+from standpipe.sql.declarations.checks import (
+    check_free,
+    check_topic,
+    check_unique,
+    timestamp_column,
+    wraps_single_value,
+)
 from standpipe.sql.declarations.properties import Properties, default_format
 from standpipe.sql.expressions.scope import Scope, find_source
 from standpipe.sql.expressions.typer import Typer
-from standpipe.sql.ids import sanitised
 from standpipe.sql.plans import CreateTableAsPlan, InsertIntoPlan
 from standpipe.sql.spark import stateful_sql, to_spark
 from standpipe.sql.spark.checks import (
@@ -30,9 +34,9 @@ from standpipe.sql.spark.checks import (
 from standpipe.sql.spark.join_analysis import join_scope
 from standpipe.sql.spark.join_scope import ROWKEY, JoinScope
 from standpipe.sql.spark.join_sql import join_relation
-from standpipe.sql.spark.projection import NamedColumns, project
+from standpipe.sql.spark.projection import project, with_limits
 from standpipe.sql.spark.rowwise import project_rows
-from standpipe.sql.spark.select_items import ScopeNames
+from standpipe.sql.spark.select_items import NamedColumns, ScopeNames
 from standpipe.sql.spark.statement_text import statement_text
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast_statements import CreateAs, Creation, InsertSelect
@@ -46,7 +50,7 @@ TOPIC_PREFIX: Final = "ksql.output.topic.name.prefix"
 def create_as(
     statement: CreateAs, sources: Mapping[str, Source], context: Context
 ) -> CreateTableAsPlan:
-    statement = replace(statement, query=limited(statement.query, context.properties))
+    statement = replace(statement, query=with_limits(statement.query, context.properties))
     creation = statement.creation
     check_free(creation, sources)
     sink = _Sink(statement, sources, context)
@@ -228,7 +232,7 @@ class _Sink:
         self.sources = sources
         self.context = context
         creation = statement.creation
-        self.table_id = f"{sanitised(creation.name)}_{context.next_index}"
+        self.table_id = context.table_id(creation.name)
         prefix = "CTAS" if creation.kind == "TABLE" else "CSAS"
         self.query_id = f"{prefix}_{self.table_id}"
 
@@ -245,7 +249,6 @@ class _Sink:
         check_unique((*keys, *values), creation)
         source = self.sources[statement.query.relation.name]
         key_format, value_format = self._formats(properties, source, keys, values)
-        wrap, wrap_at = properties.flag("WRAP_SINGLE_VALUE"), properties.at("WRAP_SINGLE_VALUE")
         prefix = self.context.properties.get(TOPIC_PREFIX, "")
         replaced = self.sources.get(creation.name)
         known = replaced and (replaced.public_topic or replaced.topic)
@@ -267,13 +270,7 @@ class _Sink:
             window=window,
             timestamp_column=timestamp_column(properties, (*keys, *values)),
             timestamp_format=properties.text("TIMESTAMP_FORMAT"),
-            wrap_single_value=formats.wraps(
-                value_format,
-                values,
-                wrap,
-                wrap_at,
-                usual=self.context.flag(formats.WRAP_PROPERTY, default=True),
-            ),
+            wrap_single_value=wraps_single_value(properties, self.context, value_format, values),
             value_delimiter=properties.delimiter("VALUE_DELIMITER") or source.value_delimiter,
             key_delimiter=properties.delimiter("KEY_DELIMITER") or source.key_delimiter,
             retention_ms=properties.number("RETENTION_MS"),

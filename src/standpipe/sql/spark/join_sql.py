@@ -13,10 +13,11 @@ import msgspec
 
 from standpipe.sql.expressions.scope import PSEUDO
 from standpipe.sql.spark import join_steps, to_spark
+from standpipe.sql.spark.expression_sql import expression_sql, spark_type
 from standpipe.sql.spark.join_scope import ROWKEY, JoinScope, Side, joined_name
 from standpipe.sql.types.types import quoted
+from standpipe.sql.types.values import DAY_MS
 
-_DAY_MS: Final = 86_400_000
 _BOUNDS: Final = ("WINDOWSTART", "WINDOWEND")
 
 
@@ -44,14 +45,14 @@ def _streams(scope: JoinScope, views: list[str]) -> to_spark.Relation:
     left, right = scope.sides
     within = right.within
     assert within is not None
-    delay = within.grace_ms if within.grace_ms is not None else _DAY_MS
+    delay = within.grace_ms if within.grace_ms is not None else DAY_MS
     # shifted: Spark's join drops events that are not behind its first watermark, the epoch
     inputs = tuple(
         msgspec.structs.replace(to_spark.spark_input(side.source, view, delay), time_shift_ms=1)
         for side, view in zip(scope.sides, views, strict=True)
     )
     keys = [
-        f"SELECT *, {to_spark.expression_sql(side.key)} AS `__JK` FROM {quoted(view)}"  # noqa: S608
+        f"SELECT *, {expression_sql(side.key)} AS `__JK` FROM {quoted(view)}"  # noqa: S608
         for side, view in zip(scope.sides, views, strict=True)
     ]
     columns = ", ".join([*_columns(left, "`__L`."), *_columns(right, "`__R`.")])
@@ -109,7 +110,7 @@ def _changes(scope: JoinScope, index: int, view: str) -> str:
         if other != index:
             made = f"CAST(NULL AS {_struct_type(side)})"
         structs.append(f"{made} AS `__S{other}`")
-    key = to_spark.expression_sql(scope.sides[index].key)
+    key = expression_sql(scope.sides[index].key)
     return (
         f"SELECT {key} AS `__JK`, {index} AS `__SIDE`, `__ORDER`, {', '.join(structs)}"  # noqa: S608
         f" FROM {quoted(view)}"
@@ -117,10 +118,7 @@ def _changes(scope: JoinScope, index: int, view: str) -> str:
 
 
 def _struct_type(side: Side) -> str:
-    fields = [
-        f"{quoted(column.name)}: {to_spark.spark_type(column.type)}"
-        for column in side.source.columns
-    ]
+    fields = [f"{quoted(column.name)}: {spark_type(column.type)}" for column in side.source.columns]
     return f"STRUCT<{', '.join([*fields, '`ROWTIME`: BIGINT', '`__PRESENT`: BOOLEAN'])}>"
 
 

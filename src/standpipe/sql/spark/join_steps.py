@@ -18,12 +18,11 @@ import msgspec
 from standpipe.model import SparkInput, SparkStep
 from standpipe.sql.functions.cast import spark_name
 from standpipe.sql.spark import to_spark
+from standpipe.sql.spark.expression_sql import expression_sql, pack, unpack, unpacked
 from standpipe.sql.spark.join_scope import ROWKEY, JoinScope, Side, joined_name, over_joined
-from standpipe.sql.spark.row_text import pack, unpack, unpacked
-from standpipe.sql.spark.to_spark import expression_sql
 from standpipe.sql.types.types import parse_type, quoted
+from standpipe.sql.types.values import DAY_MS
 
-DAY_MS: Final = 86_400_000
 Fields = list[tuple[str, str]]
 
 

@@ -6,17 +6,23 @@ other item is made of grouping expressions and aggregates, and names a value col
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from standpipe.sql.expressions.typer import Typer
-from standpipe.sql.spark.select_items import ScopeNames, named_items
+from standpipe.sql.spark.select_items import NamedColumns, ScopeNames, missing_key, named_items
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types.typed_expression import Aggregate, Column, Operation, Typed, aggregates_in
 from standpipe.sql.types.types import quoted
 
-NamedColumns = tuple[tuple[str, Typed], ...]
+#: function -> the session's property that bounds how many items it collects
+_BOUNDED: Final = {
+    "COLLECT_LIST": "ksql.functions.collect_list.limit",
+    "COLLECT_SET": "ksql.functions.collect_set.limit",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,26 @@ class Projection:
     keys: NamedColumns  # in the order of GROUP BY
     values: NamedColumns  # in the order of the list
     having: Typed | None
+
+
+def with_limits(query: ast.Query, properties: Mapping[str, str]) -> ast.Query:
+    """The query with SLICE around each COLLECT_LIST and COLLECT_SET that the session bounds.
+
+    So the bound is part of the query from its creation; a later SET does not change it.
+    """
+    texts = {name: properties[key] for name, key in _BOUNDED.items() if key in properties}
+    limits = {name: int(text) for name, text in texts.items() if text.isdecimal()}
+
+    def limited(part: object) -> ast.Call | None:
+        if not isinstance(part, ast.Call) or part.name not in limits:
+            return None
+        first, last = (
+            ast.LiteralValue(part.at, "INTEGER", count, str(count))
+            for count in (1, limits[part.name])
+        )
+        return ast.Call(part.at, "SLICE", (part, first, last))
+
+    return ast.rewritten(query, limited) if limits else query
 
 
 def project(query: ast.Query, scope: ScopeNames, sink: str) -> Projection:
@@ -106,14 +132,7 @@ def _key(
     names = [name for name, each in typed if each == key]
     if not names:
         texts = [expression_text(node) for node in query.group_by]
-        listed = ", ".join(texts[:-1]) + (f" and {texts[-1]}" if len(texts) > 1 else texts[-1])
-        plural = "s" if len(texts) > 1 else ""
-        raise refusal(
-            "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
-            f"\nThe query used to build {quoted(sink)} must include the grouping"
-            f" expression{plural} {listed} in its projection (eg, SELECT {', '.join(texts)}...).",
-            query.at,
-        )
+        raise refusal(missing_key(sink, "grouping expression", texts), query.at)
     if len(names) > 1:
         listed = " and ".join(quoted(name) for name in sorted(names))
         raise refusal(f"The projection contains a key column more than once: {listed}.", query.at)

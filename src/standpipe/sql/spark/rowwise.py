@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from standpipe.sql.expressions.scope import Scope
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.join_scope import JoinScope
-from standpipe.sql.spark.select_items import ScopeNames, named_items
+from standpipe.sql.spark.select_items import NamedColumns, ScopeNames, missing_key, named_items
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
@@ -24,8 +24,6 @@ from standpipe.sql.types.typed_expression import (
     rewrite,
 )
 from standpipe.sql.types.types import quoted
-
-NamedColumns = tuple[tuple[str, Typed], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +180,7 @@ def _missing(wanted: list[_Key], query: ast.Query, sink: str, scope: ScopeNames)
         what, nodes = "partitioning expression", query.partition_by
         alias = scope.alias if isinstance(scope, Scope) else ""
         texts = [expression_text(ast.qualified(node, alias)) for node in nodes]
-    listed = ", ".join(texts[:-1]) + (f" and {texts[-1]}" if len(texts) > 1 else texts[-1])
-    plural = "s" if len(texts) > 1 else ""
-    return (
-        "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
-        f"\nThe query used to build {quoted(sink)} must include the {what}{plural} {listed} in its"
-        f" projection (eg, SELECT {', '.join(texts)}...)."
-    )
+    return missing_key(sink, what, texts)
 
 
 def _exploded(typed: Typed, arrays: list[Typed]) -> Typed:

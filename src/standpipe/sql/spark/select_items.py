@@ -6,15 +6,19 @@ What a name means is the scope's business: one source (`scope.Scope`) or several
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from standpipe.sql.ddl.create import check_own_name
+from standpipe.sql.declarations.checks import check_own_name
 from standpipe.sql.expressions.scope import RESERVED
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.typed_expression import Typed
+from standpipe.sql.types.types import quoted
+
+#: columns of a result in their order: name, and what it is computed from
+NamedColumns = tuple[tuple[str, Typed], ...]
 
 _RESERVED = "Reserved column name in select: `{}`. Please remove or alias the column."
 
@@ -100,3 +104,14 @@ def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:
                 yield ast.SelectItem(item.at, node, name)
         else:
             yield item
+
+
+def missing_key(sink: str, what: str, texts: Sequence[str]) -> str:
+    """ksqlDB's message for a SELECT list without the key. `what`: "key column" and the like."""
+    *most, last = texts
+    listed = ", ".join(most) + (f" and {last}" if most else last)
+    return (
+        "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
+        f"\nThe query used to build {quoted(sink)} must include the {what}{'s' if most else ''}"
+        f" {listed} in its projection (eg, SELECT {', '.join(texts)}...)."
+    )

@@ -15,8 +15,8 @@ import msgspec
 
 from standpipe.model import SparkPlan, SparkStep
 from standpipe.sql.functions.cast import spark_name
-from standpipe.sql.spark.row_text import pack, unpack, unpacked
-from standpipe.sql.spark.to_spark import STEPS_VERSION, Aggregation, expression_sql, key_name
+from standpipe.sql.spark.expression_sql import expression_sql, pack, unpack, unpacked
+from standpipe.sql.spark.to_spark import STEPS_VERSION, Aggregation, key_name
 from standpipe.sql.types.typed_expression import (
     Aggregate,
     Column,

@@ -12,34 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Final
 
 from msgspec import UNSET
 
 from standpipe.model import Column, Source, SparkInput, SparkPlan, SparkStep, Window
-from standpipe.sql.functions.cast import spark_name
-from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.spark.expression_sql import expression_sql, text_sql
 from standpipe.sql.types.typed_expression import Column as TypedColumn
 from standpipe.sql.types.typed_expression import (
-    Constant,
-    LambdaBody,
-    LambdaVariable,
     Operation,
     Typed,
     WindowBound,
     rewrite,
 )
-from standpipe.sql.types.types import SqlType, parse_type, quoted
+from standpipe.sql.types.types import quoted
 
 #: Version of SparkPlan that this module writes.
 VERSION: Final = 1
 #: … and where a plan has steps or a batch's SQL.
 STEPS_VERSION: Final = 2
-#: Spark's literal escapes. A `$` could begin ${…}, which spark.sql substitutes inside literals too.
-_ESCAPES: Final = str.maketrans(
-    {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\n": "\\n", "\r": "\\r", "\0": "\\u0000"}
-)
 _BOUNDS: Final = {"WINDOWSTART": "start", "WINDOWEND": "end"}
 
 
@@ -263,11 +254,6 @@ def aggregation_sql(aggregation: Aggregation) -> str:
     return f"SELECT * FROM ({sql}) WHERE `WINDOWSTART` >= 0"  # noqa: S608
 
 
-def spark_type(name: str) -> str:
-    """Spark's spelling of a column's type."""
-    return spark_name(parse_type(name))
-
-
 def key_name(index: int) -> str:
     return f"__KEY_{index}"
 
@@ -283,61 +269,6 @@ def _window_sql(window: Window) -> str:
 def _bound_sql(name: str, window: str) -> str:
     """Spelled out, not as `window.start`: the source may have a column of that name."""
     return f"unix_millis({window}.{_BOUNDS[name]})"
-
-
-def expression_sql(typed: Typed) -> str:
-    """Spark SQL of one expression."""
-    if isinstance(typed, Operation):
-        parts = [expression_sql(argument) for argument in typed.arguments]
-        return typed.template.format(*parts, all=", ".join(parts))
-    if isinstance(typed, (TypedColumn, LambdaVariable)):
-        return identifier_sql(typed.name)
-    if isinstance(typed, LambdaBody):
-        variables = ", ".join(identifier_sql(each.name) for each in typed.variables)
-        head = variables if len(typed.variables) == 1 else f"({variables})"
-        return f"{head} -> {expression_sql(typed.body)}"
-    assert isinstance(typed, Constant), typed
-    return constant_sql(typed.value, typed.type)
-
-
-def identifier_sql(name: str) -> str:
-    """A back-quoted name. Raises StatementError for one that spark.sql would substitute in."""
-    if "${" in name:
-        raise refusal(f"Names with ${{ cannot be used: {name}")
-    return quoted(name)
-
-
-def text_sql(text: str) -> str:
-    """A string literal, escaped: ksqlDB's backslash is plain, Spark's is not."""
-    return "'" + text.translate(_ESCAPES) + "'"
-
-
-def constant_sql(value: object, of: SqlType) -> str:
-    """A literal of type `of`; negative numbers in brackets."""
-    if value is None:
-        return "NULL" if of.base == "NULL" else f"cast(NULL AS {spark_name(of)})"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return text_sql(value)
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    if isinstance(value, int):
-        return _integer_sql(value, of)
-    if isinstance(value, float):
-        return f"({value!r}D)"
-    if isinstance(value, Decimal):
-        return f"({value:f}BD)"
-    raise refusal(f"A constant of type {of} is not supported yet.")
-
-
-def _integer_sql(value: int, of: SqlType) -> str:
-    """Also DATE (days), TIME and TIMESTAMP (ms), whose values are integers."""
-    if of.base == "DATE":
-        return f"date_from_unix_date({value})"
-    if of.base == "TIMESTAMP":
-        return f"timestamp_millis({value}L)"
-    return f"({value}L)" if of.base == "BIGINT" else f"({value})"
 
 
 def columns_of(plan_columns: Sequence[tuple[str, Typed]], *, is_key: bool) -> tuple[Column, ...]:

@@ -303,17 +303,25 @@ def walk(node: object) -> Iterator[tuple[Node | SqlType, int]]:
             pending.extend((getattr(current, each.name), depth + 1) for each in fields(current))
 
 
+def rewritten(part: Any, change: Callable[[Node | SqlType], Any]) -> Any:
+    """A tree, or a tuple of trees, with every topmost node or type replaced for which `change`
+    returns something other than None."""
+    if isinstance(part, tuple) and not isinstance(part, Position):
+        parts: tuple[Any, ...] = part  # pyright: ignore[reportUnknownVariableType]
+        return tuple(rewritten(each, change) for each in parts)
+    if not isinstance(part, (Node, SqlType)):
+        return part
+    made = change(part)
+    if made is not None:
+        return made
+    return replace(
+        part, **{each.name: rewritten(getattr(part, each.name), change) for each in fields(part)}
+    )
+
+
 def renamed(node: Any, change: Callable[[ColumnName], ColumnName]) -> Any:
     """The expression with its column names changed, as messages show it."""
-    if isinstance(node, ColumnName):
-        return change(node)
-    if isinstance(node, tuple) and not isinstance(node, Position):
-        parts: tuple[Any, ...] = node  # pyright: ignore[reportUnknownVariableType]
-        return tuple(renamed(part, change) for part in parts)
-    if isinstance(node, Node):
-        changed = {each.name: renamed(getattr(node, each.name), change) for each in fields(node)}
-        return replace(node, **changed)
-    return node
+    return rewritten(node, lambda part: change(part) if isinstance(part, ColumnName) else None)
 
 
 def qualified(node: Any, source: str) -> Any:

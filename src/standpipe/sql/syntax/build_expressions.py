@@ -15,9 +15,7 @@ from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Expression, LiteralValue, Position
 from standpipe.sql.types import types
 from standpipe.sql.types.types import SqlType
-
-INT_MAX = 2**31 - 1
-BIGINT_MAX = 2**63 - 1
+from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
 
 
 class Name(NamedTuple):
@@ -38,7 +36,7 @@ def text_of(token: Token) -> str:
 
 
 def integer_kind(value: int) -> ast.LiteralKind:
-    return "INTEGER" if -INT_MAX - 1 <= value <= INT_MAX else "BIGINT"
+    return "INTEGER" if -INTEGER_MAX - 1 <= value <= INTEGER_MAX else "BIGINT"
 
 
 class Pair(NamedTuple):

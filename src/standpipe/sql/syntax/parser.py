@@ -22,8 +22,8 @@ from standpipe.errors import SqlSyntaxError, StatementError
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Position, Statement
 from standpipe.sql.syntax.build import Ended, StatementBuilder
-from standpipe.sql.syntax.build_expressions import BIGINT_MAX
 from standpipe.sql.syntax.errors import located, refusal
+from standpipe.sql.types.values import BIGINT_MAX
 
 #: Levels of expressions, or of brackets in a type. The passes behind need a few frames per level.
 DEPTH_MAX: Final = 120

@@ -10,7 +10,7 @@ from standpipe.errors import StatementError
 from standpipe.model import Source
 from standpipe.sql.expressions.scope import Scope
 from standpipe.sql.expressions.typer import Typer
-from standpipe.sql.spark.to_spark import expression_sql
+from standpipe.sql.spark.expression_sql import expression_sql
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.parser import parse
 from standpipe.sql.types.typed_expression import Typed

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from standpipe.errors import StatementError
-from standpipe.sql.ids import sanitised
+from standpipe.sql.context import sanitised
 from standpipe.sql.plans import CreateTableAsPlan, Plan
 from standpipe.sql.spark.checks import DAY_MS, window_of
 from standpipe.sql.syntax.ast import START, WindowClause

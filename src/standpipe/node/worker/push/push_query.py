@@ -37,7 +37,7 @@ from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.worker.request.bodies import PUSH_TOKEN
 from standpipe.node.worker.request.cluster_view import Map, View
-from standpipe.sql.ids import sanitised
+from standpipe.sql.context import sanitised
 from standpipe.sql.plans import PushPlan
 from standpipe.topics import progress_topic
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standpipe.errors import StatementError
-from standpipe.sql.spark.to_spark import constant_sql, identifier_sql, text_sql
+from standpipe.sql.spark.expression_sql import constant_sql, identifier_sql, text_sql
 from standpipe.sql.types.types import NULL, parse_type
 
 

@@ -1,4 +1,4 @@
-"""Lists whose items must have one type: IN, and the arguments of GREATEST and LEAST."""
+"""What a comparison does to its operands before their types are compared: instants, IN lists."""
 
 from __future__ import annotations
 
@@ -10,8 +10,25 @@ from standpipe.sql.functions.cast import comparable
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types.typed_expression import Operation, Typed
-from standpipe.sql.types.types import BOOLEAN, NULL
+from standpipe.sql.types import types, values
+from standpipe.sql.types.typed_expression import Column, Constant, Operation, Typed, WindowBound
+from standpipe.sql.types.types import BOOLEAN
+
+#: columns of Unix ms that a datetime text may be compared with
+_INSTANTS: Final = frozenset({"ROWTIME", "WINDOWSTART", "WINDOWEND"})
+
+
+def as_instants(left: Typed, right: Typed, node: ast.Comparison) -> tuple[Typed, Typed]:
+    """ROWTIME and window bounds may be compared with the text of a datetime (ksqlDB)."""
+    for one, two in ((left, right), (right, left)):
+        is_instant = isinstance(one, (Column, WindowBound)) and one.name in _INSTANTS
+        if is_instant and isinstance(two, Constant) and isinstance(two.value, str):
+            try:
+                made = Constant(types.BIGINT, values.parse_timestamp(two.value))
+            except ValueError:
+                raise refusal(f"Failed to parse timestamp '{two.value}'", node.at) from None
+            return (left, made) if two is right else (made, right)
+    return left, right
 
 
 def in_list(typer: Types, node: ast.InList) -> Typed:
@@ -34,22 +51,3 @@ def in_list(typer: Types, node: ast.InList) -> Typed:
     places = ", ".join(f"{{{index + 1}}}" for index in range(len(listed)))
     template = f"({'NOT ' if node.negated else ''}coalesce({{0}} IN ({places}), false))"
     return Operation(BOOLEAN, template, (value, *listed))
-
-
-#: functions whose text literals are read as what the other arguments are
-OF_ONE_TYPE: Final = frozenset({"GREATEST", "LEAST"})
-
-
-def of_one_type(node: ast.Call, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
-    if arguments and all(argument.type == NULL for argument in arguments):
-        nulls = ", ".join(["null"] * len(arguments))
-        raise refusal(
-            f"Function '{node.name.lower()}' cannot be resolved due to ambiguous method parameters"
-            f" ({nulls}).",
-            node.at,
-        )
-    try:
-        of = coercion.common(arguments)
-        return tuple(coercion.coerced(argument, of) for argument in arguments)
-    except (coercion.Mismatch, coercion.NotOfType):
-        return arguments  # the function says what it takes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from standpipe.sql.functions import zone_patterns
+from standpipe.sql.functions import times
 from standpipe.sql.functions.signature import Function
 from standpipe.sql.types import types
 from standpipe.sql.types.typed_expression import Column, Constant, Typed
@@ -25,7 +25,7 @@ COLUMN = Column(STRING, "A")
     ],
 )
 def test_names_zone(pattern: str, names: bool, why: str) -> None:
-    assert zone_patterns.names_zone(pattern) is names, why
+    assert times.names_zone(pattern) is names, why
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_names_zone(pattern: str, names: bool, why: str) -> None:
     ],
 )
 def test_template(arguments: tuple[Typed, ...], chosen: str, why: str) -> None:
-    assert zone_patterns.template(F, arguments) == chosen, why
+    assert times.template_for(F, arguments) == chosen, why

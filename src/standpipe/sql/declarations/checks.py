@@ -1,0 +1,141 @@
+"""Checks that every CREATE makes, whatever gives the columns: names, topics, timestamps.
+
+CREATE over a topic, CREATE … AS SELECT and ALTER call them. A check either returns or raises
+StatementError with ksqlDB's text.
+
+Not here: the keys of a WITH clause (`properties.py`), what a format can carry (`formats.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from standpipe.model import Column, Source
+from standpipe.sql.context import Context
+from standpipe.sql.declarations import formats
+from standpipe.sql.declarations.properties import Properties
+from standpipe.sql.expressions.scope import RESERVED
+from standpipe.sql.functions.cast import check_known
+from standpipe.sql.syntax.ast import Position
+from standpipe.sql.syntax.ast_statements import ColumnDefinition, Creation
+from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
+
+#: the names that Kafka accepts for a topic
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def check_free(creation: Creation, sources: Mapping[str, Source]) -> None:
+    """Refuses a name that is taken, unless the statement says what then."""
+    known = sources.get(creation.name)
+    kind = creation.kind.lower()
+    if creation.or_replace and (creation.is_source or (known is not None and known.is_read_only)):
+        raise refusal(
+            f"Cannot add {kind} '{creation.name}': CREATE OR REPLACE is not supported on source"
+            f" {kind}s.",
+            creation.at,
+        )
+    if known is None or creation.if_not_exists:
+        return
+    if creation.or_replace and known.kind == creation.kind:
+        return
+    raise refusal(
+        f"Cannot add {creation.kind.lower()} '{creation.name}': A {known.kind.lower()} with the"
+        " same name already exists",
+        creation.at,
+    )
+
+
+def check_own_name(name: str, at: Position) -> None:
+    """Refuses names that Standpipe keeps for itself, or that Spark would read as a variable."""
+    if name.startswith("__") or "${" in name:
+        raise refusal(f"'{name}': names that begin with __ or hold ${{ are reserved.", at)
+
+
+def check_definition(definition: ColumnDefinition) -> None:
+    """Refuses a declared column whose name is reserved or whose type is unknown."""
+    name, at = definition.name, definition.at
+    if name in RESERVED:
+        raise refusal(
+            f"'{name}' is a reserved column name. You cannot use it as a name for a column.", at
+        )
+    check_own_name(name, at)
+    check_known(definition.type, at)
+
+
+def check_topic(
+    topic: str, partitions: int, context: Context, properties: Properties, at: Position
+) -> bool:
+    """Whether the topic exists already. Raises StatementError where its partitions differ, or
+    where Kafka would not have the name."""
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise refusal(
+            f"Invalid topic name: '{topic}'. Kafka takes up to 249 letters, digits, '.', '_' and"
+            " '-'; name another with KAFKA_TOPIC.",
+            properties.at("KAFKA_TOPIC") or at,
+        )
+    present = context.topics.get(topic)
+    if present is not None and present != partitions:
+        raise refusal(
+            f"A Kafka topic with the name '{topic}' already exists, with different"
+            f" partition/replica configuration than required. KSQL expects {partitions} partitions"
+            f" (topic has {present}).",
+            properties.at("PARTITIONS") or at,
+        )
+    return present is not None
+
+
+def check_unique(columns: Sequence[Column], creation: Creation) -> None:
+    for is_key, part in ((True, "key"), (False, "value")):
+        names = [column.name for column in columns if column.is_key is is_key]
+        if len(set(names)) != len(names):
+            twice = [c for c in columns if c.is_key is is_key and names.count(c.name) > 1]
+            raise refusal(
+                f"Duplicate {part} columns found in schema: {formats.schema_text(twice[:1])}",
+                creation.at,
+            )
+    keys = {column.name for column in columns if column.is_key}
+    both = [c for c in columns if not c.is_key and c.name in keys]
+    if both:
+        raise refusal(
+            f"Duplicate value columns found in schema: {formats.schema_text(both[:1])}",
+            creation.at,
+        )
+
+
+def timestamp_column(properties: Properties, columns: Sequence[Column]) -> str | None:
+    """TIMESTAMP names a column: as it is spelled there, or in upper case."""
+    text, at = properties.text("TIMESTAMP"), properties.at("TIMESTAMP")
+    if text is None:
+        return None
+    by_name = {column.name: column for column in columns}
+    name = text.strip('`"') if text[:1] in '`"' else text.upper()
+    column = by_name.get(name)
+    if column is None:
+        raise unknown_name(
+            f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'",
+            at,
+            nearest(name, by_name),
+        )
+    has_format = properties.text("TIMESTAMP_FORMAT") is not None
+    if column.type not in ("BIGINT", "TIMESTAMP") and not (column.type == "STRING" and has_format):
+        raise refusal(
+            f"Timestamp column, `{name}`, should be LONG(INT64), TIMESTAMP, or a String with a"
+            " timestamp_format specified.",
+            at,
+        )
+    return name
+
+
+def wraps_single_value(
+    properties: Properties, context: Context, value_format: str, columns: Sequence[Column]
+) -> bool:
+    """Whether a single value column sits in an object: by the WITH clause, else by the session."""
+    return formats.wraps(
+        value_format,
+        columns,
+        properties.flag("WRAP_SINGLE_VALUE"),
+        properties.at("WRAP_SINGLE_VALUE"),
+        usual=context.flag(formats.WRAP_PROPERTY, default=True),
+    )

@@ -1,0 +1,40 @@
+"""Arguments that a function reads differently: bare names of units, texts beside other types."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.sql.expressions import coercion
+from standpipe.sql.functions.times import UNITS
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.types.typed_expression import Typed
+from standpipe.sql.types.types import NULL
+
+
+def with_unit(node: ast.Call) -> ast.Call:
+    """DATEADD(DAYS, …): the unit is a bare name, and becomes a text."""
+    unit, *rest = node.arguments
+    if isinstance(unit, ast.ColumnName) and unit.source is None and unit.name in UNITS:
+        named = ast.LiteralValue(unit.at, "STRING", unit.name)
+        return ast.Call(node.at, node.name, (named, *rest))
+    return node
+
+
+#: functions whose text literals are read as what the other arguments are
+OF_ONE_TYPE: Final = frozenset({"GREATEST", "LEAST"})
+
+
+def of_one_type(node: ast.Call, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
+    if arguments and all(argument.type == NULL for argument in arguments):
+        nulls = ", ".join(["null"] * len(arguments))
+        raise refusal(
+            f"Function '{node.name.lower()}' cannot be resolved due to ambiguous method parameters"
+            f" ({nulls}).",
+            node.at,
+        )
+    try:
+        of = coercion.common(arguments)
+        return tuple(coercion.coerced(argument, of) for argument in arguments)
+    except (coercion.Mismatch, coercion.NotOfType):
+        return arguments  # the function says what it takes

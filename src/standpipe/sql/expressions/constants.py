@@ -1,0 +1,83 @@
+"""Expressions without columns: VALUES of an INSERT, keys in the WHERE of a pull query.
+
+ARRAY, MAP and STRUCT are computed here, because their items may be texts that the type of the
+column turns into dates or numbers. Everything else is the work of the Evaluator.
+"""
+
+from __future__ import annotations
+
+from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.ast import Expression
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types import types, values
+from standpipe.sql.types.typed_expression import Typed
+from standpipe.sql.types.types import SqlType
+
+
+def constant(node: Expression) -> tuple[SqlType, object]:
+    """Type and value of an expression without columns, as a pull query would compute it."""
+    if isinstance(node, ast.LiteralValue):
+        if node.kind == "DECIMAL":
+            return types.literal_decimal(node.text), node.value
+        return SqlType(node.kind), node.value
+    if isinstance(node, ast.Cast):
+        source, value = constant(node.operand)
+        try:
+            return node.type, values.cast_value(value, source, node.type)
+        except ValueError as error:
+            raise refusal(str(error), node.at) from None
+    if isinstance(node, ast.MakeArray):
+        return _array(node)
+    if isinstance(node, ast.MakeMap):
+        return _map(node)
+    if isinstance(node, ast.MakeStruct):
+        parts = [(name, *constant(value)) for name, value in node.entries]
+        of = types.struct(tuple((name, part) for name, part, _ in parts))
+        return of, {name: value for name, _, value in parts}
+    evaluator = Evaluator(_NoColumns(), "VALUES")
+    of = evaluator.type(node)
+    return of, evaluator.compile(node)(())
+
+
+class _NoColumns:
+    """`evaluate.RowNames` where there is no row."""
+
+    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
+        del in_aggregate
+        if node.source is not None:
+            text = f"'{node.source}' is not a valid stream/table name or alias."
+            raise refusal(f"Failed to prepare statement: {text}", node.at)
+        raise refusal(f"A column cannot stand in {clause}: {expression_text(node)}", node.at)
+
+    def index_of(self, name: str) -> int | None:
+        del name
+        return None
+
+
+def _common(parts: list[tuple[SqlType, object]], node: Expression) -> SqlType:
+    common = types.NULL
+    for of, _ in parts:
+        wider = values.unified(common, of)
+        if wider is None:
+            raise refusal(f"Elements of different types in {expression_text(node)}", node.at)
+        common = wider
+    return common
+
+
+def _array(node: ast.MakeArray) -> tuple[SqlType, object]:
+    parts = [constant(item) for item in node.items]
+    of = _common(parts, node)
+    return types.array(of), [values.coerce(value, part, of) for part, value in parts]
+
+
+def _map(node: ast.MakeMap) -> tuple[SqlType, object]:
+    keys = [constant(key) for key, _ in node.entries]
+    items = [constant(value) for _, value in node.entries]
+    key_of, value_of = _common(keys, node), _common(items, node)
+    pairs = zip(keys, items, strict=True)
+    return types.map_of(key_of, value_of), {
+        values.coerce(key, one, key_of): values.coerce(value, two, value_of)
+        for (one, key), (two, value) in pairs
+    }

@@ -1,0 +1,122 @@
+"""Scalar functions of ARRAY, MAP and STRUCT, and of nulls: ksqlDB's meaning in Spark's words.
+
+Not here: functions with a lambda (`expressions/constructors.py`), equality of elements that hold
+maps (`expressions/map_sets.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.sql.functions.signature import Function, K, T, V
+from standpipe.sql.functions.text import LITERALLY
+from standpipe.sql.types.typed_expression import EXPLODE
+from standpipe.sql.types.types import (
+    BIGINT,
+    BOOLEAN,
+    INTEGER,
+    STRING,
+    SqlType,
+    array,
+    map_of,
+    struct,
+)
+
+_NULLS: Final = (
+    Function("AS_VALUE", (T,), T, "{0}"),
+    Function("COALESCE", (T,), T, "coalesce({all})", is_variadic=True),
+    Function("IFNULL", (T, T), T, "ifnull({0}, {1})"),
+    Function("NULLIF", (T, T), T, "nullif({0}, {1})"),
+)
+
+_PAIR: Final = "split(e, concat('\\\\Q', {2}, '\\\\E'))"
+_JOINED: Final = "transform({0}, e -> cast(e AS STRING))"
+
+
+def _entries(types: tuple[SqlType, ...]) -> SqlType:
+    key, value = types[0].arguments
+    return array(struct((("K", key), ("V", value))))
+
+
+_ENTRIES: Final = "transform(map_entries({0}), e -> named_struct('K', e.key, 'V', e.value))"
+
+#: every choice of elements, the others null; a null is no choice
+_CUBE: Final = (
+    "aggregate({0}, array(slice({0}, 1, 0)), (s, e) -> flatten(transform(s, p -> if(e IS NULL,"
+    " array(concat(p, array(e))), array(concat(p, array(nullif(e, e))), concat(p, array(e)))))))"
+)
+
+_COLLECTIONS: Final = (
+    Function("EXPLODE", (array(T),), T, EXPLODE),
+    Function("CUBE_EXPLODE", (array(T),), array(T), EXPLODE, inner=_CUBE),
+    Function(
+        "ARRAY_CONCAT",
+        (array(T), array(T)),
+        array(T),
+        "if({0} IS NULL AND {1} IS NULL, NULL,"
+        " concat(coalesce({0}, array()), coalesce({1}, array())))",
+    ),
+    Function("ARRAY_CONTAINS", (array(T), T), BOOLEAN, "exists({0}, e -> e <=> {1})"),
+    Function("ARRAY_DISTINCT", (array(T),), array(T), "array_distinct({0})"),
+    Function("ARRAY_EXCEPT", (array(T), array(T)), array(T), "array_except({0}, {1})"),
+    Function("ARRAY_INTERSECT", (array(T), array(T)), array(T), "array_intersect({0}, {1})"),
+    Function("ARRAY_JOIN", (array(T),), STRING, f"array_join({_JOINED}, ',', 'null')"),
+    Function("ARRAY_JOIN", (array(T), STRING), STRING, f"array_join({_JOINED}, {{1}}, 'null')"),
+    Function("ARRAY_LENGTH", (array(T),), INTEGER, "array_size({0})"),
+    Function("ARRAY_MAX", (array(T),), T, "array_max({0})"),
+    Function("ARRAY_MIN", (array(T),), T, "array_min({0})"),
+    Function("ARRAY_REMOVE", (array(T), T), array(T), "filter({0}, e -> NOT (e <=> {1}))"),
+    Function("ARRAY_SORT", (array(T),), array(T), "array_sort({0})"),
+    Function(
+        "ARRAY_SORT",
+        (array(T), STRING),
+        array(T),
+        "if(upper({1}) LIKE 'DESC%', sort_array({0}, false), array_sort({0}))",
+    ),
+    Function("ARRAY_UNION", (array(T), array(T)), array(T), "array_union({0}, {1})"),
+    Function("AS_MAP", (array(K), array(V)), map_of(K, V), "map_from_arrays({0}, {1})"),
+    Function(
+        "ENTRIES",
+        (map_of(K, V), BOOLEAN),
+        _entries,
+        f"if({{1}}, array_sort({_ENTRIES}), {_ENTRIES})",
+    ),
+    Function("GENERATE_SERIES", (INTEGER, INTEGER), array(INTEGER), "sequence({0}, {1})"),
+    Function(
+        "GENERATE_SERIES", (INTEGER, INTEGER, INTEGER), array(INTEGER), "sequence({0}, {1}, {2})"
+    ),
+    Function("GENERATE_SERIES", (BIGINT, BIGINT), array(BIGINT), "sequence({0}, {1})"),
+    Function(
+        "GENERATE_SERIES",
+        (BIGINT, BIGINT, INTEGER),
+        array(BIGINT),
+        "sequence({0}, {1}, cast({2} AS BIGINT))",
+    ),
+    Function("MAP_KEYS", (map_of(K, V),), array(K), "map_keys({0})"),
+    Function(
+        "MAP_UNION",
+        (map_of(K, V), map_of(K, V)),
+        map_of(K, V),
+        "if({0} IS NULL AND {1} IS NULL, NULL,"
+        " map_concat(coalesce({0}, map()), coalesce({1}, map())))",
+    ),
+    Function("MAP_VALUES", (map_of(K, V),), array(V), "map_values({0})"),
+    Function(
+        "SLICE",
+        (array(T), INTEGER, INTEGER),
+        array(T),
+        "slice({0}, greatest(1, coalesce({1}, 1)),"
+        " greatest(0, coalesce({2}, array_size({0})) - greatest(1, coalesce({1}, 1)) + 1))",
+    ),
+    Function(
+        "SPLIT_TO_MAP",
+        (STRING, STRING, STRING),
+        map_of(STRING, STRING),
+        "if(coalesce({1}, '') = '' OR coalesce({2}, '') = '', NULL,"
+        " map_from_entries(transform(filter("
+        f"split({{0}}, {LITERALLY}), e -> contains(e, {{2}})),"
+        f" e -> struct({_PAIR}[0] AS k, {_PAIR}[1] AS v))))",
+    ),
+)
+
+FUNCTIONS: Final = (*_NULLS, *_COLLECTIONS)

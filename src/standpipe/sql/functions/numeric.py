@@ -1,0 +1,121 @@
+"""Scalar functions of numbers: ksqlDB's meaning in Spark's words.
+
+Where Spark computes something else (ROUND, LN, TRUNC …) the template says what ksqlDB computes; the
+comment at the row says the difference.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.sql.functions.signature import NUMBER, Function, T
+from standpipe.sql.types.types import BIGINT, DOUBLE, INTEGER, STRING, SqlType
+
+
+def _whole(types: tuple[SqlType, ...]) -> SqlType:
+    """FLOOR and CEIL keep the type; a DECIMAL loses its scale."""
+    first = types[0]
+    return SqlType("DECIMAL", first.precision, 0) if first.base == "DECIMAL" else first
+
+
+def _same(types: tuple[SqlType, ...]) -> SqlType:
+    return types[0]
+
+
+def _rounded(types: tuple[SqlType, ...]) -> SqlType:
+    """ROUND and TRUNC without a scale: BIGINT of a DOUBLE, DECIMAL without its scale."""
+    first = types[0]
+    if first.base == "DECIMAL":
+        return SqlType("DECIMAL", max(first.precision - first.scale, 1), 0)
+    return BIGINT if first.base == "DOUBLE" else first
+
+
+_POW: Final = "power(10.0D, {1})"
+_RADIANS: Final = "radians({2} - {0})", "radians({3} - {1})"
+_HAVERSINE: Final = (
+    f"(2.0D * asin(sqrt(power(sin({_RADIANS[0]} / 2.0D), 2) + cos(radians({{0}})) * "
+    f"cos(radians({{2}})) * power(sin({_RADIANS[1]} / 2.0D), 2))))"
+)
+_RADIUS: Final = "if(lower({4}) LIKE 'mi%', 3959.0D, 6371.0D)"
+
+
+#: half up is towards positive: -1.5 becomes -1; Spark's round goes away from zero
+_EXACT: Final = "cast({} AS DECIMAL(38, 18))"
+_UNIT: Final = "power(10.0D, -({1}))"
+_ROUNDED_TO: Final = (
+    "if({0} >= 0, round({0}, {1}), 0.0D - if("
+    f"{_EXACT.format('round(-({0}), {1})')} + {_EXACT.format('({0})')}"
+    f" = {_EXACT.format(f'0.5D * {_UNIT}')},"
+    f" round(round(-({{0}}), {{1}}) - {_UNIT}, {{1}}), round(-({{0}}), {{1}})))"
+)
+
+
+def _real(name: str, template: str) -> Function:
+    return Function(name, (DOUBLE,), DOUBLE, template)
+
+
+FUNCTIONS: Final = (
+    Function("ABS", (NUMBER,), NUMBER, "abs({0})"),
+    Function("CEIL", (NUMBER,), _whole, "ceil({0})"),
+    Function("FLOOR", (NUMBER,), _whole, "floor({0})"),
+    Function("ROUND", (INTEGER,), INTEGER, "{0}"),
+    Function("ROUND", (BIGINT,), BIGINT, "{0}"),
+    Function("ROUND", (DOUBLE,), BIGINT, "floor({0} + 0.5D)"),  # half up, as Java's Math.round
+    Function("ROUND", (NUMBER,), _rounded, "floor({0} + 0.5BD)"),
+    Function("ROUND", (DOUBLE, INTEGER), DOUBLE, _ROUNDED_TO),
+    Function("ROUND", (NUMBER, INTEGER), _same, "round({0}, {1})", literals=(1,)),
+    Function("TRUNC", (INTEGER,), INTEGER, "{0}"),
+    Function("TRUNC", (BIGINT,), BIGINT, "{0}"),
+    Function("TRUNC", (DOUBLE,), BIGINT, "cast({0} AS BIGINT)"),
+    Function("TRUNC", (NUMBER,), _rounded, "if({0} < 0, ceil({0}), floor({0}))"),
+    Function(
+        "TRUNC",
+        (DOUBLE, INTEGER),
+        DOUBLE,
+        f"(if({{0}} < 0, ceil({{0}} * {_POW}), floor({{0}} * {_POW})) / {_POW})",
+    ),
+    Function(
+        "TRUNC",
+        (NUMBER, INTEGER),
+        _same,
+        "if({0} < 0, ceil({0}, {1}), floor({0}, {1}))",
+        literals=(1,),
+    ),
+    _real("EXP", "exp({0})"),
+    _real(
+        "LN",
+        "(CASE WHEN {0} = 0 THEN double('-Infinity') WHEN {0} < 0 THEN double('NaN')"
+        " ELSE ln({0}) END)",
+    ),
+    _real(
+        "LOG",
+        "(CASE WHEN {0} = 0 THEN double('-Infinity') WHEN {0} < 0 THEN double('NaN')"
+        " ELSE ln({0}) END)",
+    ),
+    Function(
+        "LOG",
+        (DOUBLE, DOUBLE),
+        DOUBLE,
+        "(CASE WHEN {0} IS NULL OR {1} IS NULL THEN NULL"
+        " WHEN {0} <= 0 OR {0} = 1 OR {1} < 0 THEN double('NaN')"
+        " WHEN {1} = 0 THEN double('-Infinity') ELSE ln({1}) / ln({0}) END)",
+    ),
+    _real("SQRT", "sqrt({0})"),
+    _real("CBRT", "cbrt({0})"),
+    Function("POWER", (DOUBLE, DOUBLE), DOUBLE, "power({0}, {1})"),
+    Function("PI", (), DOUBLE, "pi()"),
+    Function("RANDOM", (), DOUBLE, "rand()"),
+    Function("SIGN", (NUMBER,), INTEGER, "sign({0})"),
+    *(
+        _real(name, f"{name.lower()}({{0}})")
+        for name in (
+            *("SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN", "SINH", "COSH", "TANH", "COT"),
+            *("DEGREES", "RADIANS"),
+        )
+    ),
+    Function("ATAN2", (DOUBLE, DOUBLE), DOUBLE, "atan2({0}, {1})"),
+    Function("GREATEST", (T,), T, "greatest({all}, {0})", is_variadic=True),
+    Function("LEAST", (T,), T, "least({all}, {0})", is_variadic=True),
+    Function("GEO_DISTANCE", (DOUBLE,) * 4, DOUBLE, f"({_HAVERSINE} * 6371.0D)"),
+    Function("GEO_DISTANCE", (*(DOUBLE,) * 4, STRING), DOUBLE, f"({_HAVERSINE} * {_RADIUS})"),
+)

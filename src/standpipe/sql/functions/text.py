@@ -1,0 +1,187 @@
+"""Scalar functions of text and of URLs: ksqlDB's meaning in Spark's words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.sql.functions.signature import Function
+from standpipe.sql.types.types import BYTES, INTEGER, STRING, array
+
+#: a text as a regular expression that matches just it
+LITERALLY: Final = "concat('\\\\Q', {1}, '\\\\E')"
+#: as text of which each character is a byte
+_SPLIT_BYTES: Final = (
+    "transform(if(octet_length({1}) = 0, split(decode({0}, 'ISO-8859-1'), ''),"
+    " split(decode({0}, 'ISO-8859-1'), concat('\\\\Q', decode({1}, 'ISO-8859-1'), '\\\\E'), -1)),"
+    " e -> encode(e, 'ISO-8859-1'))"
+)
+#: Java's String.trim: everything up to and including the blank; Spark's trim knows the blank only
+_BLANKS: Final = "' \\t\\n\\r\\f\\u000b'"
+_MASKED: Final = "mask({text}, 'X', 'x', 'n', '-')"
+
+
+def _mask(template: str) -> str:
+    return _MASKED.replace("{text}", template)
+
+
+_PLACES: Final = (
+    "filter(sequence(1, greatest(1, length({0}))), i -> substring({0}, i, length({1})) = {1})"
+)
+#: the n-th place of a text from a position on; from the end where that is negative
+_NTH_PLACE: Final = (
+    f"coalesce(try_element_at(if({{2}} >= 0, filter({_PLACES}, i -> i >= {{2}}),"
+    f" reverse(filter({_PLACES}, i -> i <= length({{0}}) + {{2}} + 1))), greatest(1, {{3}})), 0)"
+)
+
+_STRINGS: Final = (
+    Function(
+        "CHR",
+        (INTEGER,),
+        STRING,
+        "if({0} BETWEEN 0 AND 1114111, decode(unhex(lpad(hex({0}), 8, '0')), 'UTF-32'), NULL)",
+    ),
+    Function(
+        "CHR",
+        (STRING,),
+        STRING,
+        # \\u0041, also pairs of them: as JSON spells a character
+        "if(regexp_like({0}, '^(\\\\\\\\u[0-9a-fA-F]{{4}})+$'),"
+        " from_json(concat('{{\"v\":\"', {0}, '\"}}'), 'v STRING').v, NULL)",
+    ),
+    Function("CONCAT", (STRING, STRING), STRING, "concat_ws('', {all})", is_variadic=True),
+    Function("CONCAT", (BYTES, BYTES), BYTES, "concat({all})", is_variadic=True),
+    Function("CONCAT_WS", (STRING, STRING), STRING, "concat_ws({all})", is_variadic=True),
+    Function(
+        "CONCAT_WS",
+        (BYTES, BYTES),
+        BYTES,
+        "if({0} IS NULL, NULL, coalesce(aggregate(filter(slice(array({all}), 2, 10000),"
+        " e -> e IS NOT NULL), cast(NULL AS BINARY), (s, e) -> if(s IS NULL, e,"
+        " concat(s, {0}, e))), X''))",
+        is_variadic=True,
+    ),
+    Function(
+        "ELT",
+        (INTEGER, STRING),
+        STRING,
+        "if({0} < 1, NULL, try_element_at(array({all}), {0} + 1))",
+        is_variadic=True,
+    ),
+    Function(
+        "FIELD",
+        (STRING, STRING),
+        INTEGER,
+        "coalesce(array_position(slice(array({all}), 2, 10000), {0}), 0)",
+        is_variadic=True,
+    ),
+    Function("INITCAP", (STRING,), STRING, "initcap({0})"),
+    Function("INSTR", (STRING, STRING), INTEGER, "instr({0}, {1})"),
+    Function("INSTR", (STRING, STRING, INTEGER), INTEGER, "locate({1}, {0}, {2})"),
+    Function("INSTR", (STRING, STRING, INTEGER, INTEGER), INTEGER, _NTH_PLACE),
+    Function("LCASE", (STRING,), STRING, "lower({0})"),
+    Function("LEN", (STRING,), INTEGER, "length({0})"),
+    Function("LEN", (BYTES,), INTEGER, "octet_length({0})"),
+    *(
+        Function(
+            name,
+            (of, INTEGER, of),
+            of,
+            f"if({{1}} < 0 OR length({{2}}) = 0, NULL, {name.lower()}({{0}}, {{1}}, {{2}}))",
+        )
+        for name in ("LPAD", "RPAD")
+        for of in (STRING, BYTES)
+    ),
+    Function("MASK", (STRING,), STRING, _mask("{0}")),
+    Function(
+        "MASK_LEFT",
+        (STRING, INTEGER),
+        STRING,
+        f"concat({_mask('left({0}, {1})')}, substring({{0}}, {{1}} + 1))",
+    ),
+    Function(
+        "MASK_RIGHT",
+        (STRING, INTEGER),
+        STRING,
+        "concat(left({0}, greatest(0, length({0}) - {1})), " + _mask("right({0}, {1})") + ")",
+    ),
+    Function(
+        "MASK_KEEP_LEFT",
+        (STRING, INTEGER),
+        STRING,
+        f"concat(left({{0}}, {{1}}), {_mask('substring({0}, {1} + 1)')})",
+    ),
+    Function(
+        "MASK_KEEP_RIGHT",
+        (STRING, INTEGER),
+        STRING,
+        "concat(" + _mask("left({0}, greatest(0, length({0}) - {1}))") + ", right({0}, {1}))",
+    ),
+    Function("MD5", (STRING,), STRING, "md5({0})"),
+    Function(
+        "REGEXP_EXTRACT",
+        (STRING, STRING),
+        STRING,
+        "if(regexp_like({1}, {0}), regexp_extract({1}, {0}, 0), NULL)",
+    ),
+    Function(
+        "REGEXP_EXTRACT",
+        (STRING, STRING, INTEGER),
+        STRING,
+        "if(regexp_like({1}, {0}), regexp_extract({1}, {0}, {2}), NULL)",
+    ),
+    Function(
+        "REGEXP_EXTRACT_ALL", (STRING, STRING), array(STRING), "regexp_extract_all({1}, {0}, 0)"
+    ),
+    Function(
+        "REGEXP_EXTRACT_ALL",
+        (STRING, STRING, INTEGER),
+        array(STRING),
+        "regexp_extract_all({1}, {0}, {2})",
+    ),
+    Function("REGEXP_REPLACE", (STRING,) * 3, STRING, "regexp_replace({0}, {1}, {2})"),
+    Function("REGEXP_SPLIT_TO_ARRAY", (STRING, STRING), array(STRING), "split({0}, {1}, -1)"),
+    Function("REPLACE", (STRING, STRING, STRING), STRING, "replace({0}, {1}, {2})"),
+    Function(
+        "SPLIT",
+        (STRING, STRING),
+        array(STRING),
+        f"if({{1}} = '', split({{0}}, ''), split({{0}}, {LITERALLY}, -1))",
+    ),
+    Function("SPLIT", (BYTES, BYTES), array(BYTES), _SPLIT_BYTES),
+    Function("SUBSTRING", (STRING, INTEGER), STRING, "substring({0}, {1})"),
+    Function("SUBSTRING", (STRING, INTEGER, INTEGER), STRING, "substring({0}, {1}, {2})"),
+    Function("SUBSTRING", (BYTES, INTEGER), BYTES, "substring({0}, {1})"),
+    Function("SUBSTRING", (BYTES, INTEGER, INTEGER), BYTES, "substring({0}, {1}, {2})"),
+    Function("TRIM", (STRING,), STRING, f"btrim({{0}}, {_BLANKS})"),
+    Function("UCASE", (STRING,), STRING, "upper({0})"),
+    Function("UUID", (), STRING, "uuid()"),
+)
+
+
+def _url(name: str, part: str) -> Function:
+    return Function(f"URL_EXTRACT_{name}", (STRING,), STRING, f"try_parse_url({{0}}, '{part}')")
+
+
+_URLS: Final = (
+    _url("FRAGMENT", "REF"),
+    _url("HOST", "HOST"),
+    _url("PATH", "PATH"),
+    _url("PROTOCOL", "PROTOCOL"),
+    _url("QUERY", "QUERY"),
+    Function(
+        "URL_EXTRACT_PORT",
+        (STRING,),
+        INTEGER,
+        "cast(nullif(regexp_extract(try_parse_url({0}, 'AUTHORITY'), ':([0-9]+)$', 1), '') AS INT)",
+    ),
+    Function(
+        "URL_EXTRACT_PARAMETER",
+        (STRING, STRING),
+        STRING,
+        "try_url_decode(try_parse_url({0}, 'QUERY', {1}))",
+    ),
+    Function("URL_ENCODE_PARAM", (STRING,), STRING, "url_encode({0})"),
+    Function("URL_DECODE_PARAM", (STRING,), STRING, "try_url_decode({0})"),
+)
+
+FUNCTIONS: Final = (*_STRINGS, *_URLS)

@@ -1,0 +1,115 @@
+"""Typed expressions, constants, names and rows as Spark SQL text.
+
+Only templates of this package and escaped constants get into the text: no name or value of a user
+can end a literal, start a `${…}` substitution or name a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+from standpipe.sql.functions.cast import spark_name
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.types.typed_expression import (
+    Column,
+    Constant,
+    LambdaBody,
+    LambdaVariable,
+    Operation,
+    Typed,
+)
+from standpipe.sql.types.types import SqlType, parse_type, quoted
+
+#: Spark's literal escapes. A `$` could begin ${…}, which spark.sql substitutes inside literals too.
+_ESCAPES: Final = str.maketrans(
+    {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\n": "\\n", "\r": "\\r", "\0": "\\u0000"}
+)
+
+
+def expression_sql(typed: Typed) -> str:
+    """Spark SQL of one expression."""
+    if isinstance(typed, Operation):
+        parts = [expression_sql(argument) for argument in typed.arguments]
+        return typed.template.format(*parts, all=", ".join(parts))
+    if isinstance(typed, (Column, LambdaVariable)):
+        return identifier_sql(typed.name)
+    if isinstance(typed, LambdaBody):
+        variables = ", ".join(identifier_sql(each.name) for each in typed.variables)
+        head = variables if len(typed.variables) == 1 else f"({variables})"
+        return f"{head} -> {expression_sql(typed.body)}"
+    assert isinstance(typed, Constant), typed
+    return constant_sql(typed.value, typed.type)
+
+
+def identifier_sql(name: str) -> str:
+    """A back-quoted name. Raises StatementError for one that spark.sql would substitute in."""
+    if "${" in name:
+        raise refusal(f"Names with ${{ cannot be used: {name}")
+    return quoted(name)
+
+
+def text_sql(text: str) -> str:
+    """A string literal, escaped: ksqlDB's backslash is plain, Spark's is not."""
+    return "'" + text.translate(_ESCAPES) + "'"
+
+
+def constant_sql(value: object, of: SqlType) -> str:
+    """A literal of type `of`; negative numbers in brackets."""
+    if value is None:
+        return "NULL" if of.base == "NULL" else f"cast(NULL AS {spark_name(of)})"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return text_sql(value)
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, int):
+        return _integer_sql(value, of)
+    if isinstance(value, float):
+        return f"({value!r}D)"
+    if isinstance(value, Decimal):
+        return f"({value:f}BD)"
+    raise refusal(f"A constant of type {of} is not supported yet.")
+
+
+def _integer_sql(value: int, of: SqlType) -> str:
+    """Also DATE (days), TIME and TIMESTAMP (ms), whose values are integers."""
+    if of.base == "DATE":
+        return f"date_from_unix_date({value})"
+    if of.base == "TIMESTAMP":
+        return f"timestamp_millis({value}L)"
+    return f"({value}L)" if of.base == "BIGINT" else f"({value})"
+
+
+def spark_type(name: str) -> str:
+    """Spark's spelling of a column's type."""
+    return spark_name(parse_type(name))
+
+
+# ------------------------------------------------------------------------------------ rows as text
+# For operators that keep rows (`data/operators/keyed.py`). A field goes by its place (`c0`, `c1`,
+# …), so no name of a user gets into the text.
+
+#: (column, Spark's type of it)
+Fields = Sequence[tuple[str, str]]
+
+
+def pack(fields: Fields, prefix: str = "") -> str:
+    """One text of some columns; nulls stay."""
+    named = ", ".join(
+        f"{prefix}{quoted(name)} AS `c{index}`" for index, (name, _) in enumerate(fields)
+    )
+    return f"to_json(struct({named}), map('ignoreNullFields', 'false'))"
+
+
+def unpack(text: str, fields: Fields) -> str:
+    """The struct of a packed text; null of null."""
+    listed = ", ".join(f"c{index}: {of}" for index, (_, of) in enumerate(fields))
+    return f"from_json({text}, 'STRUCT<{listed}>')"
+
+
+def unpacked(struct: str, fields: Fields) -> list[str]:
+    """The columns again, out of what `unpack` gave."""
+    return [f"{struct}.`c{index}` AS {quoted(name)}" for index, (name, _) in enumerate(fields)]
