@@ -123,6 +123,25 @@ class Source(Record, frozen=True, kw_only=True):
         """The id of the replicas of one partition of this table."""
         return ReplicaId(self.table_id or "", self.generation, partition)
 
+    def stored_form(self) -> Source:
+        """The source as its query writes it and as replicas keep it.
+
+        It differs for a CREATE SOURCE TABLE alone: the topic belongs to another writer, so the
+        replicas follow the changelog into which a query of ours copies it, always as JSON.
+        """
+        if self.changelog is None:
+            return self
+        return msgspec.structs.replace(
+            self,
+            topic=self.changelog,
+            changelog=None,
+            columns=tuple(msgspec.structs.replace(column, header=None) for column in self.columns),
+            value_format="JSON",
+            wrap_single_value=True,
+            timestamp_column=None,
+            timestamp_format=None,
+        )
+
 
 class SparkInput(Record, frozen=True, kw_only=True):
     """A topic that a query reads, and the view under which its SQL sees the parsed rows."""

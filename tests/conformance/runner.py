@@ -18,7 +18,6 @@ from tests.conformance.world import Record, ToSend, World
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.model import Source
 from standpipe.node.worker.request.cluster_view import Replicas
-from standpipe.sql.stored import stored
 
 #: cases at once: what their topics and stores cost, against what waiting for one another costs
 GROUP = 12
@@ -87,7 +86,7 @@ def _group(sessions: Sequence[Session], world: World) -> Iterator[tuple[Case, Ou
     for running in group:
         session = running.session
         chain = [
-            (session.physical_query(query), stored(session.physical(sink)))
+            (session.physical_query(query), session.physical(sink).stored_form())
             for query, sink in session.queries.values()
         ]
         running.chain = world.run_chain(chain, session.writers()) if chain else None
@@ -143,9 +142,11 @@ def _records(running: Running) -> Iterator[ToSend]:
 def _wait_for_tailer(held: Sequence[Source], world: World) -> None:
     """Until every store has what its topic holds; a store that never gets there answers so."""
     replicas = Replicas(world.node.paths.state, world.node.paths.status, open_max=10_000)
-    ends = world.ends({stored(source).topic: source.partitions for source in held})
+    ends = world.ends({source.stored_form().topic: source.partitions for source in held})
     left = {
-        (source.table_id or "", source.generation, partition): ends[stored(source).topic, partition]
+        (source.table_id or "", source.generation, partition): ends[
+            source.stored_form().topic, partition
+        ]
         for source in held
         for partition in range(source.partitions)
     }

@@ -22,7 +22,6 @@ from standpipe.model import LogIndex, PersistentQuery, Source
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.pipeline.run import reconcile
 from standpipe.sql.plans import InsertValuesPlan, SetPropertyPlan
-from standpipe.sql.stored import stored
 from standpipe.sql.syntax import ast, variables
 from standpipe.sql.syntax.ast_statements import AssertTopic, CreateAs, CreateSource, Define
 
@@ -179,5 +178,5 @@ class Session:
         inputs = (record["topic"] for record in self.case.data["inputs"])
         wanted = {name: self.case.partitions.get(name, usual) for name in inputs}
         for source in self.by_topic.values():
-            wanted |= dict.fromkeys((source.topic, stored(source).topic), source.partitions)
+            wanted |= dict.fromkeys((source.topic, source.stored_form().topic), source.partitions)
         return wanted

@@ -49,7 +49,6 @@ from standpipe.sql.plans import (
     Plan,
     TerminatePlan,
 )
-from standpipe.sql.stored import stored
 from standpipe.sql.syntax import ast, parser
 
 TOPIC_WILL_FOLLOW: Final = (
@@ -195,13 +194,13 @@ class _Proposal:
                 receipt=lambda query: self._created(source, query),
                 refused=self._refused,
             )
-        self._check_not_written(stored(source))
+        self._check_not_written(source.stored_form())
         replace.check_settled(query, self.catalog, self._refused)
         return CreateTableAs(
             source=source,
             query=query,
             topic=TopicWish(
-                name=stored(source).topic,
+                name=source.stored_form().topic,
                 partitions=source.partitions,
                 # a stream's records are events: its topic is not compacted
                 kind="TABLE" if source.kind == "TABLE" else "SOURCE",

@@ -26,7 +26,6 @@ from standpipe.control.metadata.commands import (
     TopicWish,
 )
 from standpipe.model import Source
-from standpipe.sql.stored import stored
 
 if TYPE_CHECKING:
     from standpipe.control.metadata.catalog import Catalog
@@ -166,7 +165,7 @@ def own_topics(source: Source) -> tuple[str, ...]:
 def topics_of(source: Source) -> tuple[str, ...]:
     """All topics that a source has a part in."""
     public = () if source.public_topic is None else (source.public_topic,)
-    return (source.topic, stored(source).topic, *public)
+    return (source.topic, source.stored_form().topic, *public)
 
 
 def without(mapping: Mapping[K, V], *keys: K) -> dict[K, V]:

@@ -6,7 +6,6 @@ Not here: who answers reads (`control/routing/route.py`); opening anything (`nod
 from __future__ import annotations
 
 from standpipe.model import Record, ReplicaId, Snapshot, Source
-from standpipe.sql.stored import stored
 
 
 class Holding(Record, frozen=True, kw_only=True):
@@ -29,7 +28,7 @@ class Holding(Record, frozen=True, kw_only=True):
 def holdings(snapshot: Snapshot) -> dict[ReplicaId, Holding]:
     """Replicas of the snapshot's own node. A placement of an unknown table is passed over."""
     tables = {
-        (source.table_id, source.generation): stored(source)
+        (source.table_id, source.generation): source.stored_form()
         for source in (*snapshot.sources, *snapshot.successors)
         if source.is_materialized and source.query_id is not None
     }

@@ -15,7 +15,6 @@ from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.model import LeaseEpoch, LogIndex, Record
 from standpipe.pipeline.wanted import WantedQuery
-from standpipe.sql.stored import stored
 
 
 class PipelineRegistration(Record, frozen=True, kw_only=True):
@@ -83,7 +82,7 @@ def _queries(
     return {
         query.query_id: WantedQuery(
             query=query,
-            table=stored(sinks.get(query.query_id) or catalog.sources[query.sink]),
+            table=(sinks.get(query.query_id) or catalog.sources[query.sink]).stored_form(),
             is_successor=query.query_id in successors,
             lease_epoch=epoch,
             writers={
