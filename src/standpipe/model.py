@@ -1,6 +1,6 @@
 """Every id and every frozen record that crosses a wire, a file or a folder of this package.
 
-Terms are defined once, in docs/ARCHITECTURE.md ("Words"). Units stand last in a name. Three
+Terms are defined once, in docs/glossary.md. Units stand last in a name. Three
 different things count upwards and are never called plain "epoch" outside their module:
 *lease epoch* (a query's writer), *leader epoch* (Raft), *assignment epoch*.
 

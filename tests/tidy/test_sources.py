@@ -22,12 +22,12 @@ def test_what_is_named_exists(path: str) -> None:
 QUORUM = (
     "src/standpipe/control/raft/[!_]*.py",
     "src/standpipe/adapters/raft/[!_]*.py",
-    "src/standpipe/node/quorum_*.py",
+    "src/standpipe/node/controller/quorum_*.py",
 )
 
 
 def test_every_module_of_the_quorum_has_its_source() -> None:
-    """A part that no section asks for is a part that nobody would miss."""
+    """A part that no section asks for would not be missed."""
     modules = {str(path.relative_to(ROOT)) for glob in QUORUM for path in ROOT.glob(glob)}
     assert len(modules) > 15
     assert sorted(modules - set(NAMED)) == []

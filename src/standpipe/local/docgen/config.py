@@ -14,6 +14,7 @@ from rich.console import Console
 
 from standpipe.config import registry
 from standpipe.errors import ConfigError
+from standpipe.local.docgen.lines import items, paragraph
 
 HEAD = """\
 # Configuration keys
@@ -30,12 +31,10 @@ def page() -> str:
     """docs/config.md."""
     parts = [HEAD, *(_section(key) for key in registry.KEYS.values())]
     if registry.RELATIONS:
-        rules = "\n".join(f"- {relation.why}" for relation in registry.RELATIONS)
-        parts.append(f"## Relations\n\nChecked at every start:\n\n{rules}\n")
-    ignored = "\n".join(
-        f"- `{prefix}*`: {why}" for prefix, why in registry.IGNORED_PREFIXES.items()
-    )
-    parts.append(f"## Accepted and ignored\n\nWith a warning at start:\n\n{ignored}\n")
+        rules = items([relation.why for relation in registry.RELATIONS])
+        parts.append(f"## Relations\n\nChecked at every start:\n\n{rules}")
+    ignored = items([f"`{prefix}*`: {why}" for prefix, why in registry.IGNORED_PREFIXES.items()])
+    parts.append(f"## Accepted and ignored\n\nWith a warning at start:\n\n{ignored}")
     return "\n".join(parts)
 
 
@@ -58,11 +57,11 @@ def show(console: Console, values: registry.Config, name: str | None, *, as_json
 
 
 def _section(key: registry.Key[Any]) -> str:
-    return (
-        f"## `{key.name}`\n\n{key.doc}\n\n"
+    facts = (
         f"{_type(key)}; default {_shown(key.default)}{_bounds(key)}; from {key.source}; "
-        f"environment `{key.environment_name}`.\n"
+        f"environment `{key.environment_name}`."
     )
+    return f"## `{key.name}`\n\n{paragraph(key.doc)}\n\n{paragraph(facts)}\n"
 
 
 def _type(key: registry.Key[Any]) -> str:

@@ -3,9 +3,8 @@ standpipe.local.docgen.metrics`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from standpipe.adapters.metrics import COUNTERS, LATENCY_MEANING, LATENCY_NAME, STATES
+from standpipe.local.docgen.lines import items
 
 HEAD = """\
 # Metrics
@@ -44,7 +43,8 @@ ALARMS = """\
 Where it lasts for a minute or so: restarts and moves show for seconds.
 
 ```
-max by (query_id, state, reason) (standpipe_query_state{state=~"FAILED|RETRYING|UNRESPONSIVE"}) == 1
+max by (query_id, state, reason)
+  (standpipe_query_state{state=~"FAILED|RETRYING|UNRESPONSIVE"}) == 1
 max by (query_id, reason) (standpipe_query_state{reason=~"NO_PROGRESS|TOPIC_CHANGED"}) == 1
 max by (query_id) (standpipe_query_report_age_seconds) > 30
 standpipe_replica_state{state=~"FAILED|DATA_LOSS"} == 1
@@ -63,19 +63,16 @@ def page() -> str:
     latency = (LATENCY_NAME, (), f"{LATENCY_MEANING} A histogram.")
     states = [(name, *entry) for name, entry in STATES.items()]
     return "\n".join(
-        [HEAD + COUNTED + _table([*counters, latency]), READ + _table(states), ALARMS.rstrip(), ""]
+        [HEAD + COUNTED + _list([*counters, latency]), READ + _list(states), ALARMS.rstrip(), ""]
     )
 
 
-def _table(entries: list[tuple[str, tuple[str, ...], str]]) -> str:
-    def rows() -> Iterator[str]:
-        yield "| metric | labels | meaning |"
-        yield "|---|---|---|"
-        for name, labels, meaning in entries:
-            shown = ", ".join(f"`{label}`" for label in labels)
-            yield f"| `{name}` | {shown} | {meaning} |"
+def _list(entries: list[tuple[str, tuple[str, ...], str]]) -> str:
+    def line(name: str, labels: tuple[str, ...], meaning: str) -> str:
+        shown = ", ".join(f"`{label}`" for label in labels)
+        return f"`{name}`{f' ({shown})' if shown else ''}: {meaning}"
 
-    return "\n".join(rows()) + "\n"
+    return items([line(*entry) for entry in entries])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from standpipe.local.docgen.lines import ended, items
 from standpipe.sql.functions import registry
 from standpipe.sql.syntax import ast_statements
 from standpipe.sql.syntax.ast import Query
@@ -210,20 +211,20 @@ NOTES: Final = {
 
 def page() -> str:
     """docs/sql.md."""
-    parts = [HEAD, "\n## Statements\n", _table([r for rows in STATEMENTS.values() for r in rows])]
-    parts += ["\n## Clauses, joins, formats\n", _table(list(CLAUSES)), "\n## Functions\n"]
-    parts += ["T, K, V: any type; NUMBER: any number; …: again and again.\n", _functions()]
+    parts = [HEAD, "## Statements\n", _list([r for rows in STATEMENTS.values() for r in rows])]
+    parts += ["## Clauses, joins, formats\n", _list(list(CLAUSES)), "## Functions\n"]
+    parts += ["T, K, V: any type; NUMBER: any number; …: repeated.\n", _functions()]
     return "\n".join(parts)
 
 
-def _table(rows: list[Row]) -> str:
-    lines = ["| what | | how, or why not |", "|---|---|---|"]
-    lines += [f"| {row.what} | {row.state} | {row.note} |" for row in rows]
-    return "\n".join(lines)
+def _list(rows: list[Row]) -> str:
+    return items(
+        [f"{row.what} — **{row.state}**{ended(row.note and ': ' + row.note)}" for row in rows]
+    )
 
 
 def _functions() -> str:
-    lines = ["| function | kind | variants | note |", "|---|---|---|---|"]
+    lines: list[str] = []
     for name in registry.names():
         variants = registry.variants(name)
         kind = "scalar"
@@ -231,10 +232,10 @@ def _functions() -> str:
             kind = "table"
         elif registry.is_aggregate(name):
             kind = "aggregate" if registry.is_on_tables(name) else "aggregate, of streams only"
-        shown = "<br>".join(f"`{registry.signature(each)}`" for each in variants)
-        lines.append(f"| {name} | {kind} | {shown} | {NOTES.get(name, '')} |")
-    lines += ["| TRANSFORM, FILTER, REDUCE | lambda | over ARRAY and MAP | |"]
-    return "\n".join(lines) + "\n"
+        shown = ", ".join(f"`{registry.signature(each)}`" for each in variants)
+        note = f". {ended(NOTES[name])}" if name in NOTES else ""
+        lines.append(f"**{name}** ({kind}): {shown}{note}")
+    return items([*lines, "**TRANSFORM, FILTER, REDUCE** (lambda): over ARRAY and MAP"])
 
 
 if __name__ == "__main__":
