@@ -15,12 +15,12 @@ WORDS_MAX = 40
 
 
 def documents() -> list[Path]:
-    """docs/*.md, README, CONTRIBUTING, bench/README.md, and each DESIGN.md beside the code."""
+    """docs/*.md, README, CONTRIBUTING, and each DESIGN.md beside the code."""
     return [
         path
         for path in tracked_files()
         if path.suffix == ".md"
-        and (path.parent in (ROOT, ROOT / "docs", ROOT / "bench") or path.name == "DESIGN.md")
+        and (path.parent in (ROOT, ROOT / "docs") or path.name == "DESIGN.md")
     ]
 
 
