@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.tidy.references import dangling
-from tests.tidy.source import ROOT, tracked_files
+from tests.tidy.source import PACKAGE, ROOT, tracked_files
 
 LINE_MAX = 100
 BARE_LINK = re.compile(r"^(?:- )?<?https?://\S+>?$")
@@ -113,3 +113,14 @@ def test_what_a_cut_table_is(text: str, numbers: list[int]) -> None:
 def test_the_glossary_is_short() -> None:
     words = re.findall(r"^- \*\*", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
     assert 20 <= len(words) <= WORDS_MAX
+
+
+def test_the_map_of_the_rooms_is_whole() -> None:
+    """CONTRIBUTING names every package of src, two levels deep."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    found = (
+        path.parent.relative_to(PACKAGE).as_posix()
+        for pattern in ("*/__init__.py", "*/*/__init__.py")
+        for path in PACKAGE.glob(pattern)
+    )
+    assert [name for name in found if f"`{name}/" not in text] == []

@@ -1,4 +1,4 @@
-"""Keys and errors: declared once, documented, and numbered by ksqlDB's rule (points 14 and 15)."""
+"""Keys and errors: declared once, documented, and numbered by ksqlDB's rule."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""Purity, and where things stand (STYLE C14, score sheet 5 and 9)."""
+"""Purity, and where things stand."""
 
 import ast
 from pathlib import Path

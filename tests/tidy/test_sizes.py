@@ -1,4 +1,4 @@
-"""Sizes and parameters (STYLE section 3, points 9 and 10)."""
+"""Sizes and parameters, as docs/STYLE.md has them."""
 
 import ast
 import statistics

@@ -1,4 +1,4 @@
-"""Stories of several nodes as text (STYLE C11): commands, `----`, what happened.
+"""Stories of several nodes as text: commands, `----`, what happened.
 
 `REWRITE=1` records the outputs anew; a person reads the difference before it is kept.
 A line `# covers EL-01 …` names scenarios of raft_scenarios.json.
