@@ -1,6 +1,7 @@
-"""Statement → plan: `analyze`, the one entrance; a table of who does which statement.
+"""Statement → plan: `analyze`, the only entry point, and the table of handlers by statement.
 
-What Standpipe cannot do yet is refused here by name, so that nothing is half done.
+A statement that Standpipe cannot carry out is refused here by name, before anything is changed.
+Nothing inside `sql` imports this module.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Value = object
 class CreateSourcePlan(Record, frozen=True, kw_only=True):
     """CREATE STREAM or TABLE over a topic. `source.partitions` is final.
 
-    `create_topic` says that PARTITIONS was given: the reconciler makes the topic if it is absent.
+    `create_topic` says that PARTITIONS was given: the reconciler creates the topic if it is absent.
     """
 
     source: Source
@@ -188,20 +188,22 @@ class PullPlan(Record, frozen=True, kw_only=True):
 
     @property
     def full_row_width(self) -> int:
+        """How many columns the full row has, window bounds included, ROWTIME not."""
         return len(self.source.columns) + (2 if self.source.window else 0)
 
     @property
     def rowtime_index(self) -> int:
+        """Index of ROWTIME: behind the full row."""
         return self.full_row_width
 
 
 class PushPlan(Record, frozen=True, kw_only=True):
-    """A push query: the rows of one topic as they come, until the client goes away.
+    """A push query: the rows of one topic as they arrive, until the client disconnects.
 
     `where` and `cells` are functions of the full row: key columns, WINDOWSTART and WINDOWEND if
     windowed, value columns, ROWTIME, ROWPARTITION, ROWOFFSET. `key_cells`: those that the tombstone
     of a table's row still shows. `is_left`: a table's row may cease to satisfy `where`, which reads
-    more than its key; it is then taken back.
+    more than its key; the client then gets a tombstone.
     """
 
     source: Source
@@ -216,7 +218,7 @@ class PushPlan(Record, frozen=True, kw_only=True):
 
 
 class PrintPlan(Record, frozen=True, kw_only=True):
-    """PRINT: every `interval`-th record of a topic as it comes."""
+    """PRINT: every `interval`-th record of a topic as it arrives."""
 
     topic: str
     from_beginning: bool
@@ -238,13 +240,13 @@ class ExplainPlan(Record, frozen=True, kw_only=True):
 
 
 class ExplainRoutePlan(Record, frozen=True, kw_only=True):
-    """EXPLAIN ROUTE: who would answer the query, in which order, and why."""
+    """EXPLAIN ROUTE: the replicas that would answer, in order, and why."""
 
     pull: PullPlan
 
 
 class ExplainAssignmentPlan(Record, frozen=True, kw_only=True):
-    """EXPLAIN ASSIGNMENT: who holds which table partition, why, and what would move."""
+    """EXPLAIN ASSIGNMENT: the holders of each table partition, the reasons, and what would move."""
 
 
 Plan = (

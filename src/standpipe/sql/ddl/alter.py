@@ -1,6 +1,6 @@
 """ALTER STREAM and TABLE … ADD COLUMN: the source with more value columns.
 
-Queries that run go on with the columns that they began with, as in ksqlDB.
+Running queries keep the columns that they started with, as in ksqlDB.
 """
 
 from __future__ import annotations

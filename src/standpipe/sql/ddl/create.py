@@ -27,11 +27,15 @@ from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
 def create_source(
     statement: CreateSource, sources: Mapping[str, Source], context: Context
 ) -> CreateSourcePlan | CreateTableAsPlan:
+    """CREATE STREAM or TABLE (columns) WITH (…); a plan of CREATE SOURCE TABLE has a query, too.
+
+    Raises StatementError where the name is taken, or columns, formats and topic do not fit.
+    """
     creation = statement.creation
     check_free(creation, sources)
     properties = Properties(statement.properties, "SOURCE")
     for name in ("KEY_FORMAT", "VALUE_FORMAT"):
-        properties.format(name)  # a format that nobody knows is the first thing to say
+        properties.format(name)  # ksqlDB reports an unknown format first
     columns = _columns(statement)
     topic = properties.text("KAFKA_TOPIC")
     if topic is None:
@@ -77,6 +81,10 @@ def create_source(
 
 
 def drop(statement: DropSource, sources: Mapping[str, Source]) -> DropPlan:
+    """DROP STREAM or TABLE. Whether queries still read the source is for the catalog to say.
+
+    Raises StatementError for an unknown name (without IF EXISTS) and for the wrong kind.
+    """
     kind, name = statement.kind, statement.name
     source = sources.get(name)
     if source is None and not statement.if_exists:

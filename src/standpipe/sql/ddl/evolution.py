@@ -1,8 +1,8 @@
 """Which changes of a source's columns CREATE OR REPLACE may make, and how the refusal reads.
 
-In place (`check_upgrade`), where rows that are there stay as they are: columns may be added behind
-the others, as in ksqlDB. Rebuilt (`check_rebuild`), where every row is computed anew: value columns
-may come, go, move, and become wider; the keys are the table's identity and stay.
+In place (`check_upgrade`), existing rows stay as they are: columns may be added at the end, as in
+ksqlDB. Rebuilt (`check_rebuild`), every row is computed again: value columns may be added, removed,
+moved and widened; the keys are the table's identity and stay.
 
 Texts: ksqlDB's (StructuredDataSource.canUpgradeTo, MetaStoreImpl).
 """
@@ -42,7 +42,7 @@ def check_upgrade(before: Source, after: Source) -> None:
 
 
 def check_rebuild(before: Source, after: Source) -> None:
-    """As `check_upgrade`, for a table of which every row is computed anew."""
+    """As `check_upgrade`, for a table whose rows are all computed again."""
     issues = [
         _issue(before, what, old, new)
         for what, old, new in (

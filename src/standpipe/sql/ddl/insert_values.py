@@ -21,6 +21,7 @@ _NOT_INSERTABLE: Final = frozenset(PSEUDO) - {"ROWTIME"}
 
 
 def insert_values(statement: InsertValues, sources: Mapping[str, Source]) -> InsertValuesPlan:
+    """The row of an INSERT INTO … VALUES. Raises StatementError: target or values do not fit."""
     source = _target(statement, sources)
     names = statement.columns or tuple(column.name for column in source.columns)
     if len(names) != len(statement.values):

@@ -1,7 +1,7 @@
 """CREATE TYPE and DROP TYPE, and what such a name means in a later statement.
 
-A name is replaced by what it stands for when a statement is analysed: nothing behind the analyser
-knows of names, and a type that is dropped stays what it was in the columns declared with it.
+A name is replaced by what it stands for when a statement is analysed: the passes after the
+analyser see no names, and a dropped type stays in the columns that were declared with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 from standpipe.sql.context import Context
 from standpipe.sql.functions.cast import check_known
 from standpipe.sql.plans import CreateTypePlan, DropTypePlan
-from standpipe.sql.syntax.ast import Node, rewritten
+from standpipe.sql.syntax.ast import SyntaxNode, rewritten
 from standpipe.sql.syntax.ast_statements import CreateType, DropType
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types import types
@@ -23,7 +23,7 @@ _BUILT_IN = frozenset(types.NAMES.values())
 
 
 def create_type(statement: CreateType, _sources: object, _context: Context) -> CreateTypePlan:
-    """Raises StatementError for a name of ksqlDB's own, or one inside that nobody declared."""
+    """Raises StatementError for a name of ksqlDB's own, or an undeclared one inside."""
     if statement.name.upper() in types.NAMES:
         raise refusal(f"{statement.name} is a type already.", statement.at)
     check_known(statement.type, statement.at)
@@ -35,6 +35,7 @@ def create_type(statement: CreateType, _sources: object, _context: Context) -> C
 
 
 def drop_type(statement: DropType, _sources: object, _context: Context) -> DropTypePlan:
+    """DROP TYPE. Whether the type exists is for the catalog to say."""
     return DropTypePlan(name=statement.name, if_exists=statement.if_exists)
 
 
@@ -45,7 +46,7 @@ def resolved(statement: _Part, known: Mapping[str, str]) -> _Part:
     return rewritten(statement, lambda part: _named_type(part, known))
 
 
-def _named_type(part: Node | SqlType, known: Mapping[str, str]) -> SqlType | None:
+def _named_type(part: SyntaxNode | SqlType, known: Mapping[str, str]) -> SqlType | None:
     if isinstance(part, SqlType) and part.base not in _BUILT_IN and part.base in known:
         return parse_type(known[part.base])
     return None

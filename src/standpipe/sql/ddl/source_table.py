@@ -1,7 +1,7 @@
-"""CREATE SOURCE TABLE: a topic that somebody else writes, as a table that answers pull queries.
+"""CREATE SOURCE TABLE: a topic with another writer, as a table that answers pull queries.
 
-A query of ours copies it into a changelog of ours: replicas then follow a topic that says which
-batch a row belongs to, as they do for every table (docs/ARCHITECTURE.md, the commit protocol).
+A query of ours copies it into a changelog of ours: replicas then follow a topic whose records
+name their batch, as they do for every table (docs/ARCHITECTURE.md, the commit protocol).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from standpipe.sql.plans import CreateTableAsPlan
 from standpipe.sql.spark import to_spark
 from standpipe.sql.syntax.ast_statements import Creation
 from standpipe.sql.syntax.errors import unsupported
-from standpipe.sql.types.typed_expression import Column
+from standpipe.sql.types.typed_expression import TypedColumn
 from standpipe.sql.types.types import parse_type
 
 
@@ -24,9 +24,9 @@ def materialised(source: Source, creation: Creation, context: Context) -> Create
         raise unsupported("CREATE SOURCE TABLE over windowed keys", creation.at)
     table_id = context.table_id(creation.name)
     query_id = f"CST_{table_id}"
-    relation = to_spark.Relation.of(source, f"{table_id}__IN0", keeps_nulls=True)
-    keys = tuple((c.name, Column(parse_type(c.type), c.name)) for c in source.key_columns)
-    values = tuple((c.name, Column(parse_type(c.type), c.name)) for c in source.value_columns)
+    relation = to_spark.SparkRelation.of(source, f"{table_id}__IN0", keeps_nulls=True)
+    keys = tuple((c.name, TypedColumn(parse_type(c.type), c.name)) for c in source.key_columns)
+    values = tuple((c.name, TypedColumn(parse_type(c.type), c.name)) for c in source.value_columns)
     rows = to_spark.Rows(relation=relation, keys=keys, values=values, exploded=(), where=None)
     query = PersistentQuery(
         query_id=query_id,

@@ -87,6 +87,7 @@ def check_topic(
 
 
 def check_unique(columns: Sequence[Column], creation: Creation) -> None:
+    """Refuses two columns of one name, also one among the keys and one among the values."""
     for is_key, part in ((True, "key"), (False, "value")):
         names = [column.name for column in columns if column.is_key is is_key]
         if len(set(names)) != len(names):

@@ -82,19 +82,23 @@ WRAP_PROPERTY: Final = "ksql.persistence.wrap.single.values"
 def wraps(
     name: str,
     columns: Sequence[Column],
-    asked: bool | None,
+    given: bool | None,
     at: Position | None,
     *,
     usual: bool = True,
 ) -> bool:
-    """Whether a single value column sits in an object: WRAP_SINGLE_VALUE, checked."""
-    if asked is None:
+    """Whether a single value column is wrapped in a JSON object.
+
+    `given`: WRAP_SINGLE_VALUE, or None; `usual`: the session's default. Raises StatementError where
+    the format or the number of columns does not allow what was given.
+    """
+    if given is None:
         return usual or name not in _UNWRAPPABLE or len(columns) != 1
-    if name not in _UNWRAPPABLE and (asked or name == "NONE"):
+    if name not in _UNWRAPPABLE and (given or name == "NONE"):
         raise refusal(
-            f"Format '{name}' does not support 'WRAP_SINGLE_VALUE' set to '{str(asked).lower()}'.",
+            f"Format '{name}' does not support 'WRAP_SINGLE_VALUE' set to '{str(given).lower()}'.",
             at,
         )
     if len(columns) != 1:
         raise refusal("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas", at)
-    return asked
+    return given

@@ -26,7 +26,9 @@ Place = Literal["SOURCE", "AS", "INSERT"]
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class PropertyKey:
+    """A key of a WITH clause. `places`: the statements that know it."""
+
     name: str
     type: Literal["STRING", "INTEGER", "BOOLEAN"]
     places: frozenset[Place]
@@ -40,28 +42,28 @@ _INSERT: Final[frozenset[Place]] = frozenset({"INSERT"})
 KEYS: Final = {
     key.name: key
     for key in (
-        Key("KAFKA_TOPIC", "STRING", _BOTH),
-        Key("FORMAT", "STRING", _BOTH),
-        Key("KEY_FORMAT", "STRING", _BOTH),
-        Key("VALUE_FORMAT", "STRING", _BOTH),
-        Key("PARTITIONS", "INTEGER", _BOTH),
-        Key("REPLICAS", "INTEGER", _BOTH),
-        Key("RETENTION_MS", "INTEGER", _BOTH),
-        Key("CLEANUP_POLICY", "STRING", _BOTH),
-        Key("TIMESTAMP", "STRING", _BOTH),
-        Key("TIMESTAMP_FORMAT", "STRING", _BOTH),
-        Key("WRAP_SINGLE_VALUE", "BOOLEAN", _BOTH),
-        Key("ACCEPTABLE_OFFSET_LAG", "INTEGER", _BOTH),  # KLIP-12
-        Key("VALUE_DELIMITER", "STRING", _BOTH),
-        Key("KEY_DELIMITER", "STRING", _BOTH),
-        Key("WINDOW_TYPE", "STRING", _SOURCE),
-        Key("WINDOW_SIZE", "STRING", _SOURCE),
-        Key("KEY_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
-        Key("VALUE_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
-        Key("KEY_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
-        Key("VALUE_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
-        Key("QUERY_ID", "STRING", _INSERT),
-        Key("SOURCED_BY_CONNECTOR", "STRING", _SOURCE, is_supported=False),
+        PropertyKey("KAFKA_TOPIC", "STRING", _BOTH),
+        PropertyKey("FORMAT", "STRING", _BOTH),
+        PropertyKey("KEY_FORMAT", "STRING", _BOTH),
+        PropertyKey("VALUE_FORMAT", "STRING", _BOTH),
+        PropertyKey("PARTITIONS", "INTEGER", _BOTH),
+        PropertyKey("REPLICAS", "INTEGER", _BOTH),
+        PropertyKey("RETENTION_MS", "INTEGER", _BOTH),
+        PropertyKey("CLEANUP_POLICY", "STRING", _BOTH),
+        PropertyKey("TIMESTAMP", "STRING", _BOTH),
+        PropertyKey("TIMESTAMP_FORMAT", "STRING", _BOTH),
+        PropertyKey("WRAP_SINGLE_VALUE", "BOOLEAN", _BOTH),
+        PropertyKey("ACCEPTABLE_OFFSET_LAG", "INTEGER", _BOTH),  # KLIP-12
+        PropertyKey("VALUE_DELIMITER", "STRING", _BOTH),
+        PropertyKey("KEY_DELIMITER", "STRING", _BOTH),
+        PropertyKey("WINDOW_TYPE", "STRING", _SOURCE),
+        PropertyKey("WINDOW_SIZE", "STRING", _SOURCE),
+        PropertyKey("KEY_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
+        PropertyKey("VALUE_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
+        PropertyKey("KEY_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
+        PropertyKey("VALUE_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
+        PropertyKey("QUERY_ID", "STRING", _INSERT),
+        PropertyKey("SOURCED_BY_CONNECTOR", "STRING", _SOURCE, is_supported=False),
     )
 }
 
@@ -89,18 +91,22 @@ class Properties:
                     )
 
     def text(self, name: str) -> str | None:
+        """The value of a key as text; None where the clause does not give it."""
         value = self.values.get(name)
         return None if value is None else str(value)
 
     def number(self, name: str) -> int | None:
+        """The value of an INTEGER key; None where the clause does not give it."""
         value = self.values.get(name)
         return value if isinstance(value, int) else None
 
     def flag(self, name: str) -> bool | None:
+        """The value of a BOOLEAN key; None where the clause does not give it."""
         value = self.values.get(name)
         return value if isinstance(value, bool) else None
 
     def at(self, name: str) -> Position | None:
+        """Where the key stands in the text, for refusals; None where it is not given."""
         return self.places.get(name)
 
     def format(self, name: str) -> str | None:
@@ -125,6 +131,7 @@ class Properties:
 
     @property
     def partitions(self) -> int | None:
+        """PARTITIONS, at least 1; None where it is not given. Raises StatementError below 1."""
         count = self.number("PARTITIONS")
         if count is not None and count < 1:
             raise refusal(
@@ -165,7 +172,7 @@ def default_format(properties: Mapping[str, str], of: Literal["key", "value"]) -
     return check_format(text)
 
 
-def _known(given: Property, place: Place) -> Key:
+def _known(given: Property, place: Place) -> PropertyKey:
     key = KEYS.get(given.name)
     if key is None or place not in key.places:
         raise unknown_name(
@@ -178,7 +185,7 @@ def _known(given: Property, place: Place) -> Key:
     return key
 
 
-def _typed(key: Key, literal: LiteralValue) -> object:
+def _typed(key: PropertyKey, literal: LiteralValue) -> object:
     """The value as the key's type wants it; text is taken for numbers and booleans (ksqlDB)."""
     value = literal.value
     text = str(value)

@@ -8,7 +8,7 @@ from typing import Final
 from standpipe.model import Column, Window
 from standpipe.sql.declarations.properties import Properties
 from standpipe.sql.syntax.ast_statements import ColumnDefinition, Creation
-from standpipe.sql.syntax.build import UNITS_MS
+from standpipe.sql.syntax.build_queries import UNITS_MS
 from standpipe.sql.syntax.errors import refusal
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>>"

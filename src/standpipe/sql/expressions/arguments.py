@@ -12,12 +12,12 @@ from standpipe.sql.types.typed_expression import Typed
 from standpipe.sql.types.types import NULL
 
 
-def with_unit(node: ast.Call) -> ast.Call:
+def with_unit(node: ast.FunctionCall) -> ast.FunctionCall:
     """DATEADD(DAYS, …): the unit is a bare name, and becomes a text."""
     unit, *rest = node.arguments
     if isinstance(unit, ast.ColumnName) and unit.source is None and unit.name in UNITS:
         named = ast.LiteralValue(unit.at, "STRING", unit.name)
-        return ast.Call(node.at, node.name, (named, *rest))
+        return ast.FunctionCall(node.at, node.name, (named, *rest))
     return node
 
 
@@ -25,7 +25,10 @@ def with_unit(node: ast.Call) -> ast.Call:
 OF_ONE_TYPE: Final = frozenset({"GREATEST", "LEAST"})
 
 
-def of_one_type(node: ast.Call, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
+def of_one_type(node: ast.FunctionCall, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
+    """The arguments as their common type, unchanged where there is none: the function then
+    refuses them. Raises StatementError where all are NULL.
+    """
     if arguments and all(argument.type == NULL for argument in arguments):
         nulls = ", ".join(["null"] * len(arguments))
         raise refusal(

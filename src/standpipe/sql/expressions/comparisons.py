@@ -11,7 +11,13 @@ from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types import types, values
-from standpipe.sql.types.typed_expression import Column, Constant, Operation, Typed, WindowBound
+from standpipe.sql.types.typed_expression import (
+    Constant,
+    Operation,
+    Typed,
+    TypedColumn,
+    WindowBound,
+)
 from standpipe.sql.types.types import BOOLEAN
 
 #: columns of Unix ms that a datetime text may be compared with
@@ -21,7 +27,7 @@ _INSTANTS: Final = frozenset({"ROWTIME", "WINDOWSTART", "WINDOWEND"})
 def as_instants(left: Typed, right: Typed, node: ast.Comparison) -> tuple[Typed, Typed]:
     """ROWTIME and window bounds may be compared with the text of a datetime (ksqlDB)."""
     for one, two in ((left, right), (right, left)):
-        is_instant = isinstance(one, (Column, WindowBound)) and one.name in _INSTANTS
+        is_instant = isinstance(one, (TypedColumn, WindowBound)) and one.name in _INSTANTS
         if is_instant and isinstance(two, Constant) and isinstance(two.value, str):
             try:
                 made = Constant(types.BIGINT, values.parse_timestamp(two.value))
@@ -32,6 +38,7 @@ def as_instants(left: Typed, right: Typed, node: ast.Comparison) -> tuple[Typed,
 
 
 def in_list(typer: Types, node: ast.InList) -> Typed:
+    """value [NOT] IN (…), false beside NULL. Raises StatementError: no common type."""
     nodes = [node.value, *node.items]
     given = [typer.type(each) for each in nodes]
     try:

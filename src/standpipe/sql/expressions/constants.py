@@ -42,7 +42,7 @@ def constant(node: Expression) -> tuple[SqlType, object]:
 
 
 class _NoColumns:
-    """`evaluate.RowNames` where there is no row."""
+    """`evaluator.RowNames` of an expression that may name no column."""
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
         del in_aggregate

@@ -1,7 +1,8 @@
 """ARRAY[…], MAP(…), STRUCT(…) and lambdas: the expressions that make or walk collections.
 
-A lambda is no value: it is typed where it stands, as an argument of TRANSFORM, FILTER or REDUCE,
-whose first argument says what its parameters are. Over a MAP the same names take (key, value).
+A lambda has no type of its own. It is typed in place, as an argument of TRANSFORM, FILTER or
+REDUCE, whose first argument gives the types of its parameters. Over a MAP the same names take
+(key, value).
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ _EMPTY: Final = (
 
 
 class Types(Protocol):
-    """What is asked of the Typer."""
+    """The part of the Typer that this module calls (the Typer imports this module)."""
 
-    def type(self, node: ast.Expression) -> Typed: ...
+    def type(self, node: ast.Expression) -> Typed:
+        """The typed expression. Raises StatementError at the node that is wrong."""
+        ...
 
     def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:
         """The body's type where `variables` are names."""
@@ -60,6 +63,7 @@ def _common(
 
 
 def make_array(typer: Types, node: ast.MakeArray) -> Typed:
+    """ARRAY[…]: items of one common type. Raises StatementError for none, or NULLs alone."""
     if not node.items:
         raise refusal(_EMPTY.format("Array", "element"), node.at)
     items = [typer.type(item) for item in node.items]
@@ -70,6 +74,7 @@ def make_array(typer: Types, node: ast.MakeArray) -> Typed:
 
 
 def make_map(typer: Types, node: ast.MakeMap) -> Typed:
+    """MAP(key := value, …): keys of one type, values of one type; neither all NULL."""
     if not node.entries:
         raise refusal(_EMPTY.format("Map", "key value pair"), node.at)
     keys = [typer.type(key) for key, _ in node.entries]
@@ -93,6 +98,7 @@ def _map_key(key: Typed) -> Typed:
 
 
 def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
+    """STRUCT(name := value, …). Raises StatementError for a name given twice."""
     names = [name for name, _ in node.entries]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -109,7 +115,7 @@ def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
 # ---------------------------------------------------------------------------------------- lambdas
 
 
-def call_with_lambdas(typer: Types, node: ast.Call) -> Typed:
+def call_with_lambdas(typer: Types, node: ast.FunctionCall) -> Typed:
     """TRANSFORM, FILTER or REDUCE. Raises StatementError for any other name and shape."""
     maker = _WALKERS.get(node.name)
     if maker is None:
@@ -123,7 +129,7 @@ def call_with_lambdas(typer: Types, node: ast.Call) -> Typed:
     return maker(typer, node, collection)
 
 
-def _bodies(node: ast.Call, counts: tuple[int, ...], skip: int) -> list[ast.Lambda]:
+def _bodies(node: ast.FunctionCall, counts: tuple[int, ...], skip: int) -> list[ast.Lambda]:
     found = [each for each in node.arguments[skip:] if isinstance(each, ast.Lambda)]
     arity = [len(each.parameters) for each in found]
     if len(found) != len(node.arguments) - skip or arity != list(counts):
@@ -144,7 +150,7 @@ def _pair(entry: LambdaVariable, of: SqlType) -> list[Typed]:
     return [Operation(key, "{0}.`key`", (entry,)), Operation(value, "{0}.`value`", (entry,))]
 
 
-def _transform(typer: Types, node: ast.Call, collection: Typed) -> Typed:
+def _transform(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     if collection.type.base == "ARRAY":
         (body,) = _bodies(node, (1,), 1)
         variable = LambdaVariable(collection.type.arguments[0], body.parameters[0])
@@ -166,7 +172,7 @@ def _transform(typer: Types, node: ast.Call, collection: Typed) -> Typed:
     return _unless_failing(plain, "exists(map_entries({0}), {1})", (entry,), [key, value])
 
 
-def _filter(typer: Types, node: ast.Call, collection: Typed) -> Typed:
+def _filter(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     of = collection.type
     count = 1 if of.base == "ARRAY" else 2
     (body,) = _bodies(node, (count,), 1)
@@ -212,7 +218,7 @@ def _arithmetic_in(body: Typed) -> list[Typed]:
     return [*inner, body] if body.template in _ARITHMETIC else inner
 
 
-def _reduce(typer: Types, node: ast.Call, collection: Typed) -> Typed:
+def _reduce(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     if len(node.arguments) < 2:
         raise refusal("REDUCE takes a collection, a start and a lambda.", node.at)
     start = typer.type(node.arguments[1])
@@ -234,7 +240,7 @@ def _reduce(typer: Types, node: ast.Call, collection: Typed) -> Typed:
     return Operation(common, template, (collection, convert(start, common), walked))
 
 
-_WALKERS: Final[dict[str, Callable[[Types, ast.Call, Typed], Typed]]] = {
+_WALKERS: Final[dict[str, Callable[[Types, ast.FunctionCall, Typed], Typed]]] = {
     "TRANSFORM": _transform,
     "FILTER": _filter,
     "REDUCE": _reduce,

@@ -2,7 +2,7 @@
 
 `Evaluator.compile` gives a function from the full row (types.py says how values look; ROWTIME last)
 to the value. The analyser has typed the expression before, so only NULL and the edges of arithmetic
-are left to meet here: they give NULL, as in ksqlDB. AND, OR and NOT have three values; a
+are left to handle here: they give NULL, as in ksqlDB. AND, OR and NOT have three values; a
 comparison has two, as in ksqlDB: with NULL it is false.
 """
 
@@ -40,7 +40,7 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class RowNames(Names, Protocol):
-    """The columns of the row that expressions are computed over: `pull_columns.PullNames`."""
+    """The columns of the row that expressions are computed over: `lookup.columns.PullNames`."""
 
     def index_of(self, name: str) -> int | None:
         """Place in the row."""
@@ -50,15 +50,16 @@ class RowNames(Names, Protocol):
 class Evaluator:
     """Compiles the expressions of one clause ("SELECT", "WHERE" or "VALUES").
 
-    `asked`: what refusals call the statement.
+    `kind`: what refusals call the statement.
     """
 
-    def __init__(self, names: RowNames, clause: str, asked: str = "a pull query") -> None:
+    def __init__(self, names: RowNames, clause: str, kind: str = "a pull query") -> None:
         self.names = names
-        self.asked = asked
+        self.kind = kind
         self.typer = Typer(names, clause)
 
     def type(self, node: ast.Expression) -> SqlType:
+        """The type of an expression. Raises StatementError as the Typer does."""
         return self.typer.type(node).type
 
     def condition(self, node: ast.Expression) -> Callable[[Row], bool]:
@@ -71,31 +72,36 @@ class Evaluator:
         """Raises StatementError for what pull queries cannot compute."""
         handler = _HANDLERS.get(type(node))
         if handler is None:
-            raise unsupported(f"This expression in {self.asked}", node.at)
+            raise unsupported(f"This expression in {self.kind}", node.at)
         return handler(self, node)
 
     # ------------------------------------------------------------------------------ simple nodes
 
     def literal(self, node: ast.LiteralValue) -> Compute:
+        """1.5, 'text', TRUE, NULL: the value itself."""
         value = node.value
         return lambda _: value
 
     def column(self, node: ast.ColumnName) -> Compute:
+        """A column of the row, by its place."""
         index = self.names.index_of(node.name)
         assert index is not None, "the typer would have refused it"
         return operator.itemgetter(index)
 
     def dereference(self, node: ast.Dereference) -> Compute:
+        """base->field; NULL where the STRUCT is NULL."""
         base, field = self.compile(node.base), node.field
         return _strict(lambda value: value.get(field), base)
 
     def subscript(self, node: ast.Subscript) -> Compute:
+        """base[index]; NULL where the array has no such place, or the map no such key."""
         base, index = self.compile(node.base), self.compile(node.index)
         if self.type(node.base).base == "MAP":
             return _strict(lambda value, key: value.get(key), base, index)
         return _strict(_element, base, index)
 
     def cast(self, node: ast.Cast) -> Compute:
+        """CAST(operand AS type); NULL for a value that does not fit, as for a column in ksqlDB."""
         operand, source, target = self.compile(node.operand), self.type(node.operand), node.type
 
         def convert(value: Any) -> Any:
@@ -109,6 +115,7 @@ class Evaluator:
     # -------------------------------------------------------------------------------- operations
 
     def arithmetic(self, node: ast.Arithmetic) -> Compute:
+        """+, -, *, /, % and ||. Integers wrap; an integer divided by zero is NULL."""
         left, right = self.compile(node.left), self.compile(node.right)
         of = self.type(node)
         if node.operator == "||" or of.base == "STRING":
@@ -116,9 +123,11 @@ class Evaluator:
         return _strict(lambda one, two: _computed(node.operator, one, two, of), left, right)
 
     def negative(self, node: ast.Negative) -> Compute:
+        """-operand."""
         return _strict(operator.neg, self.compile(node.operand))
 
     def logical(self, node: ast.Logical) -> Compute:
+        """AND and OR with SQL's three values."""
         parts = [self.compile(operand) for operand in node.operands]
         deciding = node.operator == "OR"  # one such operand decides, whatever the others are
 
@@ -135,9 +144,11 @@ class Evaluator:
         return decide
 
     def not_(self, node: ast.Not) -> Compute:
+        """NOT operand; NULL of NULL."""
         return _strict(operator.not_, self.compile(node.operand))
 
     def comparison(self, node: ast.Comparison) -> Compute:
+        """=, <>, <, <=, >, >= are false beside NULL; IS [NOT] DISTINCT FROM compares NULLs."""
         left, right = self._alike(node.left, node.right)
         if node.operator.startswith("IS"):
             same = node.operator == "IS NOT DISTINCT FROM"
@@ -146,12 +157,14 @@ class Evaluator:
         return lambda row: compare(row) is True  # ksqlDB: nothing compares with NULL
 
     def between(self, node: ast.Between) -> Compute:
+        """value [NOT] BETWEEN low AND high, bounds included."""
         low = self.comparison(ast.Comparison(node.at, ">=", node.value, node.low))
         high = self.comparison(ast.Comparison(node.at, "<=", node.value, node.high))
         negated = node.negated
         return lambda row: (low(row) and high(row)) is not negated
 
     def in_list(self, node: ast.InList) -> Compute:
+        """value [NOT] IN (…): the OR of equalities."""
         equals = [
             self.comparison(ast.Comparison(item.at, "=", node.value, item)) for item in node.items
         ]
@@ -159,6 +172,7 @@ class Evaluator:
         return lambda row: any(equal(row) for equal in equals) is not negated
 
     def like(self, node: ast.Like) -> Compute:
+        """value [NOT] LIKE pattern [ESCAPE character]."""
         value, pattern = self.compile(node.value), self.compile(node.pattern)
         escape, negated = node.escape, node.negated
 
@@ -169,10 +183,12 @@ class Evaluator:
         return _strict(matches, value, pattern)
 
     def is_null(self, node: ast.IsNull) -> Compute:
+        """value IS [NOT] NULL."""
         operand, negated = self.compile(node.value), node.negated
         return lambda row: (operand(row) is None) is not negated
 
     def case(self, node: ast.Case) -> Compute:
+        """CASE: the first branch whose condition is true, else ELSE, else NULL."""
         whens: list[tuple[Compute, Compute]] = []
         for condition, result in node.whens:
             if node.operand is not None:
@@ -189,21 +205,25 @@ class Evaluator:
         return choose
 
     def array(self, node: ast.MakeArray) -> Compute:
+        """ARRAY[…] as a list."""
         items = [self.compile(item) for item in node.items]
         return lambda row: [item(row) for item in items]
 
     def map(self, node: ast.MakeMap) -> Compute:
+        """MAP(…) as a dict; the last of equal keys wins."""
         entries = [(self.compile(key), self.compile(value)) for key, value in node.entries]
         return lambda row: {key(row): value(row) for key, value in entries}
 
     def struct(self, node: ast.MakeStruct) -> Compute:
+        """STRUCT(…) as a dict by field name."""
         fields = [(name, self.compile(value)) for name, value in node.entries]
         return lambda row: {name: value(row) for name, value in fields}
 
-    def call(self, node: ast.Call) -> Compute:
+    def call(self, node: ast.FunctionCall) -> Compute:
+        """A function of `evaluator_functions.FUNCTIONS`. Raises StatementError for others."""
         made = FUNCTIONS.get(node.name)
         if made is None:
-            raise unsupported(f"The function {node.name} in {self.asked}", node.at)
+            raise unsupported(f"The function {node.name} in {self.kind}", node.at)
         arguments = [self.compile(argument) for argument in node.arguments]
         if not made.is_strict:
             return lambda row: made.compute(*(argument(row) for argument in arguments))
@@ -212,7 +232,7 @@ class Evaluator:
     # ------------------------------------------------------------------------------------- parts
 
     def _alike(self, one: ast.Expression, two: ast.Expression) -> tuple[Compute, Compute]:
-        """Both sides of a comparison as one type: text becomes a date or time where asked."""
+        """Both sides of a comparison as one type: text becomes a date or time beside one."""
         left, right = self.type(one), self.type(two)
         wanted = values.unified(left, right) or common_type(left, right)
         if wanted is None and "STRING" in (left.base, right.base):
@@ -332,5 +352,5 @@ _HANDLERS: Final[dict[type, Callable[[Evaluator, Any], Compute]]] = {
     ast.MakeArray: Evaluator.array,
     ast.MakeMap: Evaluator.map,
     ast.MakeStruct: Evaluator.struct,
-    ast.Call: Evaluator.call,
+    ast.FunctionCall: Evaluator.call,
 }

@@ -19,7 +19,7 @@ from standpipe.sql.types.values import EPOCH, at_scale
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """`is_strict`: NULL where an argument is, without being asked."""
+    """A function in Python. `is_strict`: NULL where an argument is NULL, without a call."""
 
     compute: Callable[..., Any]
     is_strict: bool = True

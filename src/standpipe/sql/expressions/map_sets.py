@@ -1,7 +1,7 @@
 """Functions that look for equal elements, over elements that hold maps.
 
-Spark compares no maps. So each element gets a text that it shares with its equals alone
-(`conversion.canonical`), and the elements are picked by the places of their texts.
+Spark cannot compare maps. So each element gets a text that it shares with its equals alone
+(`functions.cast.canonical`), and the elements are picked by the places of their texts.
 """
 
 from __future__ import annotations

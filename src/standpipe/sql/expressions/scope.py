@@ -10,7 +10,7 @@ from standpipe.model import Source
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types.typed_expression import Column, Typed, WindowBound
+from standpipe.sql.types.typed_expression import Typed, TypedColumn, WindowBound
 from standpipe.sql.types.types import BIGINT, INTEGER, SqlType, parse_type, quoted
 
 #: Columns that every row has beside its own.
@@ -36,6 +36,7 @@ class Scope:
 
     @classmethod
     def of(cls, source: Source, alias: str | None, *, has_window: bool = False) -> Scope:
+        """The scope of a source under its alias. `has_window`: the query has a WINDOW clause."""
         types = {column.name: parse_type(column.type) for column in source.columns}
         return cls(source, alias or source.name, has_window, types)
 
@@ -46,11 +47,11 @@ class Scope:
             hint = nearest(node.source, (self.alias, self.source.name))
             raise unknown_name(message, node.at, hint)
         if node.name in self.types:
-            return Column(self.types[node.name], node.name)
+            return TypedColumn(self.types[node.name], node.name)
         if node.name in PSEUDO:
-            return Column(PSEUDO[node.name], node.name)
+            return TypedColumn(PSEUDO[node.name], node.name)
         if node.name in WINDOW_BOUNDS and self.source.window is not None:
-            return Column(BIGINT, node.name)
+            return TypedColumn(BIGINT, node.name)
         if node.name in WINDOW_BOUNDS and self.has_window:
             if clause != "SELECT" or in_aggregate:
                 raise refusal(
@@ -61,15 +62,17 @@ class Scope:
             return WindowBound(BIGINT, node.name)
         return self._unknown(node, clause)
 
-    # ------------------------------------------------------- names.ScopeNames
+    # -------------------------------------------------------- spark.select_items.ScopeNames
 
     def key_columns(self) -> list[tuple[str, Typed]]:
+        """The source's keys, quoted as messages show them."""
         return [
-            (quoted(each.name), Column(self.types[each.name], each.name))
+            (quoted(each.name), TypedColumn(self.types[each.name], each.name))
             for each in self.source.key_columns
         ]
 
     def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
+        """The source's columns in order. Raises UnknownName for `other.*`."""
         if item.source not in (None, self.alias, self.source.name):
             message = f"'{item.source}' is not a valid stream/table name or alias."
             raise unknown_name(message, item.at, nearest(str(item.source), (self.alias,)))
@@ -77,9 +80,11 @@ class Scope:
             yield ast.ColumnName(item.at, column.name), column.name
 
     def column_names(self) -> frozenset[str]:
+        """The names of the source's columns, without pseudo columns."""
         return frozenset(self.types)
 
     def name_of(self, node: ast.ColumnName) -> str:
+        """The column's own name: one source has no second of that name."""
         return node.name
 
     def _unknown(self, node: ast.ColumnName, clause: str) -> NoReturn:

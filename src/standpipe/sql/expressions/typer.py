@@ -22,11 +22,11 @@ from standpipe.sql.types.types import BOOLEAN, NULL, STRING, SqlType
 
 
 class Names(Protocol):
-    """What a Typer asks for the columns: scope.Scope."""
+    """What a Typer needs to know of the columns: `scope.Scope`, `lookup.columns.PullNames` …"""
 
-    def resolve(
-        self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False
-    ) -> Typed: ...
+    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
+        """The column that a name means. Raises StatementError that names the clause."""
+        ...
 
 
 _SAME_ONLY: Final = frozenset({"BOOLEAN", "ARRAY", "MAP", "STRUCT"})  # =, <> but no order
@@ -72,6 +72,7 @@ class Typer:
     # ------------------------------------------------------------------------------ simple nodes
 
     def literal(self, node: ast.LiteralValue) -> Typed:
+        """A constant; a decimal literal has the precision and scale that it is written with."""
         if node.kind == "DECIMAL":
             return Constant(types.literal_decimal(node.text), node.value)
         return Constant(SqlType(node.kind), node.value)
@@ -85,11 +86,13 @@ class Typer:
             self._variables = outer
 
     def column(self, node: ast.ColumnName) -> Typed:
+        """A variable of the lambda around, else a column of the scope."""
         if node.source is None and node.name in self._variables:
             return self._variables[node.name]
         return self.names.resolve(node, self.clause, in_aggregate=self._aggregate is not None)
 
     def dereference(self, node: ast.Dereference) -> Typed:
+        """base->field. Raises UnknownName for a field that the STRUCT lacks."""
         base = self.type(node.base)
         of = base.type.field(node.field) if base.type.base == "STRUCT" else None
         if of is None:
@@ -103,6 +106,7 @@ class Typer:
         return Operation(of, f"{{0}}.{field}", (base,))
 
     def subscript(self, node: ast.Subscript) -> Typed:
+        """base[index]: an ARRAY counts from 1, from the end with a negative index; NULL beyond."""
         base, index = self.type(node.base), self.type(node.index)
         if base.type.base == "MAP":
             key, value = base.type.arguments
@@ -115,6 +119,7 @@ class Typer:
         return Operation(base.type.arguments[0], template, (base, position))
 
     def cast(self, node: ast.Cast) -> Typed:
+        """CAST(operand AS type). A constant that does not fit is NULL, as in a column."""
         operand = self.type(node.operand)
         check_known(node.type, node.at)
         if not castable(operand.type, node.type):
@@ -127,14 +132,15 @@ class Typer:
         except ValueError as error:
             if not isinstance(operand, Constant):
                 raise refusal(str(error), node.at) from None
-            # text that is no number, say: null for every row, as for a column
+            # for example text that is no number: NULL for every row, as in a column
             return Constant(node.type, None)
 
     # -------------------------------------------------------------------------------- operations
 
     def arithmetic(self, node: ast.Arithmetic) -> Typed:
+        """left operator right, both as the result's type; || is CONCAT."""
         if node.operator == "||":
-            return self.call(ast.Call(node.at, "CONCAT", (node.left, node.right)))
+            return self.call(ast.FunctionCall(node.at, "CONCAT", (node.left, node.right)))
         left, right = self.type(node.left), self.type(node.right)
         result = types.arithmetic_type(node.operator, left.type, right.type)
         if result is None:
@@ -159,20 +165,24 @@ class Typer:
         )
 
     def negative(self, node: ast.Negative) -> Typed:
+        """-operand, of a number."""
         operand = self.type(node.operand)
         if not operand.type.is_numeric:
             raise refusal(f"Cannot negate {expression_text(node.operand)}", node.at)
         return Operation(operand.type, "(- {0})", (operand,))
 
     def logical(self, node: ast.Logical) -> Typed:
+        """AND or OR of conditions."""
         parts = tuple(self.condition(operand) for operand in node.operands)
         places = f" {node.operator} ".join(f"{{{index}}}" for index in range(len(parts)))
         return Operation(BOOLEAN, f"({places})", parts)
 
     def not_(self, node: ast.Not) -> Typed:
+        """NOT operand."""
         return Operation(BOOLEAN, "(NOT {0})", (self.condition(node.operand),))
 
     def comparison(self, node: ast.Comparison) -> Typed:
+        """left operator right: false where a side is NULL (ksqlDB), but for IS DISTINCT FROM."""
         left, right = map(comparable, self.compared(node))
         template = {
             "IS DISTINCT FROM": "(NOT ({0} <=> {1}))",
@@ -203,12 +213,14 @@ class Typer:
         return self._as(left, common, node), self._as(right, common, node)
 
     def between(self, node: ast.Between) -> Typed:
+        """value [NOT] BETWEEN low AND high, as two comparisons."""
         low = self.comparison(ast.Comparison(node.at, ">=", node.value, node.low))
         high = self.comparison(ast.Comparison(node.at, "<=", node.value, node.high))
         template = "(NOT ({0} AND {1}))" if node.negated else "({0} AND {1})"
         return Operation(BOOLEAN, template, (low, high))
 
     def like(self, node: ast.Like) -> Typed:
+        """value [NOT] LIKE pattern [ESCAPE 'c'], of strings."""
         value, pattern = self.type(node.value), self.type(node.pattern)
         if value.type != STRING or pattern.type != STRING:
             raise refusal(
@@ -225,10 +237,12 @@ class Typer:
         return Operation(BOOLEAN, f"({{0}} {word} {{1}} ESCAPE {{2}})", (value, pattern, escape))
 
     def is_null(self, node: ast.IsNull) -> Typed:
+        """value IS [NOT] NULL."""
         word = "IS NOT NULL" if node.negated else "IS NULL"
         return Operation(BOOLEAN, f"({{0}} {word})", (self.type(node.value),))
 
     def case(self, node: ast.Case) -> Typed:
+        """CASE … END: all results as their common type, which they must have."""
         conditions: list[Typed] = []
         for condition, _ in node.whens:
             if node.operand is None:
@@ -256,7 +270,8 @@ class Typer:
 
     # --------------------------------------------------------------------------------- functions
 
-    def call(self, node: ast.Call) -> Typed:
+    def call(self, node: ast.FunctionCall) -> Typed:
+        """A function: its variant by the arguments' types, its arguments as the variant's types."""
         if any(isinstance(argument, ast.Lambda) for argument in node.arguments):
             return constructors.call_with_lambdas(self, node)
         if node.name in times.TAKES_UNIT:
@@ -307,7 +322,7 @@ class Typer:
             return Operation(found.result, cast, (plain,))
         return plain
 
-    def _admit_aggregate(self, node: ast.Call) -> None:
+    def _admit_aggregate(self, node: ast.FunctionCall) -> None:
         text = expression_text(node)
         if self._aggregate:
             raise refusal(
@@ -333,7 +348,7 @@ class Typer:
         shown = getattr(self.names, "shown", None)
         return expression_text(node if shown is None else ast.renamed(node, shown))
 
-    def _as(self, typed: Typed, target: SqlType, node: ast.Node) -> Typed:
+    def _as(self, typed: Typed, target: SqlType, node: ast.SyntaxNode) -> Typed:
         """`convert`, with a constant that does not fit refused at its place."""
         try:
             return convert(typed, target)
@@ -353,7 +368,7 @@ _HANDLERS: Final[dict[type, Callable[[Typer, Any], Typed]]] = {
     ast.ColumnName: Typer.column,
     ast.Dereference: Typer.dereference,
     ast.Subscript: Typer.subscript,
-    ast.Call: Typer.call,
+    ast.FunctionCall: Typer.call,
     ast.Arithmetic: Typer.arithmetic,
     ast.Negative: Typer.negative,
     ast.Logical: Typer.logical,

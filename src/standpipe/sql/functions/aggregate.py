@@ -22,7 +22,7 @@ from standpipe.sql.types.types import (
 )
 
 _BY_ORDER: Final = "(l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END"
-#: every value that came, nulls too, in the order in which they came
+#: every value, nulls too, in the order of arrival
 ARRIVED: Final = (
     "transform(array_sort(collect_list(named_struct('o', `__ORDER`, 'v', {0})), "
     + _BY_ORDER
@@ -70,7 +70,7 @@ def _by_offset(name: str, *, latest: bool) -> tuple[Function, ...]:
     """
     order = "max_by" if latest else "min_by"
     skipping = f"{order}({{0}}, if({{0}} IS NULL, NULL, `__ORDER`))"
-    asked = f"{order}({{0}}, if({{1}} AND {{0}} IS NULL, NULL, `__ORDER`))"
+    chosen = f"{order}({{0}}, if({{1}} AND {{0}} IS NULL, NULL, `__ORDER`))"
     kept = f"filter({ARRIVED}, e -> e IS NOT NULL)"
     some = f"if({{2}}, {kept}, {ARRIVED})"
     if latest:
@@ -80,7 +80,7 @@ def _by_offset(name: str, *, latest: bool) -> tuple[Function, ...]:
         first, picked = f"slice({kept}, 1, {{1}})", f"slice({some}, 1, {{1}})"
     return (
         _aggregate(name, (T,), T, skipping),
-        _aggregate(name, (T, BOOLEAN), T, asked, literals=(1,)),
+        _aggregate(name, (T, BOOLEAN), T, chosen, literals=(1,)),
         _aggregate(name, (T, INTEGER), _array_of_first, first, literals=(1,)),
         _aggregate(name, (T, INTEGER, BOOLEAN), _array_of_first, picked, literals=(1, 2)),
     )

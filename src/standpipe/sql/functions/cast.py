@@ -32,6 +32,7 @@ ISO: Final = "'yyyy-MM-dd\\'T\\'HH:mm:ss.SSS'"
 
 
 def castable(source: SqlType, target: SqlType) -> bool:
+    """Whether CAST may go from `source` to `target`; nested types by their parts."""
     if source == NULL or (source.is_nested and target.base == "STRING"):
         return True
     if source.is_nested and source.base == target.base:
@@ -101,7 +102,7 @@ def _java_text(of: SqlType, value: str) -> str:
 
 
 def check_known(of: SqlType, at: Position) -> None:
-    """Refuses a type name that nobody declared, and a DECIMAL that Spark cannot hold."""
+    """Refuses an undeclared type name, and a DECIMAL that Spark cannot hold."""
     if of.base not in types.NAMES.values():
         raise unknown_name(
             f"Cannot resolve unknown type: {of.base}",

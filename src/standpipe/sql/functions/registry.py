@@ -1,6 +1,6 @@
 """The functions that a statement may call: the allow-list of what reaches Spark.
 
-An argument may be narrower than its place (INTEGER where BIGINT is asked for): it is cast. The
+An argument may be narrower than its place (INTEGER where BIGINT is expected): it is cast. The
 rows stand in the modules beside this one by the type of their first argument; `signature.py` says
 what a row is.
 """
@@ -64,10 +64,12 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
 
 
 def is_aggregate(name: str) -> bool:
+    """Whether the name is an aggregate's; False for an unknown name."""
     return any(variant.is_aggregate for variant in _BY_NAME.get(name, ()))
 
 
 def is_table_function(name: str) -> bool:
+    """Whether the name is that of a function that makes rows, as EXPLODE does."""
     return any(variant.template == EXPLODE for variant in _BY_NAME.get(name, ()))
 
 
@@ -77,10 +79,12 @@ def is_on_tables(name: str) -> bool:
 
 
 def names() -> tuple[str, ...]:
+    """All names in order, for SHOW FUNCTIONS and for hints."""
     return tuple(sorted(_BY_NAME))
 
 
 def variants(name: str) -> tuple[Function, ...]:
+    """The rows of one name, one per signature; empty for an unknown name."""
     return _BY_NAME.get(name, ())
 
 

@@ -25,13 +25,16 @@ ResultRule = Callable[[tuple[SqlType, ...]], SqlType]
 
 @dataclass(frozen=True, slots=True)
 class Function:
+    """One row of the registry: a signature and the Spark SQL that computes it."""
+
     name: str
     parameters: tuple[SqlType, ...]
     result: SqlType | ResultRule
     template: str
     is_aggregate: bool = False
     is_variadic: bool = False
-    #: of an aggregate: may be computed over a table, whose rows are taken back (undo)
+    #: of an aggregate: may be computed over a table, whose rows are replaced and deleted
+    #: (ksqlDB: undo)
     on_tables: bool = True
     #: places of arguments that must be literals
     literals: tuple[int, ...] = ()

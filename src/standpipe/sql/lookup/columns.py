@@ -14,7 +14,7 @@ from standpipe.model import Source
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types.typed_expression import Column, Typed
+from standpipe.sql.types.typed_expression import Typed, TypedColumn
 from standpipe.sql.types.types import BIGINT, SqlType, parse_type, quoted
 
 ROWKEY: Final = "ROWKEY"
@@ -41,6 +41,7 @@ class PullNames:
 
     @classmethod
     def of(cls, source: Source, alias: str | None) -> PullNames:
+        """The names of a source under its alias."""
         bounds = (("WINDOWSTART", BIGINT), ("WINDOWEND", BIGINT)) if source.window else ()
         keys = tuple((each.name, parse_type(each.type)) for each in source.key_columns)
         rest = tuple((each.name, parse_type(each.type)) for each in source.value_columns)
@@ -57,10 +58,11 @@ class PullNames:
         return None
 
     def type_of(self, index: int) -> SqlType:
+        """Type of the column at a place in the full row; behind it stand the pseudo columns."""
         return (*self.row, *self.pseudo)[index][1]
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
-        """`expressions.Names`: a column of the row under its true name."""
+        """A column of the row under its own name (`typer.Names`). Raises StatementError."""
         del in_aggregate  # pull queries have none
         if node.source is not None and node.source not in (self.alias, self.source.name):
             hint = nearest(node.source, (self.alias, self.source.name))
@@ -73,7 +75,7 @@ class PullNames:
             message = f"{clause} column '{expression_text(node)}' cannot be resolved."
             raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
         name, of = (*self.row, *self.pseudo)[index]
-        return Column(of, name)
+        return TypedColumn(of, name)
 
     def _refuse(self, node: ast.ColumnName, clause: str) -> None:
         if node.name in _REFUSED:
@@ -114,13 +116,19 @@ class _Picked:
 
 
 class Compiler(Protocol):
-    """What `shown_columns` asks of evaluate.Evaluator."""
+    """The part of `evaluator.Evaluator` that `shown_columns` calls."""
 
-    def type(self, node: ast.Expression) -> SqlType: ...
-    def compile(self, node: ast.Expression) -> Cell: ...
+    def type(self, node: ast.Expression) -> SqlType:
+        """The type of an expression. Raises StatementError."""
+        ...
+
+    def compile(self, node: ast.Expression) -> Cell:
+        """The function from the full row to the expression's value. Raises StatementError."""
+        ...
 
 
 def shown_columns(query: ast.Query, names: PullNames, compiler: Compiler) -> Shown:
+    """What the SELECT list shows. Raises StatementError for unknown and for repeated names."""
     picked = list(_picked(query, names, compiler))
     _check_unique(picked, names, query)
     schema = ", ".join(f"{quoted(each.name)} {each.of}{_mark(each, names)}" for each in picked)

@@ -35,7 +35,7 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 def counted(query: ast.Query) -> Shown | None:
     """The only column of a COUNT(*); None: the query shows rows."""
     only = query.items[0] if len(query.items) == 1 else None
-    if not isinstance(only, ast.SelectItem) or not isinstance(only.expression, ast.Call):
+    if not isinstance(only, ast.SelectItem) or not isinstance(only.expression, ast.FunctionCall):
         return None
     if only.expression.name != "COUNT" or only.expression.arguments:
         return None

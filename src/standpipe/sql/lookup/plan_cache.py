@@ -46,7 +46,7 @@ Shape = tuple[str, ...]
 
 
 class NotAPullQuery(Exception):
-    """The text is one statement that is answered as it goes on: a push query, or PRINT."""
+    """The text is one statement whose answer is a stream: a push query, or PRINT."""
 
     def __init__(self, statement: Query | PrintTopic) -> None:
         super().__init__("no pull query")
@@ -69,12 +69,12 @@ class PlanCache:
         NotAPullQuery for what has no end."""
         pieces = _split(text)
         if properties and not pull_plan.PROPERTIES.isdisjoint(properties):
-            return self._plan_anew(text, properties, None, pieces)
+            return self._plan_again(text, properties, None, pieces)
         literals = pieces[1::2]
         shape: Shape = (*pieces[::2], *map(_class_of, literals))
         entry = self._entries.pop(shape, None)
         if entry is None:
-            return self._plan_anew(text, properties, shape, pieces)
+            return self._plan_again(text, properties, shape, pieces)
         self._entries[shape] = entry
         template, coerce = entry
         try:
@@ -83,9 +83,9 @@ class PlanCache:
                 return msgspec.structs.replace(template.plan, keys=((key,),))
             return template.bind(list(map(_value_of, literals)))
         except StatementError:
-            return self._plan_anew(text, properties, None, pieces)  # for the right position
+            return self._plan_again(text, properties, None, pieces)  # for the right position
 
-    def _plan_anew(
+    def _plan_again(
         self, text: str, properties: Mapping[str, str], shape: Shape | None, pieces: list[str]
     ) -> PullPlan:
         """Parses and analyses; keeps the template under `shape` where that is sound."""

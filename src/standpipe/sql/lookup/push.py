@@ -1,4 +1,4 @@
-"""SELECT … EMIT CHANGES → PushPlan: one source, row by row, until the client goes away; PRINT.
+"""SELECT … EMIT CHANGES → PushPlan: one source, row by row, until the client disconnects; PRINT.
 
 Clauses that need state (GROUP BY, JOIN, WINDOW, HAVING, PARTITION BY, EMIT FINAL) are refused with
 what to do instead: a persistent query keeps that state, survives its node, and its result can be
@@ -24,7 +24,7 @@ from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import PrintTopic
 from standpipe.sql.syntax.errors import refusal
 
-_ASKED: Final = "a push query"
+_KIND: Final = "a push query"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
     source = find_source(query.relation.name, sources, query.relation.at)
     _refuse_state(query, source)
     names = PushNames.of(source, query.relation.alias)
-    shown = shown_columns(query, names, Evaluator(names, "SELECT", _ASKED))
+    shown = shown_columns(query, names, Evaluator(names, "SELECT", _KIND))
     where = query.where
-    condition = None if where is None else Evaluator(names, "WHERE", _ASKED).condition(where)
+    condition = None if where is None else Evaluator(names, "WHERE", _KIND).condition(where)
     keys = set(range(names.key_count))
     return PushPlan(
         source=source,
@@ -85,7 +85,7 @@ def _refuse_state(query: Query, source: Source) -> None:
         if given:
             raise _stateful(clause, "STREAM" if clause in keeps_kind else "TABLE", query.at)
     for node, _ in ast.walk((query.items, query.where)):
-        if isinstance(node, ast.Call) and is_aggregate(node.name):
+        if isinstance(node, ast.FunctionCall) and is_aggregate(node.name):
             raise _stateful(node.name, "TABLE", node.at)
 
 

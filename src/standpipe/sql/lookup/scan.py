@@ -1,7 +1,8 @@
-"""Pull queries that are no plain key lookup: a filter over a scan, or over the keys it allows.
+"""Pull queries that are not a plain key lookup: a filter over a scan, or over the keys it allows.
 
 Source: ksqlDB's PullPhysicalPlanBuilder. If every disjunct of WHERE binds every key column, only
-those keys are read, whatever else is asked; else the table is scanned, where that is allowed.
+those keys are read, whatever else the clause says; otherwise the table is scanned, if the session
+allows it.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ def window_of(clause: ast.WindowClause) -> Window:
 
 
 def refuse_clauses(statement: CreateAs) -> None:
+    """Refuses clauses that a persistent query does not take, alone or together."""
     creation, query = statement.creation, statement.query
     if query.limit is not None:
         raise refusal(
@@ -54,6 +55,7 @@ def refuse_clauses(statement: CreateAs) -> None:
 
 
 def check_source(source: Source, statement: CreateAs) -> None:
+    """Refuses clauses that do not fit the kind, window or format of the source."""
     query = statement.query
     if query.window is not None and source.kind == "TABLE":
         raise refusal("WINDOW clause is only supported for stream sources.", query.window.at)
@@ -72,7 +74,7 @@ def check_source(source: Source, statement: CreateAs) -> None:
         )
 
 
-#: aggregates that keep more than a plain value while they go on
+#: aggregates whose state is more than one plain value
 _NESTED_STATE: Final = frozenset(
     {
         *("COLLECT_LIST", "COLLECT_SET", "TOPK", "TOPKDISTINCT", "HISTOGRAM", "CORRELATION"),
@@ -87,7 +89,9 @@ def check_intermediate(query: ast.Query, value_format: str, at: ast.Position) ->
     if not query.group_by or value_format != "DELIMITED":
         return
     nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
-    calls = [each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.Call)]
+    calls = [
+        each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.FunctionCall)
+    ]
     if any(call.name in _NESTED_STATE for call in calls):
         raise refusal(
             "One of the functions used in the statement has an intermediate type that the value"
@@ -96,12 +100,14 @@ def check_intermediate(query: ast.Query, value_format: str, at: ast.Position) ->
         )
 
 
-def check_takes_back(query: ast.Query) -> None:
-    """A table's rows change and go: only aggregates that can forget a row may be asked for."""
+def check_undoable(query: ast.Query) -> None:
+    """Rows of a table change and go: refuses aggregates that ksqlDB cannot undo for a row."""
     nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
     if query.having is not None:
         nodes.append(query.having)
-    calls = [each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.Call)]
+    calls = [
+        each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.FunctionCall)
+    ]
     names = [call.name for call in calls if not registry.is_on_tables(call.name)]
     if names:
         *most, last = dict.fromkeys(names)

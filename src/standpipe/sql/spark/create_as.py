@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from standpipe.errors import StatementError
-from standpipe.model import Column as SourceColumn
-from standpipe.model import PersistentQuery, Source, SparkPlan, Window
+from standpipe.model import Column, PersistentQuery, Source, SparkPlan, Window
 from standpipe.sql.context import Context
 from standpipe.sql.declarations import formats
 from standpipe.sql.declarations.checks import (
@@ -27,7 +26,7 @@ from standpipe.sql.spark.checks import (
     check_intermediate,
     check_kind,
     check_source,
-    check_takes_back,
+    check_undoable,
     refuse_clauses,
     window_of,
 )
@@ -41,7 +40,7 @@ from standpipe.sql.spark.statement_text import statement_text
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast_statements import CreateAs, Creation, InsertSelect
 from standpipe.sql.syntax.errors import refusal
-from standpipe.sql.types.typed_expression import Column, Typed
+from standpipe.sql.types.typed_expression import Typed, TypedColumn
 
 #: property of a session: what the topic of a new stream or table begins with
 TOPIC_PREFIX: Final = "ksql.output.topic.name.prefix"
@@ -50,6 +49,7 @@ TOPIC_PREFIX: Final = "ksql.output.topic.name.prefix"
 def create_as(
     statement: CreateAs, sources: Mapping[str, Source], context: Context
 ) -> CreateTableAsPlan:
+    """CREATE STREAM or TABLE … AS SELECT. Raises StatementError; the plan is final."""
     statement = replace(statement, query=with_limits(statement.query, context.properties))
     creation = statement.creation
     check_free(creation, sources)
@@ -123,7 +123,7 @@ class _Result:
     """What a SELECT makes, before it is known where it goes."""
 
     query: ast.Query
-    relation: to_spark.Relation
+    relation: to_spark.SparkRelation
     joined: JoinScope | None
     source: Source
     keys: NamedColumns
@@ -145,7 +145,7 @@ class _Result:
         joined = join_scope(query, sources) if query.joins else None
         scope = joined or scope
         where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
-        relation = to_spark.Relation.of(
+        relation = to_spark.SparkRelation.of(
             source,
             f"{ids}__IN0",
             None if window is None else window.grace_ms,
@@ -157,7 +157,7 @@ class _Result:
             projection = project(query, scope, creation.name)
             check_kind(statement, source)
             if relation.is_table:
-                check_takes_back(query)
+                check_undoable(query)
             keys, values = projection.keys, projection.values
             having = projection.having
             return cls(query, relation, joined, source, keys, values, window, where, having)
@@ -219,7 +219,7 @@ def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None
 
 def _join_keys(keys: NamedColumns) -> NamedColumns:
     """The key that was joined on: a side's own column is NULL where its row is deleted."""
-    return tuple((name, Column(typed.type, ROWKEY)) for name, typed in keys)
+    return tuple((name, TypedColumn(typed.type, ROWKEY)) for name, typed in keys)
 
 
 class _Sink:
@@ -284,8 +284,8 @@ class _Sink:
         self,
         properties: Properties,
         source: Source,
-        keys: tuple[SourceColumn, ...],
-        values: tuple[SourceColumn, ...],
+        keys: tuple[Column, ...],
+        values: tuple[Column, ...],
     ) -> tuple[str, str]:
         creation = self.statement.creation
         given = properties.format("KEY_FORMAT")
@@ -319,7 +319,7 @@ class _Sink:
         return error
 
     def _check_own_topic(self, topic: str, properties: Properties) -> None:
-        """A topic has one writer, and is nobody's source: its records are only then ours."""
+        """The topic of a result belongs to no other source: only its query may write it."""
         creation = self.statement.creation
         for other in self.sources.values():
             if topic in (other.topic, other.public_topic) and other.name != creation.name:

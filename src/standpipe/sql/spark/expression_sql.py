@@ -13,12 +13,12 @@ from typing import Final
 from standpipe.sql.functions.cast import spark_name
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.typed_expression import (
-    Column,
     Constant,
     LambdaBody,
     LambdaVariable,
     Operation,
     Typed,
+    TypedColumn,
 )
 from standpipe.sql.types.types import SqlType, parse_type, quoted
 
@@ -33,7 +33,7 @@ def expression_sql(typed: Typed) -> str:
     if isinstance(typed, Operation):
         parts = [expression_sql(argument) for argument in typed.arguments]
         return typed.template.format(*parts, all=", ".join(parts))
-    if isinstance(typed, (Column, LambdaVariable)):
+    if isinstance(typed, (TypedColumn, LambdaVariable)):
         return identifier_sql(typed.name)
     if isinstance(typed, LambdaBody):
         variables = ", ".join(identifier_sql(each.name) for each in typed.variables)

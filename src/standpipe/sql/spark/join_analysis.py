@@ -1,4 +1,4 @@
-"""FROM a JOIN b ON …: which joins there are, and which make no sense.
+"""FROM a JOIN b ON …: the joins of a query, and which of them are refused.
 
 Not here: the names of joined rows (`join_scope.py`), the Spark SQL of a join (`join_sql.py`,
 `join_steps.py`).
@@ -15,12 +15,12 @@ from standpipe.sql.spark.join_scope import ROWKEY, JoinScope, Side, is_on_key, j
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name, unsupported
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types.typed_expression import Column
+from standpipe.sql.types.typed_expression import TypedColumn
 from standpipe.sql.types.types import quoted
 
 
 def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
-    """The joined sources of a query. Raises StatementError for joins that make no sense here."""
+    """The joined sources of a query. Raises StatementError for a join that is not supported."""
     relations = (query.relation, *(join.relation for join in query.joins))
     found = [find_source(each.name, sources, each.at) for each in relations]
     scopes = [
@@ -99,7 +99,9 @@ def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Si
             condition.at,
         )
     if key.type.contains("MAP"):
-        name = joined_name(left.alias, left.key.name) if isinstance(left.key, Column) else ROWKEY
+        name = (
+            joined_name(left.alias, left.key.name) if isinstance(left.key, TypedColumn) else ROWKEY
+        )
         raise refusal(
             "Map keys, including types that contain maps, are not supported as they may lead to"
             " unexpected behavior due to inconsistent serialization. Key column name:"

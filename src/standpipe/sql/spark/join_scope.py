@@ -15,7 +15,7 @@ from standpipe.sql.expressions.scope import PSEUDO, WINDOW_BOUNDS
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types.typed_expression import Column, Typed, rewrite
+from standpipe.sql.types.typed_expression import Typed, TypedColumn, rewrite
 from standpipe.sql.types.types import BIGINT, SqlType, parse_type
 
 ROWKEY: Final = "ROWKEY"
@@ -36,15 +36,18 @@ class Side:
 
     @property
     def text(self) -> str:
+        """The side of ON as messages show it: ALIAS.COLUMN, or an expression."""
         return text_of_side(self.node, self)
 
     @property
     def left_key(self) -> Typed:
+        """What `key` must equal, over the columns of `left_alias`. Not of the first side."""
         assert self.left is not None
         return self.left.key
 
     @property
     def left_alias(self) -> str:
+        """Alias of the source that `left_key` reads. Not of the first side."""
         assert self.left is not None
         return self.left.alias
 
@@ -57,12 +60,13 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class JoinScope:
-    """Names over joined rows: `names.ScopeNames`."""
+    """Names over joined rows (`select_items.ScopeNames`)."""
 
     sides: tuple[Side, ...]
 
     @property
     def key_type(self) -> SqlType:
+        """Type of the key that the last join compares."""
         return self._keyed()[0].key.type
 
     @property
@@ -104,26 +108,28 @@ class JoinScope:
     def alternatives(self) -> list[tuple[str, Typed]]:
         """Columns that may be the key, the first one that the SELECT list has."""
         return [
-            (side.text, Column(side.key.type, joined_name(side.alias, side.key.name)))
+            (side.text, TypedColumn(side.key.type, joined_name(side.alias, side.key.name)))
             for side in self._keyed()
-            if isinstance(side.key, Column)
+            if isinstance(side.key, TypedColumn)
         ]
 
     def key_columns(self) -> list[tuple[str, Typed]]:
+        """Keys of the joined rows: of the left table, ROWKEY, or the columns that are equal."""
         if self.keeps_left_key:
             first = self.sides[0]
             return [
                 (
                     joined_name(first.alias, column.name),
-                    Column(parse_type(column.type), joined_name(first.alias, column.name)),
+                    TypedColumn(parse_type(column.type), joined_name(first.alias, column.name)),
                 )
                 for column in first.source.key_columns
             ]
         if self.is_synthetic:
-            return [(ROWKEY, Column(self.key_type, ROWKEY))]
+            return [(ROWKEY, TypedColumn(self.key_type, ROWKEY))]
         return self.alternatives()
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
+        """The joined column that a name means. Raises StatementError: unknown or ambiguous."""
         del in_aggregate
         sides = self.sides
         if node.source is not None:
@@ -133,10 +139,10 @@ class JoinScope:
                 message = f"'{node.source}' is not a valid stream/table name or alias."
                 raise unknown_name(message, node.at, nearest(node.source, known))
             if node.name in WINDOW_BOUNDS and sides[0].source.window is not None:
-                return Column(BIGINT, joined_name(sides[0].alias, node.name))
+                return TypedColumn(BIGINT, joined_name(sides[0].alias, node.name))
             if node.name in PSEUDO:
                 name = joined_name(sides[0].alias, node.name)
-                return Column(PSEUDO[node.name], name)
+                return TypedColumn(PSEUDO[node.name], name)
         found = [(side, column) for side in sides for column in side.source.columns]
         found = [(side, column) for side, column in found if column.name == node.name]
         if len(found) > 1:
@@ -148,11 +154,11 @@ class JoinScope:
             )
         if found:
             side, column = found[0]
-            return Column(parse_type(column.type), joined_name(side.alias, column.name))
+            return TypedColumn(parse_type(column.type), joined_name(side.alias, column.name))
         if node.source is None and node.name == "ROWTIME":
-            return Column(BIGINT, "ROWTIME")
+            return TypedColumn(BIGINT, "ROWTIME")
         if node.source is None and node.name == ROWKEY and self.is_synthetic:
-            return Column(self.key_type, ROWKEY)
+            return TypedColumn(self.key_type, ROWKEY)
         hint = nearest(node.name, (c.name for side in self.sides for c in side.source.columns))
         message = f"{clause} column '{expression_text(node)}' cannot be resolved."
         raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
@@ -165,6 +171,7 @@ class JoinScope:
         return node
 
     def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
+        """The columns of all sides, or of that of `source.*`; ROWKEY first if synthetic."""
         aliases = [side.alias for side in self.sides]
         known = [name for side in self.sides for name in (side.alias, side.source.name)]
         if item.source is not None and item.source not in known:
@@ -179,6 +186,7 @@ class JoinScope:
                     yield node, joined_name(side.alias, column.name)
 
     def column_names(self) -> frozenset[str]:
+        """All joined names, without pseudo columns."""
         return frozenset(
             joined_name(side.alias, column.name)
             for side in self.sides
@@ -208,24 +216,26 @@ def over_joined(typed: Typed, alias: str) -> Typed:
     """An expression over a side's own columns, over the joined ones."""
 
     def change(node: Typed) -> Typed | None:
-        if isinstance(node, Column):
-            return Column(node.type, joined_name(alias, node.name))
+        if isinstance(node, TypedColumn):
+            return TypedColumn(node.type, joined_name(alias, node.name))
         return None
 
     return rewrite(typed, change)
 
 
 def joined_name(alias: str, column: str) -> str:
+    """The name of a side's column in the joined row."""
     return f"{alias}_{column}"
 
 
 def is_on_key(side: Side) -> bool:
     """Whether a side is joined on the one key column of its source."""
     keys = side.source.key_columns
-    return len(keys) == 1 and isinstance(side.key, Column) and side.key.name == keys[0].name
+    return len(keys) == 1 and isinstance(side.key, TypedColumn) and side.key.name == keys[0].name
 
 
 def text_of_side(node: ast.Expression, side: Side) -> str:
+    """Half of a join condition as messages show it."""
     if isinstance(node, ast.ColumnName):
         return f"{side.alias}.{node.name}"
     return expression_text(node)

@@ -21,7 +21,7 @@ from standpipe.sql.types.values import DAY_MS
 _BOUNDS: Final = ("WINDOWSTART", "WINDOWEND")
 
 
-def join_relation(scope: JoinScope, table_id: str) -> to_spark.Relation:
+def join_relation(scope: JoinScope, table_id: str) -> to_spark.SparkRelation:
     """The relation of a whole join."""
     views = [f"{table_id}__IN{index}" for index in range(len(scope.sides))]
     kinds = {side.source.kind for side in scope.sides}
@@ -40,7 +40,7 @@ def _columns(side: Side, prefix: str) -> list[str]:
     return [f"{prefix}{quoted(name)} AS {quoted(joined_name(side.alias, name))}" for name in names]
 
 
-def _streams(scope: JoinScope, views: list[str]) -> to_spark.Relation:
+def _streams(scope: JoinScope, views: list[str]) -> to_spark.SparkRelation:
     """State is kept for the window and a day of lateness: ksqlDB's default grace."""
     left, right = scope.sides
     within = right.within
@@ -71,12 +71,12 @@ def _streams(scope: JoinScope, views: list[str]) -> to_spark.Relation:
         f" AND `__R`.`__TS` >= `__L`.`__TS` - INTERVAL '{before / 1000}' SECOND"
         f" AND `__R`.`__TS` <= `__L`.`__TS` + INTERVAL '{after / 1000}' SECOND)"
     )
-    return to_spark.Relation(
+    return to_spark.SparkRelation(
         inputs, text, has_presence=True, has_state=True, has_window=is_windowed
     )
 
 
-def _tables(scope: JoinScope, views: list[str]) -> to_spark.Relation:
+def _tables(scope: JoinScope, views: list[str]) -> to_spark.SparkRelation:
     inputs = tuple(
         to_spark.spark_input(side.source, view, keeps_nulls=True)
         for side, view in zip(scope.sides, views, strict=True)
@@ -96,7 +96,7 @@ def _tables(scope: JoinScope, views: list[str]) -> to_spark.Relation:
         f" greatest({times}, {times}) AS `ROWTIME`, {_presence(scope)} AS `__PRESENT`"
         f" FROM ({latest}))"
     )
-    return to_spark.Relation(
+    return to_spark.SparkRelation(
         inputs, text, has_presence=True, is_table=True, key_names=(ROWKEY,), has_state=True
     )
 

@@ -42,7 +42,7 @@ class _Joined:
         return SparkStep(view=view, operator=operator, sql=sql, options=options)  # type: ignore[arg-type]
 
 
-def chain(scope: JoinScope, table_id: str) -> to_spark.Relation:
+def chain(scope: JoinScope, table_id: str) -> to_spark.SparkRelation:
     """The relation of joins that are carried out from left to right."""
     joined = _first(scope, table_id)
     for index, side in enumerate(scope.sides[1:], start=1):
@@ -60,7 +60,7 @@ def chain(scope: JoinScope, table_id: str) -> to_spark.Relation:
             joined = _streams(joined, side, view, table_id)
         else:
             joined = _lookup(joined, side, view, table_id)
-    return to_spark.Relation(
+    return to_spark.SparkRelation(
         inputs=joined.inputs,
         text=joined.text,
         has_presence=True,

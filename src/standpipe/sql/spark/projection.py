@@ -15,7 +15,13 @@ from standpipe.sql.spark.select_items import NamedColumns, ScopeNames, missing_k
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types.typed_expression import Aggregate, Column, Operation, Typed, aggregates_in
+from standpipe.sql.types.typed_expression import (
+    Aggregate,
+    Operation,
+    Typed,
+    TypedColumn,
+    aggregates_in,
+)
 from standpipe.sql.types.types import quoted
 
 #: function -> the session's property that bounds how many items it collects
@@ -27,6 +33,8 @@ _BOUNDED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Projection:
+    """The SELECT list of an aggregation, typed: each item is a key or a value."""
+
     keys: NamedColumns  # in the order of GROUP BY
     values: NamedColumns  # in the order of the list
     having: Typed | None
@@ -40,14 +48,14 @@ def with_limits(query: ast.Query, properties: Mapping[str, str]) -> ast.Query:
     texts = {name: properties[key] for name, key in _BOUNDED.items() if key in properties}
     limits = {name: int(text) for name, text in texts.items() if text.isdecimal()}
 
-    def limited(part: object) -> ast.Call | None:
-        if not isinstance(part, ast.Call) or part.name not in limits:
+    def limited(part: object) -> ast.FunctionCall | None:
+        if not isinstance(part, ast.FunctionCall) or part.name not in limits:
             return None
         first, last = (
             ast.LiteralValue(part.at, "INTEGER", count, str(count))
             for count in (1, limits[part.name])
         )
-        return ast.Call(part.at, "SLICE", (part, first, last))
+        return ast.FunctionCall(part.at, "SLICE", (part, first, last))
 
     return ast.rewritten(query, limited) if limits else query
 
@@ -102,7 +110,7 @@ def _stray(typed: Typed, grouping: list[Typed]) -> bool:
         return False
     if isinstance(typed, Operation):
         return any(_stray(argument, grouping) for argument in typed.arguments)
-    return isinstance(typed, Column)
+    return isinstance(typed, TypedColumn)
 
 
 def _check_grouped(

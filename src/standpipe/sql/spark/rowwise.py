@@ -17,9 +17,9 @@ from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types.typed_expression import (
     EXPLODE,
-    Column,
     Operation,
     Typed,
+    TypedColumn,
     exploded_in,
     rewrite,
 )
@@ -28,6 +28,8 @@ from standpipe.sql.types.types import quoted
 
 @dataclass(frozen=True, slots=True)
 class RowProjection:
+    """The SELECT list of a row-by-row query, typed: each item is a key or a value."""
+
     keys: NamedColumns
     values: NamedColumns
     #: arrays that EXPLODE walks side by side; in the values they are the columns `__Z.__E<n>`
@@ -163,7 +165,7 @@ def _key(
         raise refusal(missing, query.at)
     if len(names) > 1:
         listed = " and ".join(sorted(names))
-        name = key.typed.name if isinstance(key.typed, Column) else key.name
+        name = key.typed.name if isinstance(key.typed, TypedColumn) else key.name
         raise refusal(
             f"The projection contains a key column ({quoted(name)}) more than once, aliased"
             f" as: {listed}.\nEach key column must only be in the projection once. If you intended"
@@ -192,6 +194,6 @@ def _exploded(typed: Typed, arrays: list[Typed]) -> Typed:
         (array,) = node.arguments
         if array not in arrays:
             arrays.append(array)
-        return Column(node.type, f"__E{arrays.index(array)}")
+        return TypedColumn(node.type, f"__E{arrays.index(array)}")
 
     return rewrite(typed, change)

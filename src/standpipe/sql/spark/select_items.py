@@ -1,7 +1,7 @@
 """The items of a SELECT list with their names: stars expanded, KSQL_COL_n where nothing names them.
 
-What a name means is the scope's business: one source (`scope.Scope`) or several joined ones
-(`joins.JoinScope`); both are `ScopeNames`.
+The scope resolves names: one source (`scope.Scope`) or several joined ones
+(`join_scope.JoinScope`); both are `ScopeNames`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _RESERVED = "Reserved column name in select: `{}`. Please remove or alias the co
 class ScopeNames(Protocol):
     """The columns that a query may name."""
 
-    def resolve(
-        self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False
-    ) -> Typed: ...
+    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
+        """The column that a name means. Raises StatementError that names the clause."""
+        ...
 
     def key_columns(self) -> list[tuple[str, Typed]]:
         """Key columns of the rows, under the names that messages give them."""

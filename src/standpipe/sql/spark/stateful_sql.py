@@ -4,7 +4,7 @@
 
 The first steps are operators of ours (`data/operators/keyed.py`); the aggregation itself is plain
 Spark SQL over a batch's rows (`SparkPlan.batch_sql`), so each aggregate means what it means
-everywhere. A group's rows are all there, so nothing has to be taken back from a sum.
+everywhere. All rows of a group are at hand, so no aggregate has to subtract a row.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from standpipe.sql.spark.expression_sql import expression_sql, pack, unpack, unp
 from standpipe.sql.spark.to_spark import STEPS_VERSION, Aggregation, key_name
 from standpipe.sql.types.typed_expression import (
     Aggregate,
-    Column,
     Typed,
+    TypedColumn,
     WindowBound,
     columns_in,
     rewrite,
@@ -125,12 +125,12 @@ def _used(aggregation: Aggregation) -> list[tuple[str, str]]:
     if aggregation.having is not None:
         typed.append(aggregation.having)
     grouping = {each for _, each in aggregation.keys}
-    found: set[Column] = set()
+    found: set[TypedColumn] = set()
 
     def look(node: Typed) -> Typed | None:
         if node in grouping:
             return node
-        if isinstance(node, Column):
+        if isinstance(node, TypedColumn):
             found.add(node)
         return None
 
@@ -142,8 +142,8 @@ def _used(aggregation: Aggregation) -> list[tuple[str, str]]:
     return [("__ORDER", "BIGINT"), *columns]
 
 
-def _inside_aggregates(typed: Typed) -> set[Column]:
-    found: set[Column] = set()
+def _inside_aggregates(typed: Typed) -> set[TypedColumn]:
+    found: set[TypedColumn] = set()
 
     def look(node: Typed) -> Typed | None:
         if isinstance(node, Aggregate):
@@ -177,10 +177,10 @@ def _outputs(aggregation: Aggregation) -> tuple[list[tuple[str, Typed]], Typed |
 
     def use_key(node: Typed) -> Typed | None:
         if isinstance(node, WindowBound):
-            return Column(node.type, node.name)
+            return TypedColumn(node.type, node.name)
         if isinstance(node, Aggregate):
             return node
-        return Column(node.type, grouping[node]) if node in grouping else None
+        return TypedColumn(node.type, grouping[node]) if node in grouping else None
 
     values = [(name, rewrite(typed, use_key)) for name, typed in aggregation.values]
     having = aggregation.having
@@ -208,7 +208,7 @@ def _group_sql(aggregation: Aggregation) -> str:
             return None
         if node not in aggregates:
             aggregates.append(node)
-        return Column(node.type, f"__A{aggregates.index(node)}")
+        return TypedColumn(node.type, f"__A{aggregates.index(node)}")
 
     bare = [(name, rewrite(typed, of_nothing)) for name, typed in values]
     bare_having = None if having is None else rewrite(having, of_nothing)

@@ -18,10 +18,10 @@ from msgspec import UNSET
 
 from standpipe.model import Column, Source, SparkInput, SparkPlan, SparkStep, Window
 from standpipe.sql.spark.expression_sql import expression_sql, text_sql
-from standpipe.sql.types.typed_expression import Column as TypedColumn
 from standpipe.sql.types.typed_expression import (
     Operation,
     Typed,
+    TypedColumn,
     WindowBound,
     rewrite,
 )
@@ -35,7 +35,7 @@ _BOUNDS: Final = {"WINDOWSTART": "start", "WINDOWEND": "end"}
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class SparkRelation:
     """Where rows come from: `text` stands in FROM, over the views of `inputs`."""
 
     inputs: tuple[SparkInput, ...]
@@ -60,7 +60,7 @@ class Relation:
         watermark_delay_ms: int | None = None,
         *,
         keeps_nulls: bool = False,
-    ) -> Relation:
+    ) -> SparkRelation:
         """One source, whose columns keep their names."""
         made = spark_input(source, view, watermark_delay_ms, keeps_nulls=keeps_nulls)
         is_windowed = source.window is not None
@@ -81,7 +81,7 @@ class Timestamp:
 class Aggregation:
     """SELECT keys, values FROM relation [WINDOW] [WHERE] GROUP BY keys [HAVING], typed."""
 
-    relation: Relation
+    relation: SparkRelation
     keys: tuple[tuple[str, Typed], ...]  # name in the result, grouping expression
     values: tuple[tuple[str, Typed], ...]
     window: Window | None
@@ -95,7 +95,7 @@ class Aggregation:
 class Rows:
     """SELECT keys, values FROM relation [WHERE], a row for a row (or for each of `exploded`)."""
 
-    relation: Relation
+    relation: SparkRelation
     keys: tuple[tuple[str, Typed], ...]
     values: tuple[tuple[str, Typed], ...]
     exploded: tuple[Typed, ...]
@@ -110,6 +110,7 @@ class Rows:
 def spark_input(
     source: Source, view: str, watermark_delay_ms: int | None = None, *, keeps_nulls: bool = False
 ) -> SparkInput:
+    """The topic of a source as a view of Spark. `watermark_delay_ms`: how late rows may come."""
     # queries of ours write its topic: ROWTIME is in a header
     is_ours = source.takes_inserts or (source.query_id is not None and source.changelog is None)
     return SparkInput(
@@ -166,6 +167,7 @@ def emit_rows(rows: Rows) -> SparkPlan:
 
 
 def rows_sql(rows: Rows) -> str:
+    """The SELECT of a row-by-row query, with `__ROWTIME` (Unix ms) and `__LIVE` (no deletion)."""
     relation = rows.relation
     selected = [f"{expression_sql(typed)} AS {quoted(name)}" for name, typed in rows.keys]
     if relation.has_window:
@@ -213,6 +215,7 @@ def _rowtime_sql(timestamp: Timestamp | None) -> str:
 
 
 def aggregation_sql(aggregation: Aggregation) -> str:
+    """The SELECT of an aggregation, with `__ROWTIME` (Unix ms) and `__LIVE` (HAVING holds)."""
     grouping = {typed: key_name(index) for index, (_, typed) in enumerate(aggregation.keys)}
 
     window = None if aggregation.window is None else _window_sql(aggregation.window)
@@ -255,6 +258,7 @@ def aggregation_sql(aggregation: Aggregation) -> str:
 
 
 def key_name(index: int) -> str:
+    """Name of the column that holds a grouping expression inside the query."""
     return f"__KEY_{index}"
 
 

@@ -1,4 +1,4 @@
-"""What a statement says, before anybody asks whether it makes sense: frozen nodes with positions.
+"""What a statement says, before its meaning is checked: frozen nodes with positions.
 
 `at` is where a node begins (1-based line and column over the whole text that was parsed, and its
 offset from 0); it takes no part in comparisons, so equal expressions are equal nodes. Names are
@@ -17,6 +17,8 @@ from standpipe.sql.types.types import SqlType
 
 
 class Position(NamedTuple):
+    """A place in the text that was parsed: line and column from 1, offset in characters from 0."""
+
     line: int
     column: int
     offset: int
@@ -26,7 +28,9 @@ START: Final = Position(1, 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SyntaxNode:
+    """Base of all nodes. `at`: where the node begins; it takes no part in comparisons."""
+
     at: Position = field(compare=False, repr=False)
 
 
@@ -36,7 +40,7 @@ LiteralKind = Literal["NULL", "BOOLEAN", "STRING", "INTEGER", "BIGINT", "DECIMAL
 
 
 @dataclass(frozen=True, slots=True)
-class LiteralValue(Node):
+class LiteralValue(SyntaxNode):
     """A literal. `at.offset` is that of the quote or of the first digit, behind a folded sign."""
 
     kind: LiteralKind
@@ -46,13 +50,15 @@ class LiteralValue(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnName(Node):
+class ColumnName(SyntaxNode):
+    """NAME or SOURCE.NAME."""
+
     name: str
     source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Dereference(Node):
+class Dereference(SyntaxNode):
     """base->field"""
 
     base: Expression
@@ -60,7 +66,7 @@ class Dereference(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscript(Node):
+class Subscript(SyntaxNode):
     """base[index]: an element of an ARRAY (from 1) or the value of a MAP's key."""
 
     base: Expression
@@ -68,7 +74,7 @@ class Subscript(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class FunctionCall(SyntaxNode):
     """A function, scalar or aggregate. COUNT(*) and COUNT() have no arguments."""
 
     name: str
@@ -76,31 +82,41 @@ class Call(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Lambda(Node):
+class Lambda(SyntaxNode):
+    """x => body or (x, y) => body, an argument of TRANSFORM, FILTER or REDUCE."""
+
     parameters: tuple[str, ...]
     body: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic(Node):
+class Arithmetic(SyntaxNode):
+    """left + right, and the other operators; || joins text."""
+
     operator: Literal["+", "-", "*", "/", "%", "||"]
     left: Expression
     right: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Negative(Node):
+class Negative(SyntaxNode):
+    """-operand, where the operand is no number: a number has its sign in its literal."""
+
     operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Logical(Node):
+class Logical(SyntaxNode):
+    """a AND b AND c, or with OR: two operands or more."""
+
     operator: Literal["AND", "OR"]
     operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Not(Node):
+class Not(SyntaxNode):
+    """NOT operand."""
+
     operand: Expression
 
 
@@ -108,14 +124,18 @@ Comparator = Literal["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NO
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Node):
+class Comparison(SyntaxNode):
+    """left = right, left IS DISTINCT FROM right, …; != is read as <>."""
+
     operator: Comparator
     left: Expression
     right: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Between(Node):
+class Between(SyntaxNode):
+    """value [NOT] BETWEEN low AND high."""
+
     value: Expression
     low: Expression
     high: Expression
@@ -123,14 +143,18 @@ class Between(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class InList(Node):
+class InList(SyntaxNode):
+    """value [NOT] IN (item, …)."""
+
     value: Expression
     items: tuple[Expression, ...]
     negated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Like(Node):
+class Like(SyntaxNode):
+    """value [NOT] LIKE pattern [ESCAPE 'c']. `escape` is not yet checked for its length."""
+
     value: Expression
     pattern: Expression
     escape: str | None
@@ -138,13 +162,15 @@ class Like(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull(Node):
+class IsNull(SyntaxNode):
+    """value IS [NOT] NULL."""
+
     value: Expression
     negated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Case(Node):
+class Case(SyntaxNode):
     """CASE [operand] WHEN … THEN … [ELSE otherwise] END"""
 
     operand: Expression | None
@@ -153,29 +179,39 @@ class Case(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(Node):
+class Cast(SyntaxNode):
+    """CAST(operand AS type), also DATE '2020-02-23' and the like."""
+
     operand: Expression
     type: SqlType
 
 
 @dataclass(frozen=True, slots=True)
-class AtTimeZone(Node):
+class AtTimeZone(SyntaxNode):
+    """operand AT TIME ZONE 'zone'. Parsed, but no pass takes it."""
+
     operand: Expression
     zone: str
 
 
 @dataclass(frozen=True, slots=True)
-class MakeArray(Node):
+class MakeArray(SyntaxNode):
+    """ARRAY[item, …]."""
+
     items: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MakeMap(Node):
+class MakeMap(SyntaxNode):
+    """MAP(key := value, …)."""
+
     entries: tuple[tuple[Expression, Expression], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MakeStruct(Node):
+class MakeStruct(SyntaxNode):
+    """STRUCT(name := value, …)."""
+
     entries: tuple[tuple[str, Expression], ...]
 
 
@@ -184,7 +220,7 @@ Expression = (
     | ColumnName
     | Dereference
     | Subscript
-    | Call
+    | FunctionCall
     | Lambda
     | Arithmetic
     | Negative
@@ -208,40 +244,51 @@ Expression = (
 
 
 @dataclass(frozen=True, slots=True)
-class Star(Node):
+class Star(SyntaxNode):
     """`*` or `source.*`"""
 
     source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class StructStar(Node):
+class StructStar(SyntaxNode):
     """`base->*`: every field as a column of its own."""
 
     base: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class SelectItem(Node):
+class SelectItem(SyntaxNode):
+    """expression [AS alias] of a SELECT list."""
+
     expression: Expression
     alias: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Relation(Node):
+class Relation(SyntaxNode):
+    """A source behind FROM or JOIN: NAME [AS alias]."""
+
     name: str
     alias: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Within(Node):
+class Within(SyntaxNode):
+    """WITHIN 1 HOUR, or (before, after), [GRACE PERIOD …] of a join of streams; all in ms.
+
+    The right event may be up to `before_ms` older and `after_ms` newer than the left one.
+    """
+
     before_ms: int
     after_ms: int
     grace_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Join(Node):
+class Join(SyntaxNode):
+    """kind JOIN relation [WITHIN …] ON condition."""
+
     kind: Literal["INNER", "LEFT", "RIGHT", "FULL"]
     relation: Relation
     within: Within | None
@@ -249,7 +296,7 @@ class Join(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class WindowClause(Node):
+class WindowClause(SyntaxNode):
     """A SESSION's `size_ms` is its gap of inactivity."""
 
     kind: Literal["TUMBLING", "HOPPING", "SESSION"]
@@ -260,14 +307,14 @@ class WindowClause(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Statement(Node):
+class Statement(SyntaxNode):
     """Base of statements. `text`: from its first word to its semicolon."""
 
     text: str = field(default="", compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class OrderBy(Node):
+class OrderBy(SyntaxNode):
     """ORDER BY of a pull query: ours."""
 
     keys: tuple[Expression, ...]
@@ -277,6 +324,8 @@ class OrderBy(Node):
 
 @dataclass(frozen=True, slots=True)
 class Query(Statement):
+    """SELECT … FROM …: a pull query, a push query (`emit`), or the SELECT of a persistent one."""
+
     items: tuple[Star | StructStar | SelectItem, ...]
     relation: Relation
     joins: tuple[Join, ...] = ()
@@ -290,7 +339,7 @@ class Query(Statement):
     limit: LiteralValue | None = None
 
 
-def walk(node: object) -> Iterator[tuple[Node | SqlType, int]]:
+def walk(node: object) -> Iterator[tuple[SyntaxNode | SqlType, int]]:
     """Every node and type below and including `node`, with its depth, without recursion."""
     pending: list[tuple[object, int]] = [(node, 1)]
     while pending:
@@ -298,18 +347,18 @@ def walk(node: object) -> Iterator[tuple[Node | SqlType, int]]:
         if isinstance(current, tuple) and not isinstance(current, Position):
             parts: tuple[object, ...] = current  # pyright: ignore[reportUnknownVariableType]
             pending.extend((part, depth) for part in parts)
-        elif isinstance(current, (Node, SqlType)):
+        elif isinstance(current, (SyntaxNode, SqlType)):
             yield current, depth
             pending.extend((getattr(current, each.name), depth + 1) for each in fields(current))
 
 
-def rewritten(part: Any, change: Callable[[Node | SqlType], Any]) -> Any:
+def rewritten(part: Any, change: Callable[[SyntaxNode | SqlType], Any]) -> Any:
     """A tree, or a tuple of trees, with every topmost node or type replaced for which `change`
     returns something other than None."""
     if isinstance(part, tuple) and not isinstance(part, Position):
         parts: tuple[Any, ...] = part  # pyright: ignore[reportUnknownVariableType]
         return tuple(rewritten(each, change) for each in parts)
-    if not isinstance(part, (Node, SqlType)):
+    if not isinstance(part, (SyntaxNode, SqlType)):
         return part
     made = change(part)
     if made is not None:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from standpipe.sql.syntax.ast import Expression, LiteralValue, Node, Position, Query, Statement
+from standpipe.sql.syntax.ast import (
+    Expression,
+    LiteralValue,
+    Position,
+    Query,
+    Statement,
+    SyntaxNode,
+)
 from standpipe.sql.types.types import SqlType
 
 Kind = Literal["STREAM", "TABLE"]
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnDefinition(Node):
+class ColumnDefinition(SyntaxNode):
     """`mark` "": a value column. `header_key`: of HEADER('key')."""
 
     name: str
@@ -22,7 +29,7 @@ class ColumnDefinition(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Property(Node):
+class Property(SyntaxNode):
     """KEY = literal of a WITH clause; the key is upper-cased."""
 
     name: str
@@ -30,7 +37,7 @@ class Property(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Creation(Node):
+class Creation(SyntaxNode):
     """What every CREATE STREAM or TABLE begins with. `is_source`: CREATE SOURCE …"""
 
     kind: Kind
@@ -42,6 +49,8 @@ class Creation(Node):
 
 @dataclass(frozen=True, slots=True)
 class CreateSource(Statement):
+    """CREATE [SOURCE] STREAM or TABLE name (column type, …) WITH (…)."""
+
     creation: Creation
     columns: tuple[ColumnDefinition, ...]
     properties: tuple[Property, ...]
@@ -49,6 +58,8 @@ class CreateSource(Statement):
 
 @dataclass(frozen=True, slots=True)
 class CreateAs(Statement):
+    """CREATE STREAM or TABLE name [WITH (…)] AS SELECT …."""
+
     creation: Creation
     properties: tuple[Property, ...]
     query: Query
@@ -56,6 +67,8 @@ class CreateAs(Statement):
 
 @dataclass(frozen=True, slots=True)
 class InsertSelect(Statement):
+    """INSERT INTO target [WITH (…)] SELECT …. `target_at`: where its name stands."""
+
     target: str
     target_at: Position
     properties: tuple[Property, ...]
@@ -73,6 +86,8 @@ class InsertValues(Statement):
 
 @dataclass(frozen=True, slots=True)
 class DropSource(Statement):
+    """DROP STREAM or TABLE [IF EXISTS] name [DELETE TOPIC]."""
+
     kind: Kind
     name: str
     if_exists: bool
@@ -81,6 +96,8 @@ class DropSource(Statement):
 
 @dataclass(frozen=True, slots=True)
 class CreateType(Statement):
+    """CREATE TYPE [IF NOT EXISTS] name AS type."""
+
     name: str
     type: SqlType
     if_not_exists: bool
@@ -88,12 +105,16 @@ class CreateType(Statement):
 
 @dataclass(frozen=True, slots=True)
 class DropType(Statement):
+    """DROP TYPE [IF EXISTS] name."""
+
     name: str
     if_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
 class AlterSource(Statement):
+    """ALTER STREAM or TABLE name ADD COLUMN a INT, …."""
+
     kind: Kind
     name: str
     additions: tuple[ColumnDefinition, ...]
@@ -101,6 +122,8 @@ class AlterSource(Statement):
 
 @dataclass(frozen=True, slots=True)
 class AlterSystem(Statement):
+    """ALTER SYSTEM 'key' = 'value'. Parsed to be refused by name."""
+
     name: str
     value: str
 
@@ -115,12 +138,16 @@ class ControlQuery(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Show(Statement):
+    """SHOW or LIST of what the catalog, Kafka or the registries hold."""
+
     what: str  # "STREAMS", "ALL TOPICS", …
     extended: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Describe(Statement):
+    """DESCRIBE name [EXTENDED]."""
+
     name: str
     extended: bool
 
@@ -135,6 +162,8 @@ class DescribeAll(Statement):
 
 @dataclass(frozen=True, slots=True)
 class DescribeFunction(Statement):
+    """DESCRIBE FUNCTION name. The name is upper-cased unless it was quoted."""
+
     name: str
 
 
@@ -152,6 +181,8 @@ class ExplainAssignment(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Explain(Statement):
+    """EXPLAIN of a running query by its id, or of a statement that is not carried out."""
+
     subject: str | Statement  # id of a query, or a statement
 
 
@@ -173,6 +204,8 @@ class Define(Statement):
 
 @dataclass(frozen=True, slots=True)
 class PrintTopic(Statement):
+    """PRINT 'topic' [FROM BEGINNING] [INTERVAL n] [LIMIT n]. The topic's name is as written."""
+
     topic: str
     from_beginning: bool
     interval: int | None
@@ -181,6 +214,8 @@ class PrintTopic(Statement):
 
 @dataclass(frozen=True, slots=True)
 class AssertTopic(Statement):
+    """ASSERT [NOT EXISTS] TOPIC name [WITH (…)] [TIMEOUT 10 SECONDS]."""
+
     topic: str
     exists: bool
     properties: tuple[Property, ...]

@@ -1,4 +1,4 @@
-"""How the passes say no: an error with a place, and the nearest of the names that would have done.
+"""Refusals of all passes: an error with its place, and the nearest of the known names.
 
 Passes know positions in the whole request; a client wants them in its statement. So they raise
 `refusal(…)` with the former, and `located` makes it the latter once, where the statement is known.
@@ -20,6 +20,7 @@ def refusal(message: str, at: Position | None = None, hint: str = "") -> Stateme
 
 
 def unknown_name(message: str, at: Position | None, hint: str) -> UnknownName:
+    """As `refusal`, for a name that nothing has; clients see its code apart from other errors."""
     line, column = (None, None) if at is None else (at.line, at.column)
     return UnknownName(message, line=line, column=column, hint=hint)
 

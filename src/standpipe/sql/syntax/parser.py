@@ -29,7 +29,7 @@ from standpipe.sql.types.values import BIGINT_MAX
 DEPTH_MAX: Final = 120
 #: A text longer than this is no statement; reading it would hold up a worker.
 TEXT_MAX: Final = 500_000
-#: A list longer than this would not help anybody.
+#: More alternatives than this do not help the reader; the message leaves them out.
 EXPECTED_MAX: Final = 6
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n\f\u00a0]|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)*")
@@ -151,7 +151,7 @@ def _check(statement: Statement) -> None:
     for node, depth in ast.walk(statement):
         if depth > DEPTH_MAX:
             text = f"The statement is nested deeper than {DEPTH_MAX} levels."
-            at = node.at if isinstance(node, ast.Node) else statement.at
+            at = node.at if isinstance(node, ast.SyntaxNode) else statement.at
             raise located(refusal(text, at), statement)
         if isinstance(node, ast.LiteralValue):
             _check_range(node, statement)

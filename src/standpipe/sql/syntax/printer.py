@@ -52,7 +52,7 @@ def _column(node: ast.ColumnName) -> str:
     return prefix + name_text(node.name)
 
 
-def _call(node: ast.Call) -> str:
+def _call(node: ast.FunctionCall) -> str:
     return f"{node.name}({_all(node.arguments)})"
 
 
@@ -113,7 +113,7 @@ _PRINTERS: Final[dict[type, Callable[[Any], str]]] = {
     ast.ColumnName: _column,
     ast.Dereference: lambda node: f"{expression_text(node.base)}->{name_text(node.field)}",
     ast.Subscript: lambda node: f"{expression_text(node.base)}[{expression_text(node.index)}]",
-    ast.Call: _call,
+    ast.FunctionCall: _call,
     ast.Lambda: _lambda,
     ast.Arithmetic: _binary,
     ast.Negative: lambda node: f"-{expression_text(node.operand)}",

@@ -1,8 +1,8 @@
-"""DEFINE and `${name}`: text that stands for text, put in before a statement is parsed.
+"""DEFINE and `${name}`: text substitution before a statement is parsed.
 
 A value is put into quoted text as it is, its quotes doubled; anywhere else it must be one word, one
 number or one quoted text, so that it cannot end the statement that it stands in. `$${name}` is
-`${name}` itself. A name that nobody defined stays as it was written. Names have no case.
+`${name}` itself. An undefined name stays as it was written. Names have no case.
 """
 
 from __future__ import annotations

@@ -18,11 +18,13 @@ EXPLODE: Final = "explode({0})"
 
 @dataclass(frozen=True, slots=True)
 class Typed:
+    """Base of typed nodes. `type`: the SQL type of its values."""
+
     type: SqlType
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Typed):
+class TypedColumn(Typed):
     """A column of the rows that the expression is evaluated over."""
 
     name: str
@@ -30,6 +32,8 @@ class Column(Typed):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Typed):
+    """A value as `types.py` defines it for the type; None is NULL."""
+
     value: object
 
 
@@ -84,9 +88,9 @@ def exploded_in(node: Typed) -> bool:
     return False
 
 
-def columns_in(node: Typed) -> frozenset[Column]:
+def columns_in(node: Typed) -> frozenset[TypedColumn]:
     """The columns that an expression looks at."""
-    if isinstance(node, Column):
+    if isinstance(node, TypedColumn):
         return frozenset({node})
     if isinstance(node, LambdaBody):
         return columns_in(node.body)

@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 
 from standpipe.errors import StatementError
 
-#: Every name that a type may be written with, and its one true name.
+#: Every name that a type may be written with, and the name that this code uses.
 NAMES: Final = {
     "BOOLEAN": "BOOLEAN",
     "INT": "INTEGER",
@@ -33,7 +33,7 @@ NAMES: Final = {
     "MAP": "MAP",
     "STRUCT": "STRUCT",
 }
-#: Left widens to right without being asked: INTEGER < BIGINT < DECIMAL < DOUBLE (ksqlDB).
+#: Left widens to right without a CAST: INTEGER < BIGINT < DECIMAL < DOUBLE (ksqlDB).
 NUMERIC: Final = ("INTEGER", "BIGINT", "DECIMAL", "DOUBLE")
 #: What a string literal turns into where the context asks for it.
 FROM_TEXT: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "BYTES"})
@@ -69,10 +69,12 @@ class SqlType:
 
     @property
     def is_numeric(self) -> bool:
+        """INTEGER, BIGINT, DECIMAL or DOUBLE."""
         return self.base in NUMERIC
 
     @property
     def is_nested(self) -> bool:
+        """ARRAY, MAP or STRUCT."""
         return self.base in ("ARRAY", "MAP", "STRUCT")
 
     def contains(self, base: str) -> bool:
@@ -100,6 +102,7 @@ NULL: Final = SqlType("NULL")
 
 
 def decimal(precision: int, scale: int) -> SqlType:
+    """DECIMAL(precision, scale), unchecked: `functions.cast.check_known` knows the bounds."""
     return SqlType("DECIMAL", precision, scale)
 
 
@@ -111,14 +114,17 @@ def literal_decimal(text: str) -> SqlType:
 
 
 def array(element: SqlType) -> SqlType:
+    """ARRAY<element>."""
     return SqlType("ARRAY", arguments=(element,))
 
 
 def map_of(key: SqlType, value: SqlType) -> SqlType:
+    """MAP<key, value>."""
     return SqlType("MAP", arguments=(key, value))
 
 
 def struct(fields: tuple[tuple[str, SqlType], ...]) -> SqlType:
+    """STRUCT of (name, type) pairs, in order."""
     names = tuple(name for name, _ in fields)
     return SqlType("STRUCT", arguments=tuple(of for _, of in fields), field_names=names)
 
@@ -137,14 +143,14 @@ _WORD: Final = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z0-9_@]+)|(.))", re.DO
 def parse_type(text: str) -> SqlType:
     """The type that `str(type)` or a `Column.type` spells; raises StatementError otherwise."""
     words = [(match[1], match[2], match[3]) for match in _WORD.finditer(text.strip())]
-    cursor = _Cursor(text, words)
+    cursor = _TypeReader(text, words)
     result = cursor.read_type(0)
     if cursor.index != len(words):
         cursor.fail()
     return result
 
 
-class _Cursor:
+class _TypeReader:
     """Reads a type from left to right. `words`: (quoted name, word, mark), one of three is set."""
 
     def __init__(self, text: str, words: list[tuple[str | None, str | None, str | None]]) -> None:
@@ -227,7 +233,7 @@ def as_decimal(of: SqlType) -> SqlType:
 
 
 def common_type(left: SqlType, right: SqlType) -> SqlType | None:
-    """The narrowest type that both widen to; None where there is none."""
+    """The narrowest type that both widen to; None where they have no such type."""
     if left == right or right.base == "NULL":
         return left
     if left.base == "NULL":
@@ -247,7 +253,7 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
 
 
 def widens(source: SqlType, target: SqlType) -> bool:
-    """Whether a value of `source` may stand where `target` is asked for, without a CAST."""
+    """Whether a value of `source` may stand where `target` is expected, without a CAST."""
     return common_type(source, target) == target
 
 

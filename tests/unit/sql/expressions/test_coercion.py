@@ -8,7 +8,7 @@ import pytest
 
 from standpipe.sql.expressions.coercion import Mismatch, NotOfType, coerced, common
 from standpipe.sql.types import types
-from standpipe.sql.types.typed_expression import Column, Constant, Typed
+from standpipe.sql.types.typed_expression import Constant, Typed, TypedColumn
 from standpipe.sql.types.types import BIGINT, BOOLEAN, INTEGER, NULL, STRING, SqlType
 
 
@@ -20,19 +20,27 @@ def _text(value: str) -> Constant:
     ("items", "of", "why"),
     [
         ([Constant(INTEGER, 1), Constant(BIGINT, 2)], BIGINT, "numbers widen"),
-        ([Constant(NULL, None), Column(INTEGER, "A")], INTEGER, "NULL is of any type"),
-        ([Column(INTEGER, "A"), _text("4.000")], INTEGER, "a literal is read as the others are"),
-        ([Column(BIGINT, "A"), _text("2e1")], types.decimal(19, 0), "an exponent makes a DECIMAL"),
-        ([Column(STRING, "A"), Constant(INTEGER, 1)], STRING, "beside text a literal is text"),
+        ([Constant(NULL, None), TypedColumn(INTEGER, "A")], INTEGER, "NULL is of any type"),
         (
-            [Column(types.array(BIGINT), "A"), Column(types.array(INTEGER), "B")],
+            [TypedColumn(INTEGER, "A"), _text("4.000")],
+            INTEGER,
+            "a literal is read as the others are",
+        ),
+        (
+            [TypedColumn(BIGINT, "A"), _text("2e1")],
+            types.decimal(19, 0),
+            "an exponent makes a DECIMAL",
+        ),
+        ([TypedColumn(STRING, "A"), Constant(INTEGER, 1)], STRING, "beside text a literal is text"),
+        (
+            [TypedColumn(types.array(BIGINT), "A"), TypedColumn(types.array(INTEGER), "B")],
             types.array(BIGINT),
             "inside of collections too",
         ),
         (
             [
-                Column(types.struct((("A", BIGINT),)), "S"),
-                Column(types.struct((("A", INTEGER), ("B", STRING))), "T"),
+                TypedColumn(types.struct((("A", BIGINT),)), "S"),
+                TypedColumn(types.struct((("A", INTEGER), ("B", STRING))), "T"),
             ],
             types.struct((("A", BIGINT), ("B", STRING))),
             "structs get the fields of all",
@@ -45,7 +53,7 @@ def test_common(items: list[Typed], of: SqlType, why: str) -> None:
 
 def test_a_column_is_not_read_as_something_else() -> None:
     with pytest.raises(Mismatch) as caught:
-        common([Column(STRING, "A"), Constant(INTEGER, 10), Column(types.DOUBLE, "B")])
+        common([TypedColumn(STRING, "A"), Constant(INTEGER, 10), TypedColumn(types.DOUBLE, "B")])
     assert (caught.value.found, caught.value.item) == (STRING, 2)
 
 

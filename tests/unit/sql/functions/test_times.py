@@ -7,11 +7,11 @@ import pytest
 from standpipe.sql.functions import times
 from standpipe.sql.functions.signature import Function
 from standpipe.sql.types import types
-from standpipe.sql.types.typed_expression import Column, Constant, Typed
+from standpipe.sql.types.typed_expression import Constant, Typed, TypedColumn
 
 STRING = types.STRING
 F = Function("F", (types.BIGINT, STRING, STRING), STRING, "plain", zoned="zoned")
-COLUMN = Column(STRING, "A")
+COLUMN = TypedColumn(STRING, "A")
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from standpipe.sql.types.typed_expression import (
     Aggregate,
-    Column,
     Operation,
+    TypedColumn,
     aggregates_in,
     rewrite,
 )
 from standpipe.sql.types.types import BIGINT, INTEGER
 
-A, B = Column(INTEGER, "A"), Column(INTEGER, "B")
+A, B = TypedColumn(INTEGER, "A"), TypedColumn(INTEGER, "B")
 SUM = Operation(INTEGER, "({0} + {1})", (A, B))
 COUNT = Aggregate(BIGINT, "count({0})", (SUM,))
 
