@@ -1,4 +1,4 @@
-"""What each serialisation format can carry, and ksqlDB's words where it cannot."""
+"""What each serialisation format can carry, and ksqlDB's text of each refusal."""
 
 from __future__ import annotations
 

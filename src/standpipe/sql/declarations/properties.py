@@ -1,7 +1,7 @@
 """The keys of WITH clauses, each declared once: name, type, where it may stand.
 
-Unknown keys are refused with the nearest name, as are values of the wrong type. Keys that Standpipe
-knows of but cannot honour yet are refused by name, never ignored.
+Unknown keys are refused with the nearest name, as are values of the wrong type. Keys of
+ksqlDB that Standpipe does not support are refused by name, never ignored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Expressions without columns: VALUES of an INSERT, keys in the WHERE of a pull query.
 
 ARRAY, MAP and STRUCT are computed here, because their items may be texts that the type of the
-column turns into dates or numbers. Everything else is the work of the Evaluator.
+column turns into dates, times or bytes. The Evaluator computes everything else.
 """
 
 from __future__ import annotations

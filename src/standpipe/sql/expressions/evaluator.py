@@ -1,7 +1,7 @@
 """Expressions of pull queries as Python functions over a row: what Spark does for streams.
 
 `Evaluator.compile` gives a function from the full row (types.py says how values look; ROWTIME last)
-to the value. The analyser has typed the expression before, so only NULL and the edges of arithmetic
+to the value. The Typer has checked the expression before, so only NULL and the edges of arithmetic
 are left to handle here: they give NULL, as in ksqlDB. AND, OR and NOT have three values; a
 comparison has two, as in ksqlDB: with NULL it is false.
 """

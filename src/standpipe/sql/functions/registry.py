@@ -1,8 +1,7 @@
 """The functions that a statement may call: the allow-list of what reaches Spark.
 
 An argument may be narrower than its place (INTEGER where BIGINT is expected): it is cast. The
-rows stand in the modules beside this one by the type of their first argument; `signature.py` says
-what a row is.
+rows are in the modules beside this one, by subject; `signature.py` says what a row is.
 """
 
 from __future__ import annotations

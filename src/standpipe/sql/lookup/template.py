@@ -1,4 +1,4 @@
-"""A pull query with its literals taken out: what the shape cache keeps and fills again.
+"""A pull query with its literals taken out, as the plan cache keeps it and fills it again.
 
 `slots` are the literals in the order of the text. `bind` puts values into them: each is coerced to
 the type of its key column or bound, then keys and bounds are worked out. Nothing here sees text.

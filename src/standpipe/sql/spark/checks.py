@@ -1,4 +1,4 @@
-"""What a persistent query may not ask for, in ksqlDB's words, and the defaults of its window."""
+"""What a persistent query may not have, with ksqlDB's texts, and the defaults of its window."""
 
 from __future__ import annotations
 

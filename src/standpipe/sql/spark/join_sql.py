@@ -1,8 +1,8 @@
 """Joins in Spark SQL: rows whose columns are ALIAS_COLUMN, with ROWTIME, ROWKEY and `__PRESENT`.
 
 Two streams: Spark's own join of streams, within the time that WITHIN says. Tables on their primary
-keys: the union of their changelogs, grouped by key, the latest row of each side
-kept; the result is a deletion where the sides that must be there are not.
+keys: the union of their changelogs, grouped by key, with the latest row of each side; the result is
+a deletion where a side that must exist is missing. Other joins: `join_steps.py`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Joins that Spark has no streaming operator for, one after the other, through operators of ours.
+"""Joins without a streaming operator in Spark, one after the other, through operators of ours.
 
     stream ⋈ table   LOOKUP    each event with the table's row of its time
     stream ⋈ stream  STREAMS   outer joins, and inner ones of more than two streams
     table  ⋈ table   FOREIGN   on a foreign key of the left table (behind CHANGES, which knows the
                                key that a left row had before)
 
-Each step's result is a relation like any other, so joins can be chained in every mixture.
+Each step's result is a relation like any other, so joins can be chained in any combination.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The SELECT list of a query that makes a row of each row: keys, values, what EXPLODE takes apart.
+"""The SELECT list of a query without GROUP BY: keys, values, and the arrays that EXPLODE unnests.
 
 ksqlDB's rules: the key is that of the source, or what PARTITION BY says; each key column must be in
 the list, once; everything else is a value column.

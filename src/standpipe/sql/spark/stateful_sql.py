@@ -2,9 +2,9 @@
 
     relation → what changed per key → all rows of the groups that changed → (a batch's) GROUP BY
 
-The first steps are operators of ours (`data/operators/keyed.py`); the aggregation itself is plain
-Spark SQL over a batch's rows (`SparkPlan.batch_sql`), so each aggregate means what it means
-everywhere. All rows of a group are at hand, so no aggregate has to subtract a row.
+The first steps are operators of ours (`data/operators/keyed.py`). The aggregation itself is plain
+Spark SQL over a batch's rows (`SparkPlan.batch_sql`), so each aggregate has the meaning that it has
+over a stream. All rows of a group are at hand, so no aggregate has to subtract a row.
 """
 
 from __future__ import annotations

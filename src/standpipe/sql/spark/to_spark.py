@@ -1,11 +1,12 @@
-"""Typed expressions and aggregations → Spark SQL over the temporary views, as SparkPlan wants it.
+"""Relations, row-by-row queries and aggregations → a SparkPlan: Spark SQL over temporary views.
 
-Assumes spark.sql.ansi.enabled=false, spark.sql.caseSensitive=true and session time zone UTC. Only
-templates of this package and escaped constants get into the text: no name or value of a user can
-end a literal, start a `${…}` substitution or name a path.
+Assumes spark.sql.ansi.enabled=false, spark.sql.caseSensitive=true and session time zone UTC.
 
 Shape of an aggregation: the inner query filters and computes the keys (`__KEY_0`, …), the outer one
-groups. So a grouping expression is computed once, whatever the SELECT list does with it.
+groups. So a grouping expression is computed once, however often the SELECT list uses it.
+
+Why text, and why plans are stored: `DESIGN.md`. Not here: expressions (`expression_sql.py`), joins
+(`join_sql.py`), queries with operators of ours (`stateful_sql.py`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A syntax error carries ksqlDB's two spellings of its text (both occur in its cases; by what rule is
 not visible), the position in the text that was parsed, and the words that could have come instead.
-Nesting is bounded here, once, so that the passes behind may recurse.
+Nesting is bounded here, once, so that the later passes may recurse.
 """
 
 from __future__ import annotations

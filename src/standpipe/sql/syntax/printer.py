@@ -1,6 +1,6 @@
 """Expressions as ksqlDB prints them in its messages: every operation in brackets, names upper-case.
 
-Not for Spark: that is to_spark.py, which prints typed expressions.
+Not for Spark: `spark/expression_sql.py` prints typed expressions.
 """
 
 from __future__ import annotations

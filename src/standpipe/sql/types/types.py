@@ -1,4 +1,4 @@
-"""The types of ksqlDB: their spelling, their order of widening, and values as a type wants them.
+"""The types of ksqlDB: their spelling, their order of widening, and the Python value of each.
 
 Values in plans, keys and INSERTs are plain Python: BOOLEAN bool, INTEGER and BIGINT int, DOUBLE
 float, DECIMAL decimal.Decimal (at the type's scale), STRING str, BYTES bytes, DATE int (days since

@@ -1,6 +1,6 @@
-"""Values: from a literal's type to the type that its place asks for (types.py has their Python).
+"""Conversion of values between SQL types (types.py says how Python represents each type).
 
-`coerce` raises ValueError, never a StatementError: only its caller knows the words to say it in.
+`coerce` raises ValueError, never a StatementError: only the caller knows the text of the refusal.
 """
 
 from __future__ import annotations
