@@ -163,8 +163,9 @@ driver-kills: setup ## Spark's driver killed KILLS times, every row compared: ma
 chaos: setup ## real nodes on hosts of their own, faults, every answer judged: make chaos QUICK=1
 	$(PYTHON_IN) -m tests.chaos $(if $(QUICK),--quick) $(CHAOS)
 
-docs: $(DONE)/standpipe ## docs/config.md, errors.md, sql.md and metrics.md from their registries
+docs: $(DONE)/standpipe ## docs/config.md, errors.md, sql.md, metrics.md and states.md from their sources
 	$(PYTHON_IN) -m standpipe.local.docgen.config > docs/config.md
 	$(PYTHON_IN) -m standpipe.local.docgen.errors > docs/errors.md
 	$(PYTHON_IN) -m standpipe.local.docgen.sql > docs/sql.md
 	$(PYTHON_IN) -m standpipe.local.docgen.metrics > docs/metrics.md
+	$(PYTHON_IN) -m standpipe.local.docgen.states > docs/states.md

@@ -7,7 +7,7 @@ from tests.tidy.source import ROOT
 
 from standpipe.config import registry
 from standpipe.local.docgen import config as config_doc
-from standpipe.local.docgen import errors, metrics, sql
+from standpipe.local.docgen import errors, metrics, sql, states
 from standpipe.local.docgen.errors import ErrorEntry
 from standpipe.pipeline import failures
 from standpipe.sql.syntax import ast_statements
@@ -40,6 +40,10 @@ def test_the_page_of_sql_is_up_to_date() -> None:
 
 def test_the_page_of_metrics_is_up_to_date() -> None:
     assert (ROOT / "docs/metrics.md").read_text() == metrics.page(), "run `make docs`"
+
+
+def test_the_page_of_states_is_up_to_date() -> None:
+    assert (ROOT / "docs/states.md").read_text() == states.page(), "run `make docs`"
 
 
 def test_every_statement_of_the_grammar_is_on_the_page_of_sql() -> None:

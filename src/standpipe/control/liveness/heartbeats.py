@@ -40,8 +40,8 @@ RETURNS_MS: Final = 60_000
 class Count(Enum):
     """What the beats of a window amount to."""
 
-    ENOUGH_MISSED = auto()
-    ENOUGH_RECEIVED = auto()
+    ENOUGH_MISSED = auto()  # in a row, up to now
+    ENOUGH_RECEIVED = auto()  # in a row, up to now
     SILENT = auto()  # nothing for a whole window
 
 
@@ -51,7 +51,7 @@ NEXT: Final = {
     (Health.UNKNOWN, Count.SILENT): Health.DOWN,  # it may still be starting: not after 3 beats
     (Health.ALIVE, Count.ENOUGH_MISSED): Health.DOWN,
     (Health.ALIVE, Count.SILENT): Health.DOWN,
-    (Health.DOWN, Count.ENOUGH_RECEIVED): Health.ALIVE,  # damped
+    (Health.DOWN, Count.ENOUGH_RECEIVED): Health.ALIVE,  # at most twice a minute
 }
 
 

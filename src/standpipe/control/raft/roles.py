@@ -5,11 +5,11 @@
     prospective   a voter that lost its leader and asks whether it *would* be elected (pre-vote)
     candidate     a voter that asks to be elected; the only role in which an epoch is invented
     leader        the one replica that may append in its epoch
-    resigned      led this epoch and never will again; helps the hand-over
+    resigned      led this epoch and will not lead it again; helps the hand-over
     observer      does not vote: fetches when it knows a leader, looks for one when it does not
 
 `raft_state` changes the role through `next_role` alone, so a pair that is missing here cannot
-happen; the diagram in `docs/` is drawn from `NEXT`.  Sources: KIP-595, KIP-650 (pre-vote),
+happen; the diagram in docs/states.md is drawn from `NEXT`.  Sources: KIP-595, KIP-650 (pre-vote),
 KIP-996 (prospective).
 """
 
@@ -30,30 +30,30 @@ class Role(StrEnum):
 
 
 class Cause(StrEnum):
-    """What happened to a replica, in the words of the table."""
+    """What happened to a replica, as the table names it."""
 
     TIMED_OUT = "timed out"
-    """The role's own timer ran out: nobody fetched from, elected, or answered in time."""
+    """The timer of the role ran out: no fetch, election or answer succeeded in time."""
     MAJORITY = "majority"
     """A majority of the voters granted what was asked."""
     LOST = "lost"
     """A majority refused, and no leader of this epoch is known."""
     LEADER_FOUND = "leader found"
-    """Somebody named the leader of this or a higher epoch, or that leader spoke."""
+    """A message came from the leader of this or a higher epoch, or named it."""
     HIGHER_EPOCH = "higher epoch"
     """A message carried a higher epoch without a leader that could be followed."""
     GRANTED = "granted"
-    """It gave its vote of this epoch to another candidate."""
+    """This replica gave its vote of the epoch to another replica."""
     QUORUM_LOST = "quorum lost"
-    """A leader has not been fetched from by a majority within the check-quorum time."""
+    """No majority fetched from this leader within the check-quorum time."""
     RESIGNS = "resigns"
-    """A leader gives up by itself: shutdown, transfer, or its removal is committed."""
+    """This leader gives up: it shuts down, hands over, or its removal is committed."""
     LEADER_RESIGNED = "leader resigned"
-    """The leader of this epoch said that it gave up."""
+    """The leader of this epoch announced that it gave up."""
     REMOVED = "removed"
-    """The voter set in force does not hold this replica (any more)."""
+    """The voter set in force does not contain this replica, or no longer does."""
     JOINED = "joined"
-    """The voter set in force holds this replica, which was an observer."""
+    """The voter set in force now contains this replica, an observer."""
 
 
 class IllegalTransition(Exception):
@@ -62,7 +62,10 @@ class IllegalTransition(Exception):
 
 _R, _C = Role, Cause
 NEXT: Final[dict[tuple[Role, Cause], Role]] = {
-    (_R.UNATTACHED, _C.TIMED_OUT): _R.PROSPECTIVE,  # asks first; raises no epoch (KIP-650)
+    (
+        _R.UNATTACHED,
+        _C.TIMED_OUT,
+    ): _R.PROSPECTIVE,  # a pre-vote; raises no epoch (KIP-650)
     (_R.UNATTACHED, _C.LEADER_FOUND): _R.FOLLOWER,
     (_R.UNATTACHED, _C.HIGHER_EPOCH): _R.UNATTACHED,
     (_R.UNATTACHED, _C.GRANTED): _R.UNATTACHED,
@@ -91,10 +94,7 @@ NEXT: Final[dict[tuple[Role, Cause], Role]] = {
     (_R.RESIGNED, _C.LEADER_FOUND): _R.FOLLOWER,  # of a higher epoch only
     (_R.RESIGNED, _C.HIGHER_EPOCH): _R.UNATTACHED,
     (_R.RESIGNED, _C.REMOVED): _R.OBSERVER,
-    (
-        _R.OBSERVER,
-        _C.TIMED_OUT,
-    ): _R.OBSERVER,  # forgets its leader and looks for one; never asks for votes
+    (_R.OBSERVER, _C.TIMED_OUT): _R.OBSERVER,  # looks for a leader; never asks for votes
     (_R.OBSERVER, _C.LEADER_FOUND): _R.OBSERVER,
     (_R.OBSERVER, _C.HIGHER_EPOCH): _R.OBSERVER,
     (_R.OBSERVER, _C.GRANTED): _R.OBSERVER,

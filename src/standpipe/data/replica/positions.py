@@ -1,8 +1,8 @@
 """Where a replica stands: its state, its lags, its status page, and what its store remembers.
 
-States and lags are defined in docs/glossary.md. `next_state` is the
-only way a state changes; `docs/` draws its diagram from NEXT. A status page is one ReplicaStatus
-in fixed places, so that a worker reads it from a memory map (`adapters/store/status_page.py`).
+States and lags are defined in docs/glossary.md. `next_state` is the only way a state changes;
+docs/states.md is drawn from NEXT. A status page is one ReplicaStatus in fixed places, so that a
+worker reads it from a memory map (`adapters/store/status_page.py`).
 
 Not here: what makes a batch whole (`data/replica/machine.py`), who may be read
 (`control/routing/route.py`).
@@ -89,24 +89,24 @@ class StoreMeta(Record, frozen=True, kw_only=True):
 class ReplicaEvent(Enum):
     """What can happen to a replica, as far as its state is concerned."""
 
-    OPENED_EMPTY = auto()
-    OPENED_WHOLE = auto()
+    OPENED_EMPTY = auto()  # no batch was applied to this store yet
+    OPENED_WHOLE = auto()  # its rows are those of one batch, which may be an old one
     OPENED_TORN = auto()  # stopped between two batches of a compacted range
     GAP_APPLIED = auto()  # rows of a compacted range: no batch is whole until its end
     ORDER_APPLIED = auto()  # as GAP_APPLIED, and a foreign record may be among the rows
     BATCH_APPLIED = auto()  # whole, and more is committed
     END_REACHED = auto()  # whole, and nothing more is committed
-    DATA_LOST = auto()
-    STORE_FAILED = auto()
+    DATA_LOST = auto()  # it applied records that the topic does not have
+    STORE_FAILED = auto()  # the store could not be read or written
     REBUILT = auto()  # a new, empty store took its place
-    CLOSED = auto()
+    CLOSED = auto()  # this node stopped to follow the partition
 
 
 _S, _E = ReplicaState, ReplicaEvent
 
 NEXT: Final = {
     (_S.ABSENT, _E.OPENED_EMPTY): _S.BOOTSTRAP,
-    (_S.ABSENT, _E.OPENED_TORN): _S.BOOTSTRAP,  # who knows for how long it was torn
+    (_S.ABSENT, _E.OPENED_TORN): _S.BOOTSTRAP,  # it may have been torn for a long time
     (_S.ABSENT, _E.OPENED_WHOLE): _S.CATCHING_UP,
     (_S.BOOTSTRAP, _E.GAP_APPLIED): _S.BOOTSTRAP,
     (_S.BOOTSTRAP, _E.ORDER_APPLIED): _S.BOOTSTRAP,
