@@ -93,7 +93,7 @@ class ReplicaEvent(Enum):
     OPENED_WHOLE = auto()  # its rows are those of one batch, which may be an old one
     OPENED_TORN = auto()  # stopped between two batches of a compacted range
     GAP_APPLIED = auto()  # rows of a compacted range: no batch is whole until its end
-    ORDER_APPLIED = auto()  # as GAP_APPLIED, and a foreign record may be among the rows
+    ORDER_APPLIED = auto()  # as GAP_APPLIED; a foreign record may be among the rows
     BATCH_APPLIED = auto()  # whole, and more is committed
     END_REACHED = auto()  # whole, and nothing more is committed
     DATA_LOST = auto()  # it applied records that the topic does not have
