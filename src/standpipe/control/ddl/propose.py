@@ -1,11 +1,13 @@
-"""From what a statement means to the command that is logged, and to the answer of ksqlDB's shape.
+"""From the meaning of a statement to the command that is logged, or to its refusal.
 
-`propose` decides once, on the log's holder, against a catalog that holds everything before the
-statement: it returns the command, or an answer where nothing is to be done (IF NOT EXISTS), or
-raises StatementError. Texts are ksqlDB's (MetaStoreImpl, DdlCommandExec, DropSourceFactory).
+`propose` judges a plan against a catalog that has everything before the statement: it returns the
+command, or a reply where nothing is to be done (IF NOT EXISTS), or raises StatementError. A worker
+judges a whole request with it before anything is carried out; the leader, whose verdict counts,
+judges each statement with it before it is logged (`judge`). Texts are ksqlDB's (MetaStoreImpl,
+DdlCommandExec, DropSourceFactory).
 
-Not here: the grammar and the meaning of statements (`sql`), what a command changes (`catalog`),
-SHOW and DESCRIBE (a worker answers them from its snapshot).
+Not here: the grammar and the meaning of statements (`sql`), what a command changes
+(`control.metadata.apply`), SHOW and DESCRIBE (`node.worker.statements`).
 """
 
 from __future__ import annotations
@@ -17,10 +19,9 @@ from typing import Annotated, Final
 import msgspec
 
 from standpipe.control.ddl import replace, types
-from standpipe.control.ddl.responses import Answer, warning
-from standpipe.control.metadata.apply_sources import topics_of
-from standpipe.control.metadata.catalog import (
-    Catalog,
+from standpipe.control.ddl.responses import StatementReply, warning
+from standpipe.control.metadata.catalog import Catalog, topics_of
+from standpipe.control.metadata.commands import (
     Command,
     CreateSource,
     CreateTableAs,
@@ -31,10 +32,9 @@ from standpipe.control.metadata.catalog import (
     ReplaceTableAs,
     SetQueryState,
     TerminateQuery,
-    TopicWish,
 )
 from standpipe.errors import KafkaUnavailable, StatementError
-from standpipe.model import PersistentQuery, Source
+from standpipe.model import PersistentQuery, Source, TopicSpec
 from standpipe.sql import analyzer
 from standpipe.sql.ddl import evolution
 from standpipe.sql.plans import (
@@ -71,8 +71,10 @@ def warm_up() -> None:
     parser.parse("SHOW STREAMS;")
 
 
-def judge(request: Request, catalog: Catalog, topics: Mapping[str, int]) -> Command | Answer:
-    """Text to command: parse, analyse, propose, against a catalog that is up to date.
+def judge(
+    request: Request, catalog: Catalog, topics: Mapping[str, int]
+) -> Command | StatementReply:
+    """Text to command at the leader: parse, analyse, propose, against the newest catalog.
 
     `topics`: partition counts by topic. Raises StatementError and its kinds.
     """
@@ -93,10 +95,10 @@ def analyzed(
     properties: Mapping[str, str],
     topics: Mapping[str, int],
 ) -> Plan:
-    """The plan of a statement, also while Kafka is away, where it says enough by itself.
+    """The plan of a statement, even while Kafka is unavailable where the statement is complete.
 
-    A statement with PARTITIONS, or one whose topic we make, needs no look at Kafka: its topic will
-    follow. Raises KafkaUnavailable for the others, StatementError as `analyze` does.
+    A statement with PARTITIONS, or one whose topic Standpipe creates, does not need Kafka's answer:
+    its topic follows later. Raises KafkaUnavailable for others, StatementError as `analyze` does.
     """
 
     def under(known: Mapping[str, int]) -> Plan:
@@ -117,7 +119,7 @@ def analyzed(
 
 def propose(
     plan: Plan, catalog: Catalog, *, statement: str = "", request_id: str = ""
-) -> Command | Answer:
+) -> Command | StatementReply:
     """The command that carries out a plan. Raises StatementError if the catalog forbids it."""
     proposal = _Proposal(catalog, statement, request_id)
     match plan:
@@ -141,7 +143,7 @@ def propose(
             return proposal.alter_source(plan)
         case _:
             raise StatementError(
-                "The statement changes no stream, table or query; it does not belong into the log.",
+                "The statement changes no stream, table or query, so it is not logged.",
                 statement=statement,
             )
 
@@ -154,7 +156,7 @@ class _Proposal:
     statement: str
     request_id: str
 
-    def create_source(self, plan: CreateSourcePlan) -> CreateSource | Answer:
+    def create_source(self, plan: CreateSourcePlan) -> CreateSource | StatementReply:
         source = plan.source
         there = self.catalog.sources.get(source.name)
         if there is not None and plan.if_not_exists:
@@ -178,7 +180,7 @@ class _Proposal:
 
     def create_table_as(
         self, plan: CreateTableAsPlan
-    ) -> CreateTableAs | ReplaceStreamAs | ReplaceTableAs | Answer:
+    ) -> CreateTableAs | ReplaceStreamAs | ReplaceTableAs | StatementReply:
         source, query = plan.source, plan.query
         there = self.catalog.sources.get(source.name)
         if there is not None and plan.if_not_exists:
@@ -199,7 +201,7 @@ class _Proposal:
         return CreateTableAs(
             source=source,
             query=query,
-            topic=TopicWish(
+            topic=TopicSpec(
                 name=source.stored_form().topic,
                 partitions=source.partitions,
                 # a stream's records are events: its topic is not compacted
@@ -230,7 +232,7 @@ class _Proposal:
             ),
         )
 
-    def drop(self, plan: DropPlan) -> DropSource | Answer:
+    def drop(self, plan: DropPlan) -> DropSource | StatementReply:
         source = self.catalog.sources.get(plan.name)
         if source is None:
             message = f"Source `{plan.name}` does not exist."
@@ -254,7 +256,7 @@ class _Proposal:
             ),
         )
 
-    def terminate(self, plan: TerminatePlan) -> TerminateQuery | Answer:
+    def terminate(self, plan: TerminatePlan) -> TerminateQuery | StatementReply:
         queries = self.catalog.queries
         if plan.query_id is not None and plan.query_id not in queries:
             raise self._refused(f"Unknown queryId: {plan.query_id}")
@@ -270,7 +272,7 @@ class _Proposal:
             ),
         )
 
-    def pause(self, plan: PausePlan) -> SetQueryState | Answer:
+    def pause(self, plan: PausePlan) -> SetQueryState | StatementReply:
         queries = self.catalog.queries
         if plan.query_id is not None and plan.query_id not in queries:
             raise self._refused(f"Unknown queryId: {plan.query_id}")
@@ -299,7 +301,7 @@ class _Proposal:
             receipt=self._receipt(source, "alter", message),
         )
 
-    def _exists_already(self, source: Source, there: Source) -> Answer:
+    def _exists_already(self, source: Source, there: Source) -> StatementReply:
         return warning(
             self.statement,
             f"Cannot add {source.kind.lower()} `{source.name}`: "
@@ -312,7 +314,7 @@ class _Proposal:
         if there.query_id is not None:
             raise self._refused(
                 f"Cannot replace {there.kind.lower()} '{there.name}': "
-                f"query {there.query_id} writes it. Say AS SELECT what shall write it."
+                f"query {there.query_id} writes it. Replace it with CREATE OR REPLACE … AS SELECT."
             )
         evolution.check_upgrade(there, source)
 
@@ -384,8 +386,8 @@ def _taken(source: Source, there: Source) -> str:
     )
 
 
-def _source_topic(source: Source) -> TopicWish:
-    return TopicWish(
+def _source_topic(source: Source) -> TopicSpec:
+    return TopicSpec(
         name=source.topic,
         partitions=source.partitions,
         kind="SOURCE",

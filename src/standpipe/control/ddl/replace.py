@@ -1,10 +1,11 @@
-"""CREATE OR REPLACE … AS: what of it can be done in place, and what is built beside.
+"""CREATE OR REPLACE … AS: which replacements are done in place, and which are built beside.
 
-A stream goes on where it is, by another plan: rows that were written stay. Its query must keep no
-state, for a state is of one plan. A table is computed anew from the beginning of its topics, beside
-the one that reads go to; `succession` decides when reads move over.
+A stream's query continues from its position under a new plan: rows that were written stay. It must
+keep no state, since a state belongs to one plan. A table is computed again from the beginning of
+its topics, beside the one that is read; `control.assignment.switchover` decides when reads move.
 
-Not here: what the commands do (`source_changes`), what columns may change (`sql.ddl.evolution`).
+Not here: what the commands do (`control.metadata.apply`), which columns may change
+(`sql.ddl.evolution`).
 """
 
 from __future__ import annotations
@@ -13,19 +14,14 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from standpipe.control.metadata.apply_sources import topics_of
-from standpipe.control.metadata.catalog import (
-    Catalog,
-    Receipt,
-    ReplaceStreamAs,
-    ReplaceTableAs,
-    TopicWish,
-)
+from standpipe.control.metadata.catalog import Catalog, topics_of
+from standpipe.control.metadata.commands import Receipt, ReplaceStreamAs, ReplaceTableAs
 from standpipe.errors import StatementError
-from standpipe.model import PersistentQuery, Source, SparkPlan
+from standpipe.model import PersistentQuery, Source, SparkPlan, TopicSpec
 from standpipe.sql.ddl import evolution
 from standpipe.sql.plans import CreateTableAsPlan
 
+#: Makes the error for a message, with the statement's text in it.
 Refused = Callable[[str], StatementError]
 
 
@@ -59,7 +55,7 @@ def propose(
     return ReplaceTableAs(
         source=source,
         query=query,
-        topic=TopicWish(name=source.topic, partitions=source.partitions, kind="TABLE"),
+        topic=TopicSpec(name=source.topic, partitions=source.partitions, kind="TABLE"),
         request_id=request_id,
         receipt=receipt(query),
     )
@@ -74,8 +70,8 @@ def _evolved(
         raise refused(f"Cannot replace stream '{there.name}': its query has ended. {drop}")
     if _keeps_state(before.plan) or _keeps_state(plan.query.plan):
         raise refused(
-            f"Cannot replace stream '{there.name}': a query that joins keeps a state, which is of"
-            f" one plan. {drop}"
+            f"Cannot replace stream '{there.name}': a query that joins keeps a state, which belongs"
+            f" to one plan. {drop}"
         )
     if before.plan.inputs[0].topic != plan.query.plan.inputs[0].topic:
         raise refused(

@@ -1,13 +1,13 @@
-"""The quorum's own routes on the internal listener: what it is, who votes, and reads from it.
+"""The quorum's routes that read, on the internal listener: its replicas, voters and catalog.
 
     GET  /quorum           as its leader sees it; any node asks the leader
     GET  /quorum/features  which feature levels each node knows, asked now
-    POST /quorum/add-voter, remove-voter, transfer, upgrade      through the leader (`leading`)
     GET  /catalog?consistency=linearizable|local         this node's catalog, msgpack
     GET  /read-index       the log index that a linearizable read here must have
 
 A linearizable read costs one round of fetches at the leader (KIP-650, `control.raft.reads`); all
-that wait here share one question, and all that wait there share one round.
+that wait here share one question, and all that wait there share one round. Not here: writes, as to
+the voters (`node.controller.leader_proxy`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from standpipe.control.raft.progress import ReplicaDescription
 from standpipe.errors import LogUnavailable
 from standpipe.model import NodeId, Record
 from standpipe.node.batched import Shared
-from standpipe.node.controller.catalog_replica import LogCopy
-from standpipe.node.controller.feature_probe import Asker
-from standpipe.node.controller.leader_proxy import Writer
+from standpipe.node.controller.catalog_replica import CatalogReplica
+from standpipe.node.controller.feature_probe import FeatureProbe
 from standpipe.node.controller.leader_reads import LeaderReads
-from standpipe.node.controller.raft_driver import Quorum, Refused
+from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 
 DESCRIBE_MS: Final = 2_000
 
@@ -90,7 +89,7 @@ def _age(at_ms: int | None, now_ms: int) -> int | None:
 
 
 def routes_of(
-    copy: LogCopy, quorum: Quorum, writer: Writer, leader: LeaderReads, asker: Asker
+    copy: CatalogReplica, quorum: Quorum, leader: LeaderReads, probe: FeatureProbe
 ) -> Mapping[tuple[str, str], Handler]:
     """The routes of this module, for the internal listener."""
     reads = Shared(quorum.read)
@@ -102,7 +101,7 @@ def routes_of(
         return await leader.ask(call, DESCRIBE_MS)
 
     async def feature_levels(_: Call) -> Reply:
-        return json_reply(await asker.view())
+        return json_reply(await probe.view())
 
     async def catalog(call: Call) -> Reply:
         if call.query(ReadParameters).consistency == "linearizable":
@@ -117,7 +116,7 @@ def routes_of(
         """Returns when this copy has all that was acknowledged before. Raises LogUnavailable."""
         try:
             await reads.answer()
-        except Refused as refused:
+        except ProposalRefused as refused:
             raise LogUnavailable(
                 "a linearizable read needs a leader with a majority, and none answered in time: "
                 f"{refused}; consistency = local reads what this node knows"
@@ -126,10 +125,6 @@ def routes_of(
     return {
         ("GET", "/quorum"): describe,
         ("GET", "/quorum/features"): feature_levels,
-        ("POST", "/quorum/upgrade"): writer.write,
-        ("POST", "/quorum/add-voter"): writer.write,
-        ("POST", "/quorum/remove-voter"): writer.write,
-        ("POST", "/quorum/transfer"): writer.write,
         ("GET", "/catalog"): catalog,
         ("GET", "/read-index"): read_index,
     }

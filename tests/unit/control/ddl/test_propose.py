@@ -9,20 +9,17 @@ import pytest
 
 from standpipe.control.ddl import propose as ddl
 from standpipe.control.ddl.propose import Request, judge, propose
-from standpipe.control.ddl.responses import Answer, entities
-from standpipe.control.metadata.catalog import (
-    EMPTY,
-    AppliedRequest,
-    Catalog,
+from standpipe.control.ddl.responses import StatementReply, entities
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, AppliedRequest, Catalog
+from standpipe.control.metadata.commands import (
     CreateSource,
     CreateTableAs,
     DropSource,
     TerminateQuery,
-    TopicWish,
-    apply,
 )
 from standpipe.errors import KafkaUnavailable, StatementError
-from standpipe.model import LogIndex
+from standpipe.model import LogIndex, TopicSpec
 from standpipe.sql.plans import CreateTableAsPlan, DropPlan, TerminatePlan
 
 STREAM = "CREATE STREAM S (ID STRING KEY, V INTEGER) WITH (KAFKA_TOPIC='s', {}VALUE_FORMAT='JSON');"
@@ -38,7 +35,7 @@ def after(*statements: str) -> Catalog:
     catalog = EMPTY
     for sql in statements:
         command = judge(asked(sql), catalog, {})
-        assert not isinstance(command, Answer)
+        assert not isinstance(command, StatementReply)
         command = msgspec.structs.replace(command, request_id="")
         catalog = apply(catalog, LogIndex(catalog.index + 1), command)
     return catalog
@@ -71,7 +68,7 @@ def test_retention_of_a_new_topic_is_the_statements() -> None:
 def test_create_stream_with_partitions_makes_its_topic() -> None:
     command = judge(asked(MADE), EMPTY, {})
     assert isinstance(command, CreateSource)
-    assert command.topic == TopicWish(name="s", partitions=4, kind="SOURCE")
+    assert command.topic == TopicSpec(name="s", partitions=4, kind="SOURCE")
     assert command.request_id == "r1"
     assert command.receipt is not None
     assert (command.receipt.command_id, command.receipt.message) == (
@@ -90,7 +87,7 @@ def test_create_table_as_names_query_topic_and_table_after_its_index() -> None:
     command = judge(asked(TABLE), WITH_S, {})
     assert isinstance(command, CreateTableAs)
     assert command.query.query_id == "CTAS_T_2"
-    assert command.topic == TopicWish(name="T", partitions=4, kind="TABLE")
+    assert command.topic == TopicSpec(name="T", partitions=4, kind="TABLE")
     assert command.receipt is not None
     assert command.receipt.message == "Created query with ID CTAS_T_2"
 
@@ -138,7 +135,7 @@ def test_one_statement_at_a_time() -> None:
             "Incompatible data source type is TABLE, but statement was DROP STREAM",
         ),
         ("TERMINATE CTAS_X_9;", WITH_T, "Unknown queryId: CTAS_X_9"),
-        ("SHOW STREAMS;", WITH_T, "does not belong into the log"),
+        ("SHOW STREAMS;", WITH_T, "so it is not logged"),
     ],
 )
 def test_refusals(sql: str, catalog: Catalog, message: str) -> None:
@@ -182,7 +179,7 @@ def test_a_terminated_query_holds_nothing() -> None:
 )
 def test_nothing_to_do_is_an_answer(sql: str, catalog: Catalog, message: str) -> None:
     answer = judge(asked(sql), catalog, {})
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, StatementReply)
     assert answer.entities[0]["@type"] == "warning_entity"
     assert answer.entities[0]["message"] == message
 

@@ -6,12 +6,13 @@ import pytest
 
 from standpipe.config import registry
 from standpipe.control.ddl.propose import Request, judge
-from standpipe.control.ddl.responses import Answer
-from standpipe.control.metadata.catalog import EMPTY, apply, to_snapshot
+from standpipe.control.ddl.responses import StatementReply
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, to_snapshot
 from standpipe.errors import StatementError
 from standpipe.model import LogIndex, NodeId
 from standpipe.node.worker.statements.explain import explained
-from standpipe.node.worker.statements.show import Instant, Scene
+from standpipe.node.worker.statements.show import AnswerTime, Scene
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.plans import ExplainPlan
 from standpipe.sql.syntax.parser import parse
@@ -26,7 +27,7 @@ def scene() -> Scene:
     catalog = EMPTY
     for number, sql in enumerate(STATEMENTS):
         command = judge(Request(ksql=sql, request_id=str(number)), catalog, {})
-        assert not isinstance(command, Answer)
+        assert not isinstance(command, StatementReply)
         catalog = apply(catalog, LogIndex(number + 1), command)
     snapshot = to_snapshot(
         catalog,
@@ -38,7 +39,7 @@ def scene() -> Scene:
         quorum_sync_ms=0,
     )
     return Scene(
-        snapshot=snapshot, settings=registry.load({}), instant=Instant(boot_ms=0, unix_ms=0)
+        snapshot=snapshot, settings=registry.load({}), instant=AnswerTime(boot_ms=0, unix_ms=0)
     )
 
 
