@@ -1,6 +1,6 @@
 """Who shall hold what, worked out beside the loop that answers the node's peers.
 
-    catalog, Heard ─► placement.problem ─┬─ small ─► a thread ──────────────┬─► Step
+    catalog, ClusterObservation ─► placement.problem ─┬─ small ─► a thread ──────────────┬─► Step
                                          └─ large ─► a process of its own ──┘
 
 A large cluster's plan takes seconds of one core, and a thread would share the interpreter with the
@@ -20,7 +20,7 @@ import structlog
 
 from standpipe.config import keys, registry
 from standpipe.control.assignment import from_catalog
-from standpipe.control.assignment.from_catalog import Heard, Limits, Problem
+from standpipe.control.assignment.from_catalog import ClusterObservation, MoveLimits, Problem
 from standpipe.control.assignment.rebalance import Step, Throttle
 from standpipe.control.metadata.catalog import Catalog, CommitAssignment
 from standpipe.model import NodeId
@@ -37,7 +37,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Ears(Protocol):
     """What hears the other nodes (`node.liveness.loop`)."""
 
-    def told(self) -> Heard: ...
+    def told(self) -> ClusterObservation: ...
 
     def away_ms(self) -> Mapping[NodeId, int]: ...
 
@@ -45,9 +45,9 @@ class Ears(Protocol):
     def changes(self) -> object: ...
 
 
-def limits_of(values: registry.Config) -> Limits:
+def limits_of(values: registry.Config) -> MoveLimits:
     """A node's own limits."""
-    return Limits(
+    return MoveLimits(
         acceptable_lag_records=values[keys.RECOVERY_LAG],
         throttle=Throttle(
             warmup_count_max=values[keys.WARMUPS_MAX],
@@ -63,7 +63,7 @@ class Placing:
     """One node's view of where copies should go. Only the leader's is committed."""
 
     ears: Ears
-    limits: Limits
+    limits: MoveLimits
     clock_s: Callable[[], float]
     #: how long a new leader waits for what the others report before it goes on without
     settle_s: float
@@ -86,7 +86,7 @@ class Placing:
         heard = self.ears.told()
         missing = catalog.nodes.keys() - heard.reports.keys() - heard.away_ms.keys()
         if missing and self.clock_s() - self._since_s < self.settle_s:
-            heard = Heard(away_ms=heard.away_ms)  # nobody's word counts before all have spoken
+            heard = ClusterObservation(away_ms=heard.away_ms)  # no report counts before all are in
             self._waits_for_moves = True
         return from_catalog.problem(catalog, heard, self.limits)
 
