@@ -1,7 +1,9 @@
 """`standpipe status`: nodes, tables, replicas with state and lag, queries; from HTTP alone.
 
-Everything is asked of the nodes themselves (`GET /info`, `GET /clusterStatus`, SHOW …): what is
-shown is what a client would meet. A node that does not answer is shown as down, never left out.
+It asks the nodes themselves (`GET /info`, `GET /clusterStatus`, SHOW …), so it shows what a client
+meets. A node that does not answer is shown as down, never left out.
+
+Not here: sizes (`storage.py`).
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-import httpx2
 import msgspec
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from standpipe.adapters.http.peer_client import PathFailed
+from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.errors import StandpipeError
 from standpipe.local.client.rest_client import Entity, NodesClient
 from standpipe.model import NO_BATCH, Record, ReplicaId
@@ -45,12 +48,12 @@ class ReplicaView(Record, frozen=True, kw_only=True):
     lag: int | None = None
     #: RUNNING, CATCHING_UP, …; empty: unknown
     state: str = ""
-    #: while it is made: "copy of node-2, 45 %, 12 s left"; empty: it is not, or nobody says
+    #: while it is built: "copy of node-2, 45 %, 12 s left"; empty: it is not, or unknown
     restore: str = ""
 
 
-class Status(Record, frozen=True, kw_only=True):
-    """Everything that `standpipe status` shows."""
+class ClusterStatus(Record, frozen=True, kw_only=True):
+    """The content of `standpipe status`."""
 
     nodes: tuple[NodeView, ...]
     tables: tuple[dict[str, Any], ...] = ()
@@ -59,27 +62,27 @@ class Status(Record, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def gather(nodes: Sequence[tuple[str, str]]) -> Status:
+def gather(nodes: Sequence[tuple[str, str]]) -> ClusterStatus:
     """Ask every node; `nodes` are (node id, public address)."""
-    with httpx2.Client(timeout=ASK_S_MAX, trust_env=False) as http:
+    with SyncClient(timeout_s=ASK_S_MAX) as http:
         views = tuple(ask_node(http, node_id, public) for node_id, public in nodes)
         replicas = [found for view in views if view.is_up for found in ask_replicas(http, view)]
     replicas.sort(key=lambda replica: (replica.query_id, replica.partition, replica.role))
     up = [view.public for view in views if view.is_up]
     if not up:
-        return Status(nodes=views, problem="no node answers")
+        return ClusterStatus(nodes=views, problem="no node answers")
     try:
         with NodesClient(up, timeout_s=5.0) as client:
             return _ask_cluster(client, views, tuple(replicas))
     except StandpipeError as error:
-        return Status(nodes=views, problem=str(error))
+        return ClusterStatus(nodes=views, problem=str(error))
 
 
-def ask_node(http: httpx2.Client, node_id: str, public: str) -> NodeView:
+def ask_node(http: SyncClient, node_id: str, public: str) -> NodeView:
     """Whether a node answers, and its version."""
     try:
-        info = msgspec.json.decode(http.get(f"http://{public}/info").content)
-    except (httpx2.TransportError, msgspec.MsgspecError):
+        info = msgspec.json.decode(http.get(public, "/info").body)
+    except (PathFailed, msgspec.MsgspecError):
         return NodeView(node_id=node_id, public=public, is_up=False)
     version = str(info.get("KsqlServerInfo", {}).get("version", ""))
     return NodeView(node_id=node_id, public=public, is_up=True, version=version)
@@ -87,13 +90,15 @@ def ask_node(http: httpx2.Client, node_id: str, public: str) -> NodeView:
 
 def _ask_cluster(
     client: NodesClient, views: tuple[NodeView, ...], replicas: tuple[ReplicaView, ...]
-) -> Status:
+) -> ClusterStatus:
     tables: list[Entity] = []
     queries: list[Entity] = []
     for entity in client.execute("SHOW TABLES; SHOW QUERIES;"):
         tables += entity.get("tables", [])
         queries += entity.get("queries", [])
-    return Status(nodes=views, tables=tuple(tables), queries=tuple(queries), replicas=replicas)
+    return ClusterStatus(
+        nodes=views, tables=tuple(tables), queries=tuple(queries), replicas=replicas
+    )
 
 
 def replicas_of(body: Entity, node: NodeView) -> list[ReplicaView]:
@@ -134,7 +139,7 @@ def _states(extras: Entity) -> dict[tuple[str, int], str]:
 
 
 def _restores(extras: Entity) -> dict[tuple[str, int], str]:
-    """How far a replica is that is being made; by the same names."""
+    """The progress of a replica that is being built; by the same names."""
     found: dict[tuple[str, int], str] = {}
     for name, described in cast(dict[str, Entity], extras.get("replicas") or {}).items():
         if (view := cast(Entity, described.get("restore") or {})) and view["total"]:
@@ -152,11 +157,11 @@ def _state_of(states: dict[tuple[str, int], str], query_id: str, partition: int)
     return states.get((query_id.partition("_")[2], partition), "")
 
 
-def ask_replicas(http: httpx2.Client, node: NodeView) -> list[ReplicaView]:
+def ask_replicas(http: SyncClient, node: NodeView) -> list[ReplicaView]:
     """What a node reports of itself; nothing if it does not answer."""
     try:
-        body = msgspec.json.decode(http.get(f"http://{node.public}/clusterStatus").content)
-    except (httpx2.TransportError, msgspec.MsgspecError):
+        body = msgspec.json.decode(http.get(node.public, "/clusterStatus").body)
+    except (PathFailed, msgspec.MsgspecError):
         return []
     return replicas_of(body, node)
 
@@ -171,7 +176,7 @@ def _lags(body: Entity) -> dict[tuple[str, int], dict[str, int]]:
     return found
 
 
-def render(status: Status) -> RenderableType:
+def render(status: ClusterStatus) -> RenderableType:
     """The status as tables for a terminal."""
     parts: list[RenderableType] = [_nodes(status)]
     if status.problem:
@@ -185,7 +190,7 @@ def render(status: Status) -> RenderableType:
     return Group(*parts)
 
 
-def _nodes(status: Status) -> Table:
+def _nodes(status: ClusterStatus) -> Table:
     table = Table("Node", "Address", "State", "Version", box=box.SIMPLE_HEAD, title_justify="left")
     for node in status.nodes:
         state = Text("up", style="green") if node.is_up else Text("down", style="red")
@@ -193,7 +198,7 @@ def _nodes(status: Status) -> Table:
     return table
 
 
-def _replicas(status: Status) -> Table:
+def _replicas(status: ClusterStatus) -> Table:
     """One line per table partition: who is active, who stands by, and how far each trails."""
     table = Table("Query", "Partition", "Active", "Standbys", box=box.SIMPLE_HEAD)
     places = dict.fromkeys((r.query_id, r.partition) for r in status.replicas)
@@ -214,8 +219,8 @@ def _replica_text(replica: ReplicaView) -> str:
     return f"{replica.node} ({state}{lag}{restore})"
 
 
-def _queries(status: Status) -> Table:
-    """One line per persistent query, with what its pipeline last said of it."""
+def _queries(status: ClusterStatus) -> Table:
+    """One line per persistent query, with the last report of its pipeline."""
     names = ("Query", "State", "Pipeline", "Batch", "Rows/s", "Bad", "Late")
     table = Table(*names, box=box.SIMPLE_HEAD)
     for query in status.queries:
@@ -223,7 +228,7 @@ def _queries(status: Status) -> Table:
         state = str(said.get("state") or query.get("state") or "unknown")
         reason = " ".join(str(said[key]) for key in ("reason", "message") if said.get(key))
         if (percent := said.get("progressPercent")) is not None:
-            reason = f"builds the table beside the one that is read: {percent} % {reason}"
+            reason = f"builds the next generation of the table: {percent} % {reason}"
         table.add_row(
             str(query.get("id")),
             Text(f"{state} {reason}".strip(), style="green" if state == "RUNNING" else "red"),
@@ -233,7 +238,7 @@ def _queries(status: Status) -> Table:
     return table
 
 
-def _tables(status: Status) -> Table:
+def _tables(status: ClusterStatus) -> Table:
     table = Table("Table", "Topic", "Key", "Value", "Windowed", box=box.SIMPLE_HEAD)
     for row in status.tables:
         formats = (str(row.get("keyFormat")), str(row.get("valueFormat")))

@@ -1,7 +1,7 @@
 """`standpipe status --storage`: what each copy of each table takes on the disk of its node.
 
-Every node is asked for its own stores (`standpipe.storage` in its `/clusterStatus`): nobody knows
-them better. A node that does not answer is named, and its stores are missing from the sums.
+Every node is asked for its own stores (`standpipe.storage` in its `/clusterStatus`). A node that
+does not answer is named, and its stores are missing from the sums.
 
 Not here: sizes of Kafka's topics. A client learns them by DescribeLogDirs, which confluent-kafka
 does not offer.
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
-import httpx2
 import msgspec
 from rich import box
 from rich.console import Group, RenderableType
@@ -20,6 +19,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from standpipe.adapters.http.peer_client import PathFailed
+from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.local.client.rest_client import Entity
 from standpipe.local.client.status import ASK_S_MAX, NodeView, ask_node
 from standpipe.model import Record, ReplicaId
@@ -49,13 +50,13 @@ class Total(Record, frozen=True, kw_only=True):
 
     name: str
     copies: int
-    #: of a table each partition counts once, whoever holds copies of it; None: some are unknown
+    #: of a table, each partition counts once, however many copies it has; None: some are unknown
     rows: int | None
     store_bytes: int
 
 
 class Storage(Record, frozen=True, kw_only=True):
-    """Everything that `standpipe status --storage` shows."""
+    """The content of `standpipe status --storage`."""
 
     nodes: tuple[NodeView, ...]
     stores: tuple[StoreView, ...] = ()
@@ -65,16 +66,16 @@ class Storage(Record, frozen=True, kw_only=True):
 
 def gather(nodes: Sequence[tuple[str, str]]) -> Storage:
     """Ask every node; `nodes` are (node id, public address)."""
-    with httpx2.Client(timeout=ASK_S_MAX, trust_env=False) as http:
+    with SyncClient(timeout_s=ASK_S_MAX) as http:
         views = tuple(ask_node(http, node_id, public) for node_id, public in nodes)
         answers = [(view, _ask(http, view)) for view in views if view.is_up]
     return storage_of(views, (each for view, body in answers for each in stores_of(body, view)))
 
 
-def _ask(http: httpx2.Client, node: NodeView) -> Entity:
+def _ask(http: SyncClient, node: NodeView) -> Entity:
     try:
-        return msgspec.json.decode(http.get(f"http://{node.public}/clusterStatus").content)
-    except (httpx2.TransportError, msgspec.MsgspecError):
+        return msgspec.json.decode(http.get(node.public, "/clusterStatus").body)
+    except (PathFailed, msgspec.MsgspecError):
         return {}
 
 
@@ -144,7 +145,7 @@ def _grouped(
 
 
 def _rows_of_table(stores: Sequence[StoreView]) -> int | None:
-    """Of each partition those of its active; where that says nothing, the most of any copy."""
+    """Of each partition the rows of its active; if unknown, the most of any copy."""
     partitions: dict[int, list[StoreView]] = {}
     for each in stores:
         partitions.setdefault(each.partition, []).append(each)
@@ -176,7 +177,7 @@ def render(storage: Storage) -> RenderableType:
     parts: list[RenderableType] = []
     if down := [node.node_id for node in storage.nodes if not node.is_up]:
         names = ", ".join(down)
-        parts.append(Text(f"no answer from {names}: what is stored there is missing", style="red"))
+        parts.append(Text(f"no answer from {names}: stores there are missing below", style="red"))
     if not storage.stores:
         return Group(*parts, Text("no stores"))
     name_of = _table_name(storage.stores)

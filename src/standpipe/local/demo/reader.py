@@ -2,11 +2,11 @@
 
 Open loop: read number k is due at start + k / rate whether or not earlier ones were answered, and
 its latency counts from then. Entry points rotate over all nodes; a read that fails is tried once
-more on the next node. Nothing is remembered about dead nodes: a plain client would not.
+more on the next node. It keeps no record of dead nodes, as a simple client would not.
 
-Probes come in on stdin, one JSON line each: the aircraft is asked every 20 ms (later every 5 % of
-the time waited) until it shows the event. What happened goes out on stdout, a JSON line
-(ReaderReport) every 0.2 s. Ends when stdin is closed, after the reads under way.
+Probes arrive on stdin, one JSON line each: the aircraft is looked up every 20 ms (later every 5 %
+of the time waited) until it shows the event. Results go to stdout, a JSON line (ReaderReport) every
+0.2 s. The process ends when stdin is closed, after the reads under way.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient
 from standpipe.local.demo.questions import (
     AnswerChecker,
     Picker,
@@ -34,7 +34,7 @@ from standpipe.local.demo.questions import (
 
 REPORT_EVERY_S = 0.2
 PROBE_EVERY_S = 0.02
-PROBE_STEP_SHARE = 0.05  # later asks come rarer, or many late probes would be a load of their own
+PROBE_STEP_SHARE = 0.05  # later lookups are rarer, or many late probes would be a load themselves
 TRY_S_MAX = 2.0
 PROBE_S_MAX = 30.0
 UNDER_WAY_MAX = 5_000  # reads; beyond it a read fails at once instead of piling up
@@ -46,15 +46,14 @@ class ReadFailed(Exception):
 
 
 class Reader:
-    """Asks until told to stop. Uses the event loop's only thread."""
+    """Reads until it is stopped. Uses the event loop's only thread."""
 
-    def __init__(self, plan: ReaderPlan, http: aiohttp.ClientSession) -> None:
+    def __init__(self, plan: ReaderPlan, http: PeerClient) -> None:
         self.plan = plan
         self.http = http
         self.picker = Picker([question.table for question in plan.questions], plan.seed)
         self.checker = AnswerChecker(plan.questions)
         self.bodies = [_body(question.sql) for question in plan.questions]
-        self.urls = [f"http://{node}/query-stream" for node in plan.nodes]
         self.reads: list[ReadSample] = []
         self.probes: list[ProbeSample] = []
         self.stopping = asyncio.Event()
@@ -87,11 +86,11 @@ class Reader:
         question = self.picker.next()
         notes: list[str] = []
         for attempt in (0, 1):
-            url = self.urls[(number + attempt) % len(self.urls)]
+            node = self.plan.nodes[(number + attempt) % len(self.plan.nodes)]
             try:
-                rows, served_by = await self.ask(url, self.bodies[question])
+                rows, served_by = await self.ask(node, self.bodies[question])
             except ReadFailed as error:
-                notes.append(f"{url}: {error}")
+                notes.append(f"{node}: {error}")
                 continue
             fault = self.checker.fault(question, rows, served_by)
             self.reads.append(
@@ -119,28 +118,29 @@ class Reader:
         )
         self.reads.append(sample)
 
-    async def ask(self, url: str, body: bytes) -> tuple[list[list[Any]], str]:
+    async def ask(self, node: str, body: bytes) -> tuple[list[list[Any]], str]:
         """Rows and who served them. Raises ReadFailed."""
         try:
-            async with self.http.post(url, data=body) as response:
-                content = await response.read()
-                if response.status != 200:
-                    raise ReadFailed(f"HTTP {response.status} {content[:300].decode()}")
-                lines = [msgspec.json.decode(line) for line in content.splitlines()[1:]]
-        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
+            response = await self.http.request(
+                node, "/query-stream", timeout_seconds=TRY_S_MAX, body=body, is_repeatable=False
+            )
+            if response.status != 200:
+                raise ReadFailed(f"HTTP {response.status} {response.body[:300].decode()}")
+            lines = [msgspec.json.decode(line) for line in response.body.splitlines()[1:]]
+        except (PathFailed, msgspec.MsgspecError) as error:
             raise ReadFailed(f"{type(error).__name__} {error}") from error
         if any(isinstance(line, dict) for line in lines):
             raise ReadFailed(f"an error inside the answer: {lines[-1]}")
         return lines, response.headers.get("standpipe-served-by", "")
 
     async def probe(self, probe: Probe) -> None:
-        """Ask until the event shows."""
+        """Look the aircraft up until it shows the event."""
         body = _body(aircraft_sql(probe.tailnum))
         entry = probe.count
         while time.time() < probe.acked + PROBE_S_MAX:
             entry += 1
             try:
-                rows, _ = await self.ask(self.urls[entry % len(self.urls)], body)
+                rows, _ = await self.ask(self.plan.nodes[entry % len(self.plan.nodes)], body)
             except ReadFailed:
                 continue
             if rows and rows[0][1] >= probe.count:
@@ -173,7 +173,7 @@ async def _listen(reader: Reader) -> None:
 
 
 async def _say(reader: Reader) -> None:
-    """Write reports; a pipe that nobody reads any more ends the process."""
+    """Write reports; a pipe without a reader ends the process."""
     while True:
         await asyncio.sleep(REPORT_EVERY_S)
         _write(reader.report())
@@ -185,17 +185,15 @@ def _write(line: bytes) -> None:
 
 
 async def main(plan: ReaderPlan) -> None:
-    """Ask until stdin is closed, then report what is left."""
-    timeout = aiohttp.ClientTimeout(total=TRY_S_MAX)
-    headers = {"accept": LINES, "content-type": "application/json"}
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(timeout=timeout, headers=headers, connector=connector) as http:
-        reader = Reader(plan, http)
-        side = [asyncio.create_task(_listen(reader)), asyncio.create_task(_say(reader))]
-        await reader.run()
-        for task in side:
-            task.cancel()
-        _write(reader.report())
+    """Read until stdin is closed, then report the rest."""
+    http = PeerClient({"accept": LINES, "content-type": "application/json"})
+    reader = Reader(plan, http)
+    side = [asyncio.create_task(_listen(reader)), asyncio.create_task(_say(reader))]
+    await reader.run()
+    for task in side:
+        task.cancel()
+    _write(reader.report())
+    http.close()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class ErrorEntry:
     """One class of error as the page shows it."""
 
     name: str
+    base: str
     module: str
     meaning: str
     status: int | None
@@ -76,6 +77,7 @@ def _entry(name: str, found: dict[str, tuple[str, ast.ClassDef]]) -> ErrorEntry:
     retry = _inherited("retry_after_s", name, found)
     return ErrorEntry(
         name=name,
+        base=min(_bases(node)),
         module=module,
         meaning=" ".join((ast.get_docstring(node) or "").split("\n\n")[0].split()),
         status=status if isinstance(status, int) else None,
