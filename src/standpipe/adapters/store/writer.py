@@ -36,7 +36,12 @@ from standpipe.adapters.process import give_back_freed_memory
 from standpipe.adapters.store.window_index import WindowIndex
 from standpipe.data.commit.expiry import Expiry
 from standpipe.data.encoding import native
-from standpipe.data.encoding.digest import EMPTY, digest_after, rows_digest, sound_digest
+from standpipe.data.encoding.stored_rows import (
+    EMPTY_DIGEST,
+    digest_after,
+    rows_digest,
+    sound_digest,
+)
 from standpipe.data.replica.positions import STORE_FORMAT, StoreIdentity, StoreMeta, store_directory
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import ReplicaId
@@ -334,7 +339,9 @@ class StoreWriter:
                 data = transaction.get(META_KEY, db=self._meta)
                 meta = None if data is None else decode_meta(bytes(data), self.path)
                 found = sound_digest(looked_up(transaction))
-            said = EMPTY if meta is None else meta.digest  # rows without a meta: its page is gone
+            said = (
+                EMPTY_DIGEST if meta is None else meta.digest
+            )  # rows without a meta: its page is gone
             if found is None or said not in (None, found):
                 return "its rows are not those that were written"
             if self._windows:

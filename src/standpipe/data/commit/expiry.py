@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from standpipe.data.commit.repair import TopicRecord
+from standpipe.data.commit.repair import SweptRecord
 from standpipe.data.encoding.kafka_keys import (
     WINDOW_BYTES,
     bounds_of,
@@ -82,7 +82,7 @@ def edges_after(edge_ms: int) -> bytes:
 
 def deletable_below(
     expiry: Expiry,
-    records: Iterable[TopicRecord],
+    records: Iterable[SweptRecord],
     *,
     clean_through: Offset,
     watermark_ms: int,
@@ -108,7 +108,7 @@ def deletable_below(
     return below
 
 
-def _is_expired(expiry: Expiry, record: TopicRecord, edge_ms: int) -> bool:
+def _is_expired(expiry: Expiry, record: SweptRecord, edge_ms: int) -> bool:
     if record.key is None or record.value is None:
         return True  # no row of the table, or one that is deleted already
     try:

@@ -57,7 +57,7 @@ class Agreement(Enum):
     ALONE = "alone"  # fewer than two replicas have said a digest: nothing to compare
 
 
-class Verdict(Record, frozen=True, kw_only=True):
+class DigestVerdict(Record, frozen=True, kw_only=True):
     """What is known of one partition. `odd`: replicas to be made anew, where that can be told."""
 
     partition: int
@@ -81,7 +81,7 @@ def at_one_batch(
     ]
 
 
-def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> Verdict:
+def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> DigestVerdict:
     """`replicas`: all that were asked, of one partition."""
     said = [
         (one.node_id, one.of)
@@ -94,18 +94,18 @@ def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> Verdict:
         if of.damage or (of.recomputed is not None and of.recomputed != of.digest)
     ]
     if odd:
-        return Verdict(partition=partition, agreement=Agreement.DIFFERENT, odd=tuple(odd))
+        return DigestVerdict(partition=partition, agreement=Agreement.DIFFERENT, odd=tuple(odd))
     if len(said) < 2:
-        return Verdict(partition=partition, agreement=Agreement.ALONE)
+        return DigestVerdict(partition=partition, agreement=Agreement.ALONE)
     if len({(of.position, of.batch) for _, of in said}) > 1:
-        return Verdict(partition=partition, agreement=Agreement.APART)
+        return DigestVerdict(partition=partition, agreement=Agreement.APART)
     votes = Counter(of.digest for _, of in said)
     if len(votes) == 1:
-        return Verdict(partition=partition, agreement=Agreement.EQUAL)
+        return DigestVerdict(partition=partition, agreement=Agreement.EQUAL)
     (most, count), *_ = votes.most_common(1)
     if 2 * count > len(said):
         odd = [node_id for node_id, of in said if of.digest != most]
-    return Verdict(partition=partition, agreement=Agreement.DIFFERENT, odd=tuple(odd))
+    return DigestVerdict(partition=partition, agreement=Agreement.DIFFERENT, odd=tuple(odd))
 
 
 def answering(replicas: Sequence[ReplicaDigest]) -> tuple[NodeId, ...]:
@@ -113,7 +113,7 @@ def answering(replicas: Sequence[ReplicaDigest]) -> tuple[NodeId, ...]:
     return tuple(one.node_id for one in replicas if one.of is not None)
 
 
-def to_rebuild(verdict: Verdict, who_answers: Sequence[NodeId]) -> tuple[NodeId, ...]:
+def to_rebuild(verdict: DigestVerdict, who_answers: Sequence[NodeId]) -> tuple[NodeId, ...]:
     """The odd ones, but never all of those that answer: who would go on meanwhile, and whose rows
     would they take? What all have in common may be a fault of ours. A holder that is down counts
     for nothing: it may never come back."""

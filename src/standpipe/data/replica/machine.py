@@ -1,7 +1,7 @@
 """The apply machine: records and targets of one table partition in, whole batches out.
 
     machine.handle(TargetSet | RecordsFetched | EndReached | RecordsGone | …)
-        -> [ApplyBatch | Report | PauseFetching | ResumeFetching | ReportDataLoss]
+        -> [ApplyBatch | LeftOutReport | PauseFetching | ResumeFetching | ReportDataLoss]
 
 Duties of whoever drives it: events in the order of their topics; each order done before the next
 event; `ApplyBatch` as one transaction, and where that fails a new machine from the store's meta.
@@ -35,27 +35,29 @@ import msgspec
 
 from standpipe.data.commit.progress import TargetSet
 from standpipe.data.commit.topic_identity import TopicDoubt
-from standpipe.data.encoding.record_batch import Fetched, bytes_of, offset_of
 from standpipe.data.encoding.store_keys import commit_header
 from standpipe.data.replica.events import (
     ApplyBatch,
     EndReached,
     Event,
+    Fetched,
+    LeftOutReport,
     LogEndHeard,
     Order,
     PauseFetching,
     ProgressCaughtUp,
     RecordsFetched,
     RecordsGone,
-    Report,
     ReportDataLoss,
     ResumeFetching,
     TopicHeard,
     TopicSilent,
+    bytes_of,
+    offset_of,
 )
 from standpipe.data.replica.gaps import Gaps
 from standpipe.data.replica.positions import ReplicaEvent, StoreMeta, next_state, opened
-from standpipe.data.replica.stage import RowCodec, Stage, stage_records
+from standpipe.data.replica.stage import RowCodec, Stage
 from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 
 #: a transaction of many rows costs less a row (LMDB copies each page that it touches, once): a
@@ -270,10 +272,10 @@ class ApplyMachine:
             self._note_gap(target, target.end if is_strict_whole else strict_from)
         if clean:  # in order, right at the end, but no single batch
             self._goes_by_order = True
-            stage_records(clean, self._filling, self._codec, None)
+            self._filling.add(clean, self._codec, None)
             self._gaps.shadows.clean(clean)
         foreign, wanted = self._filling.foreign, commit_header(target.commit)
-        stage_records(strict, self._filling, self._codec, wanted)
+        self._filling.add(strict, self._codec, wanted)
         some_are_foreign, before_ms = self._filling.foreign > foreign, target.committed_at_ms
         self._gaps.judged(strict, wanted, before_ms, some_are_foreign=some_are_foreign)
         self._judged = Offset(end)
@@ -282,7 +284,7 @@ class ApplyMachine:
         """Stage foreign records that are the last of their keys in what is clean."""
         clean_through = self._clean_through
         right = self._gaps.shadows.settled(clean_through) if clean_through <= end else []
-        stage_records(right, ready, self._codec, None)
+        ready.add(right, self._codec, None)
         return bool(right)
 
     def _clean_below(self, target: TargetSet) -> Offset:
@@ -355,7 +357,7 @@ class ApplyMachine:
         orders: list[Order] = [ApplyBatch(*ready.puts_and_deletes(), self.meta)]
         if ready.foreign or ready.mismatched or ready.unreadable:
             counts = (ready.foreign, ready.mismatched, ready.unreadable)
-            orders.append(Report(*counts, example=ready.example))
+            orders.append(LeftOutReport(*counts, example=ready.example))
         return orders
 
     def _note_end(self) -> None:

@@ -79,7 +79,7 @@ class StoreMeta(Record, frozen=True, kw_only=True):
     mismatched_records: int = 0  # committed, but in the partition of another key
     unreadable_records: int = 0  # committed, but key or value cannot be read
     digest: int | None = (
-        None  # of all rows (data/encoding/digest.py); None: of a store made before it
+        None  # of all rows (data/encoding/stored_rows.py); None: of a store made before it
     )
 
 

@@ -52,7 +52,7 @@ WAIT_MS: Final = 600_000
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class WhichStore(msgspec.Struct):
+class StoreCopyRequest(msgspec.Struct):
     """Body of POST /store-copy."""
 
     table_id: str
@@ -66,7 +66,7 @@ class WhichStore(msgspec.Struct):
         return ReplicaId(self.table_id, self.generation, self.partition)
 
 
-class WhichPiece(msgspec.Struct):
+class CopyPieceRequest(msgspec.Struct):
     """Parameters of GET /store-copy."""
 
     copy_id: str
@@ -108,7 +108,7 @@ class StoreCopies:
                 await asyncio.to_thread(shutil.rmtree, kept.file.parent, ignore_errors=True)
 
     async def _make(self, call: Call) -> Reply:
-        asked = call.json(WhichStore)
+        asked = call.json(StoreCopyRequest)
         replica_id = asked.replica_id
         making = self._making.get(replica_id)
         if making is None:
@@ -175,7 +175,7 @@ class StoreCopies:
             raise NotReady(f"no room for a copy of {source}: {ROOM} x {size} bytes are wanted")
 
     async def _piece(self, call: Call) -> Reply:
-        wanted = call.query(WhichPiece)
+        wanted = call.query(CopyPieceRequest)
         kept = self._kept.get(wanted.copy_id)
         if kept is None:
             raise NotFound(f"there is no copy {wanted.copy_id} (any more)")

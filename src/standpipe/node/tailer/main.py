@@ -28,32 +28,29 @@ from standpipe.adapters import process
 from standpipe.adapters.clock import Clock, Every
 from standpipe.adapters.files import published
 from standpipe.adapters.files.published import SnapshotReader
-from standpipe.adapters.kafka.reader import Partition, PartitionReader, ProgressFollower, event_of
+from standpipe.adapters.kafka.reader import Partition, PartitionReader
 from standpipe.adapters.kafka.topic_ids import TopicProbe
 from standpipe.adapters.store import folders, writer
 from standpipe.adapters.store.reader_watch import PinWatch
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreFailure
 from standpipe.config import keys
-from standpipe.data.commit.topic_identity import HEARD_MS_MAX
 from standpipe.data.replica.events import (
     Event,
-    LogEndHeard,
     ProgressCaughtUp,
-    RecordsFetched,
     TopicHeard,
-    TopicSilent,
 )
 from standpipe.data.replica.holdings import Holding, holdings
 from standpipe.data.replica.positions import blank_status, must_restart
 from standpipe.data.replica.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
-from standpipe.model import Offset, ReplicaId, ReplicaState
+from standpipe.model import ReplicaId, ReplicaState
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.store_transfer.receiver import Restores
 from standpipe.node.tailer import clock_watch
-from standpipe.node.tailer.replica import Replica, World
+from standpipe.node.tailer.progress import ProgressFollower
+from standpipe.node.tailer.replica import TailedReplica, World
 from standpipe.node.tailer.store_opener import StoreOpenings
 from standpipe.topics import TOMBSTONES_MS, progress_topic
 
@@ -87,15 +84,12 @@ class Tailer:
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
         self._strays = folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
-        #: topic -> boot ms of the question to which Kafka said last which one it is
-        self._topics_heard_ms: dict[str, int] = {}
         #: what the map gives to this node, and what of it is open
         self._holdings: dict[ReplicaId, Holding] = {}
-        self._replicas: dict[ReplicaId, Replica] = {}
+        self._replicas: dict[ReplicaId, TailedReplica] = {}
         #: a page outlives the store that is made anew behind it
         self._pages: dict[ReplicaId, StatusWriter] = {}
         self._every = Every(clock)
-        self._records = 0
         #: boot ms at which all progress was known last
         self._known_ms = clock.boot_ms()
         #: it heard nothing for too long (SIGSTOP, a suspended machine, a broken cable): its parent
@@ -139,25 +133,18 @@ class Tailer:
         if heard is None:
             return
         at_ms, ids = heard
-        self._topics_heard_ms |= dict.fromkeys(ids, at_ms)
         for replica in list(self._replicas.values()):
             if replica.topic.topic in ids:
                 self._hand([replica], TopicHeard(ids[replica.topic.topic], at_ms))
 
     def follow_tables(self) -> None:
-        """Hand records to their replicas, which apply what is whole."""
-        news = self._tables.poll(POLL_S)
-        if news:
+        """Hand what was read to the replicas of its partition, which apply what is whole."""
+        fetched = self._tables.poll(POLL_S)
+        if fetched:
             self._judge_silence(self._clock.boot_ms())
-        for heard in () if self.is_outdated else news:
-            event = event_of(heard)
-            self._reopen_outdated(heard.of)
-            replicas = [r for r in self._replicas.values() if r.topic == heard.of]
-            if self._clock.boot_ms() - self._topics_heard_ms.get(heard.of.topic, 0) > HEARD_MS_MAX:
-                self._hand(replicas, TopicSilent())
-            self._hand(replicas, LogEndHeard(Offset(self._tables.log_end(heard.of))))
-            self._hand(replicas, event)
-            self._records += len(event.records) if isinstance(event, RecordsFetched) else 0
+        for topic, event in () if self.is_outdated else fetched:
+            self._close_outdated(topic)
+            self._hand([r for r in self._replicas.values() if r.topic == topic], event)
 
     def confirm(self) -> None:
         """Kafka was heard, and its progress topic holds nothing that was not read."""
@@ -177,7 +164,7 @@ class Tailer:
             _log.warning("begins anew: for too long it did not know all progress", ms=silent_ms)
             self.is_outdated = True
 
-    def _reopen_outdated(self, topic: Partition) -> None:
+    def _close_outdated(self, topic: Partition) -> None:
         for replica_id, replica in list(self._replicas.items()):
             if replica.topic == topic and replica.is_outdated:
                 self._replicas.pop(replica_id).close(in_order=True)
@@ -219,7 +206,7 @@ class Tailer:
             codec = RowCodec.of(holding.source, holding.partition)  # first: it costs nothing
             if (store := self._openings.take(holding)) is None:
                 return  # it is large, and checked beside this loop
-            replica = Replica(holding, codec, store, self._pages[replica_id], self._world)
+            replica = TailedReplica(holding, codec, store, self._pages[replica_id], self._world)
         except NotReady as error:  # at the next try it is made anew
             self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
             _log.warning("store is made anew", why=error.message)
@@ -234,25 +221,25 @@ class Tailer:
             self._restores.opened(replica_id)
             self._brief(replica)
 
-    def _brief(self, replica: Replica) -> None:
+    def _brief(self, replica: TailedReplica) -> None:
         """Tell a new replica what is committed; read the topic anew if that was forgotten."""
         query, partition = replica.holding.query_id, replica.holding.partition
         if not self._progress.book.covers(query, partition, replica.position):
-            self._progress.read_anew()
+            self._progress.read_again()
             return
         for target in self._progress.book.targets(query, partition):
             self._hand([replica], target)
         if self._progress.knows_all:
             self._hand([replica], ProgressCaughtUp())
 
-    def _hand(self, replicas: Iterable[Replica], event: Event) -> None:
+    def _hand(self, replicas: Iterable[TailedReplica], event: Event) -> None:
         for replica in replicas:
             try:
                 replica.handle(event)
             except (StoreFailure, DataDirectoryRefused) as error:
                 self._give_up(replica, error)
 
-    def _give_up(self, replica: Replica, error: StoreFailure | DataDirectoryRefused) -> None:
+    def _give_up(self, replica: TailedReplica, error: StoreFailure | DataDirectoryRefused) -> None:
         """Close a store that failed, to open it again later. Its page stays as it is, and ages; of
         one that is damaged, or is not ours to touch any more, it says so."""
         is_refused = isinstance(error, DataDirectoryRefused)
@@ -267,7 +254,7 @@ class Tailer:
         if is_damaged:
             folders.retire(replica.store.path, self._clock.wall_ms())
 
-    def _replicas_of(self, query_id: str, partition: int) -> list[Replica]:
+    def _replicas_of(self, query_id: str, partition: int) -> list[TailedReplica]:
         return [
             replica
             for replica in self._replicas.values()
@@ -331,12 +318,11 @@ class Tailer:
     def _write_metrics(self) -> None:
         row = {
             "at_ms": self._clock.wall_ms(),
-            "records_per_second": self._records * 1000 // METRICS_MS,
+            "records_per_second": self._tables.take_record_count() * 1000 // METRICS_MS,
             "progress_position": self._progress.position,
             "knows_all_progress": self._progress.knows_all,
             "replicas": [replica.describe() for replica in self._replicas.values()],
         }
-        self._records = 0
         published.replace(self._paths.run / "tailer.json", json.encode(row))
 
 
