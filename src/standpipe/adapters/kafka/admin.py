@@ -53,7 +53,7 @@ class ReconcileOutcome:
     failure: str = ""
     #: doomed topics that are gone now; TopicDeleted belongs into the log
     gone: tuple[str, ...] = ()
-    #: what no order can mend
+    #: what no order can fix
     reports: tuple[str, ...] = ()
 
 

@@ -66,7 +66,7 @@ METADATA_OUTDATED: Final = frozenset(
 )
 
 #: After a partition a connection of before it stands in TCP's back-off, as long again as the
-#: partition took; dialled anew it is there within two seconds. The client's defaults: 60 s and 30.
+#: partition took; a new one is there within two seconds. The client's defaults: 60 s and 30.
 REDIAL_OPTIONS: Final[dict[str, object]] = {
     "socket.timeout.ms": 5000,
     "socket.connection.setup.timeout.ms": 5000,
@@ -137,6 +137,7 @@ class PartitionReader:
         self._consumer.incremental_assign([_kafka.TopicPartition(of.topic, of.partition, offset)])
 
     def stop(self, of: Partition) -> None:
+        """Read no more of it."""
         self._at_zero.discard(of)
         self._consumer.incremental_unassign([_kafka.TopicPartition(of.topic, of.partition)])
 
@@ -145,6 +146,7 @@ class PartitionReader:
         self._consumer.pause([_kafka.TopicPartition(of.topic, of.partition)])
 
     def resume(self, of: Partition) -> None:
+        """Fetch a paused partition again, behind what was delivered."""
         self._consumer.resume([_kafka.TopicPartition(of.topic, of.partition)])
 
     def poll(
@@ -184,6 +186,7 @@ class PartitionReader:
         return int(end) if end >= 0 else -1
 
     def close(self) -> None:
+        """Close the consumer."""
         self._consumer.close()
 
 
@@ -257,7 +260,7 @@ class EndProbe:
         return None
 
     def _refresh_after(self, error: BaseException) -> None:
-        """A broker that came back leads under a new epoch. Tried: this mends it."""
+        """A broker that came back leads under a new epoch. Tried: this helps."""
         if error.args and error.args[0].code() in METADATA_OUTDATED:
             with contextlib.suppress(_kafka.KafkaException):
                 self._admin.list_topics(self._partition.topic, timeout=REFRESH_TIMEOUT_S)

@@ -45,7 +45,7 @@ class _ChunkCursor(Protocol):
 
 
 class _TransactionView:
-    """A store at one instant: see `data.query.pull.View`."""
+    """A store at one instant: see `data.query.pull.ReadView`."""
 
     __slots__ = ("_transaction",)
 
@@ -79,6 +79,7 @@ class HeldView(_TransactionView):
         self.is_over = False
 
     def close(self) -> None:
+        """Close the environment, and every view of it."""
         """Let go of the pages; it may be over by then."""
         self.is_over = True
         self._transaction.abort()
@@ -100,7 +101,7 @@ class StoreReader:
         self._meta: object = None
         self._inode = 0
         self._check_due = 0.0  # monotonic, s
-        #: that nobody has closed yet
+        #: not closed yet
         self._instants: list[HeldView] = []
 
     def get(self, key: bytes, /) -> bytes | None:

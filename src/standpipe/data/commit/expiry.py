@@ -45,7 +45,7 @@ class Expiry:
 
     @classmethod
     def of(cls, window: Window | None) -> Expiry | None:
-        """None: its rows never expire: it has no windows, or somebody else writes the topic and
+        """None: its rows never expire: it has no windows, or another program writes the topic and
         only they know for how long windows are of interest."""
         if window is None or not window.retention_ms:
             return None
@@ -88,11 +88,11 @@ def deletable_below(
     watermark_ms: int,
     written_before_ms: int,
 ) -> Offset:
-    """Offset below which a table topic holds nothing that anybody needs; 0: not known of any.
+    """Offset below which a table topic holds nothing that a reader needs; 0: unknown.
 
     `records`: from the topic's start on, in order. Deleted is a beginning of the topic, so no older
     row of a key can come to light. What has to stay: windows that have not expired (where such a
-    row lies first, it holds up what is behind it; compaction goes on), what was written lately
+    row lies first, it holds up what is behind it; compaction continues), what was written lately
     (`written_before_ms`: a replica that has slept for less resumes behind it), and what is not
     called clean yet. `watermark_ms`: of the newest commit.
     """

@@ -1,4 +1,4 @@
-"""Repair: which keys of a table topic show the wrong row to whoever goes by offset order alone.
+"""Repair: which keys of a table topic show the wrong row to readers that go by offset order.
 
 Compaction keeps the last record of a key, whoever wrote it. Where that is a *foreign* record (a
 straggler's, a zombie's, a failed attempt's) it *shadows* the committed row, which compaction takes
@@ -13,7 +13,7 @@ one, for a committed row in between would have ended it.
 
 Why the lease holder sweeps, and not the tailers: only it knows that no
 commit lies between a row's finding and its writing (a tailer's report may be a stale row), and
-it needs nobody's report to say that a range is clean.
+the absence of reports would not prove a range clean.
 
 Not here: reading and writing Kafka (`pipeline/commit/janitor.py`); what replicas show
 (`data/replica/machine.py`).
@@ -134,7 +134,7 @@ class Sweep:
 
 
 def _cast(shadows: dict[bytes, Shadow], record: SweptRecord) -> None:
-    if record.key is not None:  # a record without a key is nobody's row, and is never compacted
+    if record.key is not None:  # a record without a key is no row, and is never compacted
         shadows.setdefault(record.key, Shadow(Offset(record.offset), record.written_ms))
 
 
@@ -186,7 +186,7 @@ class Repairs:
     """What can be repaired of a partition now, and what cannot."""
 
     records: tuple[Repair, ...]
-    #: keys that were shadowed anew since their rows were looked for: look again
+    #: keys that were shadowed again since their rows were looked for: look again
     unknown: tuple[bytes, ...]
     #: keys whose committed row may have been taken by compaction: nothing in the topic tells
     too_late: tuple[bytes, ...]

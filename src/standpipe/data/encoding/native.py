@@ -25,7 +25,7 @@ try:
 except ImportError:  # no compiler, or another processor than it can do with
     _native = None
 else:
-    if _native.FORM != FORM:  # built from an older source: `make setup` builds it anew
+    if _native.FORM != FORM:  # built from an older source: `make setup` builds it again
         _native = None
 
 IS_COMPILED: Final = _native is not None

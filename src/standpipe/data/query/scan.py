@@ -33,7 +33,7 @@ COPIED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 
 class Ranged(Protocol):
-    """The part of `data.query.pull.View` that a scan reads."""
+    """The part of `data.query.pull.ReadView` that a scan reads."""
 
     def scan(self, low: bytes, high: bytes, limit: int, /) -> list[Pair]:
         """At most `limit` pairs with low <= key < high, in order."""

@@ -1,9 +1,11 @@
 """Do the replicas of a table partition hold the same rows?  What their digests say of it.
 
-Replicas at one batch must have one digest. Digests of
-different batches say nothing about each other: then they are to be asked again. A digest that was
-computed anew from the rows and is not the one that was kept beside them names the odd replica; else
-of three or more the one that differs from most. Pure; who asks: `node/controller/digest_check.py`.
+Replicas at one batch must have one digest. Digests of different batches say nothing about each
+other: then they are to be asked for again. A digest that was computed again from the rows and is
+not the one that was kept beside them names the diverged replica; else, of three or more, the one
+that differs from most.
+
+Not here: asking the nodes (`node/controller/digest_check.py`).
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class Agreement(Enum):
 
 
 class DigestVerdict(Record, frozen=True, kw_only=True):
-    """What is known of one partition. `odd`: replicas to be made anew, where that can be told."""
+    """What is known of one partition. `odd`: diverged replicas, where they can be told."""
 
     partition: int
     agreement: Agreement
@@ -114,7 +116,9 @@ def answering(replicas: Sequence[ReplicaDigest]) -> tuple[NodeId, ...]:
 
 
 def to_rebuild(verdict: DigestVerdict, who_answers: Sequence[NodeId]) -> tuple[NodeId, ...]:
-    """The odd ones, but never all of those that answer: who would go on meanwhile, and whose rows
-    would they take? What all have in common may be a fault of ours. A holder that is down counts
-    for nothing: it may never come back."""
+    """The diverged replicas, but never all of those that answer.
+
+    At least one has to answer reads meanwhile and to be copied from, and what all have in common
+    may be a fault of ours. A holder that is down does not count: it may never come back.
+    """
     return verdict.odd if set(who_answers) - set(verdict.odd) else ()

@@ -70,6 +70,7 @@ def columns_of(
 
 
 def offset_of(record: Fetched) -> int:
+    """Offset of a record: the key by which a fetch is bisected."""
     return record[0]
 
 
@@ -98,15 +99,18 @@ class EndReached:
 
 @dataclass(frozen=True, slots=True)
 class LogEndHeard:
-    """Kafka told the end of the partition, whoever wrote it. Never an order follows: it is only
-    reported, for right after a change of leader it may be lower than what was read."""
+    """The end of the partition as Kafka has it, foreign records included.
+
+    No order ever follows: it is only reported, for right after a change of leader it may be lower
+    than what was read.
+    """
 
     end: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsGone:
-    """Kafka has no record at the position and will have none: truncated, deleted or made anew."""
+    """Kafka has no record at the position and will have none: truncated, deleted or recreated."""
 
 
 @dataclass(frozen=True, slots=True)

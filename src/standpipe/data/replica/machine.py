@@ -3,7 +3,7 @@
     machine.handle(TargetSet | RecordsFetched | EndReached | RecordsGone | …)
         -> [ApplyBatch | LeftOutReport | PauseFetching | ResumeFetching | ReportDataLoss]
 
-Duties of whoever drives it: events in the order of their topics; each order done before the next
+Duties of the driver: events in the order of their topics; each order done before the next
 event; `ApplyBatch` as one transaction, and where that fails a new machine from the store's meta.
 
 What it holds (the commit protocol): a range that ends at a target shows only
@@ -14,7 +14,7 @@ A gap in the offsets of a range means that compaction took records which later o
 a while the rows are no batch's rows, and carry no label (`data/replica/gaps.py`).
 
 Where the targets before one were tombstoned (`TargetSet.start`), records below `clean_through`
-count in their order, whoever wrote them (`data/commit/repair.py`). In between a foreign record may
+count in their order, under any commit (`data/commit/repair.py`). In between a foreign record may
 show, so a replica that goes that way does not answer until it is whole again. That may be most of a
 table: one that does not answer yet applies it in parts.
 
@@ -113,7 +113,7 @@ class ApplyMachine:
 
     @property
     def committed_end(self) -> Offset:
-        """C(p) as far as it was heard of; -1: nothing is committed."""
+        """C(p) as far as it is known; -1: nothing is committed."""
         return Offset(-1) if self._newest is None else self._newest.end
 
     def doubt(self, gone_ms: int) -> str:
@@ -139,6 +139,7 @@ class ApplyMachine:
         )
 
     def handle(self, event: Event) -> list[Order]:
+        """The next event -> what the driver has to do, in this order, before the next one."""
         if isinstance(event, LogEndHeard):
             self.log_end = max(self.log_end, event.end)
             return []
@@ -193,7 +194,7 @@ class ApplyMachine:
         self.log_end = max(self.log_end, next_offset)
 
     def _set_target(self, target: TargetSet) -> None:
-        """Targets come in order, and again from the beginning when the topic is read anew."""
+        """Targets come in order, and again from the beginning when the topic is read again."""
         newest = self._newest
         if newest is not None and target.rank <= newest.rank:
             if target.rank == newest.rank and target.clean_through > newest.clean_through:
@@ -334,12 +335,12 @@ class ApplyMachine:
         return (
             len(self._filling.keys) >= self._transaction_rows
             and self._judged <= self._clean_below(target)
-            and self.state is ReplicaState.BOOTSTRAP  # nobody misses its answers
+            and self.state is ReplicaState.BOOTSTRAP  # it does not answer yet
         )
 
     def _order_in_part(self, target: TargetSet) -> list[Order]:
         """What goes by order, and is no batch's rows anyway, before all of it is there. A store
-        that is closed before `target` is made anew (`positions.must_rebuild`)."""
+        that is closed before `target` is rebuilt (`positions.must_rebuild`)."""
         ready, self._filling = self._ready.followed_by(self._filling), Stage()
         self._ready, self._ready_up_to, self._applied = Stage(), None, None
         whole_at = max(self._gaps.whole_at, target.end)

@@ -156,7 +156,7 @@ class Stage:
         self.room = max(CHANGES_MAX, 2 * len(last))
 
     def puts_and_deletes(self) -> tuple[Sequence[tuple[bytes, bytes]], Sequence[bytes]]:
-        """What a transaction is told, see `data.replica.events.ApplyBatch`."""
+        """What a transaction writes, see `data.replica.events.ApplyBatch`."""
         if not self.has_deletes:
             return [*zip(self.keys, cast("list[bytes]", self.rows), strict=True)], ()
         last = dict(zip(self.keys, self.rows, strict=True))
@@ -213,7 +213,7 @@ def _misplaced(records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None
     """How many of them readers will look for in another partition.
 
     Murmur2 in Python takes a microsecond, so of many records only each SAMPLED_EACHth is looked
-    at, until one is found: whoever partitions by another rule misplaces most of what it writes.
+    at, until one is found: a writer that partitions by another rule misplaces most records.
     """
     step = 1 if len(records) <= SAMPLED_ABOVE else SAMPLED_EACH
     if codec.partitions == 1 or not any(map(codec.is_misplaced, records[::step])):

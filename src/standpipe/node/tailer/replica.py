@@ -1,6 +1,6 @@
 """One replica of a tailer: an open store, its machine and its status page.
 
-`data.replica.machine` decides what becomes visible; this carries it out. Not here: what is heard of
+`data.replica.machine` decides what becomes visible; this carries it out. Not here: what is read of
 Kafka and when (`node.tailer.main`), where a store comes from when there is none
 (`node.store_transfer.receiver`).
 """
@@ -67,6 +67,7 @@ class World:
     map_bytes: int
 
     def now(self) -> Now:
+        """The instant of now on all clocks that a store is dated by."""
         clock = self.clock
         return Now(wall_ms=clock.wall_ms(), boot_ms=clock.boot_ms(), boot_id=clock.boot_id())
 
@@ -75,7 +76,7 @@ class TailedReplica:
     """One open store with its machine and its status page: carries out what the machine orders.
 
     Raises StoreFailure when the store takes no transaction; it is closed then. Later: StoreFailure
-    or DataDirectoryRefused when a transaction fails, or its store cannot be opened anew; the
+    or DataDirectoryRefused when a transaction fails, or its store cannot be opened again; the
     replica must be closed then.
     """
 

@@ -435,7 +435,7 @@ def test_a_topic_that_was_made_anew_is_data_loss(meta: StoreMeta, why: str) -> N
     assert one.handle(ProgressCaughtUp()) == [], why
     (order,) = one.handle(TopicHeard("J", LASTED_MS))
     assert isinstance(order, ReportDataLoss), why
-    assert "made anew" in order.reason
+    assert "recreated" in order.reason
     assert one.state is ReplicaState.DATA_LOSS
 
 
