@@ -36,13 +36,7 @@ import structlog
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from standpipe.adapters.kafka import reader as kafka
-from standpipe.adapters.kafka.reader import (
-    EndHeard,
-    Heard,
-    Partition,
-    PartitionReader,
-    RecordsHeard,
-)
+from standpipe.adapters.kafka.reader import Partition, PartitionReader
 from standpipe.adapters.store.writer import MAP_BYTES_START, StoreWriter, store_path
 from standpipe.data.commit.progress import ProgressBook
 from standpipe.data.encoding import native
@@ -55,16 +49,14 @@ from standpipe.data.encoding.store_keys import (
 )
 from standpipe.data.replica.events import (
     ApplyBatch,
-    EndReached,
     Event,
     ProgressCaughtUp,
-    RecordsFetched,
 )
 from standpipe.data.replica.machine import ApplyMachine
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.data.replica.stage import RowCodec
 from standpipe.local.cluster.broker import Broker
-from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Offset, Progress, Source
+from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Progress, Source
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -162,13 +154,6 @@ class Restore:
         for partition in range(PARTITIONS):
             self.handle(partition, ProgressCaughtUp())
 
-    def hear(self, heard: Heard) -> None:
-        if isinstance(heard, RecordsHeard):
-            end = Offset(heard.records[-1][0] + 1)
-            self.handle(heard.of.partition, RecordsFetched(heard.records, end))
-        elif isinstance(heard, EndHeard):
-            self.handle(heard.of.partition, EndReached(Offset(heard.offset)))
-
     def handle(self, partition: int, event: Event) -> None:
         for order in self.machines[partition].handle(event):
             if isinstance(order, ApplyBatch):
@@ -212,8 +197,8 @@ def from_memory(records: int, batch: int, folder: Path) -> Round:
         messages = _in_fetches(rows, at)
         wall, processor = time.perf_counter(), time.process_time()
         for first in range(0, len(messages), kafka.RECORDS_AT_ONCE):
-            for heard in kafka.facts(messages[first : first + kafka.RECORDS_AT_ONCE]):
-                restore.hear(heard)
+            for of, event in kafka.fetch_events(messages[first : first + kafka.RECORDS_AT_ONCE]):
+                restore.handle(of.partition, event)
         spent.seconds += time.perf_counter() - wall
         spent.processor_seconds += time.process_time() - processor
     assert restore.is_done
@@ -271,8 +256,8 @@ def from_broker(servers: str, progress: list[Progress], folder: Path) -> Round:
     for partition in range(PARTITIONS):
         reader.start(Partition(CHANGELOG, partition), 0)
     while not restore.is_done:
-        for heard in reader.poll(0.005):
-            restore.hear(heard)
+        for of, event in reader.poll(0.005):
+            restore.handle(of.partition, event)
     spent = Round(records, time.perf_counter() - wall, time.process_time() - processor)
     reader.close()
     restore.check(records)

@@ -97,9 +97,9 @@ class Source(Record, frozen=True, kw_only=True):
     wrap_single_value: bool = True
     value_delimiter: str = ","
     key_delimiter: str = ","
-    retention_ms: int | None = None  # of a topic it creates; -1: for ever, None: the broker's
-    query_id: str | None = None  # of the query that writes it; None: somebody else does
-    table_id: str | None = None  # names its stores and lags for ever; dropped, it is never reused
+    retention_ms: int | None = None  # of a topic it creates; -1: permanent, None: the broker's
+    query_id: str | None = None  # of the query that writes it; None: another program does
+    table_id: str | None = None  # names its stores and lags; never reused, also when dropped
     generation: int = 1
     is_materialized: bool = False  # replicas are kept and pull queries are answered
     #: WITH (ACCEPTABLE_OFFSET_LAG): records that an answer may trail by, where a request says
@@ -109,14 +109,16 @@ class Source(Record, frozen=True, kw_only=True):
     changelog: str | None = None  # of a CREATE SOURCE TABLE: topic that its replicas follow
     #: of a table that was replaced: its rows are written here as well, for others; `topic` is ours
     public_topic: str | None = None
-    takes_inserts: bool = False  # a query of an INSERT INTO writes it, beside whoever else does
+    takes_inserts: bool = False  # a query of an INSERT INTO writes it, beside other writers
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
+        """In the order of the declaration."""
         return tuple(column for column in self.columns if column.is_key)
 
     @property
     def value_columns(self) -> tuple[Column, ...]:
+        """In the order of the declaration, header columns among them."""
         return tuple(column for column in self.columns if not column.is_key)
 
     def replica_id(self, partition: int) -> ReplicaId:
@@ -269,7 +271,7 @@ class NodeInfo(Record, frozen=True, kw_only=True):
 class Health(IntEnum):
     """A node's verdict on a peer (`control.liveness.heartbeats`)."""
 
-    UNKNOWN = 0  # newly known, neither heard nor missed for long enough
+    UNKNOWN = 0  # newly known, no beat, and none missed, for long enough
     ALIVE = 1
     DOWN = 2
 
@@ -322,7 +324,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     service_id: str
     cluster_id: str
     log_index: LogIndex
-    leader: NodeId  # who leads the quorum, as far as this node knows; empty: nobody
+    leader: NodeId  # who leads the quorum, as far as this node knows; empty: none
     nodes: tuple[NodeInfo, ...]
     sources: tuple[Source, ...]
     queries: tuple[PersistentQuery, ...]
@@ -393,6 +395,7 @@ class ReplicaState(IntEnum):
 
     @property
     def answers(self) -> bool:
+        """Whether reads may be answered in this state."""
         return self in (ReplicaState.CATCHING_UP, ReplicaState.RUNNING)
 
 
@@ -401,11 +404,11 @@ class ReplicaStatus(Record, frozen=True, kw_only=True):
 
     state: ReplicaState
     position: Offset  # A(p): everything committed below it is applied
-    committed_end: Offset  # C(p): newest valid progress record; -1: none heard of yet
-    log_end: Offset  # end of the Kafka partition, whoever wrote it; -1: unknown
+    committed_end: Offset  # C(p): newest valid progress record; -1: none read yet
+    log_end: Offset  # end of the Kafka partition, foreign records included; -1: unknown
     batch: BatchId  # batch that the rows show; NO_BATCH: between batches after compaction
     lease_epoch: LeaseEpoch
-    #: last instant on this node's boot clock with Kafka heard and A = C; 0: never
+    #: last instant on this node's boot clock at which Kafka answered and A = C; 0: never
     confirmed_boot_ms: int
     source_instant_ms: int  # batch_started_ms of the batch that is shown; 0: unknown
     foreign_records: int  # seen and left out since the store was made

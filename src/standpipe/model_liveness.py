@@ -64,7 +64,7 @@ class PeerLiveness(Record, frozen=True, kw_only=True):
     node_id: NodeId
     health: Health
     is_held_down: bool = False  # it is DOWN and beats: it came back too often
-    beat_boot_ms: int = 0  # its last beat; 0: never heard
+    beat_boot_ms: int = 0  # its last beat; 0: none
     workers_ok: bool = True  # its own word: none hangs and at least one lives
     tailer_ok: bool = True
     is_leaving: bool = False  # it is drained or about to stop

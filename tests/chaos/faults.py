@@ -295,7 +295,7 @@ class StoreDamaged(Fault):
     def is_there(self) -> bool:
         with self._log.open() as file:
             file.seek(self._said)
-            return "is made anew" in file.read()
+            return "is rebuilt" in file.read()
 
     def heal(self) -> None:
         """Nobody has to do anything."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import StoreWriter
-from standpipe.data.encoding.digest import rows_digest
+from standpipe.data.encoding.stored_rows import rows_digest
 from standpipe.data.query.pull import Store
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import NotReady

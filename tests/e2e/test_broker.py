@@ -19,18 +19,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from standpipe.adapters.kafka.read_once import read_topic
-from standpipe.adapters.kafka.reader import (
-    EndHeard,
-    Heard,
-    OffsetGone,
-    Partition,
-    PartitionReader,
-    RecordsHeard,
-)
+from standpipe.adapters.kafka.reader import FetchEvent, Partition, PartitionReader
+from standpipe.data.replica.events import EndReached, RecordsFetched, RecordsGone
 from standpipe.errors import BrokerDied, DataDirectoryRefused
 from standpipe.local.cluster import jvm
 from standpipe.local.cluster.broker import Broker
 from standpipe.local.cluster.ports import any_port
+from standpipe.model import Offset
 
 
 def write(broker: Broker, topic: str, value: bytes) -> None:
@@ -120,15 +115,15 @@ def test_the_beginning_is_where_retention_has_left_it(broker: Broker) -> None:
     deadline = time.monotonic() + 60
     found = [r.value for r in read_topic(broker.bootstrap_servers, "old", 1, deadline)]
     assert found == [b"3", b"4"]
-    reader, heard = PartitionReader(broker.bootstrap_servers), list[Heard]()
+    reader, heard = PartitionReader(broker.bootstrap_servers), list[tuple[Partition, FetchEvent]]()
     reader.start(of := Partition("old", 0), 0)
-    while EndHeard(of, 5) not in heard:
+    while (of, EndReached(Offset(5))) not in heard:
         assert time.monotonic() < deadline
         heard += reader.poll(0.1)
     reader.close()
-    records = [r for each in heard if isinstance(each, RecordsHeard) for r in each.records]
+    records = [r for _, each in heard if isinstance(each, RecordsFetched) for r in each.records]
     assert [(offset, value) for offset, _, value, _ in records] == [(3, b"3"), (4, b"4")]
-    assert OffsetGone(of) not in heard
+    assert (of, RecordsGone()) not in heard
 
 
 def test_topics_are_not_made_by_mistake(broker: Broker) -> None:

@@ -175,7 +175,7 @@ def check_that_an_odd_replica_is_made_anew(cluster: TestCluster, node: NodeId) -
 
     def made_anew() -> bool | None:
         lines = log.read_text().splitlines()
-        return any("replica is made anew" in line and said in line for line in lines) or None
+        return any("replica is rebuilt" in line and said in line for line in lines) or None
 
     wait_until(made_anew, f"{name} made anew at {node}")
     for table in flights.TABLES:

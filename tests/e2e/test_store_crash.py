@@ -27,9 +27,8 @@ from standpipe.adapters.store.folders import retire
 from standpipe.adapters.store.opening import open_verified
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.commit.expiry import Expiry
-from standpipe.data.encoding.digest import rows_digest
 from standpipe.data.encoding.store_keys import ordered_longs
-from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.encoding.stored_rows import pack_row, rows_digest
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import DataDirectoryRefused, NotReady
 from standpipe.model import Offset

@@ -150,10 +150,10 @@ def test_topics_that_change_under_running_queries(cluster: TestCluster, admin: A
     send(cluster, "src_LOST", 1)
 
     message = wait_for_state(cluster, "ANEW", "FAILED", "TOPIC_CHANGED")
-    assert "topic src_ANEW was deleted and made anew" in message
+    assert "topic src_ANEW was deleted and recreated" in message
     assert "DROP TABLE ANEW_T; and then CREATE TABLE ANEW_T" in message
     message = wait_for_state(cluster, "LOST", "FAILED", "TOPIC_CHANGED")
-    assert "topic LOST_T was deleted and made anew" in message
+    assert "topic LOST_T was deleted and recreated" in message
     message = wait_for_state(cluster, "WIDER", "FAILED", "TOPIC_CHANGED")
     assert "topic src_WIDER has 6 partitions, and the catalog says 4" in message
     message = wait_for_state(cluster, "WIDE_TABLE", "RUNNING", "TOPIC_CHANGED")

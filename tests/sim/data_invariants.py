@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from standpipe.data.encoding.digest import rows_digest
 from standpipe.data.encoding.store_keys import commit_header, parse_rowtime_header, partition_of
-from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.encoding.stored_rows import pack_row, rows_digest
 from standpipe.model import NO_BATCH, Progress, ReplicaState
 
 from .data_kafka import SimLog

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from standpipe.data.commit.repair import TopicRecord
+from standpipe.data.commit.repair import SweptRecord
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -27,8 +27,8 @@ class SimLog:
 
     def __init__(self, retention: Retention) -> None:
         self.retention = retention
-        self.history: list[TopicRecord] = []
-        self.kept: list[TopicRecord] = []
+        self.history: list[SweptRecord] = []
+        self.kept: list[SweptRecord] = []
         self._horizon: dict[int, int] = {}  # offset of a tombstone -> when it may go
 
     @property
@@ -36,12 +36,12 @@ class SimLog:
         return len(self.history)
 
     def append(self, key: bytes | None, value: bytes | None, headers: Headers, now_ms: int) -> int:
-        record = TopicRecord(self.end, key, value, headers, now_ms)
+        record = SweptRecord(self.end, key, value, headers, now_ms)
         self.history.append(record)
         self.kept.append(record)
         return record.offset
 
-    def read(self, offset: int, count: int) -> tuple[list[TopicRecord], int]:
+    def read(self, offset: int, count: int) -> tuple[list[SweptRecord], int]:
         """Records from `offset` on, and the offset below which there are no others."""
         first = bisect_left(self.kept, offset, key=lambda record: record.offset)
         found = self.kept[first : first + count]
@@ -66,7 +66,7 @@ class SimLog:
         self.kept = [r for r in self.kept if r.offset >= cleanable or self._stays(r, last, now_ms)]
         return before - len(self.kept)
 
-    def _stays(self, record: TopicRecord, last: dict[bytes | None, int], now_ms: int) -> bool:
+    def _stays(self, record: SweptRecord, last: dict[bytes | None, int], now_ms: int) -> bool:
         if last[record.key] != record.offset:
             return False
         if record.value is not None:

@@ -15,13 +15,13 @@ import msgspec
 from standpipe.data.commit import progress, repair, takeover
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.progress import ProgressBook
-from standpipe.data.encoding import digest
+from standpipe.data.encoding import stored_rows
 from standpipe.data.encoding.store_keys import commit_header, parse_commit_header
 from standpipe.data.replica import events as apply_events
-from standpipe.data.replica import machine as apply
 from standpipe.data.replica import positions
 from standpipe.data.replica.gaps import Gaps
 from standpipe.data.replica.machine import ApplyMachine
+from standpipe.data.replica.stage import Stage
 from standpipe.model import Offset
 
 from . import data_recreated_planted, data_windows_planted
@@ -33,21 +33,21 @@ from .runner import Plant, replacing
 def _stage_if(fits: Callable[[Any, Any], bool]) -> list[Plant]:
     """Other commits than the wanted one are shown too, where `fits(found, wanted)`."""
 
-    def make(stage_records: Any) -> Any:
-        def lax(records: Any, stage: Any, codec: Any, wanted: bytes | None) -> None:
+    def make(add: Any) -> Any:
+        def lax(stage: Any, records: Any, codec: Any, wanted: bytes | None) -> None:
             if wanted is None:
-                stage_records(records, stage, codec, None)
+                add(stage, records, codec, None)
                 return
             for record in records:
                 found = dict(record[3] or ()).get("sp-commit")
                 is_fit = found is not None and fits(
                     parse_commit_header(found), parse_commit_header(wanted)
                 )
-                stage_records([record], stage, codec, None if is_fit else wanted)
+                add(stage, [record], codec, None if is_fit else wanted)
 
         return lax
 
-    return [replacing(apply, "stage_records", make)]
+    return [replacing(Stage, "add", make)]
 
 
 def accept_another_attempt() -> list[Plant]:
@@ -358,7 +358,7 @@ def no_digest_for_deletes() -> list[Plant]:
     def make(digest_after: Any) -> Any:
         return lambda old, replaced, deleted, puts: digest_after(old, replaced, (), puts)
 
-    return [replacing(digest, "digest_after", make)]
+    return [replacing(stored_rows, "digest_after", make)]
 
 
 def take_nothing_back() -> list[Plant]:

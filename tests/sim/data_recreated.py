@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from standpipe.data.commit.repair import TopicRecord
+from standpipe.data.commit.repair import SweptRecord
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX, TopicKnown, TopicSeen, changes
 from standpipe.model import ReplicaState
 
@@ -72,7 +72,7 @@ class Recreation:
         # not at once: who is faster is not found out (`topic_identity`)
         world.after(HEARD_MS_MAX + self.random.random() * 8000, lambda: self._fill(source))
 
-    def _fill(self, source: list[list[TopicRecord]]) -> None:
+    def _fill(self, source: list[list[SweptRecord]]) -> None:
         for log, records in zip(self.world.tables, source, strict=True):
             for record in records:
                 # a row of before in the place of one that the copy does not have

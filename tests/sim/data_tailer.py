@@ -10,7 +10,7 @@ from tests.unit.data.rows import in_columns, table
 from standpipe.data.commit.expiry import Expiry, by_edge, edges_after
 from standpipe.data.commit.progress import ProgressBook, parse
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX
-from standpipe.data.encoding import digest
+from standpipe.data.encoding import stored_rows
 from standpipe.data.replica import positions
 from standpipe.data.replica.events import (
     ApplyBatch,
@@ -43,7 +43,7 @@ class SimStore:
         self.expiry = expiry
         identity = StoreIdentity(table_id="t", generation=1, partition=partition)
         self.rows: dict[bytes, bytes] = {}
-        self.meta = StoreMeta(identity=identity, digest=digest.EMPTY)
+        self.meta = StoreMeta(identity=identity, digest=stored_rows.EMPTY_DIGEST)
         self.expired = 0  # rows, for the totals
         self.is_there = False  # as a file: it is made when it is opened first
 
@@ -51,14 +51,14 @@ class SimStore:
         puts = dict(order.puts)
         replaced = [(key, self.rows[key]) for key in puts if key in self.rows]
         deleted = [(key, self.rows[key]) for key in order.deletes if key in self.rows]
-        sum_ = digest.digest_after(self.meta.digest or 0, replaced, deleted, puts.items())
+        sum_ = stored_rows.digest_after(self.meta.digest or 0, replaced, deleted, puts.items())
         for key in order.deletes:
             self.rows.pop(key, None)
         self.rows |= puts
         gone = self._expired(order.meta.watermark_ms)
         for key, _ in gone:
             del self.rows[key]
-        sum_ = digest.digest_after(sum_, (), gone, ())
+        sum_ = stored_rows.digest_after(sum_, (), gone, ())
         meta = positions.applied_at(order.meta, self.meta, _at(now_ms), is_caught_up=is_caught_up)
         self.meta = msgspec.structs.replace(meta, digest=sum_)
         self.expired += len(gone)

@@ -50,6 +50,7 @@ class Every:
         return True
 
     def put_off(self, what: object, delay_ms: int) -> None:
+        """It is not due before `delay_ms` from now."""
         self._due_ms[what] = self._clock.monotonic_ms() + delay_ms
 
 

@@ -58,14 +58,14 @@ def raise_file_limit() -> int:
 
 def give_back_freed_memory() -> None:
     """The C library keeps what was freed between blocks that are in use, most of it after a large
-    piece of work, unless it is told. Only glibc can be told. Takes milliseconds."""
+    piece of work, until `malloc_trim` asks for it. Only glibc has that. Takes milliseconds."""
     trim = getattr(_libc, "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def write_pid(path: Path) -> None:
-    """The own id, for whoever must tell the workers of a node from strangers."""
+    """Write the id of this process, by which the node knows its workers."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.write_text(f"{os.getpid()}\n")
 
@@ -82,7 +82,7 @@ class Life(Enum):
     """What the kernel says of a process."""
 
     RUNS = auto()
-    STOPPED = auto()  # SIGSTOP, a debugger: its sockets take connections that nobody serves
+    STOPPED = auto()  # SIGSTOP, a debugger: its sockets take connections that it does not serve
     GONE = auto()  # a zombie too
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from tests.samples import COLUMNS, sample_table
 
-from standpipe.data.encoding.record_batch import Fetched, FetchedColumns
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
@@ -15,7 +14,7 @@ from standpipe.data.encoding.store_keys import (
     store_key,
 )
 from standpipe.data.encoding.stored_rows import unpack_row
-from standpipe.data.replica.events import ApplyBatch
+from standpipe.data.replica.events import ApplyBatch, Fetched, FetchedColumns
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.data.replica.stage import RowCodec
 from standpipe.model import BatchId, Column, Commit, LeaseEpoch, Source, Window

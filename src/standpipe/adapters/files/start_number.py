@@ -16,7 +16,7 @@ def next_number(path: Path, now_ms: int) -> int:
     """The number of this start; `path` remembers it for the next one.
 
     `now_ms` (Unix time) where the file says nothing better, so that a directory that lost the file
-    goes on above what it gave before. Not synced: a number that a power loss took leaves the time.
+    continues above what it gave before. Not synced: after a power loss the time is there.
     A full disk leaves the number before, and the start after this one has this number again.
     """
     number = max(_before(path) + 1, now_ms)

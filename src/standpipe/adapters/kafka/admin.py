@@ -47,13 +47,13 @@ _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReconcileOutcome:
     """What a round of reconciling came to. `failure` empty: Kafka is as the catalog wants it."""
 
     failure: str = ""
     #: doomed topics that are gone now; TopicDeleted belongs into the log
     gone: tuple[str, ...] = ()
-    #: what no order can mend
+    #: what no order can fix
     reports: tuple[str, ...] = ()
 
 
@@ -81,7 +81,7 @@ class KafkaAdmin:
 
     def reconcile(
         self, catalog: Catalog, service_id: str, stands: Callable[[KafkaOrder], bool]
-    ) -> Outcome:
+    ) -> ReconcileOutcome:
         """Observe and obey until no order is left, or one fails. At most ROUNDS_MAX rounds.
 
         `stands` is asked before each order (`control.metadata.topic_reconciler.still_stands`).
@@ -91,11 +91,11 @@ class KafkaAdmin:
             try:
                 orders = topic_orders(catalog, self.observe(names), service_id)
             except KafkaUnavailable as error:
-                return Outcome(failure=error.message)
+                return ReconcileOutcome(failure=error.message)
             asked = [order for order in orders if isinstance(order, KafkaOrder)]
             failures = [failure for one in asked if (failure := self._try(one, stands))]
             if failures or not asked:
-                return Outcome(
+                return ReconcileOutcome(
                     failure="; ".join(failures),
                     gone=tuple(order.name for order in orders if isinstance(order, ForgetTopic)),
                     reports=tuple(
@@ -105,7 +105,7 @@ class KafkaAdmin:
                     ),
                 )
             time.sleep(ROUND_PAUSE_S)
-        return Outcome(failure="Kafka does not carry out what it accepted")
+        return ReconcileOutcome(failure="Kafka does not carry out what it accepted")
 
     def _try(self, order: KafkaOrder, stands: Callable[[KafkaOrder], bool]) -> str:
         """Carry out one order; its failure, if any, keeps back none of the others."""
@@ -191,14 +191,14 @@ class TopicKeeper:
         self._service_id = service_id
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="topics")
         self._index = 0  # log index up to which topics were looked after
-        self._outcome = Outcome()
+        self._outcome = ReconcileOutcome()
         self._looked_after = asyncio.Event()
 
     async def look_after(
         self,
         catalog: Catalog,
         stands: Callable[[KafkaOrder, Catalog], Coroutine[Any, Any, bool]],
-    ) -> Outcome:
+    ) -> ReconcileOutcome:
         """One round for the newest catalog; `stands` is asked on the loop before each order."""
         loop = asyncio.get_running_loop()
 
@@ -225,9 +225,11 @@ class TopicKeeper:
                 return self._outcome.failure
         return f"Kafka takes more than {timeout_s:g} s"
 
-    def _reconcile(self, catalog: Catalog, stands: Callable[[KafkaOrder], bool]) -> Outcome:
+    def _reconcile(
+        self, catalog: Catalog, stands: Callable[[KafkaOrder], bool]
+    ) -> ReconcileOutcome:
         if self.admin is None:
-            return Outcome(failure="no Kafka is configured")
+            return ReconcileOutcome(failure="no Kafka is configured")
         return self.admin.reconcile(catalog, self._service_id, stands)
 
 

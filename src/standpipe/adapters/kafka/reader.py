@@ -1,13 +1,16 @@
 """Kafka as the tailer reads it: partitions from an offset, without groups and without decisions.
 
-`PartitionReader` follows any number of partitions through one consumer; what it hears are facts
-(records, the end of a partition, an offset that is not there). `ProgressFollower` does so for the
-progress topic. `EndProbe` asks a broker for the end of one partition without blocking: an answer is
-how a node knows that it hears Kafka at all.
+`PartitionReader` follows any number of partitions through one consumer, and delivers the events of
+`data/replica/events.py`: records, the end of a partition, records that are gone. `EndProbe` asks a
+broker for the end of one partition without blocking: its answers are how a node knows that it still
+hears Kafka.
 
-Options that matter, measured: `fetch.queue.backoff.ms` 5 instead of
-1000, because a full local queue otherwise pauses the fetch for a second; batches of about 2,000.
-A topic that does not exist yet is waited for. Not here: producing, admin (`admin.py`).
+Two options matter for a restore (bench/restore.py): `fetch.queue.backoff.ms` is 5 instead of 1000,
+because a full local queue otherwise pauses fetching for a second, and records are taken in batches
+of about 2,000. A topic that does not exist yet is waited for.
+
+Not here: what progress records mean (`node/tailer/progress.py`); producing and administration
+(`adapters/kafka/producer.py`, `adapters/kafka/admin.py`).
 """
 
 from __future__ import annotations
@@ -25,9 +28,12 @@ import confluent_kafka.admin
 import structlog
 from confluent_kafka import KafkaError
 
-from standpipe.data.commit.progress import ProgressBook, ValidTarget, parse
-from standpipe.data.encoding.record_batch import Fetched, FetchedColumns
-from standpipe.data.replica.events import EndReached, ProgressCaughtUp, RecordsFetched, RecordsGone
+from standpipe.data.replica.events import (
+    EndReached,
+    FetchedColumns,
+    RecordsFetched,
+    RecordsGone,
+)
 from standpipe.model import Offset
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
@@ -35,7 +41,6 @@ _admin: Any = confluent_kafka.admin
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 RECORDS_AT_ONCE: Final = 2000
-PROBE_MS: Final = 100  # between two questions for the end of the progress topic
 PROBE_TIMEOUT_S: Final = 2.0
 REFRESH_TIMEOUT_S: Final = 0.2
 SAY_EVERY_S: Final = 30.0
@@ -61,7 +66,7 @@ METADATA_OUTDATED: Final = frozenset(
 )
 
 #: After a partition a connection of before it stands in TCP's back-off, as long again as the
-#: partition took; dialled anew it is there within two seconds. The client's defaults: 60 s and 30.
+#: partition took; a new one is there within two seconds. The client's defaults: 60 s and 30.
 REDIAL_OPTIONS: Final[dict[str, object]] = {
     "socket.timeout.ms": 5000,
     "socket.connection.setup.timeout.ms": 5000,
@@ -104,46 +109,17 @@ class Partition:
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsHeard:
-    """Records of one partition, offsets ascending."""
-
-    of: Partition
-    records: Sequence[Fetched]
-
-
-@dataclass(frozen=True, slots=True)
-class EndHeard:
-    """The partition ends at `offset`, for now."""
-
-    of: Partition
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetGone:
-    """The broker has no record at the offset that was asked for, and never will."""
-
-    of: Partition
-
-
-Heard = RecordsHeard | EndHeard | OffsetGone
-
-
-def event_of(heard: Heard) -> RecordsFetched | EndReached | RecordsGone:
-    """What an apply machine is told."""
-    if isinstance(heard, EndHeard):
-        return EndReached(Offset(heard.offset))
-    if isinstance(heard, OffsetGone):
-        return RecordsGone()
-    return RecordsFetched(heard.records, Offset(heard.records[-1][0] + 1))
+#: what is read of a partition
+FetchEvent = RecordsFetched | EndReached | RecordsGone
 
 
 class PartitionReader:
     """Reads partitions, each from its own offset. One thread."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        #: told to begin at 0 although retention may have left nothing there
+        #: delivered since the last `take_record_count`
+        self._record_count = 0
+        #: started at 0 although retention may have left nothing there
         self._at_zero: set[Partition] = set()
         self._consumer = _kafka.Consumer(
             {**_READER_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": say_rarely()}
@@ -161,6 +137,7 @@ class PartitionReader:
         self._consumer.incremental_assign([_kafka.TopicPartition(of.topic, of.partition, offset)])
 
     def stop(self, of: Partition) -> None:
+        """Read no more of it."""
         self._at_zero.discard(of)
         self._consumer.incremental_unassign([_kafka.TopicPartition(of.topic, of.partition)])
 
@@ -169,24 +146,37 @@ class PartitionReader:
         self._consumer.pause([_kafka.TopicPartition(of.topic, of.partition)])
 
     def resume(self, of: Partition) -> None:
+        """Fetch a paused partition again, behind what was delivered."""
         self._consumer.resume([_kafka.TopicPartition(of.topic, of.partition)])
 
-    def poll(self, wait_s: float, count: int = RECORDS_AT_ONCE) -> list[Heard]:
+    def poll(
+        self, wait_s: float, count: int = RECORDS_AT_ONCE
+    ) -> list[tuple[Partition, FetchEvent]]:
         """What arrived within `wait_s`, at most `count` records, in the order of each partition."""
         messages: list[Any] = self._consumer.consume(count, wait_s)
-        heard = facts(messages)
-        return [*(self._begun(heard) if self._at_zero else heard)]
+        found = fetch_events(messages)
+        fetched = [*(self._begun(found) if self._at_zero else found)]
+        for _, event in fetched:
+            self._record_count += len(event.records) if isinstance(event, RecordsFetched) else 0
+        return fetched
 
-    def _begun(self, heard: Iterable[Heard]) -> Iterator[Heard]:
-        """That there is no offset 0 is no news: such a partition is read from its beginning."""
-        for each in heard:
-            if each.of in self._at_zero:
-                self._at_zero.discard(each.of)
-                if isinstance(each, OffsetGone):
-                    self.stop(each.of)
-                    self._assign(each.of, _kafka.OFFSET_BEGINNING)
+    def _begun(
+        self, fetched: Iterable[tuple[Partition, FetchEvent]]
+    ) -> Iterator[tuple[Partition, FetchEvent]]:
+        """That there is no offset 0 is no event: such a partition is read from its beginning."""
+        for of, event in fetched:
+            if of in self._at_zero:
+                self._at_zero.discard(of)
+                if isinstance(event, RecordsGone):
+                    self.stop(of)
+                    self._assign(of, _kafka.OFFSET_BEGINNING)
                     continue
-            yield each
+            yield of, event
+
+    def take_record_count(self) -> int:
+        """How many records were delivered since the last call."""
+        count, self._record_count = self._record_count, 0
+        return count
 
     def log_end(self, of: Partition) -> int:
         """End of the partition as the last fetch had it, without asking; -1: not known."""
@@ -196,99 +186,49 @@ class PartitionReader:
         return int(end) if end >= 0 else -1
 
     def close(self) -> None:
+        """Close the consumer."""
         self._consumer.close()
 
 
-def facts(messages: Sequence[Any]) -> Iterator[Heard]:
-    """What the client's messages say, in their order; runs of one partition become one fact."""
+def fetch_events(messages: Sequence[Any]) -> Iterator[tuple[Partition, FetchEvent]]:
+    """What the client's messages say, in their order; a run of one partition becomes one event."""
     for topic, of_topic in groupby(messages, _topic):
         for partition, each in groupby(of_topic, _partition):
             of, run = Partition(topic, partition), list(each)
             if any(map(_error, run)):
-                yield from _mixed_facts(of, run)
+                yield from _mixed_events(of, run)
             else:
-                yield RecordsHeard(of, _records(run))
+                yield of, _records(run)
 
 
-def _records(run: list[Any]) -> FetchedColumns:
+def _records(run: list[Any]) -> RecordsFetched:
     first, last = _offset(run[0]), _offset(run[-1])
     # ascending, so where there are as many as there is room for none is missing
     is_whole = last - first + 1 == len(run)
     offsets = range(first, last + 1) if is_whole else [*map(_offset, run)]
-    return FetchedColumns(offsets, [*map(_key, run)], [*map(_value, run)], [*map(_headers, run)])
+    keys, values, headers = [*map(_key, run)], [*map(_value, run)], [*map(_headers, run)]
+    return RecordsFetched(FetchedColumns(offsets, keys, values, headers), Offset(last + 1))
 
 
-def _mixed_facts(of: Partition, run: list[Any]) -> Iterator[Heard]:
+def _mixed_events(of: Partition, run: list[Any]) -> Iterator[tuple[Partition, FetchEvent]]:
     for is_error, each in groupby(run, lambda message: message.error() is not None):
-        if is_error:
-            for message in each:
-                yield from _fact_of(message.error(), of, message)
-        else:
-            yield RecordsHeard(of, _records([*each]))
+        if not is_error:
+            yield of, _records([*each])
+            continue
+        for message in each:
+            if (event := _event_of(message.error(), of, message)) is not None:
+                yield of, event
 
 
-def _fact_of(error: Any, of: Partition, message: Any) -> Iterator[Heard]:
+def _event_of(error: Any, of: Partition, message: Any) -> FetchEvent | None:
     code = error.code()
     if code == KafkaError._PARTITION_EOF:
-        yield EndHeard(of, message.offset())
-    elif code in _GONE:
-        yield OffsetGone(of)
-    else:  # a topic that is not there yet, a broker that is down: the client tries again by itself
-        _log.debug("kafka says", topic=of.topic, partition=of.partition, error=str(error))
-
-
-class ProgressFollower:
-    """The progress topic of a cluster, read from its beginning, judged by a ProgressBook."""
-
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self._of = Partition(topic, 0)
-        self._reader = PartitionReader(bootstrap_servers)
-        self._probe = EndProbe(bootstrap_servers, self._of)
-        self._reader.start(self._of, 0)
-        self.book = ProgressBook()
-        self.position = 0
-        #: the end of the topic was reached since it was begun
-        self.knows_all = False
-
-    def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
-        """What is new, without waiting. A target may come again; its order never changes."""
-        return [news for heard in self._reader.poll(0) for news in self._news(heard)]
-
-    def confirmed_ms(self, now_ms: int) -> int | None:
-        """Instant at which Kafka was asked and had nothing that was not read here; else None."""
-        answer = self._probe.tick(now_ms, PROBE_MS)
-        if answer is None or not self.knows_all or answer[1] > self.position:
-            return None
-        return answer[0]
-
-    def read_anew(self) -> None:
-        """From the beginning: a replica needs targets that the book has forgotten."""
-        self._reader.stop(self._of)
-        self._reader.start(self._of, 0)
-        self.book, self.position, self.knows_all = ProgressBook(), 0, False
-
-    def close(self) -> None:
-        self._reader.close()
-
-    def _news(self, heard: Heard) -> Iterator[ValidTarget | ProgressCaughtUp]:
-        if isinstance(heard, OffsetGone):
-            self.read_anew()
-        elif isinstance(heard, EndHeard):
-            self.knows_all = True
-            self.position = max(self.position, heard.offset)
-            yield ProgressCaughtUp()
-        else:
-            for offset, _, value, _ in heard.records:
-                self.position = offset + 1
-                if value is not None:  # else the tombstone of a record that nobody needs any more
-                    yield from self._targets(offset, value)
-
-    def _targets(self, offset: int, value: bytes) -> list[ValidTarget]:
-        try:
-            return self.book.take(parse(value))
-        except ValueError as error:
-            _log.error("progress record cannot be read", offset=offset, error=str(error))
-            return []
+        return EndReached(Offset(message.offset()))
+    if code in _GONE:
+        return RecordsGone()
+    # a topic that is not there yet, a broker that is down: the client tries again by itself
+    _log.debug("kafka says", topic=of.topic, partition=of.partition, error=str(error))
+    return None
 
 
 class EndProbe:
@@ -320,7 +260,7 @@ class EndProbe:
         return None
 
     def _refresh_after(self, error: BaseException) -> None:
-        """A broker that came back leads under a new epoch. Tried: this mends it."""
+        """A broker that came back leads under a new epoch. Tried: this helps."""
         if error.args and error.args[0].code() in METADATA_OUTDATED:
             with contextlib.suppress(_kafka.KafkaException):
                 self._admin.list_topics(self._partition.topic, timeout=REFRESH_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """Partitions from given offsets on, for one reader, without ever waiting: push queries and PRINT.
 
 Each tail has a consumer of its own: two readers of a partition stand at two offsets, and one that
-does not poll must hold up nobody. What Kafka sent and nobody took is bounded by the client
+does not poll must not hold up another. What was sent and not taken is bounded by the client
 (`queued.max.messages.kbytes`): a reader that stops polling stops the fetching.
 """
 
@@ -44,7 +44,7 @@ _GONE: Final = frozenset(
 
 
 class RecordsLost(ServerError):
-    """Kafka no longer has what a query of a stream comes to: retention, or a topic made anew."""
+    """Kafka no longer has what a query of a stream comes to: retention, or a recreated topic."""
 
 
 class TopicTail:
@@ -79,7 +79,7 @@ class TopicTail:
         return found
 
     def hold(self, wanted: Collection[Partition]) -> None:
-        """Fetch no more of these partitions, and go on with those that were held before."""
+        """Fetch no more of these partitions, and continue with those that were held before."""
         held = set(wanted)
         if held != self._held:
             self._consumer.pause(_places(held - self._held))
@@ -87,6 +87,7 @@ class TopicTail:
             self._held = held
 
     def close(self) -> None:
+        """Close the consumer. May take a moment."""
         self._consumer.close()
 
     def _judge(self, message: Any) -> None:
@@ -94,7 +95,7 @@ class TopicTail:
         if error.code() in _GONE:
             raise RecordsLost(
                 f"partition {message.partition()} of {message.topic()} no longer has the records"
-                " that come next: retention removed them, or the topic was made anew"
+                " that come next: retention removed them, or the topic was recreated"
             )
         # a broker that is down, a leader that moved: the client tries again by itself
         _log.debug("kafka says", topic=message.topic(), error=str(error))

@@ -83,7 +83,7 @@ class TopicProbe:
 
     def tick(self, now_ms: int, topics: frozenset[str]) -> tuple[int, dict[str, str]] | None:
         """(instant of the question, {topic: its id}) when answers have come since the last call.
-        Topics that are absent, or of which nothing was heard, are left out."""
+        Topics that are absent, or of which Kafka says nothing, are left out."""
         heard: tuple[int, dict[str, str]] | None = None
         if self._answers and all(answer.done() for answer in self._answers.values()):
             heard = self._asked_ms, dict(_ids(self._answers))

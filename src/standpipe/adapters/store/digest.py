@@ -17,7 +17,7 @@ import msgspec
 from standpipe.adapters.process import die_with_parent
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import DAMAGE
-from standpipe.data.encoding.digest import sound_digest
+from standpipe.data.encoding.stored_rows import sound_digest
 from standpipe.data.replica.digest_verdict import StoreDigest
 
 RECOMPUTE: Final = "recompute"

@@ -1,4 +1,4 @@
-"""The directories of stores that nobody wants: moved aside, and deleted after a while.
+"""Directories of stores that no placement asks for: moved aside, and deleted after a while.
 
 Readers that have a store open keep what they see. Not here: what is in a store (`writer.py`).
 """

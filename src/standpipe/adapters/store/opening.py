@@ -1,4 +1,4 @@
-"""Opening a store that may have been damaged: whole, or made anew.
+"""Opening a store that may have been damaged: it is sound, or it is moved aside and rebuilt.
 
 Not here: what damage is (`StoreWriter.damage`), where a store comes from when there is none
 (`node/store_transfer/receiver.py`).
@@ -57,7 +57,7 @@ def open_verified(
                 tries.unlink()
                 return store
             store.abandon()
-        except DataDirectoryRefused:  # somebody else's: not to be moved by us
+        except DataDirectoryRefused:  # another user's or table's: not ours to move
             tries.unlink(missing_ok=True)
             raise
         except StoreFailure as failure:
@@ -66,7 +66,7 @@ def open_verified(
                 raise
             why = str(failure)
     retire(path, now_ms)
-    raise NotReady(f"{path} is made anew: {why}")
+    raise NotReady(f"{path} is rebuilt: {why}")
 
 
 def _check_structure(path: Path) -> None:

@@ -33,19 +33,19 @@ class _Read(Protocol):
     """A read transaction as py-lmdb has it with `buffers=False`: everything is copied."""
 
     def get(self, key: bytes, /, *, db: object = ...) -> bytes | None: ...
-    def cursor(self) -> _Cursor: ...
+    def cursor(self) -> _ChunkCursor: ...
     def abort(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *why: object) -> None: ...
 
 
-class _Cursor(Protocol):
+class _ChunkCursor(Protocol):
     def set_range(self, key: bytes, /) -> bool: ...
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]: ...
 
 
 class _TransactionView:
-    """A store at one instant: see `data.query.pull.View`."""
+    """A store at one instant: see `data.query.pull.ReadView`."""
 
     __slots__ = ("_transaction",)
 
@@ -63,7 +63,7 @@ class _TransactionView:
         return list(islice(below, limit))
 
 
-class Instant(_TransactionView):
+class HeldView(_TransactionView):
     """A view that lives on between two turns of the event loop, for its reader to close soon.
 
     It ends by itself (`is_over`) where its store has to let go of it: the map grew, and pages move
@@ -79,6 +79,7 @@ class Instant(_TransactionView):
         self.is_over = False
 
     def close(self) -> None:
+        """Close the environment, and every view of it."""
         """Let go of the pages; it may be over by then."""
         self.is_over = True
         self._transaction.abort()
@@ -100,8 +101,8 @@ class StoreReader:
         self._meta: object = None
         self._inode = 0
         self._check_due = 0.0  # monotonic, s
-        #: that nobody has closed yet
-        self._instants: list[Instant] = []
+        #: not closed yet
+        self._instants: list[HeldView] = []
 
     def get(self, key: bytes, /) -> bytes | None:
         """The stored value, copied out of the map once."""
@@ -127,10 +128,10 @@ class StoreReader:
         with self._begin() as transaction:
             yield _TransactionView(transaction)
 
-    def instant(self) -> Instant:
+    def instant(self) -> HeldView:
         """A view of the newest transaction that things may be awaited beside. Close it."""
         transaction = self._begin()
-        found = Instant(transaction, transaction.get(META_KEY, db=self._meta))
+        found = HeldView(transaction, transaction.get(META_KEY, db=self._meta))
         self._instants = [each for each in self._instants if not each.is_over]
         self._instants.append(found)
         return found

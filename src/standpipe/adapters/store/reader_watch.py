@@ -1,4 +1,4 @@
-"""Readers that stand still inside a transaction: they pin pages of a store for ever.
+"""Readers that stand still inside a transaction: they pin pages of a store permanently.
 
 LMDB's writer cannot use a page again that a reader may still look at, so the map would grow until
 the disk is full. Not here: what becomes of such a process (`node/tailer/main.py`).

@@ -1,9 +1,9 @@
 """What a store takes on the disk, and how large its map may grow; read from its files alone.
 
 No environment is opened for it: a process may open a store only once, a worker keeps a bounded
-number open, and who asks for sizes asks for all of them. The size of the map stands on the first
-two pages of LMDB's file (`MDB_meta` in LMDB's mdb.c; the layout has been the same since 0.9.0,
-and its version stands beside it).
+number open, and a caller wants the sizes of all. The size of the map stands on the first two pages
+of LMDB's file (`MDB_meta` in LMDB's mdb.c; the layout has been the same since 0.9.0, and its
+version stands beside it).
 
 Not here: what is in a store (`writer.py`).
 """

@@ -51,6 +51,7 @@ class StatusWriter:
         (self._sequence,) = _SEQUENCE.unpack_from(self._map)
 
     def write(self, status: ReplicaStatus) -> None:
+        """Publish a status: readers see the one before it or this one."""
         sequence = self._sequence + 1
         self._map[_slot(sequence)] = pack_status(status)
         _SEQUENCE.pack_into(self._map, 0, sequence)  # from here on readers see it
@@ -64,7 +65,7 @@ class StatusWriter:
 
 
 class StatusReader:
-    """A reader of one page. Copes with a page that appears later or was removed and made anew."""
+    """A reader of one page. Copes with a page that appears later or was removed and recreated."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

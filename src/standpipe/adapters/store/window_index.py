@@ -68,8 +68,10 @@ class WindowIndex:
         return list(islice(turned, CHUNK_ROWS))
 
     def make_sound(self, transaction: lmdb.Transaction) -> None:
-        """Make it anew where it is not that of the rows: of a store from before there was one, or
-        damaged. Reads both through."""
+        """Rebuild the index where it is not that of the rows: of a store without one, or damaged.
+
+        Reads both through.
+        """
         if self._is_sound(transaction):
             return
         transaction.drop(self._edges, delete=False)

@@ -1,11 +1,11 @@
 """Stores: one LMDB environment per table partition, one writer process, any number of readers
 (`adapters/store/reader.py`).
 
-The rules and where they live:
+Why it is so: DESIGN.md beside this file. The rules, and where they are kept:
 
 - rows and meta change in one transaction: `StoreWriter.apply` is the only way rows become visible;
-- nothing is awaited inside a transaction: everything here is synchronous. The one exception is an
-  `Instant`, which a scan holds for a second at the most (`node/worker/pull/scans.py`), half of what
+- nothing is awaited inside a transaction: everything here is synchronous. The one exception is a
+  `HeldView`, which a scan holds for at most a second (`node/worker/pull/scans.py`), half of what
   PinWatch allows: what it reads must be of one batch;
 - `sync` is off: the changelog is what is durable. A boot id in meta and a marker file `clean`, made
   only after a sync, tell a store that survived from one that a power loss may have torn;
@@ -36,7 +36,12 @@ from standpipe.adapters.process import give_back_freed_memory
 from standpipe.adapters.store.window_index import WindowIndex
 from standpipe.data.commit.expiry import Expiry
 from standpipe.data.encoding import native
-from standpipe.data.encoding.digest import EMPTY, digest_after, rows_digest, sound_digest
+from standpipe.data.encoding.stored_rows import (
+    EMPTY_DIGEST,
+    digest_after,
+    rows_digest,
+    sound_digest,
+)
 from standpipe.data.replica.positions import STORE_FORMAT, StoreIdentity, StoreMeta, store_directory
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import ReplicaId
@@ -78,6 +83,7 @@ def store_path(state: Path, replica_id: ReplicaId) -> Path:
 
 
 def open_environment(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:
+    """Open LMDB as every store is opened. Raises lmdb.Error."""
     return lmdb.open(
         str(path),
         map_size=map_bytes,
@@ -130,7 +136,7 @@ class StoreFailure(Exception):
 class StoreWriter:
     """The tailer's side of a store. Makes it if it is not there.
 
-    Raises DataDirectoryRefused when the directory holds the store of somebody else, StoreFailure
+    Raises DataDirectoryRefused when the directory holds the store of another table, StoreFailure
     when it cannot be opened.
     """
 
@@ -200,7 +206,7 @@ class StoreWriter:
         if found != self.identity:
             raise DataDirectoryRefused(
                 f"{self.path} holds {found}, not {self.identity}",
-                next_step="move that directory away; the store is made anew from Kafka",
+                next_step="move that directory away; the store is rebuilt from Kafka",
             )
 
     def _drop_clean_marker(self) -> None:
@@ -210,6 +216,7 @@ class StoreWriter:
             sync(self.path)
 
     def meta(self) -> StoreMeta:
+        """As the newest transaction left it; of an empty store, a blank one."""
         with self._environment.begin(db=self._meta) as transaction:
             data = transaction.get(META_KEY)
         if data is None:
@@ -217,6 +224,7 @@ class StoreWriter:
         return decode_meta(bytes(data), self.path)
 
     def rows(self) -> int:
+        """How many rows there are now."""
         with self._environment.begin(db=self._rows) as transaction:
             return transaction.stat(self._rows)["entries"]
 
@@ -297,7 +305,7 @@ class StoreWriter:
         _log.info("store map grown", path=str(self.path), map_bytes=size)
 
     def drop_dead_readers(self) -> int:
-        """Free the slots of readers that were killed; they would pin pages for ever."""
+        """Free the slots of readers that were killed; they would pin pages permanently."""
         return self._environment.reader_check()
 
     def pinning_readers(self) -> dict[int, int]:
@@ -334,7 +342,9 @@ class StoreWriter:
                 data = transaction.get(META_KEY, db=self._meta)
                 meta = None if data is None else decode_meta(bytes(data), self.path)
                 found = sound_digest(looked_up(transaction))
-            said = EMPTY if meta is None else meta.digest  # rows without a meta: its page is gone
+            said = (
+                EMPTY_DIGEST if meta is None else meta.digest
+            )  # rows without a meta: its page is gone
             if found is None or said not in (None, found):
                 return "its rows are not those that were written"
             if self._windows:
@@ -353,12 +363,13 @@ class StoreWriter:
 
 
 def decode_meta(data: bytes, path: Path) -> StoreMeta:
+    """The meta of the store at `path`. Raises DataDirectoryRefused for another format."""
     try:
         meta = _meta_decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise DataDirectoryRefused(
             f"{path} has an unreadable meta: {error}",
-            next_step="move that directory away; the store is made anew from Kafka",
+            next_step="move that directory away; the store is rebuilt from Kafka",
         ) from error
     if meta.identity.format != STORE_FORMAT:
         raise DataDirectoryRefused(

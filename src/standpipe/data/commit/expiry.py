@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from standpipe.data.commit.repair import TopicRecord
+from standpipe.data.commit.repair import SweptRecord
 from standpipe.data.encoding.kafka_keys import (
     WINDOW_BYTES,
     bounds_of,
@@ -45,7 +45,7 @@ class Expiry:
 
     @classmethod
     def of(cls, window: Window | None) -> Expiry | None:
-        """None: its rows never expire: it has no windows, or somebody else writes the topic and
+        """None: its rows never expire: it has no windows, or another program writes the topic and
         only they know for how long windows are of interest."""
         if window is None or not window.retention_ms:
             return None
@@ -82,17 +82,17 @@ def edges_after(edge_ms: int) -> bytes:
 
 def deletable_below(
     expiry: Expiry,
-    records: Iterable[TopicRecord],
+    records: Iterable[SweptRecord],
     *,
     clean_through: Offset,
     watermark_ms: int,
     written_before_ms: int,
 ) -> Offset:
-    """Offset below which a table topic holds nothing that anybody needs; 0: not known of any.
+    """Offset below which a table topic holds nothing that a reader needs; 0: unknown.
 
     `records`: from the topic's start on, in order. Deleted is a beginning of the topic, so no older
     row of a key can come to light. What has to stay: windows that have not expired (where such a
-    row lies first, it holds up what is behind it; compaction goes on), what was written lately
+    row lies first, it holds up what is behind it; compaction continues), what was written lately
     (`written_before_ms`: a replica that has slept for less resumes behind it), and what is not
     called clean yet. `watermark_ms`: of the newest commit.
     """
@@ -108,7 +108,7 @@ def deletable_below(
     return below
 
 
-def _is_expired(expiry: Expiry, record: TopicRecord, edge_ms: int) -> bool:
+def _is_expired(expiry: Expiry, record: SweptRecord, edge_ms: int) -> bool:
     if record.key is None or record.value is None:
         return True  # no row of the table, or one that is deleted already
     try:

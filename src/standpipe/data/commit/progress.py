@@ -1,14 +1,14 @@
 """The progress topic: which ranges of which table topics are committed, and by whom.
 
-Order in the topic is the judge (docs/INTERFACES.md, "Kafka topics"): whoever reads the records in
-order comes to the same verdicts, whenever it reads them. A record is *valid* unless a record of a
-newer lease epoch came before it. A valid record makes a *target* for each partition of the table:
-the range from the target before it up to its own end offset, of which only records that carry
-exactly its commit are visible.
+Order in the topic is the judge (docs/INTERFACES.md, "Kafka topics"): every reader that takes
+records in order comes to the same verdicts, whenever it does. A record is *valid* unless a record
+of a newer lease epoch came before it. A valid record makes a *target* for each partition of the
+table: the range from the target before it up to its own end offset, of which only records that
+carry exactly its commit are visible.
 
 Order is only a judge as long as compaction cannot change it. So each record has a key of its own
 (query and commit) and leaves the topic only by a tombstone, which `removable` decides from the
-topic alone: whoever believes itself the lease holder may write those tombstones and do no harm.
+topic alone: a pipeline that wrongly believes it holds the lease may write those tombstones.
 
 Not here: applying (`data/replica/machine.py`); reading Kafka (`adapters/kafka/reader.py`).
 """
@@ -86,13 +86,14 @@ def progress_key(progress: Progress) -> bytes:
     """Key of a record: ``["<query>", <lease epoch>, <batch>, <attempt>]``; a fence's batch is -1.
 
     No two records share a key. If a second fence of an epoch took the place of the first, what a
-    zombie wrote between the two would become valid for whoever reads the topic after compaction.
+    zombie wrote between the two would become valid for readers that come after compaction.
     """
     commit = progress.commit
     return _encode([progress.query_id, commit.lease_epoch, commit.batch, commit.attempt])
 
 
 def is_fence(progress: Progress) -> bool:
+    """Whether the record announces a lease holder and commits nothing."""
     return progress.commit.batch == NO_BATCH
 
 
@@ -116,7 +117,7 @@ class ProgressBook:
     """
 
     def __init__(self) -> None:
-        #: {query: newest lease epoch heard of}
+        #: {query: newest lease epoch read}
         self._lease_epochs: dict[str, LeaseEpoch] = {}
         #: {query: newest valid record that is no fence}
         self._newest: dict[str, Progress] = {}
@@ -159,7 +160,7 @@ class ProgressBook:
         return ValidTarget(query_id=progress.query_id, partition=partition, target=target)
 
     def lease_epoch(self, query_id: str) -> LeaseEpoch:
-        """Newest lease epoch heard of; 0: none."""
+        """Newest lease epoch that was read; 0: none."""
         return self._lease_epochs.get(query_id, LeaseEpoch(0))
 
     def newest(self, query_id: str) -> Progress | None:
@@ -167,11 +168,12 @@ class ProgressBook:
         return self._newest.get(query_id)
 
     def newest_batch(self, query_id: str) -> BatchId:
+        """The batch up to which a query is committed; NO_BATCH: none is."""
         newest = self._newest.get(query_id)
         return NO_BATCH if newest is None else newest.commit.batch
 
     def committed_end(self, query_id: str, partition: int) -> Offset:
-        """C(p); -1: nothing is committed that this reader has heard of."""
+        """C(p); -1: nothing is committed that was read."""
         targets = self.targets(query_id, partition)
         return targets[-1].end if targets else Offset(-1)
 
@@ -219,8 +221,8 @@ KEEP_MS: Final = 3_600_000
 def left_of(rows: Iterable[tuple[bytes, bytes | None]]) -> list[Progress]:
     """What is left of a progress topic's (key, value)s once compaction has seen its tombstones.
 
-    A key occurs once (`progress_key`), and one tombstone for it is enough: whoever prunes by what
-    the topic still holds would write them all again each time, until compaction comes.
+    A key occurs once (`progress_key`), and one tombstone for it is enough: a pipeline that prunes
+    by what the topic still holds would write them all again each time, until compaction comes.
     """
     left: dict[bytes, Progress] = {}
     for key, value in rows:

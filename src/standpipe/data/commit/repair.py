@@ -1,4 +1,4 @@
-"""Repair: which keys of a table topic show the wrong row to whoever goes by offset order alone.
+"""Repair: which keys of a table topic show the wrong row to readers that go by offset order.
 
 Compaction keeps the last record of a key, whoever wrote it. Where that is a *foreign* record (a
 straggler's, a zombie's, a failed attempt's) it *shadows* the committed row, which compaction takes
@@ -13,7 +13,7 @@ one, for a committed row in between would have ended it.
 
 Why the lease holder sweeps, and not the tailers: only it knows that no
 commit lies between a row's finding and its writing (a tailer's report may be a stale row), and
-it needs nobody's report to say that a range is clean.
+the absence of reports would not prove a range clean.
 
 Not here: reading and writing Kafka (`pipeline/commit/janitor.py`); what replicas show
 (`data/replica/machine.py`).
@@ -34,7 +34,7 @@ from standpipe.model import Offset
 Headers = Sequence[tuple[str, bytes | None]] | None
 
 
-class TopicRecord(NamedTuple):
+class SweptRecord(NamedTuple):
     """A record of a table topic as the sweep reads it. `written_ms`: Kafka's timestamp."""
 
     offset: int
@@ -70,7 +70,7 @@ class Sweep:
         self.blind = ""
         self._gone_ms = gone_ms
         self._fetched = clean_through
-        self._waiting: deque[TopicRecord] = deque()
+        self._waiting: deque[SweptRecord] = deque()
         self._targets: deque[TargetSet] = deque()
         self._newest: tuple[int, int, int] | None = None
 
@@ -92,7 +92,7 @@ class Sweep:
                 self._targets.append(target)
                 self._advance()
 
-    def records(self, records: Iterable[TopicRecord], next_offset: Offset) -> None:
+    def records(self, records: Iterable[SweptRecord], next_offset: Offset) -> None:
         """Offsets ascend; below `next_offset` there are no others."""
         self._waiting.extend(record for record in records if record.offset >= self._fetched)
         self._fetched = max(self._fetched, next_offset)
@@ -133,8 +133,8 @@ class Sweep:
                 self.clean_through = target.end
 
 
-def _cast(shadows: dict[bytes, Shadow], record: TopicRecord) -> None:
-    if record.key is not None:  # a record without a key is nobody's row, and is never compacted
+def _cast(shadows: dict[bytes, Shadow], record: SweptRecord) -> None:
+    if record.key is not None:  # a record without a key is no row, and is never compacted
         shadows.setdefault(record.key, Shadow(Offset(record.offset), record.written_ms))
 
 
@@ -153,12 +153,12 @@ class Finder:
     ) -> None:
         self.shadows = dict(shadows)
         self.end = max((shadow.first_offset for shadow in shadows.values()), default=Offset(0))
-        self.found: dict[bytes, TopicRecord] = {}
+        self.found: dict[bytes, SweptRecord] = {}
         self._clean_through = clean_through
         self._ends = [target.end for target in targets]
         self._marks = [(HEADER_COMMIT, commit_header(target.commit)) for target in targets]
 
-    def records(self, records: Iterable[TopicRecord]) -> None:
+    def records(self, records: Iterable[SweptRecord]) -> None:
         """In order; those from `end` on do not matter."""
         for record in records:
             if record.key is None or (shadow := self.shadows.get(record.key)) is None:
@@ -166,7 +166,7 @@ class Finder:
             if record.offset < shadow.first_offset and self._is_committed(record):
                 self.found[record.key] = record
 
-    def _is_committed(self, record: TopicRecord) -> bool:
+    def _is_committed(self, record: SweptRecord) -> bool:
         if record.offset < self._clean_through:
             return True
         place = bisect_right(self._ends, record.offset)  # the first target that ends behind it
@@ -186,7 +186,7 @@ class Repairs:
     """What can be repaired of a partition now, and what cannot."""
 
     records: tuple[Repair, ...]
-    #: keys that were shadowed anew since their rows were looked for: look again
+    #: keys that were shadowed again since their rows were looked for: look again
     unknown: tuple[bytes, ...]
     #: keys whose committed row may have been taken by compaction: nothing in the topic tells
     too_late: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""What the writer of a query may do next: take it over, go on from a batch, commit these ends.
+"""What the writer of a query may do next: take it over, continue after a batch, commit these ends.
 
 The decisions of the pipeline's side of the commit protocol, each with its
 reason. Both `pipeline/` and the simulation (`tests/sim/data_world.py`) ask these functions.
@@ -28,6 +28,7 @@ class Standing:
 
     @property
     def valid(self) -> BatchId:
+        """The newest batch that readers may see; NO_BATCH: none."""
         return NO_BATCH if self.newest is None else self.newest.commit.batch
 
     @property
@@ -37,6 +38,7 @@ class Standing:
 
     @property
     def clean_through(self) -> Mapping[int, int]:
+        """{partition: offset below which no key is shadowed}, as the newest batch says."""
         return {} if self.newest is None else self.newest.clean_through
 
 
@@ -73,9 +75,9 @@ class Logs(NamedTuple):
 
 
 def heir_of(found: Mapping[LeaseEpoch, Logs], newest: Progress | None) -> LeaseEpoch | None:
-    """Which lease epoch's checkpoint to go on from, or None: none of them has the newest batch.
+    """Which lease epoch's checkpoint to continue from, or None: none of them has the newest batch.
 
-    Each lease epoch has a directory of its own, begun as a copy of its heir's: a zombie goes on
+    Each lease epoch has a directory of its own, begun as a copy of its heir's: a zombie continues
     writing to Spark's logs, and in a shared directory would choose what our batches cover. So one
     that has the batch must also say of it what was committed.
     """
@@ -101,7 +103,7 @@ def is_lost(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> b
 
 
 def surplus(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> Surplus:
-    """What must go so that Spark goes on after `valid`, the newest batch that readers may see.
+    """What must go so that Spark continues after `valid`, the newest batch that readers may see.
 
     The offsets of the batch to be run stay: a replay covers the same events. Later ones must go,
     because Spark begins with the newest offsets it finds and would skip what lies between. Where
@@ -121,7 +123,7 @@ def ends_refused(
     """Why a broker's answer for the ends of the table topic cannot be committed, or None.
 
     An answer of a leader that was deposed, or that has just taken over, may be too low, and what
-    lies beyond a committed end is foreign for ever: rows would be lost. `before`: ends of the
+    lies beyond a committed end is foreign permanently: rows would be lost. `before`: ends of the
     newest commit; `rows`: how many this attempt has written, None: not known.
     """
     for partition, end in before.items():

@@ -1,18 +1,18 @@
 """Whether a topic is still the one it was: Kafka gives each an id that never comes again (KIP-516).
 
-A topic that was deleted and made anew has the same name, and after a while offsets as high as
-before. Whoever goes by names and offsets alone commits, skips or serves other records than it
-believes. So a progress record says of which topics its offsets are (`Progress.topic_id`,
+A topic that was deleted and recreated has the same name, and after a while offsets as high as
+before. A process that goes by names and offsets alone commits, skips or serves other records than
+it believes. So a progress record says of which topics its offsets are (`Progress.topic_id`,
 `source_topic_ids`), and both sides compare that with what Kafka says: the writer before it writes
 and before it commits (`changes`), a replica before it applies (`TopicDoubt`).
 
-A process may stand still between the answer and the next record that it reads, and topics be made
-anew meanwhile: an answer holds for HEARD_MS_MAX. Who deletes, makes and fills a topic anew within
-that time is not found out before a replica has read of it.
+A process may stand still between the answer and the next record that it reads, and topics be
+recreated meanwhile: an answer holds for HEARD_MS_MAX. A topic that is recreated and filled within
+that time is not noticed before a replica has read of it.
 
 A broker may be behind in what it knows of topics, for a moment: an answer that a topic is absent,
 or is another one, counts when it has lasted (`LASTED_MS`). For writers an id that differs counts at
-once: they stop, which harms nobody.
+once: they stop, which does no harm.
 
 Not here: asking Kafka (`adapters/kafka/topic_ids.py`); what a query does then
 (`pipeline/commit/topic_check.py`).
@@ -42,7 +42,7 @@ class TopicSeen:
 @dataclass(frozen=True, slots=True)
 class TopicKnown:
     """What is expected of a topic. `topic_id` "": nothing was committed of it that named one;
-    `partitions` 0: nobody says."""
+    `partitions` 0: unknown."""
 
     topic_id: str
     partitions: int
@@ -70,7 +70,7 @@ class Change:
             return f"topic {self.topic} was deleted"
         if self.how is How.ANEW:
             ids = f"its id is {self.seen.topic_id}, not {self.known.topic_id}"
-            return f"topic {self.topic} was deleted and made anew ({ids})"
+            return f"topic {self.topic} was deleted and recreated ({ids})"
         return (
             f"topic {self.topic} has {self.seen.partitions} partitions, "
             f"and the catalog says {self.known.partitions}"
@@ -94,7 +94,7 @@ def changes(known: Mapping[str, TopicKnown], seen: Mapping[str, TopicSeen]) -> l
 
 
 def differ(known_id: str, seen_id: str) -> bool:
-    """Whether these are two topics. Nobody knows it of one that has no id."""
+    """Whether these are two topics. Unknown, so False, where one has no id."""
     return bool(known_id) and bool(seen_id) and known_id != seen_id
 
 
@@ -132,6 +132,6 @@ class TopicDoubt:
             self._odd_since_ms = at_ms
         if at_ms - self._odd_since_ms >= LASTED_MS:
             self.lost = (
-                f"the topic was deleted and made anew: its id is {topic_id}, "
+                f"the topic was deleted and recreated: its id is {topic_id}, "
                 f"and what was committed is of {self._named}"
             )

@@ -1,6 +1,6 @@
 from collections.abc import Collection, Sequence
 
-from standpipe.data.encoding.record_batch import Headers
+from standpipe.data.encoding.store_keys import Headers
 
 FORM: int
 

@@ -1,10 +1,10 @@
 """The inner loops of a restore in C (`_native.c`), where a compiler was at hand when Standpipe
 was installed: two thirds more records a second (bench/restore.py).
 
-Nothing depends on it: each function answers None for "go the other way", which is Python beside
-the call (`data/replica/stage.py`, `data/encoding/digest.py`), and always does so where nothing was
-compiled. What it does answer is what Python would; tests/unit/data/encoding/test_native.py holds
-both together.
+Nothing depends on it: each function returns None for "take the other way", which is Python beside
+the call (`data/replica/stage.py`, `data/encoding/stored_rows.py`), and always does so where nothing
+was compiled. What it does return is what Python would; tests/unit/data/encoding/test_native.py
+compares the two.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from standpipe.data.encoding.record_batch import Headers
-from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, Headers
 
 #: of what `_native.c` is asked and makes; higher with each change of either
 FORM: Final = 2
@@ -26,7 +25,7 @@ try:
 except ImportError:  # no compiler, or another processor than it can do with
     _native = None
 else:
-    if _native.FORM != FORM:  # built from an older source: `make setup` builds it anew
+    if _native.FORM != FORM:  # built from an older source: `make setup` builds it again
         _native = None
 
 IS_COMPILED: Final = _native is not None
@@ -58,7 +57,7 @@ def pack_rows(
 
 
 def digest(rows: Collection[tuple[bytes, bytes]]) -> int | None:
-    """`digest.rows_digest` of a list; of anything else None."""
+    """`stored_rows.rows_digest` of a list; of anything else None."""
     return None if _native is None else _native.digest(rows)
 
 

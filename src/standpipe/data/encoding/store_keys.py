@@ -39,6 +39,7 @@ __all__ = [
     "HEADER_ROWTIME",
     "KEY_BYTES_MAX",
     "PREFIX_BYTES_MAX",
+    "Headers",
     "UnfitKey",
     "commit_header",
     "decode_key",
@@ -61,6 +62,8 @@ __all__ = [
     "windowed_key",
 ]
 
+#: of a record, in the order in which they were written
+Headers = Sequence[tuple[str, bytes | None]]
 HEADER_COMMIT: Final = "sp-commit"
 HEADER_ROWTIME: Final = "sp-rowtime"
 

@@ -28,7 +28,7 @@ from standpipe.data.encoding.store_keys import (
     store_prefix,
     window_at_end,
 )
-from standpipe.data.encoding.stored_rows import Row, unpack_row
+from standpipe.data.encoding.stored_rows import StoredRow, unpack_row
 from standpipe.data.query import order
 from standpipe.data.query.scan import Scan, is_in_window, rows_of
 from standpipe.model import Source
@@ -42,7 +42,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 _cells = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-class View(Protocol):
+class ReadView(Protocol):
     """A store at one instant."""
 
     def get(self, key: bytes, /) -> bytes | None:
@@ -54,10 +54,10 @@ class View(Protocol):
         ...
 
 
-class Store(View, Protocol):
+class Store(ReadView, Protocol):
     """One table partition, as `adapters/store/writer.py` reads it."""
 
-    def view(self) -> AbstractContextManager[View]:
+    def view(self) -> AbstractContextManager[ReadView]:
         """Several reads of the same instant. Nothing may be awaited inside."""
         ...
 
@@ -115,7 +115,7 @@ def _decoded(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
         return list(islice(rows, plan.limit))
 
 
-def _pairs(plan: PullPlan, view: View, key: tuple[Value, ...]) -> Iterator[tuple[bytes, bytes]]:
+def _pairs(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> Iterator[tuple[bytes, bytes]]:
     """Store keys and values under one key of the table."""
     types = _key_types(plan.source)
     if None in key:
@@ -135,7 +135,7 @@ def _keys_in(plan: PullPlan, partition: int) -> Iterable[tuple[Value, ...]]:
     return (key for key in plan.keys if partition_of_key(plan.source, key) == partition)
 
 
-def _plain(plan: PullPlan, view: View, key: tuple[Value, ...]) -> list[bytes]:
+def _plain(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> list[bytes]:
     if None in key:
         return []
     types = _key_types(plan.source)
@@ -148,7 +148,7 @@ def _plain(plan: PullPlan, view: View, key: tuple[Value, ...]) -> list[bytes]:
     return [_render(plan, [cell_json(value) for value in key], row)]
 
 
-def _windows(plan: PullPlan, view: View, key: tuple[Value, ...]) -> list[bytes]:
+def _windows(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> list[bytes]:
     window = plan.source.window
     assert window is not None
     if None in key:
@@ -180,7 +180,7 @@ def _key_range(plan: PullPlan, key: tuple[Value, ...], types: Sequence[str]) -> 
     )
 
 
-def _scan(view: View, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _scan(view: ReadView, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
     while low < high:
         pairs = view.scan(low, high, SCAN_ROWS_MAX)
         yield from pairs
@@ -212,7 +212,7 @@ def _key_types(source: Source) -> list[str]:
     return [column.type for column in source.columns if column.is_key]
 
 
-def _render(plan: PullPlan, head: list[bytes], row: Row) -> bytes:
+def _render(plan: PullPlan, head: list[bytes], row: StoredRow) -> bytes:
     """`head`: what stands before the value columns."""
     value_json = row.value_json
     if plan.projection is not None:

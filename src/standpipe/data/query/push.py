@@ -9,7 +9,7 @@ bound: a partition with WAITING_MAX records asks to be paused (`held`), and `tak
 when the client has room.
 
 `positions` after a `take` are what has been dealt with: a query that begins there shows exactly
-what comes next, so they are the token with which a client goes on somewhere else.
+what comes next, so they are the token with which a client continues at another node.
 
 Not here: reading (`adapters/kafka/tail.py`), layout of an answer (`node/worker/push/encoding.py`).
 """
@@ -82,7 +82,7 @@ class PushQuery:
             self._committed.forget(self.positions)
 
     def heard(self, record: TopicRecord) -> None:
-        """The next record of its partition. One that was heard before is passed over."""
+        """The next record of its partition. One that came before is passed over."""
         waiting = self._waiting[record.partition]
         known = waiting[-1].offset + 1 if waiting else self.positions[record.partition]
         if record.offset >= known:
@@ -152,7 +152,7 @@ def take_progress(committed: Committed, value: bytes | None) -> None:
             committed.take(parse(value))
 
 
-# ------------------------------------------------------------------------- where to go on
+# ------------------------------------------------------------------------- where to continue
 
 
 class Token(Record, frozen=True, kw_only=True):

@@ -71,7 +71,7 @@ def topic_of(source: Source) -> str:
 
 
 def writer_of(topic: str, snapshot: Snapshot) -> str | None:
-    """Id of the query that writes a topic, by which its commits are known; None: somebody else.
+    """Id of the query that writes a topic, by which its commits are known; None: another writer.
 
     By topic: it may be declared under several names. One that an INSERT INTO writes too is read as
     it is: no progress names all its rows.

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from standpipe.data.encoding.cells import cell_json, row_of
 from standpipe.data.encoding.kafka_keys import bounds_of
 from standpipe.data.encoding.store_keys import parse_store_key
-from standpipe.data.encoding.stored_rows import Row, unpack_row
+from standpipe.data.encoding.stored_rows import StoredRow, unpack_row
 from standpipe.data.query import order
 from standpipe.data.query.order import Pair, marked
 from standpipe.errors import BadRequest
@@ -33,7 +33,7 @@ COPIED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 
 class Ranged(Protocol):
-    """The part of `data.query.pull.View` that a scan reads."""
+    """The part of `data.query.pull.ReadView` that a scan reads."""
 
     def scan(self, low: bytes, high: bytes, limit: int, /) -> list[Pair]:
         """At most `limit` pairs with low <= key < high, in order."""
@@ -145,7 +145,7 @@ def rows_of(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[bytes]:
             yield marked(stored.full_key or key, laid) if plan.is_ordered else laid
 
 
-def full_row(source: Source, store_key: bytes, stored: Row) -> list[Any]:
+def full_row(source: Source, store_key: bytes, stored: StoredRow) -> list[Any]:
     """Key columns, window bounds, value columns, ROWTIME: as values."""
     window = source.window
     types = [column.type for column in source.key_columns]

@@ -1,9 +1,11 @@
 """Do the replicas of a table partition hold the same rows?  What their digests say of it.
 
-Replicas at one batch must have one digest. Digests of
-different batches say nothing about each other: then they are to be asked again. A digest that was
-computed anew from the rows and is not the one that was kept beside them names the odd replica; else
-of three or more the one that differs from most. Pure; who asks: `node/controller/digest_check.py`.
+Replicas at one batch must have one digest. Digests of different batches say nothing about each
+other: then they are to be asked for again. A digest that was computed again from the rows and is
+not the one that was kept beside them names the diverged replica; else, of three or more, the one
+that differs from most.
+
+Not here: asking the nodes (`node/controller/digest_check.py`).
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ class Agreement(Enum):
     ALONE = "alone"  # fewer than two replicas have said a digest: nothing to compare
 
 
-class Verdict(Record, frozen=True, kw_only=True):
-    """What is known of one partition. `odd`: replicas to be made anew, where that can be told."""
+class DigestVerdict(Record, frozen=True, kw_only=True):
+    """What is known of one partition. `odd`: diverged replicas, where they can be told."""
 
     partition: int
     agreement: Agreement
@@ -81,7 +83,7 @@ def at_one_batch(
     ]
 
 
-def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> Verdict:
+def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> DigestVerdict:
     """`replicas`: all that were asked, of one partition."""
     said = [
         (one.node_id, one.of)
@@ -94,18 +96,18 @@ def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> Verdict:
         if of.damage or (of.recomputed is not None and of.recomputed != of.digest)
     ]
     if odd:
-        return Verdict(partition=partition, agreement=Agreement.DIFFERENT, odd=tuple(odd))
+        return DigestVerdict(partition=partition, agreement=Agreement.DIFFERENT, odd=tuple(odd))
     if len(said) < 2:
-        return Verdict(partition=partition, agreement=Agreement.ALONE)
+        return DigestVerdict(partition=partition, agreement=Agreement.ALONE)
     if len({(of.position, of.batch) for _, of in said}) > 1:
-        return Verdict(partition=partition, agreement=Agreement.APART)
+        return DigestVerdict(partition=partition, agreement=Agreement.APART)
     votes = Counter(of.digest for _, of in said)
     if len(votes) == 1:
-        return Verdict(partition=partition, agreement=Agreement.EQUAL)
+        return DigestVerdict(partition=partition, agreement=Agreement.EQUAL)
     (most, count), *_ = votes.most_common(1)
     if 2 * count > len(said):
         odd = [node_id for node_id, of in said if of.digest != most]
-    return Verdict(partition=partition, agreement=Agreement.DIFFERENT, odd=tuple(odd))
+    return DigestVerdict(partition=partition, agreement=Agreement.DIFFERENT, odd=tuple(odd))
 
 
 def answering(replicas: Sequence[ReplicaDigest]) -> tuple[NodeId, ...]:
@@ -113,8 +115,10 @@ def answering(replicas: Sequence[ReplicaDigest]) -> tuple[NodeId, ...]:
     return tuple(one.node_id for one in replicas if one.of is not None)
 
 
-def to_rebuild(verdict: Verdict, who_answers: Sequence[NodeId]) -> tuple[NodeId, ...]:
-    """The odd ones, but never all of those that answer: who would go on meanwhile, and whose rows
-    would they take? What all have in common may be a fault of ours. A holder that is down counts
-    for nothing: it may never come back."""
+def to_rebuild(verdict: DigestVerdict, who_answers: Sequence[NodeId]) -> tuple[NodeId, ...]:
+    """The diverged replicas, but never all of those that answer.
+
+    At least one has to answer reads meanwhile and to be copied from, and what all have in common
+    may be a fault of ours. A holder that is down does not count: it may never come back.
+    """
     return verdict.odd if set(who_answers) - set(verdict.odd) else ()

@@ -1,14 +1,83 @@
-"""What an apply machine is told, and what it orders (`data/replica/machine.py`)."""
+"""What an apply machine takes in, and what it orders (`data/replica/machine.py`).
+
+`RecordsFetched`, `EndReached` and `RecordsGone` are made where Kafka is read
+(`adapters/kafka/reader.py`), so they are the only words for these facts.
+
+Records come as bare tuples, or as columns that become tuples only where one looks: a tuple for
+each record, made and taken apart again, is a twentieth of what a restore spends (bench/restore.py),
+and a fetch that goes column by column (`data/replica/stage.py`) needs none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final, overload
 
 from standpipe.data.commit.progress import TargetSet
-from standpipe.data.encoding.record_batch import Fetched
+from standpipe.data.encoding.store_keys import Headers
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.model import Offset
+
+# ------------------------------------------------------------------------------------ records
+
+#: (offset, key, value, headers) of a Kafka record
+Fetched = tuple[int, bytes | None, bytes | None, Headers | None]
+#: what a waiting record costs beside its key and value: tuples, headers
+RECORD_OVERHEAD_BYTES: Final = 300
+
+
+class FetchedColumns(Sequence[Fetched]):
+    """Records of one partition, offsets ascending: four columns of one length, never changed."""
+
+    __slots__ = ("headers", "keys", "offsets", "values")
+
+    def __init__(
+        self,
+        offsets: Sequence[int],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        headers: Sequence[Headers | None],
+    ) -> None:
+        self.offsets, self.keys, self.values, self.headers = offsets, keys, values, headers
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[Fetched]:
+        return zip(self.offsets, self.keys, self.values, self.headers, strict=True)
+
+    @overload
+    def __getitem__(self, index: int) -> Fetched: ...
+    @overload
+    def __getitem__(self, index: slice) -> FetchedColumns: ...
+    def __getitem__(self, index: int | slice) -> Fetched | FetchedColumns:
+        if isinstance(index, slice):
+            return FetchedColumns(
+                self.offsets[index], self.keys[index], self.values[index], self.headers[index]
+            )
+        return self.offsets[index], self.keys[index], self.values[index], self.headers[index]
+
+
+def columns_of(
+    records: Sequence[Fetched],
+) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[Headers | None]]:
+    """Keys, values, headers of records, at least one."""
+    if isinstance(records, FetchedColumns):
+        return records.keys, records.values, records.headers
+    _, keys, values, headers = zip(*records, strict=True)
+    return keys, values, headers
+
+
+def offset_of(record: Fetched) -> int:
+    """Offset of a record: the key by which a fetch is bisected."""
+    return record[0]
+
+
+def bytes_of(record: Fetched) -> int:
+    """Memory that a record takes while it waits, roughly."""
+    return len(record[1] or b"") + len(record[2] or b"") + RECORD_OVERHEAD_BYTES
+
 
 # ------------------------------------------------------------------------------------- events
 
@@ -30,15 +99,18 @@ class EndReached:
 
 @dataclass(frozen=True, slots=True)
 class LogEndHeard:
-    """Kafka told the end of the partition, whoever wrote it. Never an order follows: it is only
-    reported, for right after a change of leader it may be lower than what was read."""
+    """The end of the partition as Kafka has it, foreign records included.
+
+    No order ever follows: it is only reported, for right after a change of leader it may be lower
+    than what was read.
+    """
 
     end: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsGone:
-    """Kafka has no record at the position and will have none: truncated, deleted or made anew."""
+    """Kafka has no record at the position and will have none: truncated, deleted or recreated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +158,7 @@ class ApplyBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LeftOutReport:
     """Records of committed ranges that were left out, since the last report."""
 
     foreign: int
@@ -112,4 +184,4 @@ class ReportDataLoss:
     reason: str
 
 
-Order = ApplyBatch | Report | PauseFetching | ResumeFetching | ReportDataLoss
+Order = ApplyBatch | LeftOutReport | PauseFetching | ResumeFetching | ReportDataLoss

@@ -1,23 +1,49 @@
-"""What missing offsets leave open: when are the rows of a replica a batch's rows again?
+"""Missing offsets: from when on are the rows of a replica the rows of one batch again?
 
-A gap in the range of a target means that compaction took records which later ones superseded. Up to
-the newest target of that moment the rows are no batch's rows. What superseded them may be *foreign*
-(`data/replica/shadows.py`): until all that was in the log by then was judged, a committed row may
-be missing. And a foreign tombstone may have left the topic itself, where it is old enough: then
-only what was called clean in time can be trusted (`Sweep.blind` of `data/commit/repair.py` is the
-writer's side of it).
+Problem. A replica applies the range of each committed batch whole, so its rows are always those of
+some batch. Compaction breaks that. It removes records which later ones superseded, and where they
+are missing from a range, the rows after that range are the rows of no batch: some keys are absent
+until their newer records, which lie further on, have been applied.
 
-Not here: what is judged, applied and shown (`data/replica/machine.py`).
+Obstacles.
+1. What superseded a missing record may be *foreign*: written by a failed attempt or by a writer
+   that lost its lease. It is never applied, so a committed row may be absent from the topic itself
+   until the lease holder appends it again (`data/commit/repair.py`).
+2. The record that superseded it may lie anywhere below the end of the log at that moment, also
+   beyond the newest committed batch, where nothing has been judged yet.
+3. A foreign tombstone may have removed a row, and then have left the topic too, once it was older
+   than the retention of tombstones. After that, nothing in the topic tells.
+
+Sketch. When a gap is met, remember three offsets and watch the keys behind it:
+
+    whole_at       newest committed end at that moment; before it, the rows are no batch's rows
+    _suspect_end   end of the log at that moment; below it lies what superseded the missing records
+    _doubt_end     obstacle 3: below it, only what the lease holder has called clean can be trusted
+
+The rows are those of a batch (`hide_nothing`) when a target at or beyond `whole_at` is applied, no
+watched key may still lack a row, everything below `_suspect_end` was judged, and what is called
+clean (`clean_through`) reaches `_doubt_end`.
+
+`Shadows` watches the keys of foreign records. Three things end the doubt about such a key: a
+committed record of it, a record of it in a clean range, and a `clean_through` beyond the foreign
+record while that is still the key's last, for below `clean_through` any record is right.
+
+Not here: what is judged, applied and shown (`data/replica/machine.py`); the writer's side of
+obstacle 3 (`Sweep.blind` in `data/commit/repair.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from standpipe.data.commit.progress import TargetSet
-from standpipe.data.encoding.record_batch import Fetched
-from standpipe.data.replica.shadows import Shadows
+from standpipe.data.encoding.store_keys import HEADER_COMMIT
+from standpipe.data.replica.events import Fetched
 from standpipe.model import Offset
+
+_NEVER: Final = 1 << 63
 
 
 class Gaps:
@@ -29,17 +55,20 @@ class Gaps:
     def __init__(self, whole_at: Offset, gone_ms: int) -> None:
         #: offset from which on the rows are a whole batch again
         self.whole_at = whole_at
-        self.shadows = Shadows()  # of foreign records since there was a gap
+        self.shadows = Shadows()  # of foreign records since the first gap
         self._gone_ms = gone_ms
-        #: end of the log when a gap was met: what lies below may be why; 0: no gap was met
+        #: end of the log when a gap was met; 0: no gap was met
         self._suspect_end = Offset(0)
         self._doubt_end = Offset(0)  # only what is called clean below can be trusted
 
     def met(
         self, target: TargetSet, strict_from: int, committed_end: Offset, log_end: Offset
     ) -> None:
-        """Records are missing in the range of a target. `strict_from`: from here on, not all of
-        what is missing was called clean; the target's end: all was."""
+        """Records are missing in the range of a target.
+
+        `strict_from`: from this offset on, not all of what is missing was called clean; the
+        target's end: all was. `committed_end`, `log_end`: as they are known now.
+        """
         if strict_from < target.end and target.since_ms < self._gone_ms:
             self._doubt_end = max(self._doubt_end, target.end)
         self.whole_at = max(self.whole_at, committed_end)
@@ -48,27 +77,30 @@ class Gaps:
     def judged(
         self, records: Sequence[Fetched], wanted: bytes, before_ms: int, *, some_are_foreign: bool
     ) -> None:
-        """Records of which those of one commit count. All were written before `before_ms`."""
+        """Records of which those under the commit header `wanted` count.
+
+        All were written before `before_ms` (Unix ms).
+        """
         if self._suspect_end and (self.shadows or some_are_foreign):
             self.shadows.judged(records, wanted, before_ms)
 
     def doubt(self, clean_through: Offset) -> str:
-        """Why nothing that comes from this topic can make the rows whole; "": it may."""
+        """Why no later record of this topic can make the rows whole; "": one may."""
         if self._doubt_end <= clean_through:
             return ""
         return (
-            f"records below {self._doubt_end} are gone, and so may be the foreign tombstones that"
-            f" took committed rows along: the topic is clean only through {clean_through}"
+            f"records below {self._doubt_end} are gone, and foreign tombstones that superseded"
+            f" committed rows may be gone too: the topic is clean only through {clean_through}"
         )
 
     def outlived(self, gone_ms: int) -> str:
-        """Why nothing that comes from this topic will end a shadow; "": it may."""
+        """Why no later record of this topic will end the doubt about a key; "": one may."""
         record = self.shadows.outlived(self._suspect_end, gone_ms)
         if record is None:
             return ""
         return (
-            f"the foreign tombstone at offset {record[0]} may have left the topic before anybody"
-            " saw that it took a committed row along"
+            f"the foreign tombstone at offset {record[0]} may have left the topic before the"
+            " pipeline repaired the committed row that it superseded"
         )
 
     def hide_nothing(
@@ -92,3 +124,94 @@ class Gaps:
             self._doubt_end = max(self._doubt_end, self._suspect_end)
             return False
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class _ShadowedKey:
+    """A key that a foreign record wrote.
+
+    `first`: offset of the first foreign record. `last`: the newest one, written before `before_ms`.
+    `ended`: offset of the record that ended the doubt, which may lie beyond what is applied.
+    """
+
+    first: int
+    last: Fetched
+    before_ms: int
+    ended: int = _NEVER
+
+
+class Shadows:
+    """Keys whose committed row may be missing, as a fold over what was judged since a gap."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes | None, _ShadowedKey] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_key)
+
+    def judged(self, records: Sequence[Fetched], wanted: bytes, before_ms: int) -> None:
+        """Records of which those under the commit header `wanted` count.
+
+        All were written before `before_ms` (Unix ms).
+        """
+        mark = (HEADER_COMMIT, wanted)
+        for record in records:
+            if mark in (record[3] or ()):
+                self._end(record)
+            else:
+                first = self._by_key[record[1]].first if record[1] in self._by_key else record[0]
+                self._by_key[record[1]] = _ShadowedKey(first, record, before_ms)
+
+    def clean(self, records: Sequence[Fetched]) -> None:
+        """Records of a clean range, which all count.
+
+        What shadowed their keys was judged when less was called clean.
+        """
+        if self._by_key:
+            for record in records:
+                self._end(record)
+
+    def _end(self, record: Fetched) -> None:
+        shadow = self._by_key.get(record[1])
+        if shadow is not None and shadow.ended == _NEVER:
+            self._by_key[record[1]] = replace(shadow, ended=record[0])
+
+    def hide_a_row(self, end: Offset, suspect_end: Offset) -> bool:
+        """Whether, applied up to `end`, a row may be missing.
+
+        One that was in the topic when a gap was met, at which the log ended at `suspect_end`.
+        """
+        self._by_key = {key: one for key, one in self._by_key.items() if one.ended >= end}
+        return any(one.first < suspect_end for one in self._by_key.values())
+
+    def outlived(self, suspect_end: Offset, gone_ms: int) -> Fetched | None:
+        """A foreign tombstone that hides a row and may have left the topic, or None.
+
+        Without it no pipeline finds that row, so none repairs it. `gone_ms`: it was written before
+        this instant.
+        """
+        hiding = (one for one in self._by_key.values() if one.first < suspect_end)
+        return next(
+            (
+                one.last
+                for one in hiding
+                if one.ended == _NEVER and one.last[2] is None and one.before_ms < gone_ms
+            ),
+            None,
+        )
+
+    def settled(self, clean_through: Offset) -> list[Fetched]:
+        """Take out the foreign records that are their keys' last below `clean_through`.
+
+        Those are right, and only they end the doubt: repair leaves the tombstone of a row that
+        never was committed, and the tombstone leaves the topic in time. To be called only when all
+        below `clean_through` was applied.
+        """
+        right = [
+            one.last
+            for one in self._by_key.values()
+            if one.ended == _NEVER and one.last[0] < clean_through
+        ]
+        for record in right:
+            del self._by_key[record[1]]
+        return right

@@ -16,6 +16,7 @@ class Holding(Record, frozen=True, kw_only=True):
 
     @property
     def partition(self) -> int:
+        """Number of the partition."""
         return self.replica_id.partition
 
     @property

@@ -1,9 +1,9 @@
 """The apply machine: records and targets of one table partition in, whole batches out.
 
     machine.handle(TargetSet | RecordsFetched | EndReached | RecordsGone | …)
-        -> [ApplyBatch | Report | PauseFetching | ResumeFetching | ReportDataLoss]
+        -> [ApplyBatch | LeftOutReport | PauseFetching | ResumeFetching | ReportDataLoss]
 
-Duties of whoever drives it: events in the order of their topics; each order done before the next
+Duties of the driver: events in the order of their topics; each order done before the next
 event; `ApplyBatch` as one transaction, and where that fails a new machine from the store's meta.
 
 What it holds (the commit protocol): a range that ends at a target shows only
@@ -14,7 +14,7 @@ A gap in the offsets of a range means that compaction took records which later o
 a while the rows are no batch's rows, and carry no label (`data/replica/gaps.py`).
 
 Where the targets before one were tombstoned (`TargetSet.start`), records below `clean_through`
-count in their order, whoever wrote them (`data/commit/repair.py`). In between a foreign record may
+count in their order, under any commit (`data/commit/repair.py`). In between a foreign record may
 show, so a replica that goes that way does not answer until it is whole again. That may be most of a
 table: one that does not answer yet applies it in parts.
 
@@ -35,27 +35,29 @@ import msgspec
 
 from standpipe.data.commit.progress import TargetSet
 from standpipe.data.commit.topic_identity import TopicDoubt
-from standpipe.data.encoding.record_batch import Fetched, bytes_of, offset_of
 from standpipe.data.encoding.store_keys import commit_header
 from standpipe.data.replica.events import (
     ApplyBatch,
     EndReached,
     Event,
+    Fetched,
+    LeftOutReport,
     LogEndHeard,
     Order,
     PauseFetching,
     ProgressCaughtUp,
     RecordsFetched,
     RecordsGone,
-    Report,
     ReportDataLoss,
     ResumeFetching,
     TopicHeard,
     TopicSilent,
+    bytes_of,
+    offset_of,
 )
 from standpipe.data.replica.gaps import Gaps
 from standpipe.data.replica.positions import ReplicaEvent, StoreMeta, next_state, opened
-from standpipe.data.replica.stage import RowCodec, Stage, stage_records
+from standpipe.data.replica.stage import RowCodec, Stage
 from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 
 #: a transaction of many rows costs less a row (LMDB copies each page that it touches, once): a
@@ -111,7 +113,7 @@ class ApplyMachine:
 
     @property
     def committed_end(self) -> Offset:
-        """C(p) as far as it was heard of; -1: nothing is committed."""
+        """C(p) as far as it is known; -1: nothing is committed."""
         return Offset(-1) if self._newest is None else self._newest.end
 
     def doubt(self, gone_ms: int) -> str:
@@ -137,6 +139,7 @@ class ApplyMachine:
         )
 
     def handle(self, event: Event) -> list[Order]:
+        """The next event -> what the driver has to do, in this order, before the next one."""
         if isinstance(event, LogEndHeard):
             self.log_end = max(self.log_end, event.end)
             return []
@@ -191,7 +194,7 @@ class ApplyMachine:
         self.log_end = max(self.log_end, next_offset)
 
     def _set_target(self, target: TargetSet) -> None:
-        """Targets come in order, and again from the beginning when the topic is read anew."""
+        """Targets come in order, and again from the beginning when the topic is read again."""
         newest = self._newest
         if newest is not None and target.rank <= newest.rank:
             if target.rank == newest.rank and target.clean_through > newest.clean_through:
@@ -270,10 +273,10 @@ class ApplyMachine:
             self._note_gap(target, target.end if is_strict_whole else strict_from)
         if clean:  # in order, right at the end, but no single batch
             self._goes_by_order = True
-            stage_records(clean, self._filling, self._codec, None)
+            self._filling.add(clean, self._codec, None)
             self._gaps.shadows.clean(clean)
         foreign, wanted = self._filling.foreign, commit_header(target.commit)
-        stage_records(strict, self._filling, self._codec, wanted)
+        self._filling.add(strict, self._codec, wanted)
         some_are_foreign, before_ms = self._filling.foreign > foreign, target.committed_at_ms
         self._gaps.judged(strict, wanted, before_ms, some_are_foreign=some_are_foreign)
         self._judged = Offset(end)
@@ -282,7 +285,7 @@ class ApplyMachine:
         """Stage foreign records that are the last of their keys in what is clean."""
         clean_through = self._clean_through
         right = self._gaps.shadows.settled(clean_through) if clean_through <= end else []
-        stage_records(right, ready, self._codec, None)
+        ready.add(right, self._codec, None)
         return bool(right)
 
     def _clean_below(self, target: TargetSet) -> Offset:
@@ -332,12 +335,12 @@ class ApplyMachine:
         return (
             len(self._filling.keys) >= self._transaction_rows
             and self._judged <= self._clean_below(target)
-            and self.state is ReplicaState.BOOTSTRAP  # nobody misses its answers
+            and self.state is ReplicaState.BOOTSTRAP  # it does not answer yet
         )
 
     def _order_in_part(self, target: TargetSet) -> list[Order]:
         """What goes by order, and is no batch's rows anyway, before all of it is there. A store
-        that is closed before `target` is made anew (`positions.must_rebuild`)."""
+        that is closed before `target` is rebuilt (`positions.must_rebuild`)."""
         ready, self._filling = self._ready.followed_by(self._filling), Stage()
         self._ready, self._ready_up_to, self._applied = Stage(), None, None
         whole_at = max(self._gaps.whole_at, target.end)
@@ -355,7 +358,7 @@ class ApplyMachine:
         orders: list[Order] = [ApplyBatch(*ready.puts_and_deletes(), self.meta)]
         if ready.foreign or ready.mismatched or ready.unreadable:
             counts = (ready.foreign, ready.mismatched, ready.unreadable)
-            orders.append(Report(*counts, example=ready.example))
+            orders.append(LeftOutReport(*counts, example=ready.example))
         return orders
 
     def _note_end(self) -> None:

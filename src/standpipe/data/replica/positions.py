@@ -79,7 +79,7 @@ class StoreMeta(Record, frozen=True, kw_only=True):
     mismatched_records: int = 0  # committed, but in the partition of another key
     unreadable_records: int = 0  # committed, but key or value cannot be read
     digest: int | None = (
-        None  # of all rows (data/encoding/digest.py); None: of a store made before it
+        None  # of all rows (data/encoding/stored_rows.py); None: of a store made before it
     )
 
 
@@ -164,7 +164,7 @@ def must_rebuild(
     """Why a store cannot be resumed, or None.
 
     `tombstones_ms`: for how long the topic keeps tombstones; a store that slept longer may have
-    missed one and would show a deleted row for ever.
+    missed one and would show a deleted row permanently.
     """
     if meta.boot_id not in ("", now.boot_id) and not closed_cleanly:
         return "the machine went down while it was open, and writes are not synced"
@@ -182,7 +182,7 @@ def unread_ms(meta: StoreMeta, now: Now) -> int:
     boot clock, where it is still the same boot, hides that in which a hypervisor held the machine.
 
     A restart changes nothing of that: a replica that is opened while its partition has no leader
-    goes on being silent from here.
+    is silent from then on, not from here.
     """
     since_ms = meta.current_ms or meta.last_applied_ms
     by_wall_ms = max(0, now.wall_ms - since_ms) if since_ms else 0
@@ -194,7 +194,7 @@ def unread_ms(meta: StoreMeta, now: Now) -> int:
 
 
 def opened_at(meta: StoreMeta, now: Now) -> StoreMeta:
-    """From here on the store belongs to this boot; what either clock knows of its age goes on."""
+    """From here on the store belongs to this boot; what either clock knows of its age is kept."""
     if not (meta.current_ms or meta.last_applied_ms):
         return msgspec.structs.replace(meta, boot_id=now.boot_id, current_boot_ms=None)
     old_ms = unread_ms(meta, now)
@@ -230,19 +230,20 @@ def must_note_current(current_ms: int, now_ms: int, tombstones_ms: int) -> bool:
 
 
 def must_restart(silent_ms: int, compaction_lag_ms: int) -> bool:
-    """Whether a tailer has to open its stores and read the topic of progress anew, before any
+    """Whether a tailer has to open its stores and read the topic of progress again, before any
     record: it was stopped, or cut off from Kafka. `silent_ms`: since it knew of all progress.
 
     A replica that met a gap waits for all that was in the log by then (`data/replica/gaps.py`).
-    Where compaction takes some of that as well while nobody listens, the next record that comes
-    lies behind it, and seems to say that nothing more was there. For that a record must outlive the
-    compaction lag unheard; who knows all progress of half that time knows the target behind it.
+    Where compaction takes some of that as well while this tailer is away, the next record that
+    comes lies behind it, and seems to say that nothing more was there. For that a record must
+    outlive the compaction lag unheard; who knows all progress of half that time knows the target
+    behind it.
     """
     return silent_ms > compaction_lag_ms // 2
 
 
 def must_reopen(silent_ms: int, tombstones_ms: int) -> bool:
-    """Whether a replica has to be opened anew before it takes more records: its partition could
+    """Whether a replica has to be opened again before it takes more records: its partition could
     not be read to its end for so long (`silent_ms`) that tombstones may have come and gone.
 
     Its tailer ran on and followed progress meanwhile. `must_rebuild` then judges the store.

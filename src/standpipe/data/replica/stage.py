@@ -1,10 +1,11 @@
 """Records on their way into a store: the codec of one table partition, and what it has staged.
 
-2 million records of a restore decide how long a node that lost its disk stays out. A fetch
-whose records are all as our writer makes them goes at once, in C where that is
-compiled (`data/encoding/native.py`), else column by column; any other goes record by record, which
-says what each record means. Not here: which range belongs to which commit
-(`data/replica/machine.py`).
+A node that lost its disk does not answer before millions of records went this way, so a fetch
+whose records are all as our writer makes them goes at once: in C where that is compiled
+(`data/encoding/native.py`), else column by column. Any other goes record by record
+(`Stage._add_one_by_one`), which says what each record means.
+
+Not here: which range belongs to which commit (`data/replica/machine.py`).
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from typing import Final, cast
 
 from standpipe.data.encoding.kafka_keys import WINDOW_BYTES, bounds_of
 from standpipe.data.encoding.native import Heads, heads_of, pack_rows
-from standpipe.data.encoding.record_batch import Fetched, Headers, columns_of
 from standpipe.data.encoding.row_values import ToArray, ToArrays, object_names, to_array, to_arrays
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
+    Headers,
     UnfitKey,
     partition_of,
     store_key_from_raw,
     store_keys_from_raw,
 )
 from standpipe.data.encoding.stored_rows import pack_row_at, pack_rows_at
+from standpipe.data.replica.events import Fetched, columns_of
 from standpipe.model import Source
 
 #: fetches of more records than this have their partitions checked by samples
@@ -93,8 +95,51 @@ class Stage:
     #: number of changes above which superseded ones are forgotten
     room: int = CHANGES_MAX
 
+    def add(self, records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None) -> None:
+        """Stage the records whose commit header is `wanted` (None: any), count the others."""
+        rows = _rows_at_once(records, codec, wanted) if records else None
+        if rows is not None:
+            self.keys += rows[0]
+            self.rows += rows[1]
+        else:
+            self._add_one_by_one(records, codec, wanted)
+        if len(self.keys) > self.room:
+            self.forget_superseded()
+        self.mismatched += _misplaced(records, codec, wanted)
+
+    def _add_one_by_one(
+        self, records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None
+    ) -> None:
+        to_store_key, to_array, mark = codec.to_store_key, codec.to_array, (HEADER_COMMIT, wanted)
+        keys, rows = self.keys, self.rows
+        for offset, raw_key, value, headers in records:
+            # our writer's headers, in its order: one comparison instead of a search
+            is_ours = headers is not None and len(headers) == 2 and headers[0] == mark
+            if not is_ours and wanted is not None and (headers is None or mark not in headers):
+                self.foreign += 1
+                continue
+            try:
+                if raw_key is None:
+                    raise UnfitKey("a record without a key")
+                key, full_key = to_store_key(raw_key)
+                if value is None:
+                    keys.append(key)
+                    rows.append(None)
+                    self.has_deletes = True
+                else:
+                    last = headers[1] if is_ours and headers else _NO_HEADER
+                    rowtime = last[1] if last[0] == HEADER_ROWTIME else None
+                    if rowtime is None:
+                        rowtime = _rowtime(headers or ())
+                    row = pack_row_at(to_array(value), rowtime, full_key)
+                    keys.append(key)
+                    rows.append(row)
+            except (UnfitKey, ValueError) as error:
+                self.unreadable += 1
+                self.example = f"offset {offset}: {error}"
+
     def followed_by(self, later: Stage) -> Stage:
-        """Both as one; the later row of a key wins. This one is used up."""
+        """Add a later stage behind this one; the later row of a key wins. Returns this one."""
         self.keys += later.keys
         self.rows += later.rows
         self.has_deletes |= later.has_deletes
@@ -111,27 +156,12 @@ class Stage:
         self.room = max(CHANGES_MAX, 2 * len(last))
 
     def puts_and_deletes(self) -> tuple[Sequence[tuple[bytes, bytes]], Sequence[bytes]]:
-        """What a transaction is told, see `data.replica.events.ApplyBatch`."""
+        """What a transaction writes, see `data.replica.events.ApplyBatch`."""
         if not self.has_deletes:
             return [*zip(self.keys, cast("list[bytes]", self.rows), strict=True)], ()
         last = dict(zip(self.keys, self.rows, strict=True))
         puts = [(key, row) for key, row in last.items() if row is not None]
         return puts, [key for key, row in last.items() if row is None]
-
-
-def stage_records(
-    records: Sequence[Fetched], stage: Stage, codec: RowCodec, wanted: bytes | None
-) -> None:
-    """Stage the records whose commit header is `wanted` (None: any), count the others."""
-    rows = _rows_at_once(records, codec, wanted) if records else None
-    if rows is not None:
-        stage.keys += rows[0]
-        stage.rows += rows[1]
-    else:
-        _stage_one_by_one(records, stage, codec, wanted)
-    if len(stage.keys) > stage.room:
-        stage.forget_superseded()
-    stage.mismatched += _misplaced(records, codec, wanted)
 
 
 def _rows_at_once(
@@ -172,38 +202,6 @@ def _rows_by_column(
     return None if arrays is None else pack_rows_at(arrays, cast("Sequence[bytes]", rowtimes))
 
 
-def _stage_one_by_one(
-    records: Sequence[Fetched], stage: Stage, codec: RowCodec, wanted: bytes | None
-) -> None:
-    to_store_key, to_array, mark = codec.to_store_key, codec.to_array, (HEADER_COMMIT, wanted)
-    keys, rows = stage.keys, stage.rows
-    for offset, raw_key, value, headers in records:
-        # our writer's headers, in its order: one comparison instead of a search
-        is_ours = headers is not None and len(headers) == 2 and headers[0] == mark
-        if not is_ours and wanted is not None and (headers is None or mark not in headers):
-            stage.foreign += 1
-            continue
-        try:
-            if raw_key is None:
-                raise UnfitKey("a record without a key")
-            key, full_key = to_store_key(raw_key)
-            if value is None:
-                keys.append(key)
-                rows.append(None)
-                stage.has_deletes = True
-            else:
-                last = headers[1] if is_ours and headers else _NO_HEADER
-                rowtime = last[1] if last[0] == HEADER_ROWTIME else None
-                if rowtime is None:
-                    rowtime = _rowtime(headers or ())
-                row = pack_row_at(to_array(value), rowtime, full_key)
-                keys.append(key)
-                rows.append(row)
-        except (UnfitKey, ValueError) as error:
-            stage.unreadable += 1
-            stage.example = f"offset {offset}: {error}"
-
-
 def _rowtime(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     for name, data in reversed(headers):  # our writer puts it last
         if name == HEADER_ROWTIME and data is not None:
@@ -215,7 +213,7 @@ def _misplaced(records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None
     """How many of them readers will look for in another partition.
 
     Murmur2 in Python takes a microsecond, so of many records only each SAMPLED_EACHth is looked
-    at, until one is found: whoever partitions by another rule misplaces most of what it writes.
+    at, until one is found: a writer that partitions by another rule misplaces most records.
     """
     step = 1 if len(records) <= SAMPLED_ABOVE else SAMPLED_EACH
     if codec.partitions == 1 or not any(map(codec.is_misplaced, records[::step])):

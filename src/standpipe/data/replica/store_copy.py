@@ -20,7 +20,7 @@ from typing import Final
 from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset, Placement, Record
 from standpipe.model_liveness import KnownLag, PeerLiveness
 
-#: For how long a node that hears nobody waits for somebody to offer a copy.
+#: For how long a node that knows of no donor waits for one.
 HEAR_MS_MAX: Final = 3000
 #: What an estimate looks back on.
 _PACE_MS: Final = 10_000
@@ -75,7 +75,7 @@ def may_wait(
     known: Iterable[KnownLag],
     waited_ms: int,
 ) -> bool:
-    """Whether somebody may still offer: a peer that nothing was heard of yet.
+    """Whether a peer that has not reported yet may still become a donor.
 
     Holders have copies where this node only warms up, and may not have reported them to it yet.
     """

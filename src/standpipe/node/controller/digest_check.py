@@ -44,10 +44,10 @@ from standpipe.adapters.store import digest
 from standpipe.adapters.store.writer import store_path
 from standpipe.data.replica.digest_verdict import (
     Agreement,
+    DigestVerdict,
     KeptDigests,
     ReplicaDigest,
     StoreDigest,
-    Verdict,
     answering,
     at_one_batch,
     judge,
@@ -109,7 +109,7 @@ class TableDigests(Record, frozen=True, kw_only=True):
 
     table: str
     replicas: tuple[ReplicaDigest, ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[DigestVerdict, ...]
 
 
 class Verification:
@@ -177,7 +177,7 @@ class Verification:
         self,
         placement: Placement,
         said: Sequence[ReplicaDigest],
-        verdict: Verdict,
+        verdict: DigestVerdict,
         who_answers: Sequence[NodeId],
     ) -> None:
         digests = {one.node_id: msgspec.to_builtins(one.of) for one in said}
@@ -283,7 +283,7 @@ class Verification:
             for node_id in placement.holders
         ]
         replicas = tuple(await asyncio.gather(*asked))
-        verdicts: list[Verdict] = []
+        verdicts: list[DigestVerdict] = []
         for partition, placement in sorted(placements.items()):
             said = [one for one in replicas if one.partition == partition]
             verdicts.append(judge(partition, said))

@@ -4,13 +4,13 @@
          200 the offer; 202 it is being made, ask again; 503 there is nothing to copy, or no room
     GET  /store-copy?copy_id=…&offset=…                          a piece, at most PIECE_BYTES
 
-A copy is made by a process of its own (`adapters.store.copy`) and lies in `copies/` until nobody
-has asked for it for a while; a receiver that was interrupted goes on where it stopped. One is made
-at a time, and none where it could fill the disk. Nothing of it survives a restart. A large store
-takes minutes: who asks hears within `wait_ms` that it is being made, and can tell that from
-silence.
+A copy is made by a process of its own (`adapters.store.copy`) and lies in `copies/` until no
+receiver has asked for it for a while; one that was interrupted continues where it stopped. One is
+made at a time, and none where it could fill the disk. Nothing of it survives a restart. A large
+store takes minutes: the receiver is told within `wait_ms` that it is being made, and can tell that
+from silence.
 
-Not here: who asks whom (`data.replica.store_copy`), the receiving side
+Not here: which peer is asked (`data.replica.store_copy`), the receiving side
 (`node.store_transfer.receiver`).
 """
 
@@ -42,7 +42,7 @@ from standpipe.node.configuration import NodePaths
 PATH: Final = "/store-copy"
 PIECE_BYTES: Final = 1 << 20
 KEEP_MS: Final = 120_000  # after the last piece that was asked for
-FRESH_MS: Final = 10_000  # so old may a copy be for somebody who asks anew
+FRESH_MS: Final = 10_000  # so old may a copy be for another request
 SWEEP_S: Final = 10.0
 #: Copy, and the receiver's own growth if it shares the disk.
 ROOM: Final = 2
@@ -52,7 +52,7 @@ WAIT_MS: Final = 600_000
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class WhichStore(msgspec.Struct):
+class StoreCopyRequest(msgspec.Struct):
     """Body of POST /store-copy."""
 
     table_id: str
@@ -66,7 +66,7 @@ class WhichStore(msgspec.Struct):
         return ReplicaId(self.table_id, self.generation, self.partition)
 
 
-class WhichPiece(msgspec.Struct):
+class CopyPieceRequest(msgspec.Struct):
     """Parameters of GET /store-copy."""
 
     copy_id: str
@@ -89,26 +89,28 @@ class StoreCopies:
         self._state, self._folder = paths.state, paths.copies
         self._clock = clock or Clock()
         self._kept: dict[str, _Kept] = {}
-        #: under way, or failed and not told to anybody yet
+        #: under way, or failed and not answered yet
         self._making: dict[ReplicaId, asyncio.Task[_Kept]] = {}
         self._turn = asyncio.Lock()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def routes(self) -> Mapping[tuple[str, str], Handler]:
+        """{(method, path): handler} for the internal listener."""
         return {("POST", PATH): self._make, ("GET", PATH): self._piece}
 
     async def run(self) -> NoReturn:
+        """Remove copies that no receiver asks for any more."""
         while True:
             await asyncio.sleep(SWEEP_S)
             for making in [each for each in self._making.values() if each.done()]:
-                self._forget(making)  # nobody asks any more
+                self._forget(making)  # its receiver is gone
             now_ms = self._clock.boot_ms()
             for kept in [k for k in self._kept.values() if now_ms - k.used_ms > KEEP_MS]:
                 del self._kept[kept.offer.copy_id]
                 await asyncio.to_thread(shutil.rmtree, kept.file.parent, ignore_errors=True)
 
     async def _make(self, call: Call) -> Reply:
-        asked = call.json(WhichStore)
+        asked = call.json(StoreCopyRequest)
         replica_id = asked.replica_id
         making = self._making.get(replica_id)
         if making is None:
@@ -118,7 +120,7 @@ class StoreCopies:
                     return json_reply(kept.offer)
             making = asyncio.create_task(self._in_turn(replica_id))
             self._making[replica_id] = making
-        # whoever goes away does not end it: the next one that asks has it
+        # a receiver that goes away does not end it: the next one gets it
         done, _ = await asyncio.wait({making}, timeout=asked.wait_ms / 1000)
         if not done:
             return json_reply({"is_making": True}, HTTPStatus.ACCEPTED)
@@ -175,7 +177,7 @@ class StoreCopies:
             raise NotReady(f"no room for a copy of {source}: {ROOM} x {size} bytes are wanted")
 
     async def _piece(self, call: Call) -> Reply:
-        wanted = call.query(WhichPiece)
+        wanted = call.query(CopyPieceRequest)
         kept = self._kept.get(wanted.copy_id)
         if kept is None:
             raise NotFound(f"there is no copy {wanted.copy_id} (any more)")

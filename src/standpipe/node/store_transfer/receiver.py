@@ -5,10 +5,11 @@
           └─► donors known ─► Fetch: POST /store-copy ─► pieces ─► checksum ─► rename
 
 The file grows in `incoming/` beside a note of what it is a part of, so a fetch that was interrupted
-goes on behind its last byte; if the whole is damaged then, it begins anew at the same donor, once.
-It becomes a store by one rename, whole and synced; the tailer verifies its rows when it opens it,
-and tails on from its position. Throttled (`standpipe.restore.bytes.per.second.max`). A donor that
-fails or is silent is left for the next (making a copy is not silent); none left: the changelog.
+continues behind its last byte; if the whole is damaged then, it begins again at the same donor,
+once. It becomes a store by one rename, whole and synced; the tailer verifies its rows when it opens
+it, and tails on from its position. Throttled (`standpipe.restore.bytes.per.second.max`). A donor
+that fails or is silent is left for the next (making a copy is not silent); none left: the
+changelog.
 
 Not here: who gives (`data.replica.store_copy`), the giving side (`node.store_transfer.donor`).
 """
@@ -108,9 +109,11 @@ class Fetch:
     meter: Meter = field(default_factory=Meter)
 
     def start(self) -> None:
+        """Fetch in a thread; `is_over` says when it ended, either way."""
         threading.Thread(target=self._run, name="fetch", daemon=True).start()
 
     def view(self, now_ms: int) -> RestoreView:
+        """How far it is, at an instant of a clock that is never set."""
         return RestoreView(
             source="copy",
             of="bytes",
@@ -150,7 +153,7 @@ class Fetch:
         except _Damaged as damaged:
             if not damaged.is_resumed:
                 raise
-            _log.warning("a part of a copy was damaged: begun anew", store=str(self.target))
+            _log.warning("a part of a copy was damaged: begun again", store=str(self.target))
             self._copy_from(peer)
 
     def _copy_from(self, peer: NodeInfo) -> None:
@@ -268,7 +271,7 @@ def _piece(offer: CopyOffer, offset: int) -> str:
 
 
 class Restores:
-    """What a tailer that opens replicas asks first."""
+    """The copies on their way to this node, one per replica that has no store yet."""
 
     def __init__(self, paths: NodePaths, secret: str, clock: Clock, rate_bytes: int) -> None:
         self._paths, self._secret, self._clock = paths, secret, clock
@@ -296,6 +299,7 @@ class Restores:
         self._asked_ms.pop(replica_id, None)
 
     def keep_only(self, replica_ids: Mapping[ReplicaId, Holding]) -> None:
+        """Forget ended fetches of replicas that this node no longer holds."""
         for gone in self._fetches.keys() - replica_ids.keys():
             if self._fetches[gone].is_over:
                 self.opened(gone)
@@ -310,7 +314,7 @@ class Restores:
         }
 
     def _begin(self, replica_id: ReplicaId, snapshot: Snapshot) -> bool:
-        """Start a fetch, or wait for somebody to fetch from. False: there is nobody."""
+        """Start a fetch, or wait for a donor. False: there is none."""
         placement = _placement(replica_id, snapshot)
         if placement is None or set(placement.replicas) <= {snapshot.node_id}:
             return False
@@ -356,7 +360,7 @@ class Restores:
     def _heard(
         self, replica_id: ReplicaId, now_ms: int
     ) -> tuple[dict[NodeId, PeerLiveness], list[KnownLag]]:
-        """What control tells; nothing, if it is what it told in the node's life before."""
+        """What control publishes; nothing, if it is of the node's life before."""
         self._lags.refresh()
         self._liveness.refresh()
         liveness, lags = self._liveness.record, self._lags.record

@@ -2,10 +2,10 @@
 
 One process, one loop (`run`, at the end). The map of the cluster says which replicas this node
 holds, the progress topic says what of their topics is committed, `data.replica.machine` decides
-what becomes visible, and a `Replica` carries that out. Crash-only: after SIGKILL it goes on from
-what the stores say.
+what becomes visible, and a `TailedReplica` carries that out. Crash-only: after SIGKILL it
+continues from what the stores say.
 
-While Kafka is away the loop goes on: pages keep the last confirmed instant, and time that is not
+While Kafka is away the loop continues: pages keep the last confirmed instant, and time that is not
 confirmed counts as stale. Not here: reads (`node/worker`), lags of other nodes (`control`).
 """
 
@@ -28,32 +28,29 @@ from standpipe.adapters import process
 from standpipe.adapters.clock import Clock, Every
 from standpipe.adapters.files import published
 from standpipe.adapters.files.published import SnapshotReader
-from standpipe.adapters.kafka.reader import Partition, PartitionReader, ProgressFollower, event_of
+from standpipe.adapters.kafka.reader import Partition, PartitionReader
 from standpipe.adapters.kafka.topic_ids import TopicProbe
 from standpipe.adapters.store import folders, writer
 from standpipe.adapters.store.reader_watch import PinWatch
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreFailure
 from standpipe.config import keys
-from standpipe.data.commit.topic_identity import HEARD_MS_MAX
 from standpipe.data.replica.events import (
     Event,
-    LogEndHeard,
     ProgressCaughtUp,
-    RecordsFetched,
     TopicHeard,
-    TopicSilent,
 )
 from standpipe.data.replica.holdings import Holding, holdings
 from standpipe.data.replica.positions import blank_status, must_restart
 from standpipe.data.replica.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
-from standpipe.model import Offset, ReplicaId, ReplicaState
+from standpipe.model import ReplicaId, ReplicaState
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.store_transfer.receiver import Restores
 from standpipe.node.tailer import clock_watch
-from standpipe.node.tailer.replica import Replica, World
+from standpipe.node.tailer.progress import ProgressFollower
+from standpipe.node.tailer.replica import TailedReplica, World
 from standpipe.node.tailer.store_opener import StoreOpenings
 from standpipe.topics import TOMBSTONES_MS, progress_topic
 
@@ -67,7 +64,7 @@ REOPEN_MS: Final = 1000  # after a store that failed; also gives workers time to
 PIN_MS_MAX: Final = 2000  # a reader that pins pages for longer lets the map grow without end
 DOUBT_MS: Final = 60_000
 FILES_SAID_MS: Final = 30_000
-STRAY_MS_MAX: Final = 60_000  # a store that nobody asks for: moved aside, then deleted
+STRAY_MS_MAX: Final = 60_000  # a store that no placement asks for: moved aside, then deleted
 COMPACTION_LAG_MS: Final = 3_600_000  # for how long they keep what was superseded
 
 
@@ -87,18 +84,15 @@ class Tailer:
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
         self._strays = folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
-        #: topic -> boot ms of the question to which Kafka said last which one it is
-        self._topics_heard_ms: dict[str, int] = {}
         #: what the map gives to this node, and what of it is open
         self._holdings: dict[ReplicaId, Holding] = {}
-        self._replicas: dict[ReplicaId, Replica] = {}
-        #: a page outlives the store that is made anew behind it
+        self._replicas: dict[ReplicaId, TailedReplica] = {}
+        #: a page outlives the store that is rebuilt behind it
         self._pages: dict[ReplicaId, StatusWriter] = {}
         self._every = Every(clock)
-        self._records = 0
         #: boot ms at which all progress was known last
         self._known_ms = clock.boot_ms()
-        #: it heard nothing for too long (SIGSTOP, a suspended machine, a broken cable): its parent
+        #: it was cut off for too long (SIGSTOP, a suspended machine, a broken cable): its parent
         #: starts it again. Not before Kafka is back: until then, pages say how old the rows are
         self.is_outdated = False
 
@@ -125,39 +119,32 @@ class Tailer:
         for news in self._progress.poll():
             if isinstance(news, ProgressCaughtUp):
                 if not any(replica.is_fetching for replica in self._replicas.values()):
-                    # nobody has taken a record yet, so nothing can be judged wrongly: to read the
+                    # no replica has taken a record yet, so none can be judged wrongly: to read the
                     # topic that far may have taken as long as it liked
                     self._known_ms = self._clock.boot_ms()
-                self._hand([*self._replicas.values()], news)
+                self._dispatch([*self._replicas.values()], news)
             else:
-                self._hand(self._replicas_of(news.query_id, news.partition), news.target)
+                self._dispatch(self._replicas_of(news.query_id, news.partition), news.target)
 
     def follow_topics(self) -> None:
-        """Tell replicas which topics theirs are by now: one that was made anew is another."""
+        """Tell replicas which topics theirs are by now: one that was recreated is another."""
         names = frozenset(replica.topic.topic for replica in self._replicas.values())
         heard = self._topics.tick(self._clock.boot_ms(), names)
         if heard is None:
             return
         at_ms, ids = heard
-        self._topics_heard_ms |= dict.fromkeys(ids, at_ms)
         for replica in list(self._replicas.values()):
             if replica.topic.topic in ids:
-                self._hand([replica], TopicHeard(ids[replica.topic.topic], at_ms))
+                self._dispatch([replica], TopicHeard(ids[replica.topic.topic], at_ms))
 
     def follow_tables(self) -> None:
-        """Hand records to their replicas, which apply what is whole."""
-        news = self._tables.poll(POLL_S)
-        if news:
+        """Hand what was read to the replicas of its partition, which apply what is whole."""
+        fetched = self._tables.poll(POLL_S)
+        if fetched:
             self._judge_silence(self._clock.boot_ms())
-        for heard in () if self.is_outdated else news:
-            event = event_of(heard)
-            self._reopen_outdated(heard.of)
-            replicas = [r for r in self._replicas.values() if r.topic == heard.of]
-            if self._clock.boot_ms() - self._topics_heard_ms.get(heard.of.topic, 0) > HEARD_MS_MAX:
-                self._hand(replicas, TopicSilent())
-            self._hand(replicas, LogEndHeard(Offset(self._tables.log_end(heard.of))))
-            self._hand(replicas, event)
-            self._records += len(event.records) if isinstance(event, RecordsFetched) else 0
+        for topic, event in () if self.is_outdated else fetched:
+            self._close_outdated(topic)
+            self._dispatch([r for r in self._replicas.values() if r.topic == topic], event)
 
     def confirm(self) -> None:
         """Kafka was heard, and its progress topic holds nothing that was not read."""
@@ -174,10 +161,10 @@ class Tailer:
     def _judge_silence(self, now_ms: int) -> None:
         silent_ms = now_ms - self._known_ms
         if self._replicas and must_restart(silent_ms, COMPACTION_LAG_MS):
-            _log.warning("begins anew: for too long it did not know all progress", ms=silent_ms)
+            _log.warning("restarts: for too long it did not know all progress", ms=silent_ms)
             self.is_outdated = True
 
-    def _reopen_outdated(self, topic: Partition) -> None:
+    def _close_outdated(self, topic: Partition) -> None:
         for replica_id, replica in list(self._replicas.items()):
             if replica.topic == topic and replica.is_outdated:
                 self._replicas.pop(replica_id).close(in_order=True)
@@ -199,6 +186,7 @@ class Tailer:
             self._keep_house()
 
     def close(self) -> None:
+        """Close all stores in order, so that the next start finds them clean."""
         for replica in self._replicas.values():
             replica.write_page()
             replica.close(in_order=True)
@@ -219,10 +207,10 @@ class Tailer:
             codec = RowCodec.of(holding.source, holding.partition)  # first: it costs nothing
             if (store := self._openings.take(holding)) is None:
                 return  # it is large, and checked beside this loop
-            replica = Replica(holding, codec, store, self._pages[replica_id], self._world)
-        except NotReady as error:  # at the next try it is made anew
+            replica = TailedReplica(holding, codec, store, self._pages[replica_id], self._world)
+        except NotReady as error:  # at the next try it is rebuilt
             self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
-            _log.warning("store is made anew", why=error.message)
+            _log.warning("store is rebuilt", why=error.message)
         except (DataDirectoryRefused, StoreFailure, StandpipeError, ValueError) as error:
             self._pages[replica_id].write(blank_status(ReplicaState.FAILED))
             _log.error("replica cannot be opened", table=holding.source.name, error=str(error))
@@ -232,27 +220,27 @@ class Tailer:
         else:
             self._replicas[replica_id] = replica
             self._restores.opened(replica_id)
-            self._brief(replica)
+            self._replay_targets(replica)
 
-    def _brief(self, replica: Replica) -> None:
-        """Tell a new replica what is committed; read the topic anew if that was forgotten."""
+    def _replay_targets(self, replica: TailedReplica) -> None:
+        """Give a new replica the committed targets; read the topic again if that was forgotten."""
         query, partition = replica.holding.query_id, replica.holding.partition
         if not self._progress.book.covers(query, partition, replica.position):
-            self._progress.read_anew()
+            self._progress.read_again()
             return
         for target in self._progress.book.targets(query, partition):
-            self._hand([replica], target)
+            self._dispatch([replica], target)
         if self._progress.knows_all:
-            self._hand([replica], ProgressCaughtUp())
+            self._dispatch([replica], ProgressCaughtUp())
 
-    def _hand(self, replicas: Iterable[Replica], event: Event) -> None:
+    def _dispatch(self, replicas: Iterable[TailedReplica], event: Event) -> None:
         for replica in replicas:
             try:
                 replica.handle(event)
             except (StoreFailure, DataDirectoryRefused) as error:
                 self._give_up(replica, error)
 
-    def _give_up(self, replica: Replica, error: StoreFailure | DataDirectoryRefused) -> None:
+    def _give_up(self, replica: TailedReplica, error: StoreFailure | DataDirectoryRefused) -> None:
         """Close a store that failed, to open it again later. Its page stays as it is, and ages; of
         one that is damaged, or is not ours to touch any more, it says so."""
         is_refused = isinstance(error, DataDirectoryRefused)
@@ -267,7 +255,7 @@ class Tailer:
         if is_damaged:
             folders.retire(replica.store.path, self._clock.wall_ms())
 
-    def _replicas_of(self, query_id: str, partition: int) -> list[Replica]:
+    def _replicas_of(self, query_id: str, partition: int) -> list[TailedReplica]:
         return [
             replica
             for replica in self._replicas.values()
@@ -285,12 +273,12 @@ class Tailer:
         for process_id in late & workers:
             _log.error("worker pins pages of a store: killed", pid=process_id)
             os.kill(process_id, signal.SIGKILL)
-        self._copy_what_is_in_doubt()
-        self._make_the_odd_anew()
+        self._recover_from_peer()
+        self._rebuild_diverged()
         wanted = {writer.store_path(self._paths.state, each) for each in self._holdings}
         self._strays.clear(wanted, self._clock.boot_ms())
 
-    def _copy_what_is_in_doubt(self) -> None:
+    def _recover_from_peer(self) -> None:
         """A replica that its topic cannot make whole takes the store of a peer, if one has it."""
         gone_ms = self._clock.wall_ms() - TOMBSTONES_MS
         for replica_id, replica in list(self._replicas.items()):
@@ -298,18 +286,18 @@ class Tailer:
             if doubt and self._every.is_due((replica_id, "doubt"), DOUBT_MS):
                 _log.error("replica in doubt", replica=str(replica_id), why=doubt)
                 if self._restores.has_donor(replica.holding, self._snapshots.current()):
-                    self._make_anew(replica_id)
+                    self._rebuild(replica_id)
 
-    def _make_the_odd_anew(self) -> None:
+    def _rebuild_diverged(self) -> None:
         """Replicas whose rows are not those of the others (`node/controller/digest_check.py`)."""
         for asked in self._paths.rebuilds.glob("*"):
             for replica_id in list(self._replicas):
                 if str(replica_id) == asked.name:
-                    _log.error("replica is made anew", replica=asked.name, why=asked.read_text())
-                    self._make_anew(replica_id)
+                    _log.error("replica is rebuilt", replica=asked.name, why=asked.read_text())
+                    self._rebuild(replica_id)
             asked.unlink()
 
-    def _make_anew(self, replica_id: ReplicaId) -> None:
+    def _rebuild(self, replica_id: ReplicaId) -> None:
         replica = self._replicas.pop(replica_id)
         replica.close(in_order=False)
         self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
@@ -331,17 +319,16 @@ class Tailer:
     def _write_metrics(self) -> None:
         row = {
             "at_ms": self._clock.wall_ms(),
-            "records_per_second": self._records * 1000 // METRICS_MS,
+            "records_per_second": self._tables.take_record_count() * 1000 // METRICS_MS,
             "progress_position": self._progress.position,
             "knows_all_progress": self._progress.knows_all,
             "replicas": [replica.describe() for replica in self._replicas.values()],
         }
-        self._records = 0
         published.replace(self._paths.run / "tailer.json", json.encode(row))
 
 
 def run(tailer: Tailer, stop: process.StopSignal) -> None:
-    """The whole of the tailer. Ends with the signal, or when it heard nothing for too long."""
+    """The whole of the tailer. Ends with the signal, or when it was cut off for too long."""
     while not stop.is_set and not tailer.is_outdated:
         tailer.follow_map()
         tailer.follow_progress()

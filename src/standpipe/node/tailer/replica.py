@@ -1,6 +1,6 @@
 """One replica of a tailer: an open store, its machine and its status page.
 
-`data.replica.machine` decides what becomes visible; this carries it out. Not here: what is heard of
+`data.replica.machine` decides what becomes visible; this carries it out. Not here: what is read of
 Kafka and when (`node.tailer.main`), where a store comes from when there is none
 (`node.store_transfer.receiver`).
 """
@@ -20,17 +20,22 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.kafka.reader import Partition, PartitionReader
 from standpipe.adapters.store.status_page import StatusWriter
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
+from standpipe.data.commit.topic_identity import HEARD_MS_MAX
 from standpipe.data.replica.digest_verdict import RECENT_BATCHES, KeptDigests, StoreDigest
 from standpipe.data.replica.events import (
     ApplyBatch,
     EndReached,
     Event,
+    LeftOutReport,
     LogEndHeard,
     PauseFetching,
     ProgressCaughtUp,
-    Report,
+    RecordsFetched,
+    RecordsGone,
     ReportDataLoss,
     ResumeFetching,
+    TopicHeard,
+    TopicSilent,
 )
 from standpipe.data.replica.holdings import Holding
 from standpipe.data.replica.machine import ApplyMachine
@@ -62,15 +67,16 @@ class World:
     map_bytes: int
 
     def now(self) -> Now:
+        """The instant of now on all clocks that a store is dated by."""
         clock = self.clock
         return Now(wall_ms=clock.wall_ms(), boot_ms=clock.boot_ms(), boot_id=clock.boot_id())
 
 
-class Replica:
+class TailedReplica:
     """One open store with its machine and its status page: carries out what the machine orders.
 
     Raises StoreFailure when the store takes no transaction; it is closed then. Later: StoreFailure
-    or DataDirectoryRefused when a transaction fails, or its store cannot be opened anew; the
+    or DataDirectoryRefused when a transaction fails, or its store cannot be opened again; the
     replica must be closed then.
     """
 
@@ -101,6 +107,8 @@ class Replica:
         #: boot ms at which its topic was read to its end last, be it in an earlier life
         self._end_boot_ms = world.clock.boot_ms() - silent_ms
         self._confirmed_boot_ms = 0
+        #: boot ms of the question to which Kafka said last which topic this one is; 0: never
+        self._topic_heard_ms = 0
         #: records are asked for: all progress was known once
         self.is_fetching = False
         self._meter = Meter()
@@ -108,7 +116,7 @@ class Replica:
         self._remember(self.store.meta())
         self._carry_out: dict[type, Callable[[Any], None]] = {
             ApplyBatch: self._apply,
-            Report: self._report,
+            LeftOutReport: self._report,
             PauseFetching: lambda _: world.reader.pause(self.topic),
             ResumeFetching: lambda _: world.reader.resume(self.topic),
             ReportDataLoss: self._report_loss,
@@ -117,12 +125,20 @@ class Replica:
 
     @property
     def position(self) -> Offset:
+        """A(p): everything committed below it is applied."""
         return self.machine.meta.position
 
     def handle(self, event: Event) -> None:
+        """Let the machine judge an event, and carry out what it orders.
+
+        Raises StoreFailure or DataDirectoryRefused where a transaction fails.
+        """
         was = self.machine.state
-        for order in self.machine.handle(event):
-            self._carry_out[type(order)](order)
+        if isinstance(event, TopicHeard):
+            self._topic_heard_ms = event.at_ms
+        elif isinstance(event, RecordsFetched | EndReached | RecordsGone):
+            self._tell_what_is_known()
+        self._dispatch(event)
         if isinstance(event, EndReached):
             self._end_boot_ms = self._world.clock.boot_ms()
         if self.machine.state is ReplicaState.RUNNING is not was:  # a restore is over, say
@@ -134,9 +150,22 @@ class Replica:
                 self._end_boot_ms = self._world.clock.boot_ms()
             self._world.reader.start(self.topic, self.position)
 
+    def _dispatch(self, event: Event) -> None:
+        for order in self.machine.handle(event):
+            self._carry_out[type(order)](order)
+
+    def _tell_what_is_known(self) -> None:
+        """Before what was read of the topic: is it still known which one it is, and its end."""
+        if self._world.clock.boot_ms() - self._topic_heard_ms > HEARD_MS_MAX:
+            self._dispatch(TopicSilent())
+        self._tell_log_end()
+
+    def _tell_log_end(self) -> None:
+        self.machine.handle(LogEndHeard(Offset(self._world.reader.log_end(self.topic))))
+
     @property
     def is_outdated(self) -> bool:
-        """Whether it must be opened anew before it takes another record."""
+        """Whether it must be opened again before it takes another record."""
         known_boot_ms = max(self._end_boot_ms, self._confirmed_boot_ms)
         return must_reopen(self._world.clock.boot_ms() - known_boot_ms, TOMBSTONES_MS)
 
@@ -149,7 +178,8 @@ class Replica:
                 self.store.apply([], [], self._stamped(self.store.meta()))
 
     def write_page(self) -> None:
-        self.machine.handle(LogEndHeard(Offset(self._world.reader.log_end(self.topic))))
+        """Publish the status of now on the replica's status page."""
+        self._tell_log_end()
         self._page.write(
             self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
         )
@@ -204,7 +234,7 @@ class Replica:
         self._written = applied_at(meta, self._written, now, is_caught_up=is_caught_up)
         return self._written
 
-    def _report(self, order: Report) -> None:
+    def _report(self, order: LeftOutReport) -> None:
         self._log.warning("records left out", **dataclasses.asdict(order))
 
     def _report_loss(self, order: ReportDataLoss) -> None:

@@ -26,7 +26,7 @@ from standpipe.model import ReplicaId
 from standpipe.node.tailer.replica import World
 from standpipe.topics import TOMBSTONES_MS
 
-#: checked in less than 0.1 s; nobody waits for that, and to hand it over takes as long
+#: checked in less than 0.1 s; the loop can wait for that, and to hand it over takes as long
 AT_ONCE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -47,7 +47,7 @@ def open_store(holding: Holding, world: World) -> StoreWriter:
         return store
     store.abandon()
     folders.retire(path, now.wall_ms)
-    raise NotReady(f"{path} is made anew: {why}")
+    raise NotReady(f"{path} is rebuilt: {why}")
 
 
 class StoreOpenings:
@@ -75,7 +75,7 @@ class StoreOpenings:
     def take(self, holding: Holding) -> StoreWriter | None:
         """The store, which is the caller's from here on; None: not yet, ask again.
 
-        Raises what `open_store` raises, once; the next call begins anew.
+        Raises what `open_store` raises, once; the next call begins again.
         """
         replica_id = holding.replica_id
         if replica_id in self._under_way:

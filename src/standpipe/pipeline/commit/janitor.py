@@ -29,7 +29,7 @@ from standpipe.data.commit.repair import (
     Repairs,
     Shadow,
     Sweep,
-    TopicRecord,
+    SweptRecord,
     headers_under,
     repairs,
 )
@@ -380,6 +380,6 @@ class Janitor:
             self.swept.log.delete_below(table.topic, due)
             _logger.info("expired windows deleted from the topic", table=table.name, below=due)
 
-    def _records_until(self, partition: int, end: Offset) -> Iterator[TopicRecord]:
+    def _records_until(self, partition: int, end: Offset) -> Iterator[SweptRecord]:
         servers, topic = self.swept.bootstrap_servers, self.swept.table.topic
         return chain.from_iterable(read_once(servers, topic, partition, end))

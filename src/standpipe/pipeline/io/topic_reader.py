@@ -14,7 +14,7 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import KafkaError
 
-from standpipe.data.commit.repair import TopicRecord
+from standpipe.data.commit.repair import SweptRecord
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import Offset
 
@@ -24,7 +24,7 @@ RECORDS_AT_ONCE: Final = 2000
 _kafka: Any = confluent_kafka
 
 #: (partition, records, offset below which there are no others)
-ReadPortion = tuple[int, list[TopicRecord], Offset]
+ReadPortion = tuple[int, list[SweptRecord], Offset]
 
 
 class TopicReader:
@@ -50,7 +50,7 @@ class TopicReader:
 
     def poll(self, wait_s: float) -> list[ReadPortion]:
         """What arrived within `wait_s`, in the order of each partition."""
-        found: dict[int, list[TopicRecord]] = {}
+        found: dict[int, list[SweptRecord]] = {}
         ends: dict[int, int] = {}
         for message in self._consumer.consume(RECORDS_AT_ONCE, wait_s):
             partition, error = message.partition(), message.error()
@@ -70,7 +70,7 @@ class TopicReader:
 
 def read_once(
     bootstrap_servers: str, topic: str, partition: int, end: Offset
-) -> Iterator[list[TopicRecord]]:
+) -> Iterator[list[SweptRecord]]:
     """A partition from its beginning up to `end`. Raises KafkaUnavailable."""
     reader = TopicReader(bootstrap_servers, topic, {partition: 0})
     try:
@@ -87,8 +87,8 @@ def read_once(
         reader.close()
 
 
-def _record(message: Any) -> TopicRecord:
+def _record(message: Any) -> SweptRecord:
     _, written_ms = message.timestamp()
-    return TopicRecord(
+    return SweptRecord(
         message.offset(), message.key(), message.value(), message.headers(), written_ms
     )

@@ -1,100 +1,42 @@
-"""What the Kafka client says becomes facts; a scripted client stands for the real one.
-
-The real one is met in tests/e2e.
-"""
+"""What the Kafka client says becomes events of an apply machine."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message
+from tests.unit.kafka_client import Client, message, scripted
 
 from standpipe.adapters.kafka import reader as kafka
-from standpipe.adapters.kafka.reader import (
-    EndHeard,
-    EndProbe,
-    Heard,
-    OffsetGone,
-    Partition,
-    PartitionReader,
-    ProgressFollower,
-    RecordsHeard,
-)
-from standpipe.data.commit.progress import serialise
-from standpipe.data.replica.events import ProgressCaughtUp
-from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
-
-
-def message(
-    at: int,
-    *,
-    on: str = "T",
-    part: int = 0,
-    payload: bytes | None = b"v",
-    code: int | None = None,
-) -> Message:
-    """One of the client's own, as `consume` hands it out."""
-    error = None if code is None else KafkaError(code)
-    return Message(topic=on, partition=part, offset=at, key=b"k", value=payload, error=error)
-
-
-@dataclass
-class Client:
-    """Consumer and admin client in one; notes what it is told."""
-
-    script: list[list[Message]] = field(default_factory=list[list[Message]])
-    told: list[tuple[str, str, int, int]] = field(default_factory=list[tuple[str, str, int, int]])
-    asked: list[Future[Any]] = field(default_factory=list[Future[Any]])
-
-    def consume(self, _count: int, _wait_s: float) -> list[Message]:
-        return self.script.pop(0) if self.script else []
-
-    def __getattr__(self, name: str) -> Any:
-        def note(partitions: list[Any]) -> None:
-            self.told += [(name, p.topic, p.partition, p.offset) for p in partitions]
-
-        return note
-
-    def get_watermark_offsets(self, _of: object, *, cached: bool) -> tuple[int, int]:
-        assert cached
-        return (0, -1001 if self.asked else 7)
-
-    def list_offsets(self, asked: dict[Any, object], *, request_timeout: float) -> dict[Any, Any]:
-        assert request_timeout > 0
-        self.asked.append(Future())
-        return dict.fromkeys(asked, self.asked[-1])
-
-    def list_topics(self, topic: str, *, timeout: float) -> None:
-        assert timeout < 1
-        self.told.append(("list_topics", topic, 0, 0))
-
-    def poll(self, _wait_s: float) -> None:
-        return None
+from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, PartitionReader
+from standpipe.data.replica.events import EndReached, RecordsFetched, RecordsGone
+from standpipe.model import Offset
 
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    one = Client()
-    monkeypatch.setattr(kafka._kafka, "Consumer", lambda _options: one)
-    monkeypatch.setattr(kafka._admin, "AdminClient", lambda _options: one)
-    return one
+    return scripted(monkeypatch)
 
 
 END, GONE = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET
 T0, T1, U0 = Partition("T", 0), Partition("T", 1), Partition("U", 0)
 
 
-def records(of: Partition, *offsets: int) -> RecordsHeard:
-    return RecordsHeard(of, [(offset, b"k", b"v", None) for offset in offsets])
+Read = tuple[Partition, FetchEvent]
 
 
-def plain(heard: Heard) -> Heard:
+def records(of: Partition, *offsets: int) -> Read:
+    fetched = [(offset, b"k", b"v", None) for offset in offsets]
+    return of, RecordsFetched(fetched, Offset(offsets[-1] + 1))
+
+
+def plain(read: Read) -> Read:
     """With records that are compared one by one."""
-    return replace(heard, records=[*heard.records]) if isinstance(heard, RecordsHeard) else heard
+    of, event = read
+    is_records = isinstance(event, RecordsFetched)
+    return of, replace(event, records=[*event.records]) if is_records else event
 
 
 @pytest.mark.parametrize(
@@ -110,19 +52,19 @@ def plain(heard: Heard) -> Heard:
         ),
         (
             [message(0), message(1, code=END), message(1)],
-            [records(T0, 0), EndHeard(T0, 1), records(T0, 1)],
+            [records(T0, 0), (T0, EndReached(Offset(1))), records(T0, 1)],
             "an end between records stays between them",
         ),
-        ([message(9, code=GONE)], [OffsetGone(T0)], ""),
-        ([message(9, code=KafkaError.OFFSET_OUT_OF_RANGE)], [OffsetGone(T0)], ""),
-        ([message(9, code=KafkaError._LOG_TRUNCATION)], [OffsetGone(T0)], "KIP-320"),
+        ([message(9, code=GONE)], [(T0, RecordsGone())], ""),
+        ([message(9, code=KafkaError.OFFSET_OUT_OF_RANGE)], [(T0, RecordsGone())], ""),
+        ([message(9, code=KafkaError._LOG_TRUNCATION)], [(T0, RecordsGone())], "KIP-320"),
         ([message(9, code=KafkaError.UNKNOWN_TOPIC_OR_PART)], [], "it may appear later"),
         ([message(9, code=KafkaError._ALL_BROKERS_DOWN), message(0)], [records(T0, 0)], ""),
     ],
 )
-def test_facts(client: Client, messages: list[Message], facts: list[Heard], why: str) -> None:
+def test_facts(client: Client, messages: list[Message], facts: list[Read], why: str) -> None:
     client.script = [messages]
-    assert [plain(heard) for heard in PartitionReader("b").poll(0)] == facts, why
+    assert [*map(plain, PartitionReader("b").poll(0))] == facts, why
 
 
 def test_partitions_are_read_from_their_offsets(client: Client) -> None:
@@ -150,14 +92,18 @@ def test_the_beginning_is_where_retention_has_left_it(client: Client) -> None:
     reader.stop(U0)
     client.told.clear()
     client.script = [[message(0, code=GONE), message(0, part=1)]]
-    assert [*map(plain, reader.poll(0))] == [records(T1, 0)], "that there is no offset 0 is no news"
+    assert [*map(plain, reader.poll(0))] == [records(T1, 0)], (
+        "that there is no offset 0 is no event"
+    )
     assert client.told == [
         ("incremental_unassign", "T", 0, kafka._kafka.OFFSET_INVALID),
         ("incremental_assign", "T", 0, kafka._kafka.OFFSET_BEGINNING),
     ]
     client.script = [[message(7)], [message(8, code=GONE), message(1, part=1, code=GONE)]]
     assert [*map(plain, reader.poll(0))] == [records(T0, 7)]
-    assert [*map(plain, reader.poll(0))] == [OffsetGone(T0), OffsetGone(T1)], "from then on it is"
+    assert [*map(plain, reader.poll(0))] == [(T0, RecordsGone()), (T1, RecordsGone())], (
+        "from then on it is"
+    )
 
 
 def test_a_probe_asks_one_question_at_a_time_and_never_waits(client: Client) -> None:
@@ -202,51 +148,3 @@ def test_an_error_is_said_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> No
     now.monotonic = lambda: 1.0 + kafka.SAY_EVERY_S
     say(down)
     assert len(said) == 3
-
-
-def progress(at: int, lease_epoch: int, batch: int, end: int) -> Message:
-    commit = Commit(lease_epoch=LeaseEpoch(lease_epoch), batch=BatchId(batch), attempt=1)
-    record = Progress(query_id="Q", commit=commit, sinks={0: Offset(end)})
-    return message(at, on="p", payload=serialise(record)[1])
-
-
-def test_the_progress_topic_is_followed(client: Client) -> None:
-    follower = ProgressFollower("b", "p")
-    tombstone, rubbish = message(1, on="p", payload=None), message(2, on="p", payload=b"{")
-    end = message(4, on="p", code=END)
-    client.script = [[progress(0, 2, 0, 5), tombstone, rubbish, progress(3, 1, 9, 9), end]]
-    news = follower.poll()
-    assert [type(each).__name__ for each in news] == ["ValidTarget", "ProgressCaughtUp"]
-    assert news[-1] == ProgressCaughtUp()
-    assert (follower.position, follower.knows_all) == (4, True)
-    assert follower.book.committed_end("Q", 0) == 5, "a zombie's record is not valid"
-
-
-@pytest.mark.parametrize(
-    ("end", "confirmed", "why"),
-    [(1, 1000, "nothing that was not read"), (2, None, "something newer is there")],
-)
-def test_kafka_is_confirmed_by_an_end_that_was_read(
-    client: Client, end: int, confirmed: int | None, why: str
-) -> None:
-    follower = ProgressFollower("b", "p")
-    client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
-    follower.poll()
-    assert follower.confirmed_ms(1000) is None
-    client.asked[0].set_result(SimpleNamespace(offset=end))
-    assert follower.confirmed_ms(1050) == confirmed, why
-
-
-@pytest.mark.parametrize("by_itself", [True, False])
-def test_a_topic_that_was_cut_is_read_anew(client: Client, by_itself: bool) -> None:
-    follower = ProgressFollower("b", "p")
-    client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
-    follower.poll()
-    if by_itself:
-        client.script = [[message(1, on="p", code=GONE)]]
-        assert follower.poll() == []
-    else:
-        follower.read_anew()
-    assert (follower.position, follower.knows_all) == (0, False)
-    assert follower.book.committed_end("Q", 0) == -1
-    assert [name for name, *_ in client.told][-2:] == ["incremental_unassign", "incremental_assign"]

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from standpipe.adapters.store import window_index
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.commit.expiry import Expiry, by_edge
-from standpipe.data.encoding.digest import rows_digest
 from standpipe.data.encoding.store_keys import store_key
-from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.encoding.stored_rows import pack_row, rows_digest
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from standpipe.data.commit.expiry import Expiry, by_edge, deletable_below, edges_after, store_key_of
-from standpipe.data.commit.repair import TopicRecord
+from standpipe.data.commit.repair import SweptRecord
 from standpipe.data.encoding.kafka_keys import session_key, windowed_key
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.model import Offset, Window
@@ -85,8 +85,8 @@ def test_a_watermark_of_the_far_future_expires_everything_and_breaks_nothing(
     assert by_edge(store_key(("k",), ("STRING",), 10**15)) < edges_after(edge_ms)
 
 
-def row(offset: int, start_ms: int, written_ms: int = 0, value: bytes | None = b"v") -> TopicRecord:
-    return TopicRecord(offset, windowed_key(b"k", start_ms), value, None, written_ms)
+def row(offset: int, start_ms: int, written_ms: int = 0, value: bytes | None = b"v") -> SweptRecord:
+    return SweptRecord(offset, windowed_key(b"k", start_ms), value, None, written_ms)
 
 
 OLD, LIVE = 1000, 5000  # of windows, at watermark 1900
@@ -103,11 +103,11 @@ OLD, LIVE = 1000, 5000  # of windows, at watermark 1900
         ([row(0, OLD), row(1, OLD, written_ms=HOUR_MS)], 1, "written lately: some may not have it"),
         ([row(0, LIVE, value=None), row(1, OLD)], 2, "a tombstone with all that it deleted"),
         ([row(19, OLD), row(20, OLD)], 20, "not called clean: a foreign record may hide a row"),
-        ([TopicRecord(0, b"short", b"v", None, 0), row(1, OLD)], 2, "no replica could read it"),
-        ([TopicRecord(0, None, b"v", None, 0), row(1, LIVE)], 1, "no row of the table"),
+        ([SweptRecord(0, b"short", b"v", None, 0), row(1, OLD)], 2, "no replica could read it"),
+        ([SweptRecord(0, None, b"v", None, 0), row(1, LIVE)], 1, "no row of the table"),
     ],
 )
-def test_deletable_below(records: list[TopicRecord], below: int, why: str) -> None:
+def test_deletable_below(records: list[SweptRecord], below: int, why: str) -> None:
     found = deletable_below(
         expiry(),
         records,

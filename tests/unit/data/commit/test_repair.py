@@ -12,7 +12,7 @@ from standpipe.data.commit.repair import (
     Repairs,
     Shadow,
     Sweep,
-    TopicRecord,
+    SweptRecord,
     headers_under,
     repairs,
 )
@@ -23,10 +23,10 @@ B0, B1, ZOMBIE = commit(1, 0), commit(1, 1), commit(0, 9)
 LAG_MS = 1000
 
 
-def log(*entries: tuple[str, int | None, Commit | None]) -> list[TopicRecord]:
+def log(*entries: tuple[str, int | None, Commit | None]) -> list[SweptRecord]:
     """Records at offsets 0, 1, …, written at ms 100, 101, …."""
     return [
-        TopicRecord(*record(offset, key, number, by), 100 + offset)
+        SweptRecord(*record(offset, key, number, by), 100 + offset)
         for offset, (key, number, by) in enumerate(entries)
     ]
 
@@ -35,7 +35,7 @@ def target(by: Commit, start: int, end: int) -> TargetSet:
     return TargetSet(commit=by, start=Offset(start), end=Offset(end))
 
 
-def swept(records: list[TopicRecord], *targets: TargetSet) -> Sweep:
+def swept(records: list[SweptRecord], *targets: TargetSet) -> Sweep:
     sweep = Sweep(Offset(0))
     for each in targets:
         sweep.target(each)
@@ -132,7 +132,7 @@ def test_a_hole_from_before_the_tombstones_is_never_called_clean(
     assert sweep.clean_through == clean, "and what comes later does not heal it"
 
 
-def found_in(records: list[TopicRecord], sweep: Sweep, *targets: TargetSet) -> Finder:
+def found_in(records: list[SweptRecord], sweep: Sweep, *targets: TargetSet) -> Finder:
     finder = Finder(sweep.all_shadows(), targets, Offset(0))
     finder.records(records)
     return finder

@@ -39,7 +39,7 @@ def _with(seen: TopicSeen | None) -> dict[str, TopicSeen]:
     ("seen", "text"),
     [
         (None, "topic t was deleted"),
-        (TopicSeen("B", 4), "topic t was deleted and made anew (its id is B, not A)"),
+        (TopicSeen("B", 4), "topic t was deleted and recreated (its id is B, not A)"),
         (TopicSeen("A", 8), "topic t has 8 partitions, and the catalog says 4"),
     ],
 )

@@ -18,10 +18,9 @@ import msgspec
 from tests.unit.data.rows import commit, table
 
 from standpipe.data.encoding import native
-from standpipe.data.encoding.digest import rows_digest
 from standpipe.data.encoding.row_values import to_array
 from standpipe.data.encoding.store_keys import commit_header, rowtime_header
-from standpipe.data.encoding.stored_rows import pack_row_at
+from standpipe.data.encoding.stored_rows import pack_row_at, rows_digest
 from standpipe.model import Column, Source
 
 NAMES = ("A", "é", "b c")

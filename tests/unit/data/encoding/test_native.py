@@ -30,10 +30,9 @@ from tests.unit.data.encoding.native_fuzz import (
 from tests.unit.data.rows import commit
 
 from standpipe.data.encoding import native
-from standpipe.data.encoding.digest import rows_digest
 from standpipe.data.encoding.row_values import UnreadableValue, object_names
 from standpipe.data.encoding.store_keys import commit_header
-from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.encoding.stored_rows import pack_row, rows_digest
 
 ROOT = Path(__file__).resolve().parents[4]
 COMPILER = str(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]

@@ -12,7 +12,7 @@ from standpipe.data.encoding import stored_rows
 @given(st.binary(max_size=40), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=20))
 def test_rows_round_trip(value: bytes, rowtime_ms: int, full_key: bytes) -> None:
     data = stored_rows.pack_row(value, rowtime_ms, full_key)
-    assert stored_rows.unpack_row(data) == stored_rows.Row(value, rowtime_ms, full_key)
+    assert stored_rows.unpack_row(data) == stored_rows.StoredRow(value, rowtime_ms, full_key)
 
 
 def test_every_flipped_bit_of_a_row_is_noticed() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from standpipe.data.replica.digest_verdict import (
     Agreement,
+    DigestVerdict,
     ReplicaDigest,
     StoreDigest,
-    Verdict,
     answering,
     at_one_batch,
     judge,
@@ -146,7 +146,7 @@ def test_nobody_remembers_anything() -> None:
 def test_to_rebuild(odd: list[int], down: list[int], rebuilt: list[int], why: str) -> None:
     nodes = {number: NodeId(f"node-{number}") for number in (1, 2, 3)}
     asked = [replica(number, None if number in down else (4, 7, None)) for number in nodes]
-    verdict = Verdict(
+    verdict = DigestVerdict(
         partition=0, agreement=Agreement.DIFFERENT, odd=tuple(nodes[number] for number in odd)
     )
     assert to_rebuild(verdict, answering(asked)) == tuple(nodes[n] for n in rebuilt), why

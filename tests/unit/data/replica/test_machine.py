@@ -7,17 +7,17 @@ from tests.unit.data.rows import CODEC, EMPTY, IDENTITY, commit, key_of, numbers
 
 from standpipe.data.commit.progress import TargetSet
 from standpipe.data.commit.topic_identity import LASTED_MS
-from standpipe.data.encoding.record_batch import Fetched
 from standpipe.data.replica.events import (
     ApplyBatch,
     EndReached,
+    Fetched,
+    LeftOutReport,
     LogEndHeard,
     Order,
     PauseFetching,
     ProgressCaughtUp,
     RecordsFetched,
     RecordsGone,
-    Report,
     ReportDataLoss,
     ResumeFetching,
     TopicHeard,
@@ -119,7 +119,7 @@ def test_what_is_not_an_exact_match_is_foreign(by: Commit | None, why: str) -> N
     one.handle(target(B0, 2))
     orders = one.handle(fetched(record(0, "a", 1, B0), record(1, "a", 666, by)))
     assert applied(orders) == [({"a": "[1]"}, [], 2, 0)], why
-    assert orders[1:] == [Report(foreign=1, mismatched=0, unreadable=0, example="")], why
+    assert orders[1:] == [LeftOutReport(foreign=1, mismatched=0, unreadable=0, example="")], why
     assert one.status(confirmed_boot_ms=0, rows=1).foreign_records == 1
 
 
@@ -435,7 +435,7 @@ def test_a_topic_that_was_made_anew_is_data_loss(meta: StoreMeta, why: str) -> N
     assert one.handle(ProgressCaughtUp()) == [], why
     (order,) = one.handle(TopicHeard("J", LASTED_MS))
     assert isinstance(order, ReportDataLoss), why
-    assert "made anew" in order.reason
+    assert "recreated" in order.reason
     assert one.state is ReplicaState.DATA_LOSS
 
 
@@ -451,7 +451,7 @@ def test_bad_records_are_left_out_and_reported() -> None:
     orders = one.handle(
         fetched(record(0, None, 1, B0), bad_value, no_rowtime, record(3, "a", 1, B0))
     )
-    assert isinstance(orders[1], Report)
+    assert isinstance(orders[1], LeftOutReport)
     assert (orders[1].unreadable, orders[1].mismatched) == (2, 1)
     assert "offset 1" in orders[1].example
     assert applied(orders) == [({"a": "[1]", "abc": "[1]"}, [], 4, 0)]

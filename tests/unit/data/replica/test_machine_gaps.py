@@ -6,8 +6,13 @@ import pytest
 from tests.unit.data.replica.test_machine import B0, B1, B2, applied, fetched, machine, target
 from tests.unit.data.rows import IDENTITY, commit, key_of, record
 
-from standpipe.data.encoding.record_batch import Fetched
-from standpipe.data.replica.events import EndReached, LogEndHeard, ProgressCaughtUp, Report
+from standpipe.data.replica.events import (
+    EndReached,
+    Fetched,
+    LeftOutReport,
+    LogEndHeard,
+    ProgressCaughtUp,
+)
 from standpipe.data.replica.machine import ApplyMachine
 from standpipe.data.replica.positions import ReplicaEvent, StoreMeta, opened
 from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Offset, ReplicaState
@@ -45,7 +50,7 @@ def test_records_that_were_applied_and_come_again_are_not_foreign() -> None:
     one.handle(target(B1, 3))
     orders = one.handle(fetched(*rows, record(2, "c", 1, B1)))
     assert applied(orders) == [({"c": "[1]"}, [], 3, 1)]
-    assert not [order for order in orders if isinstance(order, Report)]
+    assert not [order for order in orders if isinstance(order, LeftOutReport)]
 
 
 def test_records_that_wait_and_come_again_take_nothing_back() -> None:

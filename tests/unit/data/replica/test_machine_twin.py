@@ -16,8 +16,13 @@ from hypothesis import strategies as st
 from tests.unit.data.rows import CODEC, DictStore, commit, in_columns, key_of, record
 
 from standpipe.data.commit.progress import ProgressBook, fence
-from standpipe.data.encoding.record_batch import Fetched
-from standpipe.data.replica.events import ApplyBatch, EndReached, ProgressCaughtUp, RecordsFetched
+from standpipe.data.replica.events import (
+    ApplyBatch,
+    EndReached,
+    Fetched,
+    ProgressCaughtUp,
+    RecordsFetched,
+)
 from standpipe.data.replica.machine import ApplyMachine
 from standpipe.model import NO_BATCH, Commit, LeaseEpoch, Offset, Progress, ReplicaState
 

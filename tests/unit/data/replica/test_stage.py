@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.unit.data.rows import CODEC, commit, in_columns, key_of, numbers, record, table, tumbling
 
 from standpipe.data.encoding import native
-from standpipe.data.encoding.record_batch import Fetched, bytes_of
 from standpipe.data.encoding.store_keys import commit_header, partition_of
-from standpipe.data.replica.stage import SAMPLED_ABOVE, RowCodec, Stage, stage_records
+from standpipe.data.replica.events import Fetched, bytes_of
+from standpipe.data.replica.stage import SAMPLED_ABOVE, RowCodec, Stage
 from standpipe.model import Column
 
 BY = commit(1, 0)
@@ -32,22 +32,22 @@ def test_the_last_record_of_a_key_counts() -> None:
     stage = Stage()
     rows = [("a", 1), ("a", None), ("b", None), ("b", 2), ("c", None)]
     records = [record(n, key, number, BY) for n, (key, number) in enumerate(rows)]
-    stage_records(records, stage, CODEC, WANTED)
+    stage.add(records, CODEC, WANTED)
     assert staged(stage) == ({key_of("b"): b"[2]"}, [key_of("a"), key_of("c")])
 
 
 @pytest.mark.parametrize("wanted", [WANTED, None])
 def test_only_none_takes_any_commit(wanted: bytes | None) -> None:
     stage = Stage()
-    stage_records([record(0, "a", 1, commit(1, 1))], stage, CODEC, wanted)
+    stage.add([record(0, "a", 1, commit(1, 1))], CODEC, wanted)
     assert (len(stage.keys), stage.foreign) == ((1, 0) if wanted is None else (0, 1))
 
 
 def test_stages_follow_one_another() -> None:
     first, second, empty = Stage(), Stage(), Stage()
-    stage_records([record(0, "a", 1, BY), record(1, "b", 1, BY)], first, CODEC, WANTED)
+    first.add([record(0, "a", 1, BY), record(1, "b", 1, BY)], CODEC, WANTED)
     rows = [record(2, "a", None, BY), record(3, "b", 2, BY), record(4, "c", 3, None)]
-    stage_records(rows, second, CODEC, WANTED)
+    second.add(rows, CODEC, WANTED)
     both = empty.followed_by(first).followed_by(second)
     assert staged(both) == ({key_of("b"): b"[2]"}, [key_of("a")])
     assert both.foreign == 1
@@ -58,7 +58,7 @@ def test_a_key_that_comes_again_and_again_takes_no_room(monkeypatch: pytest.Monk
     stage = Stage(room=10)
     for n in range(100):
         rows = [(2 * n, "a", n), (2 * n + 1, "b", None if n % 2 else n)]
-        stage_records([record(*row, BY) for row in rows], stage, CODEC, WANTED)
+        stage.add([record(*row, BY) for row in rows], CODEC, WANTED)
         assert len(stage.keys) <= 12
     assert staged(stage) == ({key_of("a"): b"[99]"}, [key_of("b")])
 
@@ -67,7 +67,7 @@ def test_room_grows_with_what_has_to_stay(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("standpipe.data.replica.stage.CHANGES_MAX", 10)
     stage = Stage(room=10)
     for n in range(11):
-        stage_records([record(n, f"k{n}", n, BY)], stage, CODEC, WANTED)
+        stage.add([record(n, f"k{n}", n, BY)], CODEC, WANTED)
     assert (len(stage.keys), stage.room) == (11, 22), "else each record would look through them all"
 
 
@@ -78,7 +78,7 @@ def test_room_grows_with_what_has_to_stay(monkeypatch: pytest.MonkeyPatch) -> No
 def test_misplaced_keys_are_counted(count: int, why: str) -> None:
     keys = [f"key{n}" for n in range(count)]
     codec, stage = RowCodec.of(table(partitions=3), 2), Stage()
-    stage_records([record(n, key, 1, BY) for n, key in enumerate(keys)], stage, codec, WANTED)
+    stage.add([record(n, key, 1, BY) for n, key in enumerate(keys)], codec, WANTED)
     away = [key for key in keys if partition_of(key.encode(), 3) != 2]
     assert stage.mismatched == len(away), why
     assert len(stage.keys) == count, "they are committed, so they are kept"
@@ -88,7 +88,7 @@ def test_the_window_does_not_decide_the_partition() -> None:
     codec = RowCodec.of(table(partitions=3, window=tumbling()), partition_of(b"a", 3))
     offset, _, value, headers = record(0, "a", 1, BY)
     stage = Stage()
-    stage_records([(offset, b"a" + bytes(8), value, headers)], stage, codec, WANTED)
+    stage.add([(offset, b"a" + bytes(8), value, headers)], codec, WANTED)
     assert (stage.mismatched, len(stage.keys)) == (0, 1)
 
 
@@ -142,8 +142,8 @@ def test_at_once_or_one_by_one_is_the_same(
         (CODEC, columns),
     ):
         stages.append(Stage())
-        stage_records(given_[:2], stages[-1], codec, WANTED)
-        stage_records(given_[2:], stages[-1], codec, WANTED)
+        stages[-1].add(given_[:2], codec, WANTED)
+        stages[-1].add(given_[2:], codec, WANTED)
     assert all(stage == stages[0] for stage in stages)
 
 
@@ -160,7 +160,7 @@ def _must_not_be_called(_: object) -> Any:
 )
 def test_what_our_writer_makes_goes_at_once(codec: RowCodec) -> None:
     stage = Stage()
-    stage_records([record(n, key, n, BY) for n, key in enumerate("aba")], stage, codec, WANTED)
+    stage.add([record(n, key, n, BY) for n, key in enumerate("aba")], codec, WANTED)
     assert staged(stage) == ({key_of("a"): b"[2]", key_of("b"): b"[1]"}, [])
 
 
@@ -174,5 +174,5 @@ def test_keys_of_other_commits_are_not_looked_at() -> None:
     huge = b"[" + b"9" * 400 + b"]"
     rows = [(0, b"[1.0]", *ours[2:]), (1, huge, *foreign[2:]), (2, huge, *ours[2:])]
     for given_ in (rows[:2], rows[2:]):
-        stage_records(given_, stage, codec, WANTED)
+        stage.add(given_, codec, WANTED)
     assert (len(stage.keys), stage.foreign, stage.unreadable) == (1, 1, 1)

@@ -15,14 +15,13 @@ import pytest
 from tests.samples import sample_table
 
 from standpipe.adapters.files import published
-from standpipe.adapters.kafka.reader import EndHeard, Heard, OffsetGone, Partition, RecordsHeard
+from standpipe.adapters.kafka.reader import FetchEvent, Partition
 from standpipe.adapters.store import writer
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader, page_path
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX, LASTED_MS
-from standpipe.data.encoding.record_batch import Fetched
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
@@ -32,7 +31,13 @@ from standpipe.data.encoding.store_keys import (
 )
 from standpipe.data.encoding.stored_rows import unpack_row
 from standpipe.data.replica.digest_verdict import KeptDigests
-from standpipe.data.replica.events import ProgressCaughtUp
+from standpipe.data.replica.events import (
+    EndReached,
+    Fetched,
+    ProgressCaughtUp,
+    RecordsFetched,
+    RecordsGone,
+)
 from standpipe.data.replica.holdings import Holding
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import DataDirectoryRefused
@@ -90,7 +95,7 @@ class FakeReader:
     """Table topics: hands out what the test puts in, notes where reading began."""
 
     def __init__(self, _servers: str) -> None:
-        self.heard: list[Heard] = []
+        self.fetched: list[tuple[Partition, FetchEvent]] = []
         self.reading: dict[Partition, int] = {}
 
     def start(self, of: Partition, offset: int) -> None:
@@ -99,9 +104,12 @@ class FakeReader:
     def stop(self, of: Partition) -> None:
         del self.reading[of]
 
-    def poll(self, _wait_s: float) -> list[Heard]:
-        heard, self.heard = self.heard, []
-        return heard
+    def poll(self, _wait_s: float) -> list[tuple[Partition, FetchEvent]]:
+        fetched, self.fetched = self.fetched, []
+        return fetched
+
+    def take_record_count(self) -> int:
+        return 0
 
     def log_end(self, _of: Partition) -> int:
         return -1
@@ -116,10 +124,10 @@ class FakeFollower:
     def __init__(self, _servers: str, topic: str) -> None:
         assert topic == "svc_progress"
         self.topic: list[Progress] = []
-        self.read_anew()
+        self.read_again()
         self.confirmed: int | None = None
 
-    def read_anew(self) -> None:
+    def read_again(self) -> None:
         self.book, self.position, self.knows_all = ProgressBook(), 0, False
 
     def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
@@ -229,7 +237,7 @@ class Node:
         first = self.tables.reading[T0]
         records = [record(first + n, *row) for n, row in enumerate(rows)]
         self.tables.reading[T0] += len(rows)
-        self.tables.heard.append(RecordsHeard(T0, records))
+        self.tables.fetched.append((T0, RecordsFetched(records, Offset(first + len(rows)))))
 
     def rows(self) -> dict[str, bytes]:
         """What a worker would read; the tailer is stopped for it."""
@@ -535,13 +543,13 @@ def test_a_quiet_store_does_not_go_on_saying_that_it_is_of_a_time_to_come(node: 
         (TOMBSTONES_MS + 1, True, 0),
     ],
 )
-def test_a_partition_that_was_away_for_longer_than_its_tombstones_is_read_anew(
+def test_a_partition_that_was_away_for_longer_than_its_tombstones_is_read_again(
     node: Node, away_ms: int, restarts: bool, begins: int
 ) -> None:
     """Progress was followed meanwhile. A deletion that came and went would never be seen; a tailer
     that was started again meanwhile (seed 1003) has not heard of it either."""
     running(node)
-    node.tables.heard.append(EndHeard(T0, 2))
+    node.tables.fetched.append((T0, EndReached(Offset(2))))
     node.turn(ms=0)
     node.commit(1, 3)  # its records cannot be read
     node.clock.now_ms += away_ms // 2
@@ -555,7 +563,7 @@ def test_a_partition_that_was_away_for_longer_than_its_tombstones_is_read_anew(
     node.clock.now_ms += away_ms - away_ms // 2
     node.tailer._known_ms = node.progress.confirmed = node.clock.now_ms
     node.turn(ms=0)
-    node.tables.heard.append(EndHeard(T0, 2))
+    node.tables.fetched.append((T0, EndReached(Offset(2))))
     node.turn(ms=0)
     node.turn(4, ms=main.REOPEN_MS)
     assert node.tables.reading == {T0: begins}
@@ -614,14 +622,14 @@ def test_a_replica_that_comes_back_finds_its_store_and_its_targets(node: Node) -
 
 def test_a_topic_that_was_made_anew_is_data_loss(node: Node) -> None:
     running(node)
-    node.tables.heard.append(OffsetGone(T0))
+    node.tables.fetched.append((T0, RecordsGone()))
     node.turn()
     assert node.status().state is ReplicaState.DATA_LOSS
 
 
 def test_a_partition_end_is_not_the_end_of_the_loop(node: Node) -> None:
     running(node)
-    node.tables.heard.append(EndHeard(T0, 2))
+    node.tables.fetched.append((T0, EndReached(Offset(2))))
     node.turn()
     assert (node.status().state, node.status().log_end) == (ReplicaState.RUNNING, 2)
 

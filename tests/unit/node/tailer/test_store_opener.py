@@ -115,7 +115,7 @@ def test_what_is_wrong_with_it_is_raised_where_it_is_taken(
     data.write_bytes(data.read_bytes()[:4096] + b"\xff" * 4096)
     assert openings.take(HOLDING) is None
     until(lambda: openings.is_over(IDENTITY.replica_id))
-    with pytest.raises(NotReady, match="made anew"):
+    with pytest.raises(NotReady, match="is rebuilt"):
         openings.take(HOLDING)
     assert not data.exists(), "moved aside"
     assert len(openings) == 0, "the next call begins anew"

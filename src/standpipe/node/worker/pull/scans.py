@@ -51,7 +51,7 @@ Begun = TypeVar("Begun")
 
 
 class Held(Ranged, Protocol):
-    """`adapters.store.reader.Instant`."""
+    """`adapters.store.reader.HeldView`."""
 
     @property
     def label(self) -> bytes | None: ...

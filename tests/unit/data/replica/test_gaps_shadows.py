@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.data.rows import commit, record
 
 from standpipe.data.encoding.store_keys import commit_header
-from standpipe.data.replica.shadows import Shadows
+from standpipe.data.replica.gaps import Shadows
 from standpipe.model import Offset
 
 OURS, FOREIGN = commit(1, 1), commit(1, 0)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standpipe.data.encoding.digest import EMPTY, digest_after, rows_digest, sound_digest
-from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.encoding.stored_rows import (
+    EMPTY_DIGEST,
+    digest_after,
+    pack_row,
+    rows_digest,
+    sound_digest,
+)
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"ab"])
 BATCH = st.dictionaries(KEYS, st.one_of(st.none(), st.integers(0, 3)), max_size=4)
@@ -19,7 +24,7 @@ def row(number: int) -> bytes:
 @given(st.lists(BATCH, max_size=6))
 def test_the_digest_agrees_with_a_full_count(batches: list[dict[bytes, int | None]]) -> None:
     rows: dict[bytes, bytes] = {}
-    digest = EMPTY
+    digest = EMPTY_DIGEST
     for batch in batches:
         puts = {key: row(number) for key, number in batch.items() if number is not None}
         deletes = [key for key, number in batch.items() if number is None]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.data.rows import in_columns
 
-from standpipe.data.encoding.record_batch import Fetched, columns_of
+from standpipe.data.replica.events import Fetched, columns_of
 
 _INDEX = st.none() | st.integers(-8, 8)
 _RECORD = st.tuples(

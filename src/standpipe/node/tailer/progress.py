@@ -1,0 +1,82 @@
+"""The progress topic of a cluster as a tailer follows it: read from its beginning, judged in order.
+
+Its records become the targets of replicas by `ProgressBook`, which holds the rules; this adds what
+only a reader knows: how far it has read, and at which instant nothing newer was there.
+
+Not here: reading Kafka (`adapters/kafka/reader.py`); what targets do to a replica
+(`data/replica/machine.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+
+from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, PartitionReader
+from standpipe.data.commit.progress import ProgressBook, ValidTarget, parse
+from standpipe.data.replica.events import EndReached, ProgressCaughtUp, RecordsGone
+
+PROBE_MS: Final = 100  # between two questions for the end of the progress topic
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class ProgressFollower:
+    """Follows the one partition of a progress topic. One thread."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._of = Partition(topic, 0)
+        self._reader = PartitionReader(bootstrap_servers)
+        self._probe = EndProbe(bootstrap_servers, self._of)
+        self._reader.start(self._of, 0)
+        self.book = ProgressBook()
+        #: offset of the next record
+        self.position = 0
+        #: the end of the topic was reached since it was begun
+        self.knows_all = False
+
+    def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
+        """What is new, without waiting. A target may come again; its order never changes."""
+        return [news for _, event in self._reader.poll(0) for news in self._news(event)]
+
+    def confirmed_ms(self, now_ms: int) -> int | None:
+        """Instant at which Kafka was asked and had nothing that was not read here; else None.
+
+        Of the caller's clock, whose time is `now_ms`.
+        """
+        answer = self._probe.tick(now_ms, PROBE_MS)
+        if answer is None or not self.knows_all or answer[1] > self.position:
+            return None
+        return answer[0]
+
+    def read_again(self) -> None:
+        """From the beginning: a replica needs targets that the book has forgotten."""
+        self._reader.stop(self._of)
+        self._reader.start(self._of, 0)
+        self.book, self.position, self.knows_all = ProgressBook(), 0, False
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._reader.close()
+
+    def _news(self, event: FetchEvent) -> Iterator[ValidTarget | ProgressCaughtUp]:
+        if isinstance(event, RecordsGone):
+            self.read_again()
+        elif isinstance(event, EndReached):
+            self.knows_all = True
+            self.position = max(self.position, event.offset)
+            yield ProgressCaughtUp()
+        else:
+            for offset, _, value, _ in event.records:
+                self.position = offset + 1
+                if value is not None:  # else the tombstone of a record that no reader needs
+                    yield from self._targets(offset, value)
+
+    def _targets(self, offset: int, value: bytes) -> list[ValidTarget]:
+        try:
+            return self.book.take(parse(value))
+        except ValueError as error:
+            _log.error("progress record cannot be read", offset=offset, error=str(error))
+            return []

@@ -1,0 +1,69 @@
+"""The progress topic as a tailer follows it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError, Message
+from tests.unit.kafka_client import Client, message, scripted
+
+from standpipe.data.commit.progress import serialise
+from standpipe.data.replica.events import ProgressCaughtUp
+from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
+from standpipe.node.tailer.progress import ProgressFollower
+
+END, GONE = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    return scripted(monkeypatch)
+
+
+def progress(at: int, lease_epoch: int, batch: int, end: int) -> Message:
+    commit = Commit(lease_epoch=LeaseEpoch(lease_epoch), batch=BatchId(batch), attempt=1)
+    record = Progress(query_id="Q", commit=commit, sinks={0: Offset(end)})
+    return message(at, on="p", payload=serialise(record)[1])
+
+
+def test_the_progress_topic_is_followed(client: Client) -> None:
+    follower = ProgressFollower("b", "p")
+    tombstone, rubbish = message(1, on="p", payload=None), message(2, on="p", payload=b"{")
+    end = message(4, on="p", code=END)
+    client.script = [[progress(0, 2, 0, 5), tombstone, rubbish, progress(3, 1, 9, 9), end]]
+    news = follower.poll()
+    assert [type(each).__name__ for each in news] == ["ValidTarget", "ProgressCaughtUp"]
+    assert news[-1] == ProgressCaughtUp()
+    assert (follower.position, follower.knows_all) == (4, True)
+    assert follower.book.committed_end("Q", 0) == 5, "a zombie's record is not valid"
+
+
+@pytest.mark.parametrize(
+    ("end", "confirmed", "why"),
+    [(1, 1000, "nothing that was not read"), (2, None, "something newer is there")],
+)
+def test_kafka_is_confirmed_by_an_end_that_was_read(
+    client: Client, end: int, confirmed: int | None, why: str
+) -> None:
+    follower = ProgressFollower("b", "p")
+    client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
+    follower.poll()
+    assert follower.confirmed_ms(1000) is None
+    client.asked[0].set_result(SimpleNamespace(offset=end))
+    assert follower.confirmed_ms(1050) == confirmed, why
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_a_topic_that_was_cut_is_read_again(client: Client, by_itself: bool) -> None:
+    follower = ProgressFollower("b", "p")
+    client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
+    follower.poll()
+    if by_itself:
+        client.script = [[message(1, on="p", code=GONE)]]
+        assert follower.poll() == []
+    else:
+        follower.read_again()
+    assert (follower.position, follower.knows_all) == (0, False)
+    assert follower.book.committed_end("Q", 0) == -1
+    assert [name for name, *_ in client.told][-2:] == ["incremental_unassign", "incremental_assign"]
