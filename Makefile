@@ -79,13 +79,13 @@ check: $(DONE)/standpipe ## format, lint, types, imports, unit and tidy tests (u
 lint: $(DONE)/standpipe
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	.venv/bin/pyright
-	.venv/bin/lint-imports --no-cache | tail -n 4
+	scripts/unless-checked types .venv/bin/pyright
+	.venv/bin/lint-imports | tail -n 4
 
 unit: $(DONE)/standpipe
 	$(PYTEST) -q -n 2 -m "not e2e" $(FAST_TESTS) $(PYTEST_ARGS)
 
-format: $(DONE)/standpipe ## let ruff format and mend what it can
+format: $(DONE)/standpipe ## let ruff format, and fix what it can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 

@@ -239,7 +239,7 @@ class LookupProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
 
-        self.scope["extensions"] = {WORKING: self._say_working}  # type: ignore[typeddict-item]
+        self.scope["extensions"] = {WORKING: self._say_working}  # pyright: ignore[reportGeneralTypeIssues]
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -269,7 +269,7 @@ class LookupProtocol(HttpToolsProtocol):
 
     # ---------------------------------------------------------------- timers
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._heard_at = self.loop.time()
         self._watch = self.loop.call_later(IDLE_SECONDS_MAX, self._check_idle)
