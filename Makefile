@@ -106,9 +106,13 @@ NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quor
 	tests/e2e/test_push.py tests/e2e/test_http2.py tests/e2e/test_tls.py tests/e2e/test_article.py \
 	tests/e2e/test_demo_data.py)
 
+#: tests with `examples(…)`: they try more of them here than in `make check`
+PROPERTIES := $(shell grep -rl --include='test_*.py' 'max_examples=examples(' tests)
+
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
 test: setup check ## check, then end to end and quick chaos, real Kafka, real Spark (35 minutes)
+	EXAMPLES_TIMES=6 $(PYTEST) -q -n 2 $(PROPERTIES) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(NODES_SIDE_BY_SIDE) \
