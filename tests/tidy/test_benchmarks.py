@@ -1,10 +1,12 @@
-"""Benchmarks run seldom: that what they import is still there shows with every check."""
+"""Benchmarks run seldom: what they import is there, and their results are complete and small."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 from pathlib import Path
+
+from bench import readme
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -35,3 +37,21 @@ def _is_module(name: str) -> bool:
     except ModuleNotFoundError:
         return False
     return True
+
+
+def test_the_page_of_benchmarks_is_up_to_date() -> None:
+    assert (BENCH / "README.md").read_text() == readme.page(), "run `make docs`"
+
+
+def test_each_result_is_on_the_page_and_has_a_picture() -> None:
+    rows = {row.name for row in readme.ROWS}
+    kept = {path.name for path in readme.RESULTS.iterdir()}
+    assert kept == {f"{name}.{kind}" for name in rows for kind in ("json", "png")}
+
+
+def test_results_are_summaries() -> None:
+    """Raw runs belong into out/bench."""
+    sizes = {path.name: path.stat().st_size for path in readme.RESULTS.iterdir()}
+    assert {name: size for name, size in sizes.items() if size > 60_000} == {}
+    texts = {name: size for name, size in sizes.items() if name.endswith(".json")}
+    assert {name: size for name, size in texts.items() if size > 12_000} == {}
