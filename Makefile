@@ -21,13 +21,15 @@ SEEDS ?= 200
 SIM ?=
 #: make quorum-kills KILLS=50
 KILLS ?= 50
+#: every benchmark: bench/X.py, run by `make bench-X`
+BENCHES := $(filter-out bench/picture.py bench/readme.py,$(wildcard bench/*.py))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .PHONY: help
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@for file in bench/*.py; do name=$${file#bench/}; \
+	@for file in $(BENCHES); do name=$${file#bench/}; \
 		printf 'make %-14s %s\n' "bench-$$(echo $${name%.py} | tr _ -)" \
 		"$$(sed -n '1s/^"""\([^?]*?\).*/\1/p' $$file)"; done
 
@@ -79,13 +81,13 @@ check: $(DONE)/standpipe ## format, lint, types, imports, unit and tidy tests (u
 lint: $(DONE)/standpipe
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	.venv/bin/pyright
-	.venv/bin/lint-imports --no-cache | tail -n 4
+	scripts/unless-checked types .venv/bin/pyright
+	.venv/bin/lint-imports | tail -n 4
 
 unit: $(DONE)/standpipe
 	$(PYTEST) -q -n 2 -m "not e2e" $(FAST_TESTS) $(PYTEST_ARGS)
 
-format: $(DONE)/standpipe ## let ruff format and mend what it can
+format: $(DONE)/standpipe ## let ruff format, and fix what it can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
@@ -106,9 +108,13 @@ NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quor
 	tests/e2e/test_push.py tests/e2e/test_http2.py tests/e2e/test_tls.py tests/e2e/test_article.py \
 	tests/e2e/test_demo_data.py)
 
+#: tests with `examples(…)`: they try more of them here than in `make check`
+PROPERTIES := $(shell grep -rl --include='test_*.py' 'max_examples=examples(' tests)
+
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
 test: setup check ## check, then end to end and quick chaos, real Kafka, real Spark (35 minutes)
+	EXAMPLES_TIMES=6 $(PYTEST) -q -n 2 $(PROPERTIES) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(NODES_SIDE_BY_SIDE) \
@@ -117,12 +123,12 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills driver-kills conformance-sample chaos fuzz docs
+        store-kills driver-kills conformance-sample chaos fuzz docs pictures
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
 bench: setup ## every benchmark, one after the other; results in bench/results
-	@set -e; for file in bench/*.py; do echo "== $$file"; $(PYTHON_IN) $$file; done
+	@set -e; for file in $(BENCHES); do echo "== $$file"; $(PYTHON_IN) $$file; done
 
 #: make bench-failover RUNS=20
 bench-failover: BENCH += $(if $(RUNS),--runs $(RUNS))
@@ -163,9 +169,13 @@ driver-kills: setup ## Spark's driver killed KILLS times, every row compared: ma
 chaos: setup ## real nodes on hosts of their own, faults, every answer judged: make chaos QUICK=1
 	$(PYTHON_IN) -m tests.chaos $(if $(QUICK),--quick) $(CHAOS)
 
-docs: $(DONE)/standpipe ## docs/config.md, errors.md, sql.md, metrics.md and states.md from their sources
+pictures: setup ## bench/results/*.png, each drawn from the JSON file beside it
+	$(PYTHON_IN) -m bench.picture
+
+docs: $(DONE)/standpipe ## bench/README.md, docs/config.md, errors.md, sql.md, metrics.md and states.md
 	$(PYTHON_IN) -m standpipe.local.docgen.config > docs/config.md
 	$(PYTHON_IN) -m standpipe.local.docgen.errors > docs/errors.md
 	$(PYTHON_IN) -m standpipe.local.docgen.sql > docs/sql.md
 	$(PYTHON_IN) -m standpipe.local.docgen.metrics > docs/metrics.md
 	$(PYTHON_IN) -m standpipe.local.docgen.states > docs/states.md
+	$(PYTHON_IN) -m bench.readme > bench/README.md

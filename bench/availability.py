@@ -224,7 +224,7 @@ def main() -> None:
         "windows": windows,
     }
     name = f"availability_{given.story}.json"
-    report.write(given.output or ROOT / "bench/results" / name, result)
+    report.write_summary(given.output or report.RESULTS / name, result)
     print(json.dumps({k: v for k, v in result.items() if k != "windows"}, indent=1))
     late_max = LATE_SHARE_MAX * whole["reads"]
     assert story.late <= late_max, f"{story.late} reads were sent too late: too slow for this load"

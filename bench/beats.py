@@ -15,7 +15,6 @@ messages, bytes, and when a lost node is known everywhere.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -29,8 +28,8 @@ import structlog
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests import report  # noqa: E402
 from tests.e2e.liveness_cluster import LivenessCluster  # noqa: E402
-from tests.hosts.cluster import machine  # noqa: E402
 from tests.sim.gossip import simulate  # noqa: E402
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -95,12 +94,11 @@ def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     result = {
         "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
+        **report.circumstances(),
         "simulated": simulated([int(n) for n in given.simulated.split(",") if n]),
         "real": real([int(n) for n in given.nodes.split(",") if n], given.seconds),
     }
-    given.output.parent.mkdir(exist_ok=True)
-    given.output.write_text(json.dumps(result, indent=1) + "\n")
+    report.write_summary(given.output, result)
 
 
 if __name__ == "__main__":

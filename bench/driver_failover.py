@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,13 +24,18 @@ import httpx2
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
-from freshness import PARTITIONS, STREAM, TABLE, Feed, Probes, Reader, about
-from standpipe.adapters.http.peer_client import SECRET_HEADER
-from standpipe.local.cluster.process_group import ManagedProcess
-from standpipe.local.cluster.steps import Steps
-from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
-RESULT = Path(__file__).parent / "results" / "driver_failover.json"
+from bench.freshness import PARTITIONS, STREAM, TABLE, Feed, Probes, Reader  # noqa: E402
+from tests import report  # noqa: E402
+
+from standpipe.adapters.http.peer_client import SECRET_HEADER  # noqa: E402
+from standpipe.local.cluster.process_group import ManagedProcess  # noqa: E402
+from standpipe.local.cluster.steps import Steps  # noqa: E402
+from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster  # noqa: E402
+
+RESULT = report.RESULTS / "driver_failover.json"
 WAIT_S_MAX = 180.0
 #: before each kill: tables are fresh, and the other driver idles
 PAUSE_S = 3.0
@@ -155,16 +161,15 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=200, help="events per second")
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
-    described = about()
+    described = report.circumstances()
     with tempfile.TemporaryDirectory(prefix="bench-driver-failover-") as directory:
         chosen = ClusterOptions(
             directory=Path(directory) / "cluster", nodes=1, workers=1, pipelines=2
         )
         with LocalCluster(chosen, Steps(Console())) as cluster:
             measured = measure(cluster, options)
-    report = {"question": (__doc__ or "").splitlines()[0], **described, **measured}
-    options.output.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    result = {"question": (__doc__ or "").splitlines()[0], **described, **measured}
+    print(json.dumps(report.write_summary(options.output, result), indent=2))
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench.failover_parts.faults import FAULTS, Blow, Fault  # noqa: E402
-from bench.failover_parts.picture import draw  # noqa: E402
-from tests.hosts.cluster import HostCluster, HostNode, machine, until  # noqa: E402
+from tests import report  # noqa: E402
+from tests.hosts.cluster import HostCluster, HostNode, until  # noqa: E402
 from tests.hosts.network import Network, enter  # noqa: E402
 
 from standpipe.adapters.files.published import RecordReader  # noqa: E402
@@ -86,7 +86,7 @@ class Run:
     p99_2s_ms: float
     p99_later_ms: float
     whys: list[str]
-    #: slowest read of each TRACE_STEP_MS, from BEFORE_S before to AFTER_S after; for the picture
+    #: slowest read of each TRACE_STEP_MS, from BEFORE_S before to AFTER_S after
     trace_ms: list[float]
 
 
@@ -264,12 +264,13 @@ def summary(runs: list[Run]) -> dict[str, Any]:
         values = {name: [getattr(run, name) for run in mine] for name in (*FIGURES, *MORE)}
         share = sum(values["failed"]) / sum(run.reads for run in mine)
         row: dict[str, Any] = {
-            name: {"p50": statistics.median(each), "max": max(each)}
+            name: {"p50": statistics.median(each), "min": min(each), "max": max(each)}
             for name, each in values.items()
         }
         found[fault.name] = {
             "what": fault.title,
-            "runs": len(mine),
+            "count": len(mine),
+            "reads": sum(run.reads for run in mine),
             **row,
             "failed_share": round(share, 6),
             "goals": asdict(fault.goals),
@@ -283,18 +284,16 @@ def summary(runs: list[Run]) -> dict[str, Any]:
     return found
 
 
-def save(runs: list[Run], output: Path, rate: float) -> dict[str, Any]:
+def save(runs: list[Run], output: Path, rate: float, head: dict[str, Any]) -> None:
     """Written after every run: a run that is broken off has shown what it has shown."""
     result = {
         "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
+        **head,
         "rate": rate,
         "summary": summary(runs),
-        "runs": [asdict(run) for run in runs],
     }
-    output.parent.mkdir(exist_ok=True)
-    output.write_text(json.dumps(result) + "\n")
-    return result
+    report.write(report.RUNS / output.name, {**result, "runs": [asdict(run) for run in runs]})
+    report.write(output, result)
 
 
 def measure(network: Network, chosen: list[Fault], runs_count: int, rate: float) -> Any:
@@ -323,6 +322,7 @@ def main() -> None:
     options.add_argument("--faults", default=",".join(fault.name for fault in FAULTS))
     options.add_argument("--output", type=Path, default=ROOT / "bench/results/failover.json")
     given = options.parse_args()
+    head = report.circumstances()
     enter()
     chosen = [fault for fault in FAULTS if fault.name in given.faults.split(",")]
     runs: list[Run] = []
@@ -334,8 +334,7 @@ def main() -> None:
             shown = {name: getattr(run, name) for name in (*FIGURES, "p99_before_ms")}
             print(f"{time.monotonic() - started:5.0f} s  {run.fault:9} {shown} {run.whys[:1]}")
             sys.stdout.flush()
-            result = save(runs, given.output, given.rate)
-            draw(result, given.output.with_suffix(".png"))
+            save(runs, given.output, given.rate, head)
     print(json.dumps(summary(runs), indent=1))
 
 

@@ -18,14 +18,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
-import subprocess
+import sys
 import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +32,19 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
-from standpipe.local.cluster.steps import Steps
-from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests import report  # noqa: E402
+
+from standpipe.local.cluster.steps import Steps  # noqa: E402
+from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster  # noqa: E402
 
 PARTITIONS = 4
 KEYS = 4000
 PROBES_PER_SECOND = 100
 POLL_S = 0.005
-RESULT = Path(__file__).parent / "results" / "freshness.json"
+RESULT = report.RESULTS / "freshness.json"
 STREAM = """
 CREATE STREAM EVENTS (ID STRING KEY, SEQ BIGINT, AMOUNT DOUBLE, PLACE STRING)
   WITH (KAFKA_TOPIC='events', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
@@ -173,19 +176,6 @@ def spread(values: list[float]) -> dict[str, float]:
     }
 
 
-def about() -> dict[str, object]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit.stdout.strip(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
-        "python": platform.python_version(),
-        "load_before": os.getloadavg()[0],
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rate", type=int, default=1000, help="events per second")
@@ -195,7 +185,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
-    described = about()
+    described = report.circumstances()
     with tempfile.TemporaryDirectory(prefix="bench-freshness-") as directory:
         cluster_options = ClusterOptions(
             directory=Path(directory) / "cluster",
@@ -205,7 +195,7 @@ def main() -> None:
         )
         with LocalCluster(cluster_options, Steps(Console())) as cluster:
             windows = measure(cluster, options)
-    report = {
+    result = {
         "question": (__doc__ or "").splitlines()[0],
         **described,
         "rate": options.rate,
@@ -214,9 +204,7 @@ def main() -> None:
         "p99_ms_median": statistics.median(window["p99_ms"] for window in windows),
         "windows": windows,
     }
-    options.output.parent.mkdir(exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    print(json.dumps(report.write_summary(options.output, result), indent=2))
 
 
 if __name__ == "__main__":

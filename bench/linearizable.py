@@ -248,7 +248,7 @@ def main() -> int:
     reads = medians["linearizable"]
     share = reads["per_s"] * reads["follower_us"] / 1e6  # of one core, that the follower had
     bound = "the follower's one thread" if share > 0.85 else "cores that others had"
-    report.write(
+    report.write_summary(
         given.result,
         {
             **head,

@@ -16,28 +16,30 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import signal
 import statistics
-import subprocess
+import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
 from rich.console import Console
 
-from standpipe.local.cluster.steps import Steps
-from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster, NodePlan
-from standpipe.local.demo import flights as demo_flights
-from standpipe.local.demo.main import Demo, DemoOptions
-from standpipe.local.demo.report import RunLog
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests import report  # noqa: E402
+
+from standpipe.local.cluster.steps import Steps  # noqa: E402
+from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster, NodePlan  # noqa: E402
+from standpipe.local.demo import flights as demo_flights  # noqa: E402
+from standpipe.local.demo.main import Demo, DemoOptions  # noqa: E402
+from standpipe.local.demo.report import RunLog  # noqa: E402
 
 POLL_S = 0.01
 WAIT_S_MAX = 60.0
-RESULT = Path(__file__).parent / "results" / "node.json"
+RESULT = report.RESULTS / "node.json"
 
 
 def fill(cluster: LocalCluster, directory: Path, steps: Steps) -> demo_flights.Flights:
@@ -145,35 +147,20 @@ def measure(cluster: LocalCluster, flights: demo_flights.Flights, rounds: int) -
     return {**medians, "memory_mb": memory, "memory_mb_sum": round(sum(memory.values()), 1), **runs}
 
 
-def about() -> dict[str, object]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit.stdout.strip(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
-        "python": platform.python_version(),
-        "load_before": os.getloadavg()[0],
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
-    described = about()
+    described = report.circumstances()
     steps = Steps(Console())
     with tempfile.TemporaryDirectory(prefix="bench-node-") as name:
         directory = Path(name)
         cluster_options = ClusterOptions(directory=directory / "cluster", nodes=3, workers=1)
         with LocalCluster(cluster_options, steps) as cluster:
             found = measure(cluster, fill(cluster, directory, steps), options.rounds)
-    report = {"question": (__doc__ or "").splitlines()[0], **described, **found}
-    options.output.parent.mkdir(exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    result = {"question": (__doc__ or "").splitlines()[0], **described, **found}
+    print(json.dumps(report.write_summary(options.output, result), indent=2))
 
 
 if __name__ == "__main__":

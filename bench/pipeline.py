@@ -15,13 +15,10 @@ one event at a time: how long a small batch takes. Not here: freshness seen by a
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 import os
-import platform
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,24 +34,29 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from standpipe.config import keys, registry
-from standpipe.local.cluster import jvm
-from standpipe.local.cluster.broker import Broker
-from standpipe.model import LeaseEpoch, Source
-from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.sink import records_of
-from standpipe.pipeline.io.source import KafkaReads, open_view
-from standpipe.pipeline.run import session
-from standpipe.pipeline.run.query_run import Surroundings, start_query
-from standpipe.pipeline.wanted import WantedQuery
-from standpipe.sql.analyzer import Context, analyze
-from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
-from standpipe.sql.syntax.parser import parse
-from standpipe.topics import processing_log_topic, progress_topic
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests import report  # noqa: E402
+
+from standpipe.config import keys, registry  # noqa: E402
+from standpipe.local.cluster import jvm  # noqa: E402
+from standpipe.local.cluster.broker import Broker  # noqa: E402
+from standpipe.model import LeaseEpoch, Source  # noqa: E402
+from standpipe.pipeline.io.progress_log import ProgressLog  # noqa: E402
+from standpipe.pipeline.io.sink import records_of  # noqa: E402
+from standpipe.pipeline.io.source import KafkaReads, open_view  # noqa: E402
+from standpipe.pipeline.run import session  # noqa: E402
+from standpipe.pipeline.run.query_run import Surroundings, start_query  # noqa: E402
+from standpipe.pipeline.wanted import WantedQuery  # noqa: E402
+from standpipe.sql.analyzer import Context, analyze  # noqa: E402
+from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan  # noqa: E402
+from standpipe.sql.syntax.parser import parse  # noqa: E402
+from standpipe.topics import processing_log_topic, progress_topic  # noqa: E402
 
 PASSES, PARTITIONS = 3, 4
 SMALL_BATCHES = 40
-RESULTS = Path(__file__).parent / "results" / "pipeline.json"
+RESULTS = report.RESULTS / "pipeline.json"
 STREAM = """
 CREATE STREAM FLIGHTS (TAILNUM STRING KEY, YEAR INT, MONTH INT, DAY INT, DEP_TIME INT,
     SCHED_DEP_TIME INT, DEP_DELAY INT, ARR_TIME INT, SCHED_ARR_TIME INT, ARR_DELAY INT,
@@ -276,26 +278,11 @@ def measure(bench: Bench, rounds: int, event: tuple[bytes, bytes]) -> dict[str, 
     }
 
 
-def machine() -> dict[str, object]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return {
-        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": commit.stdout.strip(),
-        "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "java": jvm.find_java().version,
-        "system": f"{platform.system()} {platform.machine()}",
-    }
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    about = machine()
+    about = {**report.circumstances(), "java": jvm.find_java().version}
     events = flights()
     # two batches for each pass; the default size would blur where a pass ends
     config = registry.load({keys.BATCH_OFFSETS_MAX.name: str(-(-len(events) // 2))})
@@ -315,15 +302,14 @@ def main() -> int:
             session.kill_jvm()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    report = {"question": (__doc__ or "").splitlines()[0], **about, "events": len(events), **found}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(report, indent=2) + "\n")
+    result = {"question": (__doc__ or "").splitlines()[0], **about, "events": len(events), **found}
+    report.write_summary(RESULTS, result)
     cost = {
         "question": "What is left of the bare sink's throughput with the commit protocol?",
         **about,
     }
     cost |= {name: found[name] for name in ("ratio_to_bare_sink", "runs")}
-    RESULTS.with_name("commit.json").write_text(json.dumps(cost, indent=2) + "\n")
+    report.write_summary(RESULTS.with_name("commit.json"), cost)
     print(json.dumps(found, indent=2))
     return 0
 

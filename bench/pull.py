@@ -3,7 +3,7 @@
 Sketch: POST /query with SQL text, another literal each time, 1 M keys, 16 connections, no
 pipelining; server on one core, load on the other (wrk; redis-benchmark for Redis). Every round
 runs both, so that a ratio compares neighbours in time; a round costs about 2 x SECONDS.
-What is honest: the floor of a round trip is the loopback, ~7 us.
+The floor of a round trip is the loopback, about 7 us.
 
     python bench/pull.py [--rounds 5] [--keys 1000000] [--seconds 5]
 
@@ -28,19 +28,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from standpipe.adapters.clock import Clock
-from standpipe.adapters.files import published
-from standpipe.adapters.store.status_page import StatusWriter, page_path
-from standpipe.adapters.store.writer import StoreWriter
-from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key
-from standpipe.data.encoding.stored_rows import pack_row
-from standpipe.data.replica.positions import StoreIdentity, StoreMeta
-from standpipe.model import (
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests import report  # noqa: E402
+
+from standpipe.adapters.clock import Clock  # noqa: E402
+from standpipe.adapters.files import published  # noqa: E402
+from standpipe.adapters.store.status_page import StatusWriter, page_path  # noqa: E402
+from standpipe.adapters.store.writer import StoreWriter  # noqa: E402
+from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key  # noqa: E402
+from standpipe.data.encoding.stored_rows import pack_row  # noqa: E402
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta  # noqa: E402
+from standpipe.model import (  # noqa: E402
     Assignment,
     AssignmentEpoch,
     BatchId,
@@ -57,8 +61,8 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
-from standpipe.node import configuration
-from standpipe.node.configuration import NodeConfig
+from standpipe.node import configuration  # noqa: E402
+from standpipe.node.configuration import NodeConfig  # noqa: E402
 
 SERVER_CORE, LOAD_CORE = "0", "1"
 CONNECTIONS = 16
@@ -66,7 +70,7 @@ CONNECTIONS = 16
 LOAD_QUIET_MAX = 2.5
 BODIES = 50_000
 PARTITIONS = 4
-RESULT = Path(__file__).parent / "results" / "pull.json"
+RESULT = report.RESULTS / "pull.json"
 
 TABLE = Source(
     name="FLIGHTS_BY_PLANE",
@@ -355,24 +359,6 @@ def memory_kib(process: int) -> dict[str, int]:
     return {"pss": whole, "pss_without_stores": whole - stores}
 
 
-def machine() -> dict[str, Any]:
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return {
-        "cpu": cpu[1] if cpu else "",
-        "cores": os.cpu_count(),
-        "kernel": os.uname().release,
-        "python": sys.version.split()[0],
-        "load_before": [round(load, 2) for load in os.getloadavg()],
-    }
-
-
-def commit() -> str:
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip()
-
-
 def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--rounds", type=int, default=5)
@@ -383,10 +369,10 @@ def main() -> int:
     if missing:
         print(f"missing: {', '.join(missing)} (apt-get install wrk redis-server)", file=sys.stderr)
         return 1
-    about = machine()
+    about = report.circumstances()
     with tempfile.TemporaryDirectory(prefix="standpipe-bench-") as name:
         rounds, memory = measure(Path(name), given.rounds, given.keys, given.seconds)
-    report(given, about, rounds, memory)
+    write(given, about, rounds, memory)
     return 0
 
 
@@ -429,7 +415,7 @@ def show(number: int, pair: dict[str, Run]) -> None:
     )
 
 
-def report(
+def write(
     given: argparse.Namespace,
     about: dict[str, Any],
     rounds: list[dict[str, Run]],
@@ -441,11 +427,10 @@ def report(
     }
     result = {
         "question": (__doc__ or "").splitlines()[0],
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
-        "machine": {**about, "load_after": [round(load, 2) for load in os.getloadavg()]},
+        **about,
+        "load_after": [round(load, 2) for load in os.getloadavg()],
         # a run beside other work measures that work: only its ratios mean anything
-        "disturbed": max(about["load_before"][0], os.getloadavg()[0]) > LOAD_QUIET_MAX,
+        "disturbed": max(about["machine"]["load_now"][0], os.getloadavg()[0]) > LOAD_QUIET_MAX,
         "settings": {**vars(given), "connections": CONNECTIONS, "bodies": BODIES},
         "ratio_median": round(statistics.median(map(ratio, rounds)), 3),
         "ratios": [round(ratio(pair), 3) for pair in rounds],
@@ -454,8 +439,7 @@ def report(
         "worker_memory_kib": memory,
         "runs": [{name: run.as_json() for name, run in pair.items()} for pair in rounds],
     }
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    report.write_summary(RESULT, result)
     print(f"ratio to Redis GET: {result['ratio_median']} (median of {len(rounds)}), {memory}")
 
 

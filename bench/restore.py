@@ -371,7 +371,7 @@ def main() -> None:
                 options.records,
             )
     print(f"medians of the ratios: {ratios(found)}", flush=True)
-    report.write(
+    report.write_summary(
         report.RESULTS / "restore.json",
         {
             "question": (__doc__ or "").splitlines()[0],

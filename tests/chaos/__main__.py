@@ -125,9 +125,9 @@ def run(cluster: HostCluster, kinds: Sequence[type[Fault]], given: argparse.Name
     text = table(outcomes, given.rate)
     print(f"\n{text}", flush=True)
     if given.result:
-        known = json.loads(given.result.read_text())["runs"] if given.result.exists() else []
+        known = json.loads(given.result.read_text()) if given.result.exists() else {}
         ran = {**circumstances, "seed": given.seed, **figures(outcomes, given.rate)}
-        report.write(given.result, on_record([*known, ran]))
+        report.write(given.result, on_record(known, ran))
     return text.endswith(" 0 failed")
 
 

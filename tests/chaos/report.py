@@ -110,15 +110,39 @@ def figures(outcomes: Sequence[Outcome], rate: float) -> dict[str, Any]:
     return {"rate": rate, "faults": faults}
 
 
-def on_record(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """All runs, and what they come to: of reads, only those that were answered are checked."""
-    faults = [fault for run in runs for fault in run["faults"]]
-    sums = {name: sum(fault[name] for fault in faults) for name in SUMS}
+def on_record(before: Mapping[str, Any], ran: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with one more run: sums, one line for each run, and the worst of each fault.
+
+    Of reads, only those that were answered are checked.
+    """
+    head = {name: value for name, value in ran.items() if name != "faults"}
+    own = {name: sum(fault[name] for fault in ran["faults"]) for name in SUMS}
+    runs = [*before.get("runs", []), {**head, "faults": len(ran["faults"]), **own}]
+    sums = {name: sum(run[name] for run in runs) for name in SUMS}
+    faults = {name: dict(row) for name, row in before.get("faults", {}).items()}
+    for fault in ran["faults"]:
+        faults[fault["fault"]] = _worst_of(faults.get(fault["fault"]), fault)
     return {
         "question": "Is any answer wrong, empty or beyond its bound, whatever fails?",
         "checked_reads": sums["reads"] - sums["failed"],
         **sums,
-        "runs": list(runs),
+        "runs": runs,
+        "faults": faults,
+    }
+
+
+def _worst_of(before: Mapping[str, Any] | None, fault: Mapping[str, Any]) -> dict[str, Any]:
+    """One fault, all runs: how often, its sums, its slowest reads, why it did not pass."""
+    known = before or {"count": 0, **dict.fromkeys(SUMS, 0), "not_passed": []}
+    slowest = {
+        f"{name}_max": max(known.get(f"{name}_max") or 0, fault[name] or 0)
+        for name in ("first_good_ms", "worst_ms")
+    }
+    return {
+        "count": known["count"] + 1,
+        **{name: known[name] + fault[name] for name in SUMS},
+        **slowest,
+        "not_passed": [*known["not_passed"], *fault["not_passed"]],
     }
 
 

@@ -108,8 +108,10 @@ def test_runs_on_record_are_added_up() -> None:
     good = [read((3, 3), sent_s=t) for t in range(40, 49)]
     first = figures([outcome(phase, [*good, lost(49)], Judge(facts()))], rate=1.0)
     second = figures([outcome(phase, [*good, read((3, 2), sent_s=49)], Judge(facts()))], rate=1.0)
-    report = on_record([first, second])
+    report = on_record(on_record({}, first), second)
     assert (report["reads"], report["checked_reads"]) == (20, 19)
     assert (report["failed"], report["lost"], report["wrong"], report["stale"]) == (1, 1, 1, 0)
     assert second["faults"][0]["not_passed"] == ["1 wrong answers"]
-    assert report["runs"] == [first, second]
+    assert [run["reads"] for run in report["runs"]] == [10, 10]
+    assert report["faults"]["f"]["count"] == 2
+    assert report["faults"]["f"]["not_passed"] == ["1 reads were lost", "1 wrong answers"]

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -284,6 +284,21 @@ def run(kills: int, seed: int) -> dict[str, Any]:
     return {"kills": kills, "seed": seed, "kinds": dict(story.kinds), "checks": checks}
 
 
+def on_record(before: Mapping[str, Any], ran: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with one more run: sums, and one line for each run."""
+    checks = ran["checks"]
+    compared = {"checks": len(checks), "rows": sum(check["rows"] for check in checks)}
+    head = {name: value for name, value in ran.items() if name not in ("kinds", "checks")}
+    runs = [*before.get("runs", []), {**head, **compared}]
+    kinds = Counter(before.get("kinds", {})) + Counter(ran["kinds"])
+    return {
+        "question": (__doc__ or "").splitlines()[0],
+        **{name: sum(run[name] for run in runs) for name in ("kills", "checks", "rows")},
+        "kinds": dict(kinds.most_common()),
+        "runs": runs,
+    }
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--kills", type=int, default=60)
@@ -293,14 +308,8 @@ def main() -> None:
     print(f"seed {given.seed}")
     head = report.circumstances()
     ran = run(given.kills, given.seed)
-    before = json.loads(given.result.read_text())["runs"] if given.result.exists() else []
-    runs = [*before, {**head, **ran}]
-    result = {
-        "question": (__doc__ or "").splitlines()[0],
-        "kills": sum(one["kills"] for one in runs),
-        "runs": runs,
-    }
-    report.write(given.result, result)
+    before = json.loads(given.result.read_text()) if given.result.exists() else {}
+    report.write(given.result, on_record(before, {**head, **ran}))
     print(f"{ran['kinds']}\n{given.kills} kills, {len(ran['checks'])} checks, 0 wrong")
     sys.exit(sum(ran["kinds"].values()) != given.kills)
 

@@ -97,7 +97,7 @@ def main() -> int:
     head = {"question": (__doc__ or "").splitlines()[0], **report.circumstances()}
     with tempfile.TemporaryDirectory(prefix="quorum-kills-") as directory:
         found = measure(given.kills, given.pauses, Path(directory))
-    report.write(given.result, {**head, **found})
+    report.write_summary(given.result, {**head, **found})
     for name in ("writes_resumed", "follower_reads_resumed", "acknowledged_writes_lost"):
         print(f"{name}: {found[name]}")
     print(f"porcupine: {found['porcupine']}; pauses: {found['pauses']}")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -392,21 +391,3 @@ def produce(producer: Producer, key: str, number: int) -> None:
             return
         except BufferError:
             producer.poll(0.1)
-
-
-def machine() -> dict[str, object]:
-    """What a result was measured on, and which state of the code."""
-    import platform
-
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return {
-        "cores": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "load_average": os.getloadavg(),
-        "commit": commit,
-        "at": time.strftime("%Y-%m-%d"),
-    }

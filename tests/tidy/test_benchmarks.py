@@ -1,4 +1,4 @@
-"""Benchmarks run seldom: that what they import is still there shows with every check."""
+"""Benchmarks run seldom: what they import is there, and their results are complete and small."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ import ast
 import importlib
 from pathlib import Path
 
-import pytest
+from bench import readme
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
-@pytest.mark.parametrize("path", sorted(BENCH.rglob("*.py")), ids=lambda path: path.stem)
-def test_what_a_benchmark_imports_is_there(path: Path) -> None:
+def test_what_the_benchmarks_import_is_there() -> None:
+    paths = sorted(BENCH.rglob("*.py"))
+    assert len(paths) > 10, "they are found"
+    assert [missing for path in paths for missing in _missing(path)] == []
+
+
+def _missing(path: Path) -> list[str]:
+    """`benchmark: module.name` of everything imported from the package that is not there."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("standpipe"):
             module = importlib.import_module(node.module or "")
-            absent = [
-                alias.name
+            found += [
+                f"{path.name}: {node.module}.{alias.name}"
                 for alias in node.names
                 if not hasattr(module, alias.name) and not _is_module(f"{node.module}.{alias.name}")
             ]
-            assert not absent, f"{node.module} has no {absent}"
+    return found
 
 
 def _is_module(name: str) -> bool:
@@ -30,3 +37,21 @@ def _is_module(name: str) -> bool:
     except ModuleNotFoundError:
         return False
     return True
+
+
+def test_the_page_of_benchmarks_is_up_to_date() -> None:
+    assert (BENCH / "README.md").read_text() == readme.page(), "run `make docs`"
+
+
+def test_each_result_is_on_the_page_and_has_a_picture() -> None:
+    rows = {row.name for row in readme.ROWS}
+    kept = {path.name for path in readme.RESULTS.iterdir()}
+    assert kept == {f"{name}.{kind}" for name in rows for kind in ("json", "png")}
+
+
+def test_results_are_summaries() -> None:
+    """Raw runs belong into out/bench."""
+    sizes = {path.name: path.stat().st_size for path in readme.RESULTS.iterdir()}
+    assert {name: size for name, size in sizes.items() if size > 60_000} == {}
+    texts = {name: size for name, size in sizes.items() if name.endswith(".json")}
+    assert {name: size for name, size in texts.items() if size > 12_000} == {}

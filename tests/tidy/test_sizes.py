@@ -4,7 +4,6 @@ import ast
 import statistics
 from pathlib import Path
 
-import pytest
 from tests.tidy.source import functions, length_of, modules, name_of, room_of
 
 FUNCTION_LINES_MAX = 70
@@ -18,11 +17,28 @@ RATCHET: dict[str, int] = {
 }
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_module_fits(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    usual = MODULE_LINES_MAX.get(room_of(path), MODULE_LINES_MAX_ELSEWHERE)
-    assert lines <= RATCHET.get(name_of(path), usual)
+def lines_max(path: Path) -> int:
+    """What is usual in the module's room."""
+    return MODULE_LINES_MAX.get(room_of(path), MODULE_LINES_MAX_ELSEWHERE)
+
+
+def test_modules_fit() -> None:
+    lines = {path: len(path.read_text().splitlines()) for path in modules()}
+    assert len(lines) > 200, "they are found"
+    too_long = {
+        name_of(path): count
+        for path, count in lines.items()
+        if count > RATCHET.get(name_of(path), lines_max(path))
+    }
+    assert too_long == {}
+
+
+def test_an_allowance_that_is_not_needed_leaves_the_list() -> None:
+    lines = {name_of(path): (path, len(path.read_text().splitlines())) for path in modules()}
+    needless = [
+        name for name in RATCHET if name not in lines or lines[name][1] <= lines_max(lines[name][0])
+    ]
+    assert needless == []
 
 
 def test_no_function_is_long() -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from standpipe.errors import SqlSyntaxError, StatementError, UnknownName
 from standpipe.model import Source
@@ -65,7 +66,7 @@ OPENINGS = (
 CLOSINGS = (";", "FROM FLIGHTS GROUP BY TAIL;", "GROUP BY TAIL;", ");", "")
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.sampled_from(OPENINGS),
     st.lists(st.sampled_from(WORDS), max_size=9),

@@ -242,7 +242,7 @@ class LookupProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
 
-        self.scope["extensions"] = {WORKING: self._say_working}  # type: ignore[typeddict-item]
+        self.scope["extensions"] = {WORKING: self._say_working}  # pyright: ignore[reportGeneralTypeIssues]
 
     def on_headers_complete(self) -> None:
         """Called by the parser: the head is complete."""
@@ -274,7 +274,7 @@ class LookupProtocol(HttpToolsProtocol):
 
     # ---------------------------------------------------------------- timers
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """Called by the event loop: watch for silence from now on."""
         super().connection_made(transport)
         self._heard_at = self.loop.time()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from standpipe import errors
@@ -47,14 +48,15 @@ class ErrorEntry:
     retry_after_s: int | None
 
 
-def entries() -> list[ErrorEntry]:
+@cache
+def entries() -> tuple[ErrorEntry, ...]:
     """Every class that descends from StandpipeError, by code and name; read, not imported."""
     found = {name: (module, node) for module, node, name in _classes()}
     family = {"StandpipeError"}
     while grown := {n for n, (_, node) in found.items() if _bases(node) & family} - family:
         family |= grown
     listed = [_entry(name, found) for name in family]
-    return sorted(listed, key=lambda entry: (entry.code, entry.name))
+    return tuple(sorted(listed, key=lambda entry: (entry.code, entry.name)))
 
 
 def _classes() -> Iterator[tuple[str, ast.ClassDef, str]]:

@@ -55,7 +55,7 @@ def _aggregate(
     return Function(
         name,
         parameters,
-        result,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        result,  # pyright: ignore[reportArgumentType]
         template,
         is_aggregate=True,
         on_tables=on_tables,

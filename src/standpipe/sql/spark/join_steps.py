@@ -39,7 +39,7 @@ class _Joined:
 
     def step(self, name: str, operator: str, sql: str, **options: int) -> SparkStep:
         view = f"{name}__J{len(self.steps)}"
-        return SparkStep(view=view, operator=operator, sql=sql, options=options)  # type: ignore[arg-type]
+        return SparkStep(view=view, operator=operator, sql=sql, options=options)  # pyright: ignore[reportArgumentType]
 
 
 def chain(scope: JoinScope, table_id: str) -> to_spark.SparkRelation:

@@ -79,7 +79,7 @@ class StatementBuilder(QueryBuilder):
     ) -> ColumnDefinition:
         """name type [mark]."""
         word, key = mark or ("", None)
-        return ColumnDefinition(name.at, name.text, of, word, key)  # type: ignore[arg-type]
+        return ColumnDefinition(name.at, name.text, of, word, key)  # pyright: ignore[reportArgumentType]
 
     def columns(self, *definitions: ColumnDefinition) -> tuple[ColumnDefinition, ...]:
         """(column, …)."""

@@ -154,7 +154,7 @@ class ExpressionBuilder:
 
     def arithmetic(self, left: Expression, operator: Token, right: Expression) -> Expression:
         """left operator right."""
-        return ast.Arithmetic(left.at, str(operator), left, right)  # type: ignore[arg-type]
+        return ast.Arithmetic(left.at, str(operator), left, right)  # pyright: ignore[reportArgumentType]
 
     def negative(self, sign: Token, operand: Expression) -> Expression:
         """Folds the sign into a number, so that the smallest BIGINT can be written."""

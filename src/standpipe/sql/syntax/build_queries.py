@@ -179,7 +179,7 @@ class QueryBuilder(ExpressionBuilder):
         relation, joins = from_clause
         given: dict[str, object] = {clause.name: clause.value for clause in clauses if clause}
         chosen = cast("tuple[ast.SelectItem, ...]", items.value)
-        return Query(position(word), chosen, relation, joins, **given)  # type: ignore[arg-type]
+        return Query(position(word), chosen, relation, joins, **given)  # pyright: ignore[reportArgumentType]
 
 
 def _ms(clause: Clause | None) -> int | None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from standpipe.errors import SqlSyntaxError, StatementError
 from standpipe.sql.syntax.parser import DEPTH_MAX, TEXT_MAX, parse
@@ -114,7 +115,7 @@ def test_a_text_beyond_all_reason_is_not_read() -> None:
         parse("a" * (TEXT_MAX + 1))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(alphabet=string.printable + "é\x00\u2028", max_size=200))
 @example("SELECT * FROM T WHERE a = '\\';--")
 def test_no_text_crashes(text: str) -> None:
@@ -122,7 +123,7 @@ def test_no_text_crashes(text: str) -> None:
         parse(text)
 
 
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=30))
 def test_no_sequence_of_words_crashes(words: list[str]) -> None:
     with suppress(StatementError):
