@@ -188,7 +188,7 @@ class InternalApp:
             raise Unauthorized("an internal route without the cluster's secret")
 
 
-class _NoQuick:
+class _NoFastPath:
     """An internal listener has no short cut: every request goes to the application."""
 
     def classify(self, path: bytes, headers: server.Headers) -> None:
@@ -226,7 +226,7 @@ async def serve(
 
     `other`: a second protocol on the same port, and the bytes that it opens with.
     """
-    listener = server.Listener(socket=bound, application=app, quick=_NoQuick())
+    listener = server.Listener(socket=bound, application=app, fast_path=_NoFastPath())
     if other is not None:
         opening, protocol = other
         listener.other = (opening, lambda _: protocol())

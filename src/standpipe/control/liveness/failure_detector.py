@@ -26,11 +26,11 @@ from standpipe.control.liveness.heartbeats import (
     BeatHeard,
     CheckDue,
     CheckVoid,
+    HeartbeatSettings,
     Mark,
     Membership,
     MembersKnown,
     Order,
-    Rules,
 )
 from standpipe.model import Health, NodeId
 
@@ -41,7 +41,7 @@ SWITCH_NODES: Final = 20
 class Verdicts:
     """One node's view of all members. Instants are this node's, in ms, and never go back."""
 
-    def __init__(self, me: NodeId, rules: Rules) -> None:
+    def __init__(self, me: NodeId, rules: HeartbeatSettings) -> None:
         self._rules = rules
         self._membership = Membership(rules)
         self._gossip = Gossip(me)

@@ -56,7 +56,7 @@ NEXT: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class HeartbeatSettings:
     """KLIP-12's parameters. Detection after at most send x missed + check (+ one beat's way)."""
 
     send_ms: int = 100
@@ -66,7 +66,7 @@ class Rules:
     received_count: int = 2  # in a row, up to now; this many are up (>=)
 
     @classmethod
-    def of(cls, config: Config) -> Rules:
+    def of(cls, config: Config) -> HeartbeatSettings:
         """As the node's keys say."""
         return cls(
             send_ms=config[settings.BEAT_SEND],
@@ -145,7 +145,7 @@ def received_in_row(beats_ms: list[float], now_ms: float, send_ms: int) -> int:
 
 
 @dataclass
-class _Peer:
+class _PeerRecord:
     """What is known of one peer."""
 
     known_ms: float
@@ -162,9 +162,9 @@ class _Peer:
 class Membership:
     """The verdicts of one node on its peers. `handle(event) -> [orders]`."""
 
-    def __init__(self, rules: Rules | None = None) -> None:
-        self._rules = rules or Rules()
-        self._peers: dict[NodeId, _Peer] = {}
+    def __init__(self, rules: HeartbeatSettings | None = None) -> None:
+        self._rules = rules or HeartbeatSettings()
+        self._peers: dict[NodeId, _PeerRecord] = {}
         self._checked_ms: float | None = None
         #: silence before this instant proves nothing: this node did not listen
         self._listening_ms = 0.0
@@ -196,7 +196,7 @@ class Membership:
             del self._peers[node]
         fresh = sorted(event.members - self._peers.keys())
         for node in fresh:
-            self._peers[node] = _Peer(known_ms=event.at_ms)
+            self._peers[node] = _PeerRecord(known_ms=event.at_ms)
         return [Mark(node, Health.UNKNOWN, None) for node in fresh]
 
     def _heard(self, event: BeatHeard) -> list[Order]:
@@ -231,7 +231,7 @@ class Membership:
         peer.health = after
         return Mark(node, after, None if peer.newest_ms is None else now_ms - peer.newest_ms)
 
-    def _count(self, peer: _Peer, now_ms: float) -> Count | None:
+    def _count(self, peer: _PeerRecord, now_ms: float) -> Count | None:
         rules = self._rules
         newest = peer.known_ms if peer.newest_ms is None else peer.newest_ms
         silent_ms = now_ms - max(newest, self._listening_ms)

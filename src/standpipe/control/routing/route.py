@@ -72,7 +72,7 @@ def lag_bound(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
+class PeerReports:
     """What this node was told about the replicas of one partition, and about its peers."""
 
     #: empty: nothing is known (heartbeats are off, or control is); then all count as alive
@@ -86,7 +86,7 @@ class Heard:
     fresh_since_ms: int = 0
 
 
-NOTHING_HEARD: Final = Heard()
+NO_REPORTS: Final = PeerReports()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +258,7 @@ def route(
     local: NodeId,
     local_status: ReplicaStatus | None = None,
     suspects: AbstractSet[NodeId] = frozenset(),
-    heard: Heard = NOTHING_HEARD,
+    heard: PeerReports = NO_REPORTS,
     bounds: Bounds = ANYTHING,
     policy: str = "active-first",
     rules: Iterable[Rule] = RULES,
@@ -309,7 +309,11 @@ def _why_usable(candidate: Candidate, bounds: Bounds) -> str:
 
 
 def _here(
-    node_id: NodeId, role: Role, info: NodeInfo | None, status: ReplicaStatus | None, heard: Heard
+    node_id: NodeId,
+    role: Role,
+    info: NodeInfo | None,
+    status: ReplicaStatus | None,
+    heard: PeerReports,
 ) -> Candidate:
     """The own replica: its position against the furthest end that anybody knows, as the tailer may
     be stopped."""
@@ -330,7 +334,7 @@ def _there(
     node_id: NodeId,
     role: Role,
     info: NodeInfo | None,
-    heard: Heard,
+    heard: PeerReports,
     *,
     own_end: Offset,
     is_suspect: bool,

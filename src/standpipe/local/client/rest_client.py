@@ -18,7 +18,7 @@ import httpx2
 import msgspec
 
 from standpipe.errors import SetupError, StandpipeError, StatementError
-from standpipe.node.worker.request.freshness import Freshness, parse_headers
+from standpipe.node.worker.request.answer import Freshness, parse_headers
 
 LINES = "application/vnd.ksqlapi.delimited.v1"
 ARRAY = "application/vnd.ksql.v1+json"

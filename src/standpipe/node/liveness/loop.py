@@ -41,7 +41,7 @@ from standpipe.control.assignment.from_catalog import Heard
 from standpipe.control.assignment.model import TablePartition
 from standpipe.control.liveness.failure_detector import Verdicts
 from standpipe.control.liveness.gossip import SPREAD, Rumour
-from standpipe.control.liveness.heartbeats import CheckVoid, Order, Rules
+from standpipe.control.liveness.heartbeats import CheckVoid, HeartbeatSettings, Order
 from standpipe.control.liveness.lag import Belief, Ledger
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.feature_levels import GOSSIP
@@ -93,7 +93,7 @@ class LivenessLoop:
         self._own = Own(config.node_id, config.paths)
         self._leaving = Leaving(config.paths.leaving)
         self._client = PeerClient({SECRET_HEADER: config.secret()})
-        self._verdicts = Verdicts(config.node_id, Rules.of(self._values))
+        self._verdicts = Verdicts(config.node_id, HeartbeatSettings.of(self._values))
         self._ledger = Ledger()
         settle_ms = settings.reports_settle_ms(self._values)
         self._belief = Belief(self._reports_age_ms_max, settle_ms)

@@ -7,7 +7,7 @@ Nodes that left the log are not listed.
 What ksqlDB has no word for (why, ages, states, batches) rides under `standpipe`.
 
 Not here: verdicts (`control.liveness.heartbeats`), lags (`control.liveness.lag`), what workers are
-told (`node.liveness.peer_state`).
+state (`node.liveness.peer_state`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from standpipe.model import (
     Source,
 )
 from standpipe.model_liveness import KnownLag
-from standpipe.node.liveness.peer_state import Board, Told
+from standpipe.node.liveness.peer_state import PeerState, PeerStateReader
 from standpipe.node.liveness.wire import lag_of, store_lags, store_name
 from standpipe.node.worker.pull.forward import Forwarder
-from standpipe.node.worker.request.cluster_view import Map, Replicas, View
-from standpipe.node.worker.request.freshness import describe
+from standpipe.node.worker.request.answer import describe
+from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 
 _Statuses = Mapping[ReplicaId, ReplicaStatus | None]
 
@@ -48,13 +48,13 @@ _Statuses = Mapping[ReplicaId, ReplicaStatus | None]
 class _Ends:
     """What lags count against: the largest committed end that any node, this one too, tells of."""
 
-    told: Told
+    state: PeerState
     own: _Statuses
 
     def of(self, replica: ReplicaId) -> Offset:
         """NO_END: nobody knows."""
         status = self.own.get(replica)
-        return max(self.told.end_of(replica), status.committed_end if status else NO_END)
+        return max(self.state.end_of(replica), status.committed_end if status else NO_END)
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,18 @@ class ClusterStatus:
     map: Map
     replicas: Replicas
     forwarder: Forwarder
-    board: Board
+    peers: PeerStateReader
     clock: Clock
     #: `run/restores.json`: what the tailer says of replicas that it makes
     restores: Path
 
     def page(self) -> dict[str, object]:
-        view, told = self.map.view, self.board.told
+        view, state = self.map.view, self.peers.state
         suspects = self.forwarder.suspects(view.nodes)
         statuses = {
             each: self.replicas.get(each).status() for each in own_replicas(self.node_id, view)
         }
-        ends = _Ends(told, statuses)
+        ends = _Ends(state, statuses)
         return {
             "clusterStatus": {
                 node.public: self._self(view, node, statuses, ends)
@@ -87,7 +87,7 @@ class ClusterStatus:
         }
 
     def _self(
-        self, view: View, node: NodeInfo, statuses: _Statuses, ends: _Ends
+        self, view: ClusterView, node: NodeInfo, statuses: _Statuses, ends: _Ends
     ) -> dict[str, object]:
         now_ms, boot_ms = self.clock.wall_ms(), self.clock.boot_ms()
         restores = self._restores()
@@ -115,7 +115,7 @@ class ClusterStatus:
                 "replicas": {
                     (name := "-".join(map(str, each))): {
                         **describe(
-                            status, heard_end=ends.of(each), boot_ms=boot_ms, unix_ms=now_ms
+                            status, reported_end=ends.of(each), boot_ms=boot_ms, unix_ms=now_ms
                         ),
                         **({"restore": restores[name]} if name in restores else {}),
                     }
@@ -125,7 +125,7 @@ class ClusterStatus:
             },
         }
 
-    def _storage(self, view: View) -> dict[str, object]:
+    def _storage(self, view: ClusterView) -> dict[str, object]:
         """What this node keeps on its disk, with copies that are on their way."""
         return {
             "-".join(map(str, each)): self._stored(each, table, _role(self.node_id, placement))
@@ -151,14 +151,14 @@ class ClusterStatus:
             return {}  # no tailer has said anything yet
 
     def _peer(
-        self, view: View, ends: _Ends, node: NodeInfo, *, is_suspect: bool
+        self, view: ClusterView, ends: _Ends, node: NodeInfo, *, is_suspect: bool
     ) -> dict[str, object]:
-        now_ms, boot_ms, told = self.clock.wall_ms(), self.clock.boot_ms(), ends.told
-        verdict = told.liveness.get(node.node_id)
-        unheard = Health.UNKNOWN if told.liveness else Health.ALIVE  # heartbeats may be off
+        now_ms, boot_ms, state = self.clock.wall_ms(), self.clock.boot_ms(), ends.state
+        verdict = state.liveness.get(node.node_id)
+        unheard = Health.UNKNOWN if state.liveness else Health.ALIVE  # heartbeats may be off
         health = verdict.health if verdict else unheard
         is_alive = health is Health.ALIVE and not is_suspect
-        lags = told.lags_of(node.node_id) if is_alive else []
+        lags = state.lags_of(node.node_id) if is_alive else []
         beat_ms = verdict.beat_boot_ms if verdict else 0
         newest_ms = max((known.at_boot_ms for known in lags), default=0)
         return {
@@ -186,12 +186,12 @@ class ClusterStatus:
         }
 
 
-def own_replicas(node_id: NodeId, view: View) -> list[ReplicaId]:
+def own_replicas(node_id: NodeId, view: ClusterView) -> list[ReplicaId]:
     """Replicas that are assigned to a node."""
     return [each for each, placement in view.placements.items() if node_id in placement.replicas]
 
 
-def _place(view: View, node: NodeInfo) -> dict[str, object]:
+def _place(view: ClusterView, node: NodeInfo) -> dict[str, object]:
     return {
         "nodeId": node.node_id,
         "internal": node.internal,
@@ -216,7 +216,7 @@ def _heard(ends: _Ends, known: KnownLag, boot_ms: int) -> dict[str, object]:
     }
 
 
-def _store_lags(view: View, ends: _Ends, lags: Iterable[KnownLag]) -> object:
+def _store_lags(view: ClusterView, ends: _Ends, lags: Iterable[KnownLag]) -> object:
     """KIP-535's LagInfo per store, each against the furthest end that anybody reported."""
     tables = view.tables()
     against_all = (
@@ -235,7 +235,7 @@ def _role(node_id: NodeId, placement: Placement) -> str:
     return "active" if placement.replicas[:1] == (node_id,) else "standby"
 
 
-def active_standby(view: View, node_id: NodeId) -> Mapping[str, object]:
+def active_standby(view: ClusterView, node_id: NodeId) -> Mapping[str, object]:
     """Per query: partitions that a node is the active of, and those that it is a standby of."""
     tables = view.tables()
     split: defaultdict[str, dict[bool, list[dict[str, object]]]]

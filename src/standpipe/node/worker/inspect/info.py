@@ -15,7 +15,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, ReplicaStatus
 from standpipe.node.leaving import Leaving
-from standpipe.node.worker.request.cluster_view import Map, Replicas, View
+from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 
 #: A snapshot that control has not renewed for so long: control is down, and the map ages.
 MAP_AGE_MS_MAX = 5000
@@ -28,7 +28,7 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Standpipe
 
 
 @dataclass(frozen=True)
-class Status:
+class StatusRoutes:
     """Answers of the GET routes of one worker."""
 
     node_id: NodeId
@@ -57,7 +57,7 @@ class Status:
         """Healthy: there is a map, control renews it, no replica of this node has failed, and it is
         not about to stop (so that a load balancer takes it out in time).
 
-        Status 200 either way, as in ksqlDB.
+        StatusRoutes 200 either way, as in ksqlDB.
         """
         try:
             view = self.map.view
@@ -90,7 +90,7 @@ class Status:
 
 
 def _local_replicas(
-    node_id: NodeId, view: View, replicas: Replicas
+    node_id: NodeId, view: ClusterView, replicas: Replicas
 ) -> dict[str, ReplicaStatus | None]:
     """`<table id>-<generation>-<partition>` -> status page of this node's replica."""
     return {

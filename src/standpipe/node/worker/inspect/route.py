@@ -17,8 +17,8 @@ from standpipe.control.routing.route import LAG_UNBOUNDED
 from standpipe.data.query.pull import partitions
 from standpipe.errors import BadRequest
 from standpipe.model import NodeInfo, Source
-from standpipe.node.worker.pull.route_cache import Decisions
-from standpipe.node.worker.request.cluster_view import Map, Replicas, View
+from standpipe.node.worker.pull.route_cache import RouteCache
+from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 from standpipe.sql.plans import PullPlan
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -31,7 +31,7 @@ class Routes:
 
     map: Map
     replicas: Replicas
-    decisions: Decisions
+    route_cache: RouteCache
     clock: Clock
 
     def of(self, table: str, keys: Sequence[str], lag_max: int | None) -> dict[str, object]:
@@ -53,16 +53,16 @@ class Routes:
         return self._described(self.map.view, plan.source, partitions(plan), lag_max)
 
     def _described(
-        self, view: View, source: Source, wanted: Sequence[int], lag_max: int | None
+        self, view: ClusterView, source: Source, wanted: Sequence[int], lag_max: int | None
     ) -> dict[str, object]:
-        bounds = self.decisions.bounds(lag_max, source)
+        bounds = self.route_cache.bounds(lag_max, source)
         bound = bounds.lag_records_max
         return {
             "table": source.name,
             "tableId": source.table_id,
             "generation": source.generation,
             "assignmentEpoch": view.snapshot.assignment.epoch,
-            "policy": self.decisions.policy,
+            "policy": self.route_cache.policy,
             "maxAllowedOffsetLag": bound if bound < LAG_UNBOUNDED else None,
             "standbyReads": bounds.standby_reads,
             "partitions": [
@@ -71,13 +71,13 @@ class Routes:
         }
 
     def _partition(
-        self, view: View, source: Source, partition: int, lag_max: int | None
+        self, view: ClusterView, source: Source, partition: int, lag_max: int | None
     ) -> dict[str, object]:
         replica_id = source.replica_id(partition)
         metadata = query_metadata_for_key(view.placements.get(replica_id), view.nodes, partition)
         status = self.replicas.get(replica_id).status()
-        bounds = self.decisions.bounds(lag_max, source)
-        verdicts = self.decisions.of(view, replica_id, status, bounds).verdicts
+        bounds = self.route_cache.bounds(lag_max, source)
+        verdicts = self.route_cache.of(view, replica_id, status, bounds).verdicts
         now_ms = self.clock.boot_ms()
         return {
             "partition": metadata.partition,

@@ -21,7 +21,7 @@ import msgspec
 
 from standpipe.data.query.push import PushedRow
 from standpipe.errors import StandpipeError
-from standpipe.node.worker.request.bodies import Form
+from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PushPlan
 
 _encode = msgspec.json.encode

@@ -14,7 +14,7 @@ from standpipe.data.query.record_rows import Share, TopicRecord
 from standpipe.data.query.topic_print import TopicPrint
 from standpipe.errors import BadRequest, StandpipeError
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
-from standpipe.node.worker.request.bodies import Form
+from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PrintPlan
 
 

@@ -35,8 +35,8 @@ from standpipe.errors import BadRequest, ServerError, StandpipeError
 from standpipe.model import Source
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
-from standpipe.node.worker.request.bodies import PUSH_TOKEN
-from standpipe.node.worker.request.cluster_view import Map, View
+from standpipe.node.worker.request.body import PUSH_TOKEN
+from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.sql.context import sanitised
 from standpipe.sql.plans import PushPlan
 from standpipe.topics import progress_topic
@@ -191,7 +191,7 @@ class PushAnswer:
         check_source(self.plan.source, self._writer, self._view)
 
 
-def check_source(source: Source, writer: str | None, view: View) -> None:
+def check_source(source: Source, writer: str | None, view: ClusterView) -> None:
     """Whether a query goes on that began when `writer` wrote its topic. Raises ServerError."""
     now, topic = view.sources.get(source.name), topic_of(source)
     if now is None or _made(now) != _made(source):
