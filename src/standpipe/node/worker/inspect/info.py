@@ -15,7 +15,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, ReplicaStatus
 from standpipe.node.leaving import Leaving
-from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
+from standpipe.node.worker.request.cluster_view import Map, Replicas
 
 #: A snapshot that control has not renewed for so long: control is down, and the map ages.
 MAP_AGE_MS_MAX = 5000
@@ -57,15 +57,15 @@ class StatusRoutes:
         """Healthy: there is a map, control renews it, no replica of this node has failed, and it is
         not about to stop (so that a load balancer takes it out in time).
 
-        StatusRoutes 200 either way, as in ksqlDB.
+        Status 200 either way, as in ksqlDB.
         """
         try:
             view = self.map.view
         except NotReady as error:
             metastore: dict[str, object] = {"isHealthy": False, "message": error.message}
             return {"isHealthy": False, "details": {"metastore": metastore}}
-        replicas = _local_replicas(self.node_id, view, self.replicas)
-        failed = [name for name, status in replicas.items() if _is_failed(status)]
+        own = view.replicas_of(self.node_id)
+        failed = [str(each) for each in own if _is_failed(self.replicas.get(each).status())]
         age_ms = Clock().boot_ms() - view.snapshot.published_boot_ms
         details = {
             "metastore": {"isHealthy": True},
@@ -87,17 +87,6 @@ class StatusRoutes:
         return _PAGE.format(
             version=version("standpipe"), node=self.node_id, cluster=snapshot.cluster_id
         )
-
-
-def _local_replicas(
-    node_id: NodeId, view: ClusterView, replicas: Replicas
-) -> dict[str, ReplicaStatus | None]:
-    """`<table id>-<generation>-<partition>` -> status page of this node's replica."""
-    return {
-        str(replica_id): replicas.get(replica_id).status()
-        for replica_id, placement in view.placements.items()
-        if node_id in placement.replicas
-    }
 
 
 def _is_failed(status: ReplicaStatus | None) -> bool:

@@ -69,8 +69,12 @@ class ClusterView:
             (s.table_id or "", s.generation): s for s in (*snapshot.sources, *snapshot.successors)
         }
 
+    def replicas_of(self, node_id: NodeId) -> list[ReplicaId]:
+        """Replicas that are assigned to a node, in the assignment's order; no warm-ups."""
+        return [each for each, placed in self.placements.items() if node_id in placed.replicas]
+
     def copies_of(self, node_id: NodeId) -> list[tuple[ReplicaId, Source, Placement]]:
-        """All that a node keeps, warm-ups among them; of tables that are known."""
+        """All copies that a node keeps, warm-ups among them, of tables in the catalog."""
         tables = self.tables()
         return [
             (replica_id, table, placement)
