@@ -1,4 +1,4 @@
-"""Which peers live, judged from the beats that were heard. Pure: instants arrive in events.
+"""Which peers are alive, judged from the beats that arrived. Pure: instants arrive in events.
 
 Every node beats to every other each SEND interval. A check each CHECK interval looks at the beats
 of the last WINDOW and counts those missed in a row up to now, and those received in a row:
@@ -6,19 +6,19 @@ of the last WINDOW and counts those missed in a row up to now, and those receive
     UNKNOWN ── enough received ──► ALIVE ── enough missed ──► DOWN ── enough received ──► ALIVE
        └────── a whole window of silence ────────────────────►┘        (at most twice a minute)
 
-All instants are the *receiver's* (one clock, monotonic), so that skew between machines cannot
-matter; the instant in a ksqlDB beat is not looked at. A check that comes more than one SEND
-interval late is void: this process was starved or stopped, beats may lie unread, and whoever does
-not listen must condemn nobody. After it silence counts anew.
+All instants are the *receiver's* (one clock, monotonic), so skew between machines cannot matter;
+the instant in a ksqlDB beat is not looked at. A check that comes more than one SEND interval late
+is void: this process was starved or stopped, beats may lie unread, and a node that was not
+listening judges no peer. After a void check silence counts from its instant.
 
-Going down is immediate, coming up is damped: a peer that flaps returns at most twice a minute. One
-that beats meanwhile is held down and not dead (`held_down`): where nobody else answers, it may. The
-verdicts decide routing only (`control.routing.route`); promotions are the quorum's, by other
-clocks.
+A peer goes down at once and comes up damped: a flapping peer returns at most twice a minute. One
+that beats meanwhile is *held down* (`held_down`): reads go to it where no other replica answers.
+The verdicts decide routing only (`control.routing.route`); promotions are decided by the leader of
+the metadata quorum, by other clocks.
 
-Source: KLIP-12 "Failure detection/Healthcheck". Left on purpose: >= MISSED, not
-"more than" (KLIP-12's own example says 3 missed = down). Not here: lags (`control.liveness.lag`),
-failed requests (`node.worker.pull.forward`), sending (`node.liveness.loop`).
+Source: KLIP-12 "Failure detection/Healthcheck". A deliberate difference: >= MISSED, not "more than"
+(KLIP-12's own example says 3 missed = down). Not here: lags (`control.liveness.lag`), failed
+requests (`node.worker.pull.forward`), sending (`node.liveness.loop`).
 """
 
 from __future__ import annotations
@@ -90,12 +90,16 @@ class MembersKnown:
 
 @dataclass(frozen=True)
 class BeatHeard:
+    """A beat of a peer arrived."""
+
     node: NodeId
     at_ms: float
 
 
 @dataclass(frozen=True)
 class CheckDue:
+    """The peers are to be judged now."""
+
     at_ms: float
 
 
@@ -185,6 +189,7 @@ class Membership:
         return peer.known_ms if peer.newest_ms is None else peer.newest_ms
 
     def handle(self, event: Event) -> list[Order]:
+        """Take one event; the orders say which verdicts changed."""
         if isinstance(event, BeatHeard):
             return self._heard(event)
         if isinstance(event, MembersKnown):

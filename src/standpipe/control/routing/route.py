@@ -54,6 +54,7 @@ class Bounds:
 
     @property
     def is_bounded(self) -> bool:
+        """Whether any lag is too large."""
         return self.lag_records_max < LAG_UNBOUNDED
 
 
@@ -169,6 +170,7 @@ Rule = Callable[[Candidate, Bounds], str | None]
 
 
 def is_member(candidate: Candidate, bounds: Bounds) -> str | None:
+    """A node that the metadata log removed holds nothing any more."""
     return None if candidate.info else "Host is not a member of the cluster."
 
 
@@ -215,6 +217,7 @@ def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
 
 
 def excluded(lag_records: int, bounds: Bounds) -> str:
+    """The reason of a refusal by lag, in ksqlDB's words (MaximumLagFilter)."""
     maximum = bounds.lag_records_max
     return f"Host excluded because lag {lag_records} exceeds maximum allowed lag {maximum}."
 

@@ -126,6 +126,7 @@ class Rest:
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def ksql(self, request: Request) -> Response:
+        """POST /ksql: statements."""
         media = accepted(request.headers.get("accept", ""), (_KSQL_JSON, JSON))
         if media is None:
             return PlainTextResponse("Not Acceptable", 406)
@@ -133,22 +134,27 @@ class Rest:
         return json_response(await self.statements.carry_out(body), media)
 
     async def close_query(self, request: Request) -> Response:
+        """POST /close-query: end a push query."""
         body = await read_body(request.scope["headers"], request.receive, self.body_bytes_max)
         self.pushes.close(body)
         return Response(b"", 200)
 
     async def root(self, request: Request) -> Response:
+        """GET /: a page for browsers, else a redirect to /info."""
         if "text/html" in request.headers.get("accept", ""):
             return Response(self.status.page(), media_type="text/html; charset=utf-8")
         return RedirectResponse("/info", 307)
 
     async def info(self, request: Request) -> Response:
+        """GET /info."""
         return json_response(self.status.info())
 
     async def healthcheck(self, request: Request) -> Response:
+        """GET /healthcheck."""
         return json_response(self.status.health())
 
     async def cluster_status(self, request: Request) -> Response:
+        """GET /clusterStatus."""
         return json_response(self.cluster.page())
 
     async def route(self, request: Request) -> Response:
@@ -161,9 +167,11 @@ class Rest:
         return json_response(self.routes.of(asked["table"], asked.getlist("key"), lag_max))
 
     async def all_statuses(self, request: Request) -> Response:
+        """GET /status: all statements that hold."""
         return json_response({"commandStatuses": self.status.commands()})
 
     async def one_status(self, request: Request) -> Response:
+        """GET /status/{type}/{entity}/{action}. Raises NotFound."""
         wanted = "/".join(request.path_params[part] for part in ("type", "entity", "action"))
         known = self.status.commands()
         if wanted not in known:
@@ -171,18 +179,22 @@ class Rest:
         return json_response({"status": known[wanted], "message": "", "queryId": None})
 
     async def is_valid_property(self, request: Request) -> Response:
+        """GET /is_valid_property/{name}. Raises BadRequest for an unknown one."""
         name = request.path_params["name"]
         if not is_known_property(name):
             raise BadRequest(f"One or more properties overrides set locally are unknown: {name}")
         return json_response(True)
 
     async def metadata(self, request: Request) -> Response:
+        """GET /v1/metadata."""
         return json_response(self.status.metadata())
 
     async def metadata_id(self, request: Request) -> Response:
+        """GET /v1/metadata/id."""
         return json_response(self.status.metadata()["clusterId"])
 
     async def metrics(self, request: Request) -> Response:
+        """GET /metrics, in Prometheus' text format."""
         text = await self.exposition()
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 

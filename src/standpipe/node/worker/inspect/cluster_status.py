@@ -71,6 +71,7 @@ class ClusterStatus:
     restores: Path
 
     def page(self) -> dict[str, object]:
+        """The body of the answer, as JSON values."""
         view, state = self.map.view, self.peers.state
         suspects = self.forwarder.suspects(view.nodes)
         statuses = {

@@ -37,6 +37,7 @@ class StatusRoutes:
     leaving: Leaving
 
     def info(self) -> dict[str, object]:
+        """Body of `/info`."""
         snapshot = self.map.view.snapshot
         return {
             "KsqlServerInfo": {
@@ -48,6 +49,7 @@ class StatusRoutes:
         }
 
     def metadata(self) -> dict[str, object]:
+        """Body of `/v1/metadata`."""
         snapshot = self.map.view.snapshot
         clusters = {"kafka-cluster": snapshot.cluster_id, "ksql-cluster": snapshot.service_id}
         cluster_id = {"id": "", "scope": {"path": list[str](), "clusters": clusters}}

@@ -97,6 +97,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
+        """Whether the path failed and no probe has succeeded since."""
         return self.probe_at_ms is not None
 
     def failed(self, now_ms: float) -> None:
@@ -175,6 +176,7 @@ class Forwarder:
             self._failed(peer.peer)
 
     async def close(self) -> None:
+        """Cancel the probes and close all connections."""
         for probe in self._probes.values():
             probe.cancel()
         self.client.close()
@@ -231,6 +233,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 def read_part(response: Response) -> PartitionAnswer:
+    """What a peer's response says. Raises ForwardRefused for anything but rows."""
     if response.status == 200:
         return PartitionAnswer(
             rows=split_lines(response.body), fresh=parse_headers(response.headers)

@@ -76,12 +76,14 @@ class HedgedReads:
         return await race.run(asyncio.get_running_loop().time() + read.total_ms / 1000)
 
     def start(self, work: Coroutine[Any, Any, PartitionAnswer]) -> asyncio.Task[PartitionAnswer]:
+        """Run a try that outlives its read if another replica answers first."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def close(self) -> None:
+        """Cancel all tries; the worker ends."""
         for task in self._tasks:
             task.cancel()
 

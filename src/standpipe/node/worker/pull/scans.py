@@ -55,16 +55,26 @@ class OpenView(Ranged, Protocol):
     """`adapters.store.reader.Instant`."""
 
     @property
-    def label(self) -> bytes | None: ...
+    def label(self) -> bytes | None:
+        """Names the batch that the view shows; None: no batch yet."""
+        ...
+
     @property
-    def is_over(self) -> bool: ...
-    def close(self) -> None: ...
+    def is_over(self) -> bool:
+        """Whether the store has taken the view back."""
+        ...
+
+    def close(self) -> None:
+        """Unpin its pages."""
+        ...
 
 
 class Holdable(Protocol):
     """`adapters.store.reader.StoreReader`, as far as a scan needs it."""
 
-    def instant(self) -> OpenView: ...
+    def instant(self) -> OpenView:
+        """A view of the newest transaction, for the caller to close."""
+        ...
 
 
 class ScanRequester:
@@ -98,6 +108,7 @@ class ScanRequester:
             raise BadRequest("the client went away before its answer")
 
     def close(self) -> None:
+        """Stop watching whether the requester is there."""
         if self._leaving is not None:
             self._leaving.cancel()
 

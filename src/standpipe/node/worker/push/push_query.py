@@ -99,10 +99,12 @@ class PushAnswer:
 
     @property
     def media(self) -> bytes:
+        """Media type of the answer."""
         return self.form.form.value
 
     @property
     def is_over(self) -> bool:
+        """Whether the statement's LIMIT is reached."""
         return self._query.is_over
 
     def open(self) -> None:
@@ -148,6 +150,7 @@ class PushAnswer:
         return log_starts(self.bootstrap_servers, self._topic, self.plan.source.partitions)
 
     def head(self) -> bytes:
+        """The answer's first item."""
         self._is_owed = self._gives_tokens  # a client may be gone before the first row
         return self.form.head(self.plan, self.query_id)
 
@@ -171,13 +174,16 @@ class PushAnswer:
         return b"" if heard else None
 
     def last(self, ending: Ending) -> bytes:
+        """A continuation token where one is owed, and the final message."""
         token = self.form.token(self._token()) if self._gives_tokens else b""
         return token + self.form.end(_LAST[ending])
 
     def failed(self, error: StandpipeError) -> bytes:
+        """An error as the answer's last item."""
         return self.form.failed(error)
 
     def close(self) -> None:
+        """Close the consumer."""
         self._tail.close()
 
     def _token(self) -> str:

@@ -94,6 +94,7 @@ class LocalReplica:
 
     @property
     def store(self) -> StoreReader:
+        """Its store, opened lazily; reads raise NotReady while there is none."""
         if self._store is None:
             self._store = StoreReader(self.store_path)
         return self._store
@@ -105,6 +106,7 @@ class LocalReplica:
         return self._status.read()
 
     def close(self) -> None:
+        """Close store and status page."""
         if self._store is not None:
             self._store.close()
         if self._status is not None:
@@ -123,6 +125,7 @@ class Replicas:
     )
 
     def get(self, replica_id: ReplicaId) -> LocalReplica:
+        """The replica of an id, whether or not there is one on this node's disk."""
         found = self._open.get(replica_id)
         if found is None:
             found = self._open[replica_id] = self._at(replica_id)
@@ -138,6 +141,7 @@ class Replicas:
             self._open.pop(replica_id).close()
 
     def close(self) -> None:
+        """Close all that are open."""
         self.keep(set())
 
     def _at(self, replica_id: ReplicaId) -> LocalReplica:
