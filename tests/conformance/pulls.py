@@ -17,20 +17,20 @@ from tests.conformance.world import NODE, Record, World
 from standpipe.adapters.files import published
 from standpipe.adapters.http.peer_client import PeerClient
 from standpipe.adapters.metrics import Metrics
-from standpipe.control.routing.hedge_budget import Budget, Pace
+from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.errors import SqlSyntaxError, StandpipeError
 from standpipe.model import Source
-from standpipe.node.liveness.peer_state import Board
+from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.worker.pull.forward import Forwarder
-from standpipe.node.worker.pull.forward_terms import Ask
-from standpipe.node.worker.pull.hedging import Racing
-from standpipe.node.worker.pull.query import Pulls
-from standpipe.node.worker.pull.route_cache import Decisions
-from standpipe.node.worker.request.bodies import Form
+from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.hedging import HedgedReads
+from standpipe.node.worker.pull.route_cache import RouteCache
+from standpipe.node.worker.pull.slow_path import SlowPath
 from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.request.head import Form
 
 
-def open_pulls(world: World, session: Session) -> Pulls:
+def open_pulls(world: World, session: Session) -> SlowPath:
     """A worker that sees the sources of this case only, over the one node's stores."""
     directory = world.directory / "maps"
     directory.mkdir(exist_ok=True)
@@ -39,15 +39,15 @@ def open_pulls(world: World, session: Session) -> Pulls:
     published.write(path, world.snapshot(sources))
     replicas = Replicas(world.node.paths.state, world.node.paths.status)
     forwarder = Forwarder(PeerClient({}), 1000, 1000)
-    board = Board(world.node.paths.liveness, world.node.paths.lags, world.config)
-    return Pulls(
+    peers = PeerStateReader(world.node.paths.liveness, world.node.paths.lags, world.config)
+    return SlowPath(
         node_id=NODE,
         map=Map(path, replicas),
         replicas=replicas,
         forwarder=forwarder,
         metrics=Metrics(0, world.directory),
-        decisions=Decisions(NODE, world.config, forwarder, board),
-        racing=Racing(Budget(0), Budget(0), Pace()),
+        routes=RouteCache(NODE, world.config, forwarder, peers),
+        hedged_reads=HedgedReads(Budget(0), Budget(0), ForwardLatency()),
         forward_timeout_ms=1000,
         routing_timeout_ms=1000,
         scan_timeout_ms=30_000,
@@ -55,7 +55,7 @@ def open_pulls(world: World, session: Session) -> Pulls:
     )
 
 
-async def judge(session: Session, pulls: Pulls) -> Outcome:
+async def judge(session: Session, pulls: SlowPath) -> Outcome:
     """Send every SELECT and compare header, rows, final message or refusal."""
     data = session.case.data
     wanted = {answer["statement"]: answer for answer in data["responses"] if "rows" in answer}
@@ -85,9 +85,9 @@ _CODES = {"statement_error": 40001, "generic_error": 40000}
 _LIMIT = re.compile(r"\s+LIMIT\s+\d+", re.IGNORECASE)
 
 
-async def _items(pulls: Pulls, text: str, data: dict[str, Any]) -> list[dict[str, Any]]:
+async def _items(pulls: SlowPath, text: str, data: dict[str, Any]) -> list[dict[str, Any]]:
     body = {"ksql": text, "streamsProperties": data["properties"]}
-    answer = await pulls.answer(Ask(Form.ARRAY), json.dumps(body).encode())
+    answer = await pulls.answer(RequestFormat(Form.ARRAY), json.dumps(body).encode())
     return list(json.loads(answer.body, parse_float=Decimal))
 
 

@@ -27,7 +27,7 @@ import msgspec
 
 from standpipe.control.liveness.failure_detector import SWITCH_NODES, Verdicts
 from standpipe.control.liveness.gossip import SPREAD, Rumour
-from standpipe.control.liveness.heartbeats import Mark, Order, Rules
+from standpipe.control.liveness.heartbeats import HeartbeatSettings, Mark, Order
 from standpipe.model import Health, NodeId
 from standpipe.node.liveness.wire import Beat, BeatExtra
 
@@ -39,7 +39,7 @@ REPORT_S = 5.0
 #: the first two seconds all peers are unknown yet
 CALM_MS = 3000.0
 LOSS = 0.01
-RULES = Rules()
+RULES = HeartbeatSettings()
 
 
 #: sender, whether it is a beat, digest, rumours

@@ -54,7 +54,7 @@ class Every:
         self._due_ms[what] = self._clock.monotonic_ms() + delay_ms
 
 
-async def steadily(every_ms: int, work: Callable[[], None], what: str) -> NoReturn:
+async def steadily(every_ms: int, work: Callable[[], object], what: str) -> NoReturn:
     """Call at a steady pace; what was missed while the process stood still is not made up for. What
     `work` raises is logged, as of `what`."""
     loop = asyncio.get_running_loop()

@@ -43,6 +43,10 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
     "standpipe_pull_errors": (("code",), "Pull queries that failed, by error code."),
     "standpipe_pull_forwards": (("outcome",), "Reads sent to another node, one per partition."),
     "standpipe_pull_forwarded_in": (("outcome",), "Reads that another node sent here."),
+    "standpipe_pull_fast_path_faults": (
+        ("kind",),
+        "Unexpected exceptions on the fast path of pull queries; the slow path answered instead.",
+    ),
     "standpipe_push_queries": (("end",), "Push queries and PRINTs that ended, by why."),
     "standpipe_statements": (("outcome",), "Requests to /ksql."),
     "standpipe_inserted_rows": ((), "Rows that INSERT INTO … VALUES and /inserts-stream produced."),

@@ -15,7 +15,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter, store_path
 from standpipe.config import registry
-from standpipe.control.routing.hedge_budget import Budget, Pace
+from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
@@ -40,17 +40,17 @@ from standpipe.model import (
 )
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness, ReplicaLag
 from standpipe.node.configuration import NodePaths
-from standpipe.node.liveness.peer_state import Board
+from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
+from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.pull.forward import Forwarder
-from standpipe.node.worker.pull.forward_terms import Ask
-from standpipe.node.worker.pull.hedging import Racing
-from standpipe.node.worker.pull.query import Answer, Pulls
-from standpipe.node.worker.pull.route_cache import Decisions
-from standpipe.node.worker.request.bodies import Form
+from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.hedging import HedgedReads
+from standpipe.node.worker.pull.route_cache import RouteCache
+from standpipe.node.worker.pull.slow_path import PullAnswer, SlowPath
+from standpipe.node.worker.request.answer import headers as fresh_headers
 from standpipe.node.worker.request.cluster_view import Map, Replicas
-from standpipe.node.worker.request.freshness import headers as fresh_headers
-from standpipe.node.worker.routes import PullRoute
+from standpipe.node.worker.request.head import Form
 
 PARTITIONS = 4
 SECRET = b"a secret"
@@ -130,29 +130,29 @@ class Worker:
         settings = registry.load({"standpipe.forward.hedge.load.percent": 0})
         self.wires = Wires(nodes)
         self.replicas = Replicas(self.paths.state, self.paths.status)
-        self.board = Board(self.paths.liveness, self.paths.lags, settings)
+        self.peers = PeerStateReader(self.paths.liveness, self.paths.lags, settings)
         self.forwarder = Forwarder(self.wires, 1000, 1000)
         self.metrics = Metrics(0, self.paths.run)
-        self.decisions = Decisions(self.name, settings, self.forwarder, self.board)
-        self.racing = Racing(Budget(0), Budget(1.0), Pace())
-        self._pulls: Pulls | None = None
+        self.routes = RouteCache(self.name, settings, self.forwarder, self.peers)
+        self.hedged_reads = HedgedReads(Budget(0), Budget(1.0), ForwardLatency())
+        self._slow_path: SlowPath | None = None
 
     @property
-    def pulls(self) -> Pulls:
-        if self._pulls is None:
-            self._pulls = Pulls(
+    def slow_path(self) -> SlowPath:
+        if self._slow_path is None:
+            self._slow_path = SlowPath(
                 node_id=self.name,
                 map=Map(self.paths.snapshot, self.replicas),
                 replicas=self.replicas,
                 forwarder=self.forwarder,
                 metrics=self.metrics,
-                decisions=self.decisions,
-                racing=self.racing,
+                routes=self.routes,
+                hedged_reads=self.hedged_reads,
                 forward_timeout_ms=20_000,
                 routing_timeout_ms=20_000,
                 scan_timeout_ms=20_000,
             )
-        return self._pulls
+        return self._slow_path
 
     def publish(
         self,
@@ -189,8 +189,8 @@ class Worker:
             published_boot_ms=1,
         )
         published.write(self.paths.snapshot, snapshot)
-        if self._pulls is not None:
-            self._pulls.map.refresh()
+        if self._slow_path is not None:
+            self._slow_path.map.refresh()
 
     def hold(self, number: int, status: ReplicaStatus) -> None:
         """A replica with the row of the partition's key; a page that was written is replaced."""
@@ -232,40 +232,46 @@ class Worker:
         )
         published.write(self.paths.liveness, Liveness(published_boot_ms=now_ms, peers=peers))
         published.write(self.paths.lags, KnownLags(published_boot_ms=now_ms, known=known))
-        self.board.refresh()
+        self.peers.refresh()
 
-    async def answer(self, text: str, lag_max: int | None = None) -> Answer:
-        return await self.pulls.answer(Ask(Form.LINES), body_of(text, lag_max))
+    async def answer(self, text: str, lag_max: int | None = None) -> PullAnswer:
+        return await self.slow_path.answer(RequestFormat(Form.LINES), body_of(text, lag_max))
 
-    def quickly(self, text: str, lag_max: int | None = None) -> bytes | None:
-        return self.pulls.quickly(Ask(Form.LINES), body_of(text, lag_max))
+    def fast_path(self, secret: bytes | None = None) -> LookupFastPath:
+        return LookupFastPath(
+            node_id=self.name,
+            map=self.slow_path.map,
+            replicas=self.replicas,
+            routes=self.routes,
+            metrics=self.metrics,
+            body_bytes_max=100_000,
+            secret=secret,
+        )
+
+    def fast(self, text: str, lag_max: int | None = None) -> bytes | None:
+        """The response of the fast path; None: it leaves the request to the slow path."""
+        return self.fast_path().answer(RequestFormat(Form.LINES), body_of(text, lag_max))
 
     async def peer_lane(self, body: bytes, headers: Mapping[str, str]) -> Response:
-        """What the peer lane answers, by the ordinary way."""
-        route = PullRoute(self.pulls, 100_000, secret=SECRET)
-        ask = route.ask(b"/query", [(n.encode(), v.encode()) for n, v in headers.items()])
-        assert ask is not None
+        """What the peer listener answers on the slow path."""
         try:
-            answer = await self.pulls.answer(ask, body)
+            answer = await self.slow_path.answer(peer_format(headers), body)
         except StandpipeError as error:
             return Response(error.status, {}, msgspec.json.encode(error.body()))
         fresh = {name.decode(): value.decode() for name, value in fresh_headers(answer.fresh)}
         return Response(200, fresh, answer.body)
 
-    def quick_peer_lane(self, body: bytes, headers: Mapping[str, str]) -> str:
-        """What it answers by the quick way; empty: nothing."""
-        route = PullRoute(self.pulls, 100_000, secret=SECRET)
-        ask = route.ask(b"/query", [(n.encode(), v.encode()) for n, v in headers.items()])
-        assert ask is not None
-        return (self.pulls.quickly(ask, body) or b"").decode()
+    def fast_peer_lane(self, body: bytes, headers: Mapping[str, str]) -> str:
+        """What it answers on the fast path; empty: nothing."""
+        return (self.fast_path(SECRET).answer(peer_format(headers), body) or b"").decode()
 
     def cluster_status(self) -> dict[str, object]:
         page = ClusterStatus(
             self.name,
-            self.pulls.map,
+            self.slow_path.map,
             self.replicas,
             self.forwarder,
-            self.board,
+            self.peers,
             Clock(),
             self.paths.restores,
         ).page()
@@ -280,6 +286,14 @@ def body_of(text: str, lag_max: int | None = None) -> bytes:
     name = "ksql.query.pull.max.allowed.offset.lag"
     properties = {} if lag_max is None else {name: lag_max}
     return json.dumps({"ksql": text, "streamsProperties": properties}).encode()
+
+
+def peer_format(headers: Mapping[str, str]) -> RequestFormat:
+    """Of a forward's head."""
+    listed = [(name.encode(), value.encode()) for name, value in headers.items()]
+    found = RequestFormat.read(b"/query", listed, is_peer=True)
+    assert found is not None
+    return found
 
 
 def select(*numbers: int) -> str:

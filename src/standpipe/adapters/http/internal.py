@@ -227,7 +227,7 @@ async def serve(
 
     `other`: a second protocol on the same port, and the bytes that it opens with.
     """
-    listener = server.Listener(socket=bound, application=app, quick=_NoFastPath())
+    listener = server.Listener(socket=bound, application=app, fast_path=_NoFastPath())
     if other is not None:
         opening, protocol = other
         listener.other = (opening, lambda _: protocol())

@@ -1,18 +1,24 @@
-"""Who lives, for every member: by this node's own ears, or in a large cluster by hearsay. Pure.
+"""Which members are alive: judged from beats, and in a large cluster from gossip too. Pure.
 
-    up to SWITCH_NODES   every node beats to every other, each judges all
-    (`control.liveness.heartbeats`) above, from feature  each beats to a few and judges a few; what
-    the watchers of the others say level GOSSIP on      comes as rumours (`control.liveness.gossip`)
+    up to SWITCH_NODES nodes   every node beats to every other and judges each
+                               (`control.liveness.heartbeats`)
+    above, from feature level  each node beats to a few and judges a few; verdicts on the others
+    GOSSIP on                  arrive as rumours of their watchers (`control.liveness.gossip`)
 
-The switch is by the log's count of members, so nodes turn within the time that the log needs to
-reach them; for a window of beats longer each one also beats to those it beat to before, and nobody
-is condemned because somebody else turned first. The same holds when the ring moves.
+The switch follows the log's count of members, so nodes switch within the time that the log needs to
+reach them. For one window of beats after it a node also beats to its receivers from before, so that
+no node is found down because another one switched first. The same holds when the ring moves.
 
-Of a peer that it watches a node believes its own ears, of any other VOICES watchers; whoever is not
-doubted counts as ALIVE once rumours had the time to come (UNKNOWN until then).
+A node believes its own count of beats about a peer that it watches, and VOICES watchers about any
+other. A peer that no watcher doubts counts as ALIVE once rumours had time to arrive; until then it
+is UNKNOWN.
 
-Simulated (tests/sim/gossip.py): at 20 nodes a beat to everybody is 190 messages/s from each, gossip
-66 at 21 nodes and 86 at 100, reports included; a lost node is known everywhere within 0.5 s.
+Simulated (tests/sim/gossip.py): at 20 nodes a beat to every other is 190 messages/s from each node;
+gossip is 66 at 21 nodes and 86 at 100, reports included; a lost node is known everywhere within
+0.5 s.
+
+Source: KLIP-12. Not here: what a verdict does to reads (`control.routing.route`), sending
+(`node.liveness.loop`).
 """
 
 from __future__ import annotations
@@ -26,22 +32,22 @@ from standpipe.control.liveness.heartbeats import (
     BeatHeard,
     CheckDue,
     CheckVoid,
+    HeartbeatSettings,
     Mark,
     Membership,
     MembersKnown,
     Order,
-    Rules,
 )
 from standpipe.model import Health, NodeId
 
-#: With so many nodes or fewer everybody beats to everybody.
+#: With so many nodes or fewer every node beats to every other.
 SWITCH_NODES: Final = 20
 
 
 class Verdicts:
     """One node's view of all members. Instants are this node's, in ms, and never go back."""
 
-    def __init__(self, me: NodeId, rules: Rules) -> None:
+    def __init__(self, me: NodeId, rules: HeartbeatSettings) -> None:
         self._rules = rules
         self._membership = Membership(rules)
         self._gossip = Gossip(me)
@@ -53,13 +59,13 @@ class Verdicts:
         self._listening_ms = 0.0
         #: what this node's orders said last
         self._shown: dict[NodeId, Health] = {}
-        #: of those, whoever is not alive: time alone may make it so
+        #: of those, the nodes that are not alive: time alone may change that
         self._waiting: set[NodeId] = set()
-        #: who is down -> since when
+        #: node that is down -> since when
         self._down_ms: dict[NodeId, float] = {}
         #: when this node stopped watching a peer
         self._unwatched_ms: dict[NodeId, float] = {}
-        #: last word from each itself
+        #: last message from each node itself
         self._heard_ms: dict[NodeId, float] = {}
         #: receiver -> when beats were due to it last
         self._due_ms: dict[NodeId, float] = {}
@@ -83,15 +89,18 @@ class Verdicts:
         return orders if self.is_mesh else [*orders, *self._changes(self._known_ms, at_ms)]
 
     def heard(self, node: NodeId, at_ms: float, *, is_beat: bool) -> None:
-        """A message from a member itself. Only beats come steadily enough to be missed: two others
-        by chance would call a peer alive whose beats are due only when the log has reached it."""
+        """A message from a member itself. Only beats (`is_beat`) count for its row of beats.
+
+        Other messages come at random: two of them would call a peer alive whose beats are due only
+        when the log has reached it.
+        """
         if node in self._known_ms:
             self._heard_ms[node] = at_ms
             if is_beat:
                 self._membership.handle(BeatHeard(node, at_ms))
 
     def check(self, at_ms: float) -> list[Order]:
-        """Judge anew; `Mark` for each peer of which the verdict is another one now."""
+        """Judge all again; a `Mark` for each peer whose verdict changed."""
         orders = self._membership.handle(CheckDue(at_ms))
         void = [order for order in orders if isinstance(order, CheckVoid)]
         if void:
@@ -106,7 +115,7 @@ class Verdicts:
         return [*void, *moved, *self._changes(nodes, at_ms)]
 
     def hear(self, rumours: Iterable[Rumour], at_ms: float) -> list[Order]:
-        """What a peer told."""
+        """Rumours that a peer sent."""
         if self.is_mesh:
             return []
         self._gossip.hear(rumours)
@@ -129,32 +138,32 @@ class Verdicts:
         return node in self._membership.held_down
 
     def newest_word_ms(self, node: NodeId) -> float | None:
-        """Instant at which a peer itself was heard last; None: never."""
+        """Instant of the last message from a peer itself; None: none yet."""
         return self._heard_ms.get(node)
 
     def silent_since_ms(self, node: NodeId) -> float:
-        """Of a peer that is down: the instant of its last word, or of the verdict where that is
+        """Of a peer that is down: the instant of its last message, or of the verdict where that is
         later. It stands while others come to watch the peer and the cluster grows or shrinks."""
         since_ms = self._down_ms.get(node, self._known_ms[node])
         return max(since_ms, self._heard_ms.get(node, since_ms))
 
     def note_of(self, node: NodeId) -> Note | None:
-        """What a peer said of itself, by hearsay; None: only its beats tell."""
+        """What a peer said of itself, by gossip; None: only its beats say it."""
         return None if self.is_mesh else self._gossip.note_of(node)
 
     def receivers(self, at_ms: float) -> list[NodeId]:
-        """Who is sent a beat now."""
+        """Nodes that get a beat now."""
         now = [*self._known_ms] if self.is_mesh else self._gossip.beats_to
         self._due_ms |= dict.fromkeys(now, at_ms)
         since_ms = at_ms - self._rules.window_ms
         return [node for node, due_ms in self._due_ms.items() if due_ms >= since_ms]
 
     def confidants(self, draws: Sequence[int]) -> list[NodeId]:
-        """Who is told the rumours beside them. `draws`: random numbers (`Gossip.targets`)."""
+        """Random further nodes that get the rumours. `draws`: random numbers (`Gossip.targets`)."""
         return [] if self.is_mesh else self._gossip.targets(draws)
 
     def round(self) -> list[Rumour]:
-        """What goes with each message of this interval."""
+        """Rumours that go with each message of this interval."""
         return [] if self.is_mesh else self._gossip.round()
 
     @property
@@ -165,7 +174,7 @@ class Verdicts:
     def lacking(self, digest: int | None, *, is_asked: bool = False) -> list[Rumour]:
         """All that this node knows, for a peer that knows something else; or nothing.
 
-        `is_asked`: the peer told everything; else only where nothing is on its way any more.
+        `is_asked`: the peer sent everything; else only where no rumour is being passed on any more.
         """
         if self.is_mesh or digest in (None, self._gossip.digest):
             return []
@@ -174,7 +183,7 @@ class Verdicts:
     # ------------------------------------------------------------------------- inside
 
     def _watch(self, at_ms: float) -> list[Order]:
-        """Judge those who should be heard here, and nobody else any more."""
+        """Judge the peers whose beats should arrive here, and no others any longer."""
         peers = frozenset(self._known_ms)
         watched = peers if self.is_mesh else frozenset(self._gossip.watched)
         if watched == self._watched and not watched ^ self._membership.health.keys():
@@ -187,7 +196,7 @@ class Verdicts:
         return self._show(orders, at_ms) if self.is_mesh else self._changes(self._known_ms, at_ms)
 
     def _show(self, orders: list[Order], now_ms: float) -> list[Order]:
-        """Those that say something new: what was found out holds while it is counted anew."""
+        """Orders that change a verdict: a verdict holds while its peer is counted again."""
         return [
             order for order in orders if not isinstance(order, Mark) or self._is_new(order, now_ms)
         ]
@@ -229,8 +238,8 @@ class Verdicts:
             return Health.DOWN
         before = self._shown.get(node, Health.UNKNOWN)
         if before is Health.ALIVE or node in self._watched:
-            return before  # nobody doubts it; or this node will know soon
-        # who was down for this node alone needs longer: others may only begin to watch it
+            return before  # no node doubts it; or this node will know soon
+        # a peer that only this node found down needs longer: others may only begin to watch it
         windows = 2 if before is Health.DOWN else 1
         since_ms = max(
             self._known_ms[node], self._listening_ms, self._unwatched_ms.get(node, -math.inf)

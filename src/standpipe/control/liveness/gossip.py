@@ -1,26 +1,27 @@
-"""Liveness for many nodes: few beats from each, and verdicts that spread by themselves. Pure.
+"""Liveness in large clusters: few beats from each node, and verdicts that spread as rumours. Pure.
 
 Where every node beats to every other (KLIP-12), each one pays O(N). Here instead:
 
-    beats     to FANOUT watchers, the next live nodes on a ring of hashed ids: they alone judge it,
-              by `control.liveness.heartbeats`
-    rumours   what a watcher says of a peer it watches; they ride on every beat and on SPREAD
-              messages to peers chosen by chance, each told on for O(log N) rounds
-    verdict   a peer becomes DOWN when VOICES nodes say so: one watcher that is sick itself condemns
-              nobody. It stays so until somebody hears it and fewer say DOWN: that its watchers are
-              lost, or watch others now, brings nobody back. Who is DOWN has no voice and watches
-              nobody: the next on the ring takes its place, and finds out by a whole window of
-              silence (where all watchers are lost too, once per row)
-    note      what a node says of itself (`Note`) is a rumour too, with itself as its watcher
+    beats     go to FANOUT watchers, the next live nodes on a ring of hashed ids: they alone judge
+              the sender, by `control.liveness.heartbeats`
+    rumours   what a watcher says of a peer that it watches; they ride on every beat and on messages
+              to SPREAD random peers, and each node passes a rumour on for O(log N) rounds
+    verdict   a peer becomes DOWN when VOICES watchers say so: one watcher that is sick itself takes
+              no peer down. The peer stays DOWN until some watcher hears it and fewer than VOICES
+              say DOWN; losing or changing watchers brings no peer back. A node that is DOWN has no
+              voice and watches no peer: the next on the ring takes its place, and finds out by a
+              whole window of silence (once per row, where all watchers are lost too)
+    note      what a node says of itself (`Note`) is a rumour with itself as the watcher
 
-So a node sends a fixed number of messages, a change is everywhere after O(log N) rounds, and the
-bytes of a message grow with what changed, not with N. A rumour carries its watcher's version; of
-two the higher one holds. A message also carries a digest of all rumours: where it differs although
-nothing is on its way any more (`may_compare`), two nodes tell each other everything.
+So a node sends a fixed number of messages, a change is known everywhere after O(log N) rounds, and
+the bytes of a message grow with what changed, not with N. A rumour carries its watcher's version;
+of two the higher one holds. A message also carries a digest of all rumours: where it differs
+although no rumour is being passed on any more (`may_compare`), two nodes send each other
+everything.
 
-Source: KLIP-12 leaves large clusters "down the line"; SWIM (2002) for the shape. Not here: when a
-cluster is large and what comes of all this (`control.liveness.failure_detector`), who is a member
-(the metadata log), chance (the draws come from the driver), the sending.
+Source: SWIM (2002) for the shape; KLIP-12 leaves large clusters open. Not here: when a cluster
+counts as large, and what follows from a verdict (`control.liveness.failure_detector`), who is a
+member (the metadata log), random numbers (the driver draws them), sending (`node.liveness.loop`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from standpipe.model import Health, NodeId, Record
 FANOUT: Final = 4
 SPREAD: Final = 3
 VOICES: Final = 2
-#: A rumour is told on for so many rounds more than log2(N).
+#: A rumour is passed on for so many rounds more than log2(N).
 EXTRA_ROUNDS: Final = 4
 #: Where rumours never rest, digests are compared nevertheless, after so many rounds.
 RESTLESS_ROUNDS: Final = 100
@@ -54,7 +55,7 @@ WELL: Final = Note(0)
 
 
 class Rumour(Record, frozen=True, kw_only=True, array_like=True):
-    """What `watcher` says of `subject`. `version` grows with each change of its mind."""
+    """What `watcher` says of `subject`. `version` grows with each change of its verdict."""
 
     watcher: NodeId
     subject: NodeId
@@ -74,7 +75,7 @@ def ring(members: Iterable[NodeId]) -> list[NodeId]:
 
 
 def rounds_told(count: int) -> int:
-    """For how many rounds a rumour is told on in a cluster of `count` nodes."""
+    """For how many rounds a rumour is passed on in a cluster of `count` nodes."""
     return max(1, count - 1).bit_length() + EXTRA_ROUNDS
 
 
@@ -84,6 +85,8 @@ def _hash(text: str) -> int:
 
 @dataclass
 class _Hot:
+    """A rumour that is still passed on."""
+
     rumour: Rumour
     rounds_left: int
 
@@ -93,7 +96,7 @@ _Key = tuple[NodeId, NodeId]  # watcher, subject
 
 @dataclass
 class Gossip:
-    """What one node knows by hearsay, and what it still tells."""
+    """What one node knows from rumours, and what it still passes on."""
 
     me: NodeId
     _order: list[NodeId] = field(default_factory=list[NodeId])
@@ -115,7 +118,7 @@ class Gossip:
     # -------------------------------------------------------------- who tells whom
 
     def members(self, members: Collection[NodeId]) -> None:
-        """The log's members, this node among them. What was said by or of others is forgotten."""
+        """The log's members, this node among them. Rumours by or of other nodes are dropped."""
         self._order = ring(members)
         self._places = {node: place for place, node in enumerate(self._order)}
         if self.me not in self._places:
@@ -129,8 +132,8 @@ class Gossip:
     def beats_to(self) -> list[NodeId]:
         """Who hears the beats of this node: the next on the ring, to the FANOUT-th live one.
 
-        Also those between that are down: after a network was cut in two everybody is down for
-        everybody, and somebody has to be heard first.
+        Nodes between them that are down get beats too: after a network was cut in two, all nodes of
+        the other side are down, and some beat has to arrive first.
         """
         return self._neighbours(1)
 
@@ -163,7 +166,7 @@ class Gossip:
     # -------------------------------------------------------------- what is told
 
     def judged(self, subject: NodeId, health: Health) -> None:
-        """The mind of this node on a peer it watches; UNKNOWN: it has none, or watches no more."""
+        """Take over the verdict of this node on a peer; UNKNOWN: none, or not watched any more."""
         known = self._known.get((self.me, subject))
         before = known.health if known else Health.UNKNOWN
         against = self._voices.get(subject, {}).values()
@@ -180,12 +183,12 @@ class Gossip:
             self._say(self.me, Health.ALIVE, known.version if known else 0)
 
     def note_of(self, node: NodeId) -> Note:
-        """What a node said of itself, as far as that has come."""
+        """What a node said of itself, as far as that has arrived."""
         said = self._known.get((node, node))
         return said.note if said else WELL
 
     def hear(self, rumours: Iterable[Rumour]) -> None:
-        """What another node told."""
+        """Take over what another node sent."""
         for rumour in rumours:
             if not self._are_members(rumour.watcher, rumour.subject):
                 continue
@@ -206,7 +209,7 @@ class Gossip:
 
     @property
     def may_compare(self) -> bool:
-        """Whether a digest that differs means something: nothing is on its way any more."""
+        """Whether a differing digest means anything: no rumour is being passed on any more."""
         return not self._hot or self._restless_rounds > RESTLESS_ROUNDS
 
     def everything(self) -> list[Rumour]:
@@ -216,7 +219,7 @@ class Gossip:
 
     @property
     def digest(self) -> int:
-        """Equal where two nodes know the same, in whatever order they heard it."""
+        """Equal where two nodes know the same, in whatever order it arrived."""
         return self._digest
 
     def is_down(self, subject: NodeId) -> bool:
@@ -224,7 +227,7 @@ class Gossip:
         return subject in self._down
 
     def moved(self) -> set[NodeId]:
-        """Of whom `is_down` says something else than when this was asked last."""
+        """Nodes whose `is_down` changed since the last call."""
         moved, self._moved = self._moved, set()
         return moved
 
@@ -240,7 +243,8 @@ class Gossip:
         )
 
     def _answer(self, rumour: Rumour) -> None:
-        """A word of this node from a life before this one: the newest must be what it thinks."""
+        """A rumour of this node from before its restart: its newest version must say what holds
+        now."""
         known = self._known.get((self.me, rumour.subject))
         if known is None or (rumour.version >= known.version and rumour != known):
             mind = Health.ALIVE if rumour.subject == self.me else Health.UNKNOWN
@@ -259,8 +263,8 @@ class Gossip:
             self._weigh([rumour.subject])
 
     def _weigh(self, subjects: list[NodeId]) -> None:
-        """Who is down now; whoever goes down or comes back gives others a voice less or more."""
-        steps_left = len(subjects) + len(self._order) * (FANOUT + 1)  # two may silence each other
+        """Decide who is down; a node that goes down or comes back changes the voices on others."""
+        steps_left = len(subjects) + len(self._order) * (FANOUT + 1)  # two may undo each other
         while subjects and steps_left:
             steps_left -= 1
             subject = subjects.pop()

@@ -1,4 +1,4 @@
-"""Which peers live, judged from the beats that were heard. Pure: instants arrive in events.
+"""Which peers are alive, judged from the beats that arrived. Pure: instants arrive in events.
 
 Every node beats to every other each SEND interval. A check each CHECK interval looks at the beats
 of the last WINDOW and counts those missed in a row up to now, and those received in a row:
@@ -6,19 +6,19 @@ of the last WINDOW and counts those missed in a row up to now, and those receive
     UNKNOWN ── enough received ──► ALIVE ── enough missed ──► DOWN ── enough received ──► ALIVE
        └────── a whole window of silence ────────────────────►┘        (at most twice a minute)
 
-All instants are the *receiver's* (one clock, monotonic), so that skew between machines cannot
-matter; the instant in a ksqlDB beat is not looked at. A check that comes more than one SEND
-interval late is void: this process was starved or stopped, beats may lie unread, and whoever does
-not listen must condemn nobody. After it silence counts anew.
+All instants are the *receiver's* (one clock, monotonic), so skew between machines cannot matter;
+the instant in a ksqlDB beat is not looked at. A check that comes more than one SEND interval late
+is void: this process was starved or stopped, beats may lie unread, and a node that was not
+listening judges no peer. After a void check silence counts from its instant.
 
-Going down is immediate, coming up is damped: a peer that flaps returns at most twice a minute. One
-that beats meanwhile is held down and not dead (`held_down`): where nobody else answers, it may. The
-verdicts decide routing only (`control.routing.route`); promotions are the quorum's, by other
-clocks.
+A peer goes down at once and comes up damped: a flapping peer returns at most twice a minute. One
+that beats meanwhile is *held down* (`held_down`): reads go to it where no other replica answers.
+The verdicts decide routing only (`control.routing.route`); promotions are decided by the leader of
+the metadata quorum, by other clocks.
 
-Source: KLIP-12 "Failure detection/Healthcheck". Left on purpose: >= MISSED, not
-"more than" (KLIP-12's own example says 3 missed = down). Not here: lags (`control.liveness.lag`),
-failed requests (`node.worker.pull.forward`), sending (`node.liveness.loop`).
+Source: KLIP-12 "Failure detection/Healthcheck". A deliberate difference: >= MISSED, not "more than"
+(KLIP-12's own example says 3 missed = down). Not here: lags (`control.liveness.lag`), failed
+requests (`node.worker.pull.forward`), sending (`node.liveness.loop`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NEXT: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class HeartbeatSettings:
     """KLIP-12's parameters. Detection after at most send x missed + check (+ one beat's way)."""
 
     send_ms: int = 100
@@ -66,7 +66,7 @@ class Rules:
     received_count: int = 2  # in a row, up to now; this many are up (>=)
 
     @classmethod
-    def of(cls, config: Config) -> Rules:
+    def of(cls, config: Config) -> HeartbeatSettings:
         """As the node's keys say."""
         return cls(
             send_ms=config[settings.BEAT_SEND],
@@ -90,12 +90,16 @@ class MembersKnown:
 
 @dataclass(frozen=True)
 class BeatHeard:
+    """A beat of a peer arrived."""
+
     node: NodeId
     at_ms: float
 
 
 @dataclass(frozen=True)
 class CheckDue:
+    """The peers are to be judged now."""
+
     at_ms: float
 
 
@@ -145,7 +149,7 @@ def received_in_row(beats_ms: list[float], now_ms: float, send_ms: int) -> int:
 
 
 @dataclass
-class _Peer:
+class _PeerRecord:
     """What is known of one peer."""
 
     known_ms: float
@@ -162,9 +166,9 @@ class _Peer:
 class Membership:
     """The verdicts of one node on its peers. `handle(event) -> [orders]`."""
 
-    def __init__(self, rules: Rules | None = None) -> None:
-        self._rules = rules or Rules()
-        self._peers: dict[NodeId, _Peer] = {}
+    def __init__(self, rules: HeartbeatSettings | None = None) -> None:
+        self._rules = rules or HeartbeatSettings()
+        self._peers: dict[NodeId, _PeerRecord] = {}
         self._checked_ms: float | None = None
         #: silence before this instant proves nothing: this node did not listen
         self._listening_ms = 0.0
@@ -185,6 +189,7 @@ class Membership:
         return peer.known_ms if peer.newest_ms is None else peer.newest_ms
 
     def handle(self, event: Event) -> list[Order]:
+        """Take one event; the orders say which verdicts changed."""
         if isinstance(event, BeatHeard):
             return self._heard(event)
         if isinstance(event, MembersKnown):
@@ -196,7 +201,7 @@ class Membership:
             del self._peers[node]
         fresh = sorted(event.members - self._peers.keys())
         for node in fresh:
-            self._peers[node] = _Peer(known_ms=event.at_ms)
+            self._peers[node] = _PeerRecord(known_ms=event.at_ms)
         return [Mark(node, Health.UNKNOWN, None) for node in fresh]
 
     def _heard(self, event: BeatHeard) -> list[Order]:
@@ -231,7 +236,7 @@ class Membership:
         peer.health = after
         return Mark(node, after, None if peer.newest_ms is None else now_ms - peer.newest_ms)
 
-    def _count(self, peer: _Peer, now_ms: float) -> Count | None:
+    def _count(self, peer: _PeerRecord, now_ms: float) -> Count | None:
         rules = self._rules
         newest = peer.known_ms if peer.newest_ms is None else peer.newest_ms
         silent_ms = now_ms - max(newest, self._listening_ms)

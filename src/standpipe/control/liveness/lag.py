@@ -6,12 +6,12 @@
          ▼
     Ledger (receiver)   acknowledges how far it got; a digest that differs means 0: send me all
 
-So a lost, doubled or overtaken beat, and a restart at either end, heal by themselves. A full report
+So a lost, doubled or overtaken beat and a restart at either end need no other repair. A full report
 (`POST /lag`) is the same without a base.
 
-Three rules keep the dead from poisoning the living: a report counts only under the incarnation that
-the log knows of its sender; within it an older session or version is not heard; and lags are keyed
-by table id *and* generation.
+Three rules keep old reports out: a report counts only under the incarnation that the log knows of
+its sender; within it an older session or version is ignored; and lags are keyed by table id *and*
+generation.
 
 Words: docs/glossary.md. Lag = largest committed end that anybody reported - position, >= 0. Unknown
 is None, never 0. Where reports come seldom that is no more than an upper bound: nothing is refused
@@ -39,8 +39,8 @@ NO_END: Final = Offset(-1)
 DELTA_BYTES_MAX: Final = 900
 #: A lag that was true so long ago is one of then: what was written since is in every end of now.
 FRESH_MS: Final = 1000
-#: Who did not look for so long was not listening.
-DEAF_MS: Final = 1000
+#: A node that did not look for so long was not listening.
+NOT_LISTENING_MS: Final = 1000
 
 _encoder = msgspec.json.Encoder()
 
@@ -101,6 +101,7 @@ class Reporter:
 
     @property
     def digest(self) -> int:
+        """Of all lags; the receiver compares it with that of what it has."""
         return self._digest
 
     def observe(self, lags: Iterable[ReplicaLag]) -> bool:
@@ -199,7 +200,7 @@ class Belief:
 
     def look(self, now_ms: int, *, by_reports: bool) -> None:
         """Called all the time while this node listens."""
-        if self._looked_ms is not None and now_ms - self._looked_ms > DEAF_MS:
+        if self._looked_ms is not None and now_ms - self._looked_ms > NOT_LISTENING_MS:
             self._settled_ms = now_ms + self._settle_ms
         self._looked_ms = now_ms
         if by_reports and now_ms >= self._settled_ms:

@@ -54,7 +54,7 @@ class Budget:
         return self._seconds[-1]
 
 
-class Pace:
+class ForwardLatency:
     """How long recent forwards took: the instant after which one is slow."""
 
     #: before that many are known, and at the least and the most

@@ -1,6 +1,8 @@
 """Which of equally good replicas a node prefers: `standpipe.query.pull.routing.policy`.
 
-Doubts and bounds come first (`control.routing.route`); no policy prefers a doubtful replica.
+Doubts and bounds come first (`control.routing.route`): no policy prefers a doubtful replica.
+
+Source: KLIP-12 (active first). Not here: which replicas may answer (`control.routing.route`).
 """
 
 from __future__ import annotations
@@ -13,16 +15,27 @@ from standpipe.model import NodeId, NodeInfo, Placement
 
 
 class Choice(Protocol):
-    """What a policy looks at of a replica (`routing.Candidate`)."""
+    """What a policy looks at of a replica (`control.routing.route.Candidate`)."""
 
     @property
-    def node_id(self) -> NodeId: ...
+    def node_id(self) -> NodeId:
+        """Node of the replica."""
+        ...
+
     @property
-    def role(self) -> str: ...  # "ACTIVE" or "STANDBY"
+    def role(self) -> str:
+        """ACTIVE or STANDBY."""
+        ...
+
     @property
-    def info(self) -> NodeInfo | None: ...  # None: the log knows no such node
+    def info(self) -> NodeInfo | None:
+        """The node as the log knows it; None: it was removed."""
+        ...
+
     @property
-    def is_local(self) -> bool: ...
+    def is_local(self) -> bool:
+        """Whether it is this node's own replica."""
+        ...
 
 
 #: (a replica, the placement that it is of, this node) -> less is preferred
@@ -42,7 +55,7 @@ def balanced(choice: Choice, placement: Placement, here: NodeInfo | None) -> tup
 
 
 def nearest(choice: Choice, placement: Placement, here: NodeInfo | None) -> tuple[int, ...]:
-    """The own replica, else the one that shares most tags with this node; then as ever."""
+    """The own replica, else the one that shares most tags with this node, else the active."""
     tags = choice.info.tags if choice.info else {}
     shared = sum(tags.get(tag) == value for tag, value in here.tags.items()) if here else 0
     return (not choice.is_local, -shared, choice.role != "ACTIVE")

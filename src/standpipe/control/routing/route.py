@@ -54,6 +54,7 @@ class Bounds:
 
     @property
     def is_bounded(self) -> bool:
+        """Whether any lag is too large."""
         return self.lag_records_max < LAG_UNBOUNDED
 
 
@@ -72,7 +73,7 @@ def lag_bound(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
+class PeerReports:
     """What this node was told about the replicas of one partition, and about its peers."""
 
     #: empty: nothing is known (heartbeats are off, or control is); then all count as alive
@@ -86,7 +87,7 @@ class Heard:
     fresh_since_ms: int = 0
 
 
-NOTHING_HEARD: Final = Heard()
+NO_REPORTS: Final = PeerReports()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +170,7 @@ Rule = Callable[[Candidate, Bounds], str | None]
 
 
 def is_member(candidate: Candidate, bounds: Bounds) -> str | None:
+    """A node that the metadata log removed holds nothing any more."""
     return None if candidate.info else "Host is not a member of the cluster."
 
 
@@ -215,6 +217,7 @@ def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
 
 
 def excluded(lag_records: int, bounds: Bounds) -> str:
+    """The reason of a refusal by lag, in ksqlDB's words (MaximumLagFilter)."""
     maximum = bounds.lag_records_max
     return f"Host excluded because lag {lag_records} exceeds maximum allowed lag {maximum}."
 
@@ -258,7 +261,7 @@ def route(
     local: NodeId,
     local_status: ReplicaStatus | None = None,
     suspects: AbstractSet[NodeId] = frozenset(),
-    heard: Heard = NOTHING_HEARD,
+    heard: PeerReports = NO_REPORTS,
     bounds: Bounds = ANYTHING,
     policy: str = "active-first",
     rules: Iterable[Rule] = RULES,
@@ -309,7 +312,11 @@ def _why_usable(candidate: Candidate, bounds: Bounds) -> str:
 
 
 def _here(
-    node_id: NodeId, role: Role, info: NodeInfo | None, status: ReplicaStatus | None, heard: Heard
+    node_id: NodeId,
+    role: Role,
+    info: NodeInfo | None,
+    status: ReplicaStatus | None,
+    heard: PeerReports,
 ) -> Candidate:
     """The own replica: its position against the furthest end that anybody knows, as the tailer may
     be stopped."""
@@ -330,7 +337,7 @@ def _there(
     node_id: NodeId,
     role: Role,
     info: NodeInfo | None,
-    heard: Heard,
+    heard: PeerReports,
     *,
     own_end: Offset,
     is_suspect: bool,

@@ -18,7 +18,7 @@ from standpipe.errors import SetupError, StandpipeError, StatementError
 from standpipe.local.cli import assignment_output
 from standpipe.local.cli.sql_text import column_names
 from standpipe.local.client.rest_client import Entity, PullAnswer, error_of
-from standpipe.node.worker.request.freshness import Freshness
+from standpipe.node.worker.request.answer import Freshness
 
 #: fields of a listing that only programs need; `--json` has them
 HIDDEN = ("@type", "standpipe", "statusCount", "sinkKafkaTopics", "queryType")

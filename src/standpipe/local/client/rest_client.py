@@ -21,7 +21,7 @@ import msgspec
 from standpipe.adapters.http.peer_client import PathFailed, Response
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.errors import SetupError, StandpipeError, StatementError
-from standpipe.node.worker.request.freshness import Freshness, parse_headers
+from standpipe.node.worker.request.answer import Freshness, parse_headers
 
 LINES = "application/vnd.ksqlapi.delimited.v1"
 ARRAY = "application/vnd.ksql.v1+json"

@@ -38,6 +38,7 @@ class LagReports:
         self._news_ms = -NEWS_MS
 
     def follow(self, catalog: Catalog) -> None:
+        """Take over a newer catalog: other nodes may share this one's partitions."""
         self._audience = audience(catalog.assignment.placements, self._me)
 
     def hearers(self, leader: NodeId) -> frozenset[NodeId]:

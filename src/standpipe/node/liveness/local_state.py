@@ -20,7 +20,7 @@ SIZES_MS: Final = 10_000
 
 
 @dataclass
-class Own:
+class LocalReplicas:
     """What this node says of itself: its replicas and its other processes."""
 
     node_id: NodeId
@@ -71,4 +71,5 @@ class Own:
 
     @property
     def tailer_ok(self) -> bool:
+        """Whether the tailer runs and is not stopped."""
         return life_of(read_pid(self.paths.run / "tailer.pid")) is Life.RUNS

@@ -1,4 +1,4 @@
-"""Beats and lag reports of a node: sent, heard, judged, and published to its workers.
+"""Beats and lag reports of a node: sent, received, judged, and published to its workers.
 
     status pages ─► Reporter ─┬─► beat to every member, each SEND ─► its /heartbeat ─┐
     pid files ────────────────┘   all lags, each LAG SEND ─────────► its /lag ───────┤
@@ -14,7 +14,7 @@ changed.
 In a large cluster beats go to a few and carry rumours, and lags go by reports alone, to those who
 need them (`node.liveness.lag_reports`).
 
-Not here: what readers make of it (`node.liveness.peer_state`, by `node.liveness.publish`), who is a
+Not here: how readers use it (`node.liveness.peer_state`, by `node.liveness.publish`), who is a
 member (the metadata log).
 """
 
@@ -34,14 +34,12 @@ from standpipe.adapters.files.start_number import next_number
 from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
 from standpipe.adapters.http.peer_client import SECRET_HEADER, PathFailed, PeerClient
 from standpipe.config import liveness as settings
-from standpipe.config.registry import (
-    Config,
-)
+from standpipe.config.registry import Config
 from standpipe.control.assignment.from_catalog import ClusterObservation
 from standpipe.control.assignment.model import TablePartition
 from standpipe.control.liveness.failure_detector import Verdicts
 from standpipe.control.liveness.gossip import SPREAD, Rumour
-from standpipe.control.liveness.heartbeats import CheckVoid, Order, Rules
+from standpipe.control.liveness.heartbeats import CheckVoid, HeartbeatSettings, Order
 from standpipe.control.liveness.lag import Belief, Ledger
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.feature_levels import GOSSIP
@@ -50,7 +48,7 @@ from standpipe.model_liveness import LagDelta
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.leaving import Leaving
 from standpipe.node.liveness.lag_reports import LagReports
-from standpipe.node.liveness.local_state import Own
+from standpipe.node.liveness.local_state import LocalReplicas
 from standpipe.node.liveness.publish import LivenessPages
 from standpipe.node.liveness.wire import (
     Beat,
@@ -90,10 +88,10 @@ class LivenessLoop:
         self._catalog, self._leader = catalog, leader
         self._clock = clock or Clock()
         self._host = config.public_advertised or config.public
-        self._own = Own(config.node_id, config.paths)
+        self._own = LocalReplicas(config.node_id, config.paths)
         self._leaving = Leaving(config.paths.leaving)
         self._client = PeerClient({SECRET_HEADER: config.secret()})
-        self._verdicts = Verdicts(config.node_id, Rules.of(self._values))
+        self._verdicts = Verdicts(config.node_id, HeartbeatSettings.of(self._values))
         self._ledger = Ledger()
         settle_ms = settings.reports_settle_ms(self._values)
         self._belief = Belief(self._reports_age_ms_max, settle_ms)
@@ -102,7 +100,7 @@ class LivenessLoop:
         self._reporter = self._lag_reports.reporter
         #: node -> version of this node's lags that it acknowledged
         self._acknowledged: dict[NodeId, int] = {}
-        #: node -> what it said last of its own processes
+        #: node -> its newest beat
         self._said: dict[NodeId, BeatExtra] = {}
         self._peers: dict[NodeId, NodeInfo] = {}
         self._seen: Catalog | None = None
@@ -113,10 +111,12 @@ class LivenessLoop:
 
     @property
     def beats(self) -> bool:
+        """Whether heartbeats are on."""
         return self._values[settings.HEARTBEAT]
 
     @property
     def reports(self) -> bool:
+        """Whether lag reports are on."""
         return self._values[settings.LAG_REPORTS]
 
     @property
@@ -207,7 +207,7 @@ class LivenessLoop:
             sender, incarnation = extra.node_id, extra.incarnation
         peer = self._peers.get(NodeId(sender))
         if peer is None or peer.incarnation != incarnation:
-            return json_reply(BeatAnswer())  # a stranger, or a directory of the past
+            return json_reply(BeatAnswer())  # no member, or an earlier incarnation of one
         now_ms = self._clock.boot_ms()
         self._verdicts.heard(peer.node_id, now_ms, is_beat=extra is None or extra.is_beat)
         if extra is None:
@@ -246,7 +246,7 @@ class LivenessLoop:
         before = self._ledger.session_of(peer.node_id)
         version = self._ledger.take(peer.node_id, peer.incarnation, delta, self._clock.boot_ms())
         if self._ledger.session_of(peer.node_id) != before:
-            self._lag_reports.forget_news()  # it restarted, and knows nothing
+            self._lag_reports.forget_news()  # it restarted and has no reports of this node
         return version
 
     def _take_note(self, said: BeatExtra) -> None:
@@ -258,7 +258,8 @@ class LivenessLoop:
     # ----------------------------------------------------------------------- sent
 
     def send_beats(self) -> None:
-        """To all, or to watchers and a few by chance; each alone: who hangs delays no other."""
+        """To all, or to watchers and a few random nodes. Each alone: a hanging peer delays no
+        other."""
         self._look_at_members()
         if self.reports:
             self._observe()
@@ -291,7 +292,7 @@ class LivenessLoop:
         self._send(peer, "/heartbeat", beat, BEAT_WAIT_S)
 
     def send_news(self) -> None:
-        """Where beats carry no lags: at once what must not wait."""
+        """Where beats carry no lags: send at once what must not wait."""
         self._look_at_members()
         self._belief.look(self._clock.boot_ms(), by_reports=self._by_reports)
         if not self._by_reports:
@@ -386,7 +387,7 @@ class LivenessLoop:
 def _tell(order: Order) -> None:
     """Changes are logged, beats are not (ksql#8224)."""
     if isinstance(order, CheckVoid):
-        _log.warning("this node was not listening: nobody is judged", late_ms=int(order.late_ms))
+        _log.warning("this node was not listening: no peer is judged", late_ms=int(order.late_ms))
         return
     silent_ms = None if order.silent_ms is None else int(order.silent_ms)
     _log.info(f"peer is {order.health.name.lower()}", peer=order.node, silent_ms=silent_ms)

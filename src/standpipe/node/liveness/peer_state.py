@@ -1,9 +1,9 @@
 """What a worker was told by control about the peers and their replicas (`run/liveness`,
 `run/lags`), in the shape that routing wants.
 
-A `Told` is one state of both files; it is replaced whole, so that a decision made with it can be
-kept until there is another one. What is too old is left out, for then nobody knows: verdicts that
-control no longer renews (it stopped; all peers count as alive and the breakers of
+A `PeerState` is one state of both files; it is replaced whole, so that a decision made with it can
+be kept until there is another one. What is too old is left out, for then nobody knows: verdicts
+that control no longer renews (it stopped; all peers count as alive and the breakers of
 `node.worker.pull.forward` decide), lags that nobody confirmed for a while, lags of a node that is
 down. A lag that is no more than an upper bound is marked as one. A committed end is never too old:
 it only grows. All that holds at the instant at which it is asked, also while no file changes.
@@ -26,7 +26,7 @@ from standpipe.config.registry import (
     Config,
 )
 from standpipe.control.liveness.lag import FRESH_MS
-from standpipe.control.routing.route import NO_END, NOTHING_HEARD, Heard
+from standpipe.control.routing.route import NO_END, NO_REPORTS, PeerReports
 from standpipe.model import Health, NodeId, Offset, ReplicaId
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness
 
@@ -36,7 +36,7 @@ _NEVER: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Told:
+class PeerState:
     """One state of both files, at an instant of the boot clock."""
 
     liveness: Mapping[NodeId, PeerLiveness] = field(default_factory=dict[NodeId, PeerLiveness])
@@ -47,12 +47,12 @@ class Told:
     lags_since_ms: int = 0
     fresh_since_ms: int = 0  # those confirmed before it are upper bounds
 
-    def of(self, replica: ReplicaId) -> Heard:
+    def of(self, replica: ReplicaId) -> PeerReports:
         """What routing is to know about one partition."""
         known = self.lags.get(replica)
         if not known:
-            return Heard(liveness=self.liveness) if self.liveness else NOTHING_HEARD
-        return Heard(
+            return PeerReports(liveness=self.liveness) if self.liveness else NO_REPORTS
+        return PeerReports(
             liveness=self.liveness,
             lags={one.node_id: one for one in known if self._is_believed(one)},
             committed_end=self.end_of(replica),
@@ -75,11 +75,11 @@ class Told:
         return known.at_boot_ms >= self.lags_since_ms and not is_down
 
 
-class Board:
-    """The newest `Told`. `refresh` is called every 20 ms and costs two `stat`s.
+class PeerStateReader:
+    """The newest `PeerState`. `refresh` is called every 20 ms and costs two `stat`s.
 
-    A `Told` holds until a file changes or something in it turns: a lag becomes an upper bound, or
-    is not believed any more.
+    A `PeerState` holds until a file changes or something in it turns: a lag becomes an upper bound,
+    or is not believed any more.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Board:
         #: of the lags, ascending: when each was last true
         self._instants_ms: Sequence[int] = ()
         self._turns_ms = _NEVER
-        self.told = Told()
+        self.state = PeerState()
 
     def refresh(self) -> bool:
         """Take over what is new, and drop what became old. True: `told` is another one."""
@@ -115,9 +115,9 @@ class Board:
         self._turns_ms = min(
             _turn(self._instants_ms, now_ms, age) for age in (FRESH_MS, age_ms_max)
         )
-        self.told = Told(
+        self.state = PeerState(
             liveness={peer.node_id: peer for peer in believed},
-            lags=_by_replica(lags) if is_new_lags else self.told.lags,
+            lags=_by_replica(lags) if is_new_lags else self.state.lags,
             lags_since_ms=now_ms - age_ms_max,
             # what reports alone tell is of another instant at each node from the first moment on
             fresh_since_ms=now_ms + 1 if by_reports_ms_max else now_ms - FRESH_MS,

@@ -53,6 +53,7 @@ class LivenessPages:
             published.write(self._paths.lags, record)
 
     def publish_verdicts(self) -> None:
+        """Write `run/liveness` now: a verdict or a note changed."""
         self._published_ms = self._clock.boot_ms()
         peers = self._verdicts.health.items() if self._beats else ()
         published.write(

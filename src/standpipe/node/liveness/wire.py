@@ -75,10 +75,14 @@ class LagInfo(Record, frozen=True, kw_only=True):
 
 
 class StoreLags(Record, frozen=True, kw_only=True):
+    """Lags of one store's partitions, in ksqlDB's shape."""
+
     lagByPartition: dict[int, LagInfo]  # noqa: N815 ksqlDB's name
 
 
 class HostStoreLags(Record, frozen=True, kw_only=True):
+    """Lags of a host's stores. `updateTimeMs`: Unix time of the sender."""
+
     stateStoreLags: dict[str, StoreLags]  # noqa: N815 ksqlDB's name
     updateTimeMs: int = 0  # noqa: N815 ksqlDB's name
 

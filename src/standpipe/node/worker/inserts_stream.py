@@ -34,10 +34,10 @@ from standpipe.adapters.http.server import Receive, Send
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
-from standpipe.node.worker.request.bodies import INSERTS_PATH, Form, accepted, check_properties
-from standpipe.node.worker.request.cluster_view import Map, View
+from standpipe.node.worker.request.body import check_properties
+from standpipe.node.worker.request.cluster_view import ClusterView, Map
+from standpipe.node.worker.request.head import INSERTS_PATH, Form, accepted, header
 from standpipe.node.worker.responses import error_response, foreseen, send_refusal
-from standpipe.node.worker.routes import header
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.sql.ddl.insert_rows import RowReader, insert_target
 
@@ -143,7 +143,7 @@ class _Rows:
         check_properties(request.properties or {})
         self._map = map_
         self._target = request.target
-        self._view: View | None = None
+        self._view: ClusterView | None = None
         self._reader = self._current()
 
     @property

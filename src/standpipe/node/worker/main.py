@@ -1,14 +1,16 @@
 """An HTTP worker: `python -m standpipe.node.worker.main --node-file DATA/node.json --worker K`.
 
-    snapshot, every 20 ms ─► Map ─► Pulls (quick or patient) ─┬─► StoreReader
-                                    Statements ─► own control └─► Forwarder ─► peers
-    public listener ─► PublicLane          peer listener ─► PeerLane
+    public listener ─┬─► LookupFastPath ─► StoreReader
+    peer listener  ──┴─► SlowPath ─┬─► StoreReader
+                                   └─► Forwarder ─► peers
+    public listener ───► Statements ─► own controller
+    snapshot, every 20 ms ─► Map ─► all of them
 
-All workers of a node listen on the same two ports (SO_REUSEPORT), share nothing and lock nothing;
-the local read path asks no other process. SIGTERM: no new connections, what is in flight is
-finished within 2 s, exit status 0.
+All workers of a node listen on the same ports (SO_REUSEPORT), share nothing and lock nothing; a
+read from this node's own store asks no other process. SIGTERM: no new connections, requests in
+flight are finished within 2 s, exit status 0.
 
-Not here: any of the decisions; this file only wires.
+Not here: decisions; this file only wires.
 """
 
 from __future__ import annotations
@@ -19,25 +21,22 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 import uvloop
 
-from standpipe.adapters.clock import Clock
+from standpipe.adapters.clock import Clock, steadily
 from standpipe.adapters.http.http2_server import ConnectionLimits, offer_http2
 from standpipe.adapters.http.peer_client import SECRET_HEADER, PeerClient
 from standpipe.adapters.http.server import Listener, bind, serve
 from standpipe.adapters.http.tls import certificate_of
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
-from standpipe.adapters.process import (
-    die_with_parent,
-    raise_file_limit,
-    write_pid,
-)
+from standpipe.adapters.process import die_with_parent, raise_file_limit, write_pid
 from standpipe.config.keys import (
     BODY_MAX,
     BREAKER_OPEN,
@@ -50,36 +49,36 @@ from standpipe.config.keys import (
     SCAN_TIMEOUT,
     TLS_LISTENER,
 )
-from standpipe.config.registry import (
-    Config,
-)
-from standpipe.control.routing.hedge_budget import Budget, Pace
+from standpipe.config.registry import Config
+from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.errors import SetupError
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.leaving import Leaving
-from standpipe.node.liveness.peer_state import Board
+from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.push_registry import PushBoard
 from standpipe.node.worker.inserts_stream import InsertsRoute
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.gauges import States
-from standpipe.node.worker.inspect.info import Status
+from standpipe.node.worker.inspect.info import StatusRoutes
 from standpipe.node.worker.inspect.route import Routes
+from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.pull.forward import Forwarder
-from standpipe.node.worker.pull.hedging import Racing
-from standpipe.node.worker.pull.query import Pulls
-from standpipe.node.worker.pull.route_cache import Decisions
+from standpipe.node.worker.pull.hedging import HedgedReads
+from standpipe.node.worker.pull.route_cache import RouteCache
+from standpipe.node.worker.pull.slow_path import SlowPath
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.push.stream_loop import LiveAnswers
+from standpipe.node.worker.query_endpoint import QueryEndpoint
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.responses import foreseen
-from standpipe.node.worker.routes import PeerLane, PublicLane, PullRoute, Rest
+from standpipe.node.worker.routes import PeerApplication, PublicApplication, Rest
 from standpipe.node.worker.statements.execute import Statements
 from standpipe.sql.syntax import parser
 
-REFRESH_SECONDS = 0.02
-SAVE_METRICS_SECONDS = 1.0
-RENEW_SECONDS = 1.0
+REFRESH_MS = 20
+SAVE_METRICS_MS = 1000
+RENEW_MS = 1000
 #: The parent kills what has not ended 2 s after SIGTERM.
 GRACE_SECONDS = 1.6
 #: A client that acknowledges nothing, or takes nothing of what waits for it, is cut off.
@@ -106,25 +105,27 @@ class Worker:
         self.client = PeerClient({SECRET_HEADER: secret})
         self.clock = Clock()
         self.leaving = Leaving(paths.leaving)
-        self.board = Board(paths.liveness, paths.lags, self.settings)
-        self.racing = Racing(
-            Budget(self.settings[HEDGE_LOAD] / 100), Budget(self.settings[RETRY_LOAD] / 100), Pace()
+        self.peers = PeerStateReader(paths.liveness, paths.lags, self.settings)
+        self.hedged_reads = HedgedReads(
+            Budget(self.settings[HEDGE_LOAD] / 100),
+            Budget(self.settings[RETRY_LOAD] / 100),
+            ForwardLatency(),
         )
         self.forwarder = Forwarder(
-            self.client, self.settings[BREAKER_OPEN], timeout_ms, self.racing.pace.took
+            self.client, self.settings[BREAKER_OPEN], timeout_ms, self.hedged_reads.latency.took
         )
-        self.racing.silent = self.forwarder.silent
-        self.decisions = Decisions(self.node.node_id, self.settings, self.forwarder, self.board)
-        self.routes = Routes(self.map, self.replicas, self.decisions, self.clock)
+        self.hedged_reads.silent = self.forwarder.silent
+        self.route_cache = RouteCache(self.node.node_id, self.settings, self.forwarder, self.peers)
+        self.routes = Routes(self.map, self.replicas, self.route_cache, self.clock)
         self.producer = RowProducer(self.node.bootstrap_servers)
-        self.pulls = Pulls(
+        self.slow_path = SlowPath(
             node_id=self.node.node_id,
             map=self.map,
             replicas=self.replicas,
             forwarder=self.forwarder,
             metrics=self.metrics,
-            decisions=self.decisions,
-            racing=self.racing,
+            routes=self.route_cache,
+            hedged_reads=self.hedged_reads,
             forward_timeout_ms=timeout_ms,
             routing_timeout_ms=self.settings[ROUTING_TIMEOUT],
             scan_timeout_ms=self.settings[SCAN_TIMEOUT],
@@ -138,23 +139,23 @@ class Worker:
         """The peer listener and the public ones, bound. Raises PortInUse and ConfigError."""
         body_max = self.settings[BODY_MAX]
         secret = self.node.secret().encode()
-        public = PullRoute(self.pulls, body_max, pushes=self.pushes)
-        peer = PullRoute(self.pulls, body_max, secret=secret)
+        public = QueryEndpoint(self.slow_path, body_max, is_peer=False, pushes=self.pushes)
+        peer = QueryEndpoint(self.slow_path, body_max, is_peer=True)
         for_clients = Listener(
             socket=_watched(bind(*_host_port(self.node.public))),
-            application=PublicLane(
+            application=PublicApplication(
                 public,
                 self._inserts(lambda: for_clients.is_leaving or self.stop.is_set()),
                 self._rest().application(),
             ),
-            quick=public,
+            fast_path=self._fast_path(secret=None),
         )
         if streams_max := self.settings[HTTP2_STREAMS_MAX]:
             offer_http2(for_clients, ConnectionLimits(streams_max=streams_max))
         for_peers = Listener(
             socket=bind(*_host_port(self.node.peer)),
-            application=PeerLane(peer),
-            quick=peer,
+            application=PeerApplication(peer, secret),
+            fast_path=self._fast_path(secret),
             # `adapters.http.peer_client` closes a connection whose time is over
             abandoned=lambda: self.metrics.count("standpipe_pull_forwarded_in", "abandoned"),
         )
@@ -167,6 +168,17 @@ class Worker:
             heads={},
         )
         return [for_peers, for_clients, over_tls]
+
+    def _fast_path(self, secret: bytes | None) -> LookupFastPath:
+        return LookupFastPath(
+            node_id=self.node.node_id,
+            map=self.map,
+            replicas=self.replicas,
+            routes=self.route_cache,
+            metrics=self.metrics,
+            body_bytes_max=self.settings[BODY_MAX],
+            secret=secret,
+        )
 
     def _inserts(self, is_leaving: Callable[[], bool]) -> InsertsRoute:
         return InsertsRoute(
@@ -189,14 +201,14 @@ class Worker:
             bootstrap_servers=self.node.bootstrap_servers,
             routes=self.routes,
         )
-        states = States(self.node.node_id, self.map, self.replicas, self.board, self.clock)
-        status = Status(self.node.node_id, self.map, self.replicas, self.leaving)
+        states = States(self.node.node_id, self.map, self.replicas, self.peers, self.clock)
+        status = StatusRoutes(self.node.node_id, self.map, self.replicas, self.leaving)
         cluster = ClusterStatus(
             self.node.node_id,
             self.map,
             self.replicas,
             self.forwarder,
-            self.board,
+            self.peers,
             self.clock,
             self.node.paths.restores,
         )
@@ -211,7 +223,7 @@ class Worker:
         )
 
     def look_around(self, publics: Sequence[Listener]) -> None:
-        """Whether clients should leave. Peers hear it from control, and keep their connections."""
+        """Whether clients should leave. Peers learn it from control, and keep their connections."""
         for public in publics:
             public.is_leaving = self.leaving.is_set
         if self.leaving.is_set:
@@ -224,53 +236,48 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)
         listeners = self.listeners()
-        chores = [
-            asyncio.create_task(_every(REFRESH_SECONDS, self.map.refresh)),
-            asyncio.create_task(_every(REFRESH_SECONDS, self.board.refresh)),
-            asyncio.create_task(_every(REFRESH_SECONDS, lambda: self.look_around(listeners[1:]))),
-            asyncio.create_task(_every(SAVE_METRICS_SECONDS, self.metrics.save)),
+        background: list[asyncio.Task[Any]] = [
+            asyncio.create_task(steadily(every_ms, work, what))
+            for every_ms, work, what in self._background_work(listeners)
         ]
-        chores += [
-            asyncio.create_task(_every(RENEW_SECONDS, listener.certificate.look_around))
-            for listener in listeners
-            if listener.certificate
-        ]
-        leave = asyncio.create_task(self._leave())
+        background.append(asyncio.create_task(self._leave()))
         _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
         await serve(listeners, self.stop, GRACE_SECONDS)
-        for chore in (*chores, leave):
-            chore.cancel()
+        for task in background:
+            task.cancel()
         self.live.close()
-        self.racing.close()
+        self.hedged_reads.close()
         await self.forwarder.close()
         await asyncio.to_thread(self.producer.close)
         self.replicas.close()
 
+    def _background_work(
+        self, listeners: Sequence[Listener]
+    ) -> Iterator[tuple[int, Callable[[], object], str]]:
+        """(period in ms, work, its name in the log)"""
+        yield REFRESH_MS, self.map.refresh, "cluster map"
+        yield REFRESH_MS, self.peers.refresh, "state of the peers"
+        yield REFRESH_MS, lambda: self.look_around(listeners[1:]), "leaving"
+        yield SAVE_METRICS_MS, self.metrics.save, "metrics"
+        for listener in listeners:
+            if listener.certificate:
+                yield RENEW_MS, listener.certificate.look_around, "certificate"
+
     async def _leave(self) -> None:
-        """What has no end is ended with the listeners, within their grace."""
+        """Answers without an end are ended with the listeners, within their grace."""
         await self.stop.wait()
         self.live.leave()
 
 
 def _watched(listening: socket.socket) -> socket.socket:
-    """Have the kernel find clients that are gone without a word, or that never read: an answer
-    without an end would keep its consumer for them for ever. Connections inherit it (Linux)."""
+    """Have the kernel find clients that vanished or that never read: an answer without an end would
+    keep its consumer for them permanently. Connections inherit the options (Linux)."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_SECONDS_MAX // 2)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENT_SECONDS_MAX // 8)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_SECONDS_MAX)
     return listening
-
-
-async def _every(seconds: float, chore: object) -> None:
-    assert callable(chore)
-    while True:  # ends by cancellation
-        await asyncio.sleep(seconds)
-        try:
-            chore()
-        except Exception:
-            _log.exception("a chore failed; it is tried again")
 
 
 def _host_port(address: str) -> tuple[str, int]:

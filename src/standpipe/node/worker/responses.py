@@ -25,6 +25,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def json_response(value: object, media: str = JSON, status: int = 200) -> Response:
+    """A response with `value` as its JSON body."""
     return Response(msgspec.json.encode(value), status, media_type=media)
 
 

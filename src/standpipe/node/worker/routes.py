@@ -1,217 +1,59 @@
-"""The routes of a worker: ASGI in, ksqlDB's REST API out.
+"""The routes of a worker's two listeners.
 
-Two lanes with one application each. The *public* lane is for clients. The *peer* lane takes reads
-from other nodes, after the cluster's secret and before the body; nothing that a client does can
-starve it, and it knows no statements.
+The *public* listener serves clients. The *peer* listener takes reads from other nodes: the
+cluster's secret is checked before the body, a client's load cannot starve it, and it knows no
+statements.
 
-Pull queries are answered before Starlette, in both lanes; most never come here at all (`quick`).
+Queries and inserts are answered before Starlette; most pull queries never come here at all
+(`node.worker.pull.fast_path`).
 
 Source: ksqlDB's REST API. Not here: what the answers say.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from standpipe.adapters.http.peer_client import SECRET_HEADER
-from standpipe.adapters.http.server import WORKING, Application, Headers, Receive, Send, read_body
-from standpipe.errors import (
-    BadRequest,
-    BodyTooLarge,
-    NotFound,
-    StandpipeError,
-    Unauthorized,
-)
-from standpipe.model import Offset
+from standpipe.adapters.http.server import Application, Receive, Send, read_body
+from standpipe.errors import BadRequest, NotFound, Unauthorized
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
-from standpipe.node.worker.inspect.info import Status
+from standpipe.node.worker.inspect.info import StatusRoutes
 from standpipe.node.worker.inspect.route import Routes
-from standpipe.node.worker.pull.forward import (
-    DEADLINE_HEADER,
-    EPOCH_HEADER,
-    FORWARDED_HEADER,
-    PARTITION_HEADER,
-    PROBE_PATH,
-    TABLE_HEADER,
-    WORKING_HEADER,
-)
-from standpipe.node.worker.pull.forward_terms import Ask, Terms
-from standpipe.node.worker.pull.query import Answer, Pulls
-from standpipe.node.worker.pull.scans import Asker
+from standpipe.node.worker.pull.fast_path import is_admitted
+from standpipe.node.worker.pull.forward import PROBE_PATH
 from standpipe.node.worker.push.endpoint import Pushes
-from standpipe.node.worker.request.bodies import (
-    INSERTS_PATH,
-    LAG_PROPERTIES,
-    PULL_PATHS,
-    Form,
-    accepted,
-    form_of,
-    is_known_property,
-    offset_lag_max,
-    parse_lookup,
-)
-from standpipe.node.worker.request.freshness import END_HEADER
-from standpipe.node.worker.request.freshness import headers as fresh_headers
+from standpipe.node.worker.query_endpoint import QueryEndpoint
+from standpipe.node.worker.request.body import LAG_PROPERTIES, is_known_property, offset_lag_max
+from standpipe.node.worker.request.head import INSERTS_PATH, PULL_PATHS, Form, accepted
 from standpipe.node.worker.responses import (
     JSON,
     Endpoint,
-    error_response,
-    foreseen,
     guarded,
     json_response,
     plain,
     send_refusal,
 )
 from standpipe.node.worker.statements.execute import Statements
-from standpipe.sql.lookup.plan_cache import NotAPullQuery
-from standpipe.sql.syntax.ast_statements import PrintTopic
-
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 _KSQL_JSON = Form.ARRAY.value.decode()
-_LINES = Form.LINES.value.decode()
 
 
-# ------------------------------------------------------------------------------ pull queries
-
-
-@dataclass(frozen=True)
-class PullRoute:
-    """/query and /query-stream of one lane, by the quick and by the ordinary way."""
-
-    pulls: Pulls
-    body_bytes_max: int
-    #: of the peer lane; None: the public lane, where nobody can ask for an answer from here only
-    secret: bytes | None = None
-    #: of the public lane; None: nothing that goes on is answered here
-    pushes: Pushes | None = None
-
-    # the quick way (adapters.http_server.Quick)
-
-    def classify(self, path: bytes, headers: Headers) -> Ask | None:
-        """How a head wants its answer; None: not for the quick way."""
-        try:
-            if path not in PULL_PATHS or not self.is_admitted(headers):
-                return None
-            length = next(int(value) for name, value in headers if name == b"content-length")
-            return self.ask(path, headers) if length <= self.body_bytes_max else None
-        except StandpipeError:
-            return None
-
-    def answer(self, token: Ask, body: bytes) -> bytes | None:
-        return self.pulls.quickly(token, body)
-
-    # the ordinary way
-
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Answer a POST whose path is one of PULL_PATHS."""
-        headers: Headers = scope["headers"]
-        try:
-            ask = self.ask(scope["path"].encode(), headers)
-            if ask is None:
-                await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
-                return
-            body = await read_body(headers, receive, self.body_bytes_max)
-            answer = await self._answer(ask, scope, body, receive, send)
-        except BodyTooLarge as error:
-            await send_refusal(error, receive, send)
-        except Exception as error:
-            shown = foreseen(error)
-            self.pulls.metrics.count("standpipe_pull_errors", str(shown.code))
-            await error_response(shown)(scope, receive, send)
-        else:
-            if answer is None:
-                return
-            lines = [
-                (b"content-type", ask.form.value),
-                (b"content-length", b"%d" % len(answer.body)),
-                *fresh_headers(answer.fresh),
-            ]
-            await send({"type": "http.response.start", "status": 200, "headers": lines})
-            await send({"type": "http.response.body", "body": answer.body})
-
-    async def _answer(
-        self, ask: Ask, scope: dict[str, Any], body: bytes, receive: Receive, send: Send
-    ) -> Answer | None:
-        """None: it was a push query or PRINT, and is over."""
-        terms = ask.terms
-        every_ms = None if terms is None else terms.working_ms
-        asker = Asker(receive, scope.get("extensions", {}).get(WORKING), every_ms)
-        try:
-            return await self.pulls.answer(ask, body, asker)
-        except NotAPullQuery as asked:
-            if self.pushes is None:
-                raise BadRequest("nodes ask each other for pull queries only") from None
-            statement = asked.statement
-        finally:
-            asker.close()
-        is_print, accept = isinstance(statement, PrintTopic), header(scope["headers"], "accept")
-        if is_print and accepted(accept, (_LINES,)) is None:
-            await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
-            return None
-        await self.pushes.answer(statement, parse_lookup(body), ask.form, receive, send)
-        return None
-
-    # both
-
-    def is_admitted(self, headers: Headers) -> bool:
-        """Whether the request carries the lane's secret, compared in constant time."""
-        if self.secret is None:
-            return True
-        given = header(headers, SECRET_HEADER)
-        return hmac.compare_digest(given.encode("latin-1"), self.secret)
-
-    def ask(self, path: bytes, headers: Headers) -> Ask | None:
-        """Layout and terms; None: no layout that the client accepts. Raises BadRequest."""
-        form = form_of(path, header(headers, "accept"))
-        if form is None:
-            return None
-        is_forward = self.secret is not None and bool(header(headers, FORWARDED_HEADER))
-        return Ask(form, _terms(headers) if is_forward else None)
-
-
-def header(headers: Headers, name: str) -> str:
-    """Value of a header, all of them joined by commas where it comes several times."""
-    wanted = name.encode()
-    return ",".join(value.decode("latin-1") for found, value in headers if found == wanted)
-
-
-def _terms(headers: Headers) -> Terms:
-    try:
-        partition = header(headers, PARTITION_HEADER)
-        deadline = header(headers, DEADLINE_HEADER)
-        epoch, end = header(headers, EPOCH_HEADER), header(headers, END_HEADER)
-        working = header(headers, WORKING_HEADER)
-        return Terms(
-            partition=int(partition) if partition else None,
-            table=header(headers, TABLE_HEADER),
-            timeout_ms=int(deadline) if deadline else None,
-            assignment_epoch=int(epoch) if epoch else None,
-            committed_end=Offset(int(end)) if end else None,
-            working_ms=int(working) if working else None,
-        )
-    except ValueError as error:
-        raise BadRequest(f"a header of the forward is malformed: {error}") from error
-
-
-# --------------------------------------------------------------------------------- the lanes
+# ----------------------------------------------------------------------------- the listeners
 
 
 @dataclass(frozen=True)
-class PublicLane:
+class PublicApplication:
     """What clients reach."""
 
-    pull: PullRoute
+    queries: QueryEndpoint
     inserts: Application  # `node.worker.inserts_stream`
     rest: Starlette
 
@@ -219,7 +61,7 @@ class PublicLane:
         if scope["type"] != "http":
             return
         if scope["method"] == "POST" and scope["path"].encode() in PULL_PATHS:
-            await self.pull(scope, receive, send)
+            await self.queries(scope, receive, send)
         elif scope["method"] == "POST" and scope["path"] == INSERTS_PATH:
             await self.inserts(scope, receive, send)
         else:
@@ -227,19 +69,20 @@ class PublicLane:
 
 
 @dataclass(frozen=True)
-class PeerLane:
+class PeerApplication:
     """What other nodes reach: reads that are answered from this node's own stores, or refused."""
 
-    pull: PullRoute
+    queries: QueryEndpoint
+    secret: bytes
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        if not self.pull.is_admitted(scope["headers"]):
-            error = Unauthorized("the peer lane wants the cluster's secret")
+        if not is_admitted(scope["headers"], self.secret):
+            error = Unauthorized("the peer listener requires the cluster's secret")
             await send_refusal(error, receive, send)
         elif scope["method"] == "POST" and scope["path"].encode() in PULL_PATHS:
-            await self.pull(scope, receive, send)
+            await self.queries(scope, receive, send)
         elif scope["path"] == PROBE_PATH:
             await PlainTextResponse("ok")(scope, receive, send)
         else:
@@ -250,7 +93,7 @@ class PeerLane:
 class Rest:
     """The routes of the public lane that are not pull queries."""
 
-    status: Status
+    status: StatusRoutes
     cluster: ClusterStatus
     routes: Routes
     statements: Statements
@@ -283,6 +126,7 @@ class Rest:
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def ksql(self, request: Request) -> Response:
+        """POST /ksql: statements."""
         media = accepted(request.headers.get("accept", ""), (_KSQL_JSON, JSON))
         if media is None:
             return PlainTextResponse("Not Acceptable", 406)
@@ -290,22 +134,27 @@ class Rest:
         return json_response(await self.statements.carry_out(body), media)
 
     async def close_query(self, request: Request) -> Response:
+        """POST /close-query: end a push query."""
         body = await read_body(request.scope["headers"], request.receive, self.body_bytes_max)
         self.pushes.close(body)
         return Response(b"", 200)
 
     async def root(self, request: Request) -> Response:
+        """GET /: a page for browsers, else a redirect to /info."""
         if "text/html" in request.headers.get("accept", ""):
             return Response(self.status.page(), media_type="text/html; charset=utf-8")
         return RedirectResponse("/info", 307)
 
     async def info(self, request: Request) -> Response:
+        """GET /info."""
         return json_response(self.status.info())
 
     async def healthcheck(self, request: Request) -> Response:
+        """GET /healthcheck."""
         return json_response(self.status.health())
 
     async def cluster_status(self, request: Request) -> Response:
+        """GET /clusterStatus."""
         return json_response(self.cluster.page())
 
     async def route(self, request: Request) -> Response:
@@ -318,9 +167,11 @@ class Rest:
         return json_response(self.routes.of(asked["table"], asked.getlist("key"), lag_max))
 
     async def all_statuses(self, request: Request) -> Response:
+        """GET /status: all statements that hold."""
         return json_response({"commandStatuses": self.status.commands()})
 
     async def one_status(self, request: Request) -> Response:
+        """GET /status/{type}/{entity}/{action}. Raises NotFound."""
         wanted = "/".join(request.path_params[part] for part in ("type", "entity", "action"))
         known = self.status.commands()
         if wanted not in known:
@@ -328,18 +179,22 @@ class Rest:
         return json_response({"status": known[wanted], "message": "", "queryId": None})
 
     async def is_valid_property(self, request: Request) -> Response:
+        """GET /is_valid_property/{name}. Raises BadRequest for an unknown one."""
         name = request.path_params["name"]
         if not is_known_property(name):
             raise BadRequest(f"One or more properties overrides set locally are unknown: {name}")
         return json_response(True)
 
     async def metadata(self, request: Request) -> Response:
+        """GET /v1/metadata."""
         return json_response(self.status.metadata())
 
     async def metadata_id(self, request: Request) -> Response:
+        """GET /v1/metadata/id."""
         return json_response(self.status.metadata()["clusterId"])
 
     async def metrics(self, request: Request) -> Response:
+        """GET /metrics, in Prometheus' text format."""
         text = await self.exposition()
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 

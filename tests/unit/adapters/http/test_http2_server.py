@@ -38,7 +38,7 @@ from standpipe.errors import StandpipeError
 BODY_MAX = 200_000
 
 
-class NoQuick:
+class NoFastPath:
     def classify(self, path: bytes, headers: Headers) -> object | None:
         return None
 
@@ -191,7 +191,7 @@ class World:
     def __init__(self, limits: ConnectionLimits) -> None:
         self.paths, self.stop = Paths(), asyncio.Event()
         self.listener = Listener(
-            socket=bind("127.0.0.1", 0), application=self.paths, quick=NoQuick()
+            socket=bind("127.0.0.1", 0), application=self.paths, fast_path=NoFastPath()
         )
         offer_http2(self.listener, limits)
         self.server = asyncio.create_task(serve([self.listener], self.stop, 5.0))

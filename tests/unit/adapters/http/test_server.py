@@ -31,7 +31,7 @@ from standpipe.errors import BodyTooLarge, PortInUse, StandpipeError
 
 
 class Echo:
-    """Answers with its body and the way that it took; bodies of `slow` refuse the quick way."""
+    """Answers with its body and the way that it took; bodies of `slow` refuse the fast path."""
 
     def __init__(self) -> None:
         self.classified = 0
@@ -82,7 +82,9 @@ Connect = Callable[[], Awaitable[Client]]
 def with_server(story: Callable[[Connect, Listener], Awaitable[None]]) -> None:
     async def run() -> None:
         echo, stop = Echo(), asyncio.Event()
-        listener = Listener(socket=bind("127.0.0.1", 0), application=echo.application, quick=echo)
+        listener = Listener(
+            socket=bind("127.0.0.1", 0), application=echo.application, fast_path=echo
+        )
         host, port = listener.socket.getsockname()
         server = asyncio.create_task(serve([listener], stop, 1.0))
         clients: list[Client] = []
@@ -127,7 +129,7 @@ def test_a_head_is_remembered_and_shared() -> None:
         ("expect: 100-continue\r\n", "/quick", False, "wants an answer in between"),
         ("content-length: 3\r\n", "/quick", False, "two lengths"),
         ("transfer-encoding: identity\r\n", "/quick", False, "another framing"),
-        ("", "/other", False, "not for the quick way"),
+        ("", "/other", False, "not for the fast path"),
     ],
 )
 def test_which_heads_are_remembered(extra: str, path: str, remembered: bool, why: str) -> None:
@@ -264,7 +266,9 @@ def test_who_comes_in_the_moment_of_the_stop_is_hung_up_on() -> None:
 
     async def run() -> None:
         echo, stop = Echo(), asyncio.Event()
-        listener = Listener(socket=bind("127.0.0.1", 0), application=echo.application, quick=echo)
+        listener = Listener(
+            socket=bind("127.0.0.1", 0), application=echo.application, fast_path=echo
+        )
         address = listener.socket.getsockname()
         server = asyncio.create_task(serve([listener], stop, 1.0))
         await asyncio.sleep(0.01)
@@ -306,7 +310,7 @@ def test_what_nobody_waits_for_is_not_worked_on(
             reader, writer = await connect()
             writer.write(message(b"abc", path))
             await reply(reader)
-        echo, gone = listener.quick, [0]
+        echo, gone = listener.fast_path, [0]
         assert isinstance(echo, Echo)
         echo.answered = 0
 

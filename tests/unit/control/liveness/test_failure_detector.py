@@ -6,10 +6,10 @@ import pytest
 
 from standpipe.control.liveness.failure_detector import SWITCH_NODES, Verdicts
 from standpipe.control.liveness.gossip import FANOUT, SPREAD, Note, Rumour
-from standpipe.control.liveness.heartbeats import CheckVoid, Mark, Order, Rules
+from standpipe.control.liveness.heartbeats import CheckVoid, HeartbeatSettings, Mark, Order
 from standpipe.model import Health, NodeId
 
-RULES = Rules()
+RULES = HeartbeatSettings()
 DRAWS = [7, 13, 29]
 
 

@@ -17,11 +17,11 @@ from standpipe.control.liveness.heartbeats import (
     CheckVoid,
     Count,
     Event,
+    HeartbeatSettings,
     Mark,
     Membership,
     MembersKnown,
     Order,
-    Rules,
     missed_in_row,
     received_in_row,
 )
@@ -137,7 +137,7 @@ def test_klip_12_up() -> None:
 
 
 def test_beats_before_the_window_are_expunged() -> None:
-    machine = Membership(Rules(window_ms=300))
+    machine = Membership(HeartbeatSettings(window_ms=300))
     told(machine, [known(A), CheckDue(0), *beats(0, 100), CheckDue(200)])
     assert machine.health == {A: ALIVE}
     assert told(machine, checks(400)) == [], "300 ms of silence: still in the window"
@@ -254,7 +254,7 @@ def test_detection_time(last_phase: int, check_phase: int, late: int) -> None:
 )
 def test_agrees_with_a_dull_twin(steps: list[tuple[str, float]]) -> None:
     """Without damping and void checks: counted again from all beats, slot by slot."""
-    machine = Membership(Rules(check_ms=10**6))
+    machine = Membership(HeartbeatSettings(check_ms=10**6))
     machine.handle(known(A))
     heard: list[float] = []
     state, now, returns = UNKNOWN, 0.0, 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standpipe.control.routing.hedge_budget import WINDOW_S, Budget, Pace
+from standpipe.control.routing.hedge_budget import WINDOW_S, Budget, ForwardLatency
 
 
 def taken(budget: Budget, now_s: float, wanted: int = 10_000) -> int:
@@ -54,16 +54,16 @@ def test_never_more_than_allowed_in_any_window(steps: list[tuple[bool, float]], 
 
 
 def test_pace_is_the_p95_of_recent_forwards() -> None:
-    pace = Pace()
-    for _ in range(Pace.ENOUGH - 1):
+    pace = ForwardLatency()
+    for _ in range(ForwardLatency.ENOUGH - 1):
         pace.took(1.0)
-    assert pace.slow_ms == Pace.FIRST_MS, "too few to tell"
-    for number in range(Pace.KEPT * 2):
+    assert pace.slow_ms == ForwardLatency.FIRST_MS, "too few to tell"
+    for number in range(ForwardLatency.KEPT * 2):
         pace.took(2.0 if number % 25 else 400.0)
     assert pace.slow_ms == 2.0, "4 % are slower"
-    for number in range(Pace.KEPT * 2):
+    for number in range(ForwardLatency.KEPT * 2):
         pace.took(2.0 if number % 10 else 400.0)
     assert pace.slow_ms == 400.0, "10 % are slower"
-    for _ in range(Pace.KEPT * 2):
+    for _ in range(ForwardLatency.KEPT * 2):
         pace.took(0.01)
-    assert pace.slow_ms == Pace.LOW_MS
+    assert pace.slow_ms == ForwardLatency.LOW_MS

@@ -9,7 +9,7 @@ import pytest
 from standpipe.control.routing.route import (
     LAG_UNBOUNDED,
     Bounds,
-    Heard,
+    PeerReports,
     Verdict,
     lag_bound,
     placements,
@@ -72,9 +72,9 @@ def heard(
     leaving: str = "",
     held_down: str = "",
     state: ReplicaState = RUNNING,
-) -> Heard:
+) -> PeerReports:
     """What was reported: lags in records below END; health of nodes, alive if not named."""
-    return Heard(
+    return PeerReports(
         committed_end=Offset(END) if lags else Offset(-1),
         lags={
             node_id: KnownLag(
@@ -176,11 +176,11 @@ def test_order(
         (C, heard(held_down="a", down="b"), "", "cab", "who beats before who does not"),
         (C, heard(held_down="a"), "a", "cba", "it beats: not dead, whatever its path did"),
         (D, heard(held_down="b", hung="a"), "ab", "cba", "two paths failed: who hangs is last"),
-        (C, Heard(), "", "acb", "heartbeats off: all count as alive (ksqlDB)"),
+        (C, PeerReports(), "", "acb", "heartbeats off: all count as alive (ksqlDB)"),
     ],
 )
 def test_order_by_what_was_heard(
-    local: NodeId, told: Heard, suspects: str, order: str, why: str
+    local: NodeId, told: PeerReports, suspects: str, order: str, why: str
 ) -> None:
     failed = {NodeId(node) for node in suspects}
     verdicts = route(
@@ -200,7 +200,7 @@ def test_order_by_what_was_heard(
         (heard({A: 5, B: 5}, down="a"), 4, "c|ba", "only this one"),
     ],
 )
-def test_order_within_a_bound(told: Heard, lag_max: int, order: str, why: str) -> None:
+def test_order_within_a_bound(told: PeerReports, lag_max: int, order: str, why: str) -> None:
     bounds = Bounds(lag_records_max=lag_max)
     verdicts = route(PLACEMENT, NODES, local=C, local_status=status(), heard=told, bounds=bounds)
     assert order_of(verdicts) == order, why
@@ -230,7 +230,7 @@ def test_a_lag_of_a_while_ago_refuses_nobody(
 def test_klip_12_most_caught_up_standby() -> None:
     """The active is dead; of its standbys the one with the least lag answers."""
     told = heard({B: 7000, C: 70}, down="a")
-    told = Heard(liveness=told.liveness, lags=told.lags, committed_end=Offset(107_000))
+    told = PeerReports(liveness=told.liveness, lags=told.lags, committed_end=Offset(107_000))
     lone = NodeInfo(node_id=NodeId("r"), public="p", internal="i", peer="r", incarnation="x")
     verdicts = route(PLACEMENT, {**NODES, lone.node_id: lone}, local=lone.node_id, heard=told)
     assert [verdict.node_id for verdict in verdicts] == [C, B, A]
@@ -238,7 +238,7 @@ def test_klip_12_most_caught_up_standby() -> None:
 
 def test_the_own_lag_counts_against_what_others_know() -> None:
     """This node's tailer stopped: its own page says that nothing is missing."""
-    told = Heard(committed_end=Offset(300))
+    told = PeerReports(committed_end=Offset(300))
     bounds = Bounds(lag_records_max=100)
     (verdict, *_) = [
         one

@@ -8,7 +8,7 @@ from rich.console import Console
 from standpipe.errors import ConfigError, StatementError
 from standpipe.local.cli import sql_output
 from standpipe.local.client.rest_client import PullAnswer, ServerRefused, error_of
-from standpipe.node.worker.request.freshness import Freshness
+from standpipe.node.worker.request.answer import Freshness
 
 FRESH = Freshness(
     served_by="node-2", role="active", state="RUNNING", offset_lag=0, replica_lag_ms=12, batch=41

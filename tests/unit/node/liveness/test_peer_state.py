@@ -13,7 +13,7 @@ from standpipe.config import registry
 from standpipe.control.liveness.lag import FRESH_MS
 from standpipe.model import BatchId, Health, NodeId, Offset, ReplicaState
 from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness, ReplicaLag
-from standpipe.node.liveness.peer_state import VERDICTS_AGE_MS_MAX, Board
+from standpipe.node.liveness.peer_state import VERDICTS_AGE_MS_MAX, PeerStateReader
 
 A, B = NodeId("a"), NodeId("b")
 REPLICA = ("T1", 1, 0)
@@ -51,7 +51,7 @@ class Control:
         self.clock = Hands()
         self.liveness, self.lags = folder / "liveness", folder / "lags"
         layer = {name.replace("__", "."): value for name, value in settings.items()}
-        self.board = Board(self.liveness, self.lags, registry.load(layer), self.clock)
+        self.peers = PeerStateReader(self.liveness, self.lags, registry.load(layer), self.clock)
 
     def tell(self, **health: Health) -> None:
         peers = tuple(PeerLiveness(node_id=NodeId(n), health=h) for n, h in health.items())
@@ -65,36 +65,36 @@ class Control:
 
 def test_nothing_was_told(tmp_path: Path) -> None:
     control = Control(tmp_path)
-    assert not control.board.refresh()
-    heard = control.board.told.of(REPLICA)
+    assert not control.peers.refresh()
+    heard = control.peers.state.of(REPLICA)
     assert (heard.liveness, heard.lags, heard.committed_end) == ({}, {}, -1)
 
 
 def test_the_same_files_are_the_same_object(tmp_path: Path) -> None:
     control = Control(tmp_path)
     control.tell(a=Health.ALIVE)
-    assert control.board.refresh()
-    told = control.board.told
-    assert not control.board.refresh()
-    assert control.board.told is told, "decisions are kept by it"
+    assert control.peers.refresh()
+    told = control.peers.state
+    assert not control.peers.refresh()
+    assert control.peers.state is told, "decisions are kept by it"
     control.tell(a=Health.DOWN)
-    assert control.board.refresh()
-    assert control.board.told.liveness[A].health is Health.DOWN
+    assert control.peers.refresh()
+    assert control.peers.state.liveness[A].health is Health.DOWN
 
 
 def test_verdicts_that_nobody_renews_are_dropped(tmp_path: Path) -> None:
     """Control stopped: a node that was down then may be back; breakers decide from here on."""
     control = Control(tmp_path)
     control.tell(a=Health.DOWN)
-    control.board.refresh()
+    control.peers.refresh()
     control.clock.now_ms += VERDICTS_AGE_MS_MAX
-    assert not control.board.refresh()
+    assert not control.peers.refresh()
     control.clock.now_ms += 1
-    assert control.board.refresh()
-    assert control.board.told.liveness == {}
+    assert control.peers.refresh()
+    assert control.peers.state.liveness == {}
     control.tell(a=Health.DOWN)
-    assert control.board.refresh()
-    assert A in control.board.told.liveness
+    assert control.peers.refresh()
+    assert A in control.peers.state.liveness
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ def test_lags_are_believed_for_a_while(
     control = Control(tmp_path)
     control.tell(a=health)
     control.tell_lags((A, lag(90, 100), control.clock.now_ms - age_ms))
-    control.board.refresh()
-    heard = control.board.told.of(REPLICA)
+    control.peers.refresh()
+    heard = control.peers.state.of(REPLICA)
     assert (A in heard.lags) is believed, why
     assert heard.committed_end == 100, "a committed end only grows: never too old"
-    assert bool(control.board.told.lags_of(A)) is believed
+    assert bool(control.peers.state.lags_of(A)) is believed
 
 
 @pytest.mark.parametrize(
@@ -139,26 +139,26 @@ def test_lags_grow_old_while_no_file_changes(
     control.tell_lags((A, lag(90, 100), told_ms), (B, lag(90, 100), told_ms - 10_000))
     control.clock.now_ms += 20
     control.tell(a=Health.ALIVE)
-    control.board.refresh()
+    control.peers.refresh()
     for now_ms in range(told_ms + 20, told_ms + after_ms + 1, 20):
         control.clock.now_ms = now_ms
-        control.board.refresh()
+        control.peers.refresh()
     control.clock.now_ms = told_ms + after_ms
-    control.board.refresh()
-    heard = control.board.told.of(REPLICA)
+    control.peers.refresh()
+    heard = control.peers.state.of(REPLICA)
     assert (told_ms >= heard.fresh_since_ms) is is_fresh, why
     assert (A in heard.lags) is is_believed, why
-    assert not control.board.refresh(), "decisions are kept in between"
+    assert not control.peers.refresh(), "decisions are kept in between"
 
 
 def test_the_end_is_the_largest_of_all(tmp_path: Path) -> None:
     control = Control(tmp_path)
     now = control.clock.now_ms
     control.tell_lags((A, lag(90, 100), now), (B, lag(95, 120), now))
-    control.board.refresh()
-    assert control.board.told.of(REPLICA).committed_end == 120
-    assert control.board.told.end_of(REPLICA) == 120
-    assert control.board.told.of(("T1", 2, 0)).committed_end == -1, "another generation"
+    control.peers.refresh()
+    assert control.peers.state.of(REPLICA).committed_end == 120
+    assert control.peers.state.end_of(REPLICA) == 120
+    assert control.peers.state.of(("T1", 2, 0)).committed_end == -1, "another generation"
 
 
 def test_reports_alone_come_seldom(tmp_path: Path) -> None:
@@ -168,20 +168,20 @@ def test_reports_alone_come_seldom(tmp_path: Path) -> None:
     known = known_lag(A, lag(90, 100), now_ms - 15_000)
     record = KnownLags(published_boot_ms=now_ms, known=(known,), age_ms_max=15_000)
     published.write(control.lags, record)
-    control.board.refresh()
-    heard = control.board.told.of(REPLICA)
+    control.peers.refresh()
+    heard = control.peers.state.of(REPLICA)
     assert A in heard.lags
     assert heard.fresh_since_ms == now_ms + 1, "each node's is of another instant"
     published.write(control.lags, msgspec.structs.replace(record, age_ms_max=0))
-    control.board.refresh()
-    heard = control.board.told.of(REPLICA)
+    control.peers.refresh()
+    heard = control.peers.state.of(REPLICA)
     assert heard.fresh_since_ms == now_ms - FRESH_MS, "beats confirm them"
 
 
 def test_a_file_of_another_version_is_passed_over(tmp_path: Path) -> None:
     control = Control(tmp_path)
     control.tell(a=Health.DOWN)
-    control.board.refresh()
+    control.peers.refresh()
     control.liveness.write_bytes(b"\xc1 what is this")
-    control.board.refresh()
-    assert control.board.told.liveness[A].health is Health.DOWN
+    control.peers.refresh()
+    assert control.peers.state.liveness[A].health is Health.DOWN

@@ -7,13 +7,12 @@ Nodes that left the log are not listed.
 What ksqlDB has no word for (why, ages, states, batches) rides under `standpipe`.
 
 Not here: verdicts (`control.liveness.heartbeats`), lags (`control.liveness.lag`), what workers are
-told (`node.liveness.peer_state`).
+state (`node.liveness.peer_state`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +34,12 @@ from standpipe.model import (
     Source,
 )
 from standpipe.model_liveness import KnownLag
-from standpipe.node.liveness.peer_state import Board, Told
-from standpipe.node.liveness.wire import lag_of, store_lags, store_name
+from standpipe.node.liveness.peer_state import PeerState, PeerStateReader
+from standpipe.node.liveness.wire import store_lags, store_name
+from standpipe.node.worker.inspect.kip535 import HeldPartition, Metadata, StreamsMetadata
 from standpipe.node.worker.pull.forward import Forwarder
-from standpipe.node.worker.request.cluster_view import Map, Replicas, View
-from standpipe.node.worker.request.freshness import describe
+from standpipe.node.worker.request.answer import describe
+from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 
 _Statuses = Mapping[ReplicaId, ReplicaStatus | None]
 
@@ -48,13 +48,13 @@ _Statuses = Mapping[ReplicaId, ReplicaStatus | None]
 class _Ends:
     """What lags count against: the largest committed end that any node, this one too, tells of."""
 
-    told: Told
+    state: PeerState
     own: _Statuses
 
     def of(self, replica: ReplicaId) -> Offset:
-        """NO_END: nobody knows."""
+        """NO_END: no node knows one."""
         status = self.own.get(replica)
-        return max(self.told.end_of(replica), status.committed_end if status else NO_END)
+        return max(self.state.end_of(replica), status.committed_end if status else NO_END)
 
 
 @dataclass(frozen=True)
@@ -65,70 +65,64 @@ class ClusterStatus:
     map: Map
     replicas: Replicas
     forwarder: Forwarder
-    board: Board
+    peers: PeerStateReader
     clock: Clock
-    #: `run/restores.json`: what the tailer says of replicas that it makes
+    #: `run/restores.json`: what the tailer says of replicas that it restores
     restores: Path
 
     def page(self) -> dict[str, object]:
-        view, told = self.map.view, self.board.told
+        """The body of the answer, as JSON values."""
+        view, state = self.map.view, self.peers.state
         suspects = self.forwarder.suspects(view.nodes)
         statuses = {
-            each: self.replicas.get(each).status() for each in own_replicas(self.node_id, view)
+            each: self.replicas.get(each).status() for each in view.replicas_of(self.node_id)
         }
-        ends = _Ends(told, statuses)
+        ends, metadata = _Ends(state, statuses), Metadata(view, statuses)
         return {
             "clusterStatus": {
-                node.public: self._self(view, node, statuses, ends)
+                node.public: self._self(view, node, metadata, ends)
                 if node.node_id == self.node_id
-                else self._peer(view, ends, node, is_suspect=node.node_id in suspects)
+                else self._peer(view, node, metadata, ends, is_suspect=node.node_id in suspects)
                 for node in view.nodes.values()
             }
         }
 
     def _self(
-        self, view: View, node: NodeInfo, statuses: _Statuses, ends: _Ends
+        self, view: ClusterView, node: NodeInfo, metadata: Metadata, ends: _Ends
     ) -> dict[str, object]:
         now_ms, boot_ms = self.clock.wall_ms(), self.clock.boot_ms()
         restores = self._restores()
-        lags = [
-            KnownLag(
-                node_id=self.node_id,
-                lag=lag_of(each, status, boot_ms),
-                at_boot_ms=boot_ms,
-                reported_boot_ms=boot_ms,
-            )
-            for each, status in statuses.items()
-            if status is not None
-        ]
+        lags = metadata.all_local_store_partition_lags(ends.of)
         return {
             "hostAlive": True,
             "lastStatusUpdateMs": now_ms,
-            "activeStandbyPerQuery": active_standby(view, node.node_id),
+            "activeStandbyPerQuery": active_standby(metadata.metadata_of(node)),
             "hostStoreLags": {
-                "stateStoreLags": _store_lags(view, ends, lags),
+                "stateStoreLags": {
+                    store: {"lagByPartition": by_partition} for store, by_partition in lags.items()
+                },
                 "updateTimeMs": now_ms,
             },
             "standpipe": {
                 **_place(view, node),
                 "alive": Health.ALIVE.name,
                 "replicas": {
-                    (name := "-".join(map(str, each))): {
+                    (name := str(each)): {
                         **describe(
-                            status, heard_end=ends.of(each), boot_ms=boot_ms, unix_ms=now_ms
+                            status, reported_end=ends.of(each), boot_ms=boot_ms, unix_ms=now_ms
                         ),
                         **({"restore": restores[name]} if name in restores else {}),
                     }
-                    for each, status in statuses.items()
+                    for each, status in ends.own.items()
                 },
                 "storage": self._storage(view),
             },
         }
 
-    def _storage(self, view: View) -> dict[str, object]:
+    def _storage(self, view: ClusterView) -> dict[str, object]:
         """What this node keeps on its disk, with copies that are on their way."""
         return {
-            "-".join(map(str, each)): self._stored(each, table, _role(self.node_id, placement))
+            str(each): self._stored(each, table, _role(self.node_id, placement))
             for each, table, placement in view.copies_of(self.node_id)
         }
 
@@ -148,23 +142,29 @@ class ClusterStatus:
         try:
             return msgspec.json.decode(self.restores.read_bytes(), type=dict[str, object])
         except (OSError, msgspec.MsgspecError):
-            return {}  # no tailer has said anything yet
+            return {}  # the tailer has not written it yet
 
     def _peer(
-        self, view: View, ends: _Ends, node: NodeInfo, *, is_suspect: bool
+        self,
+        view: ClusterView,
+        node: NodeInfo,
+        metadata: Metadata,
+        ends: _Ends,
+        *,
+        is_suspect: bool,
     ) -> dict[str, object]:
-        now_ms, boot_ms, told = self.clock.wall_ms(), self.clock.boot_ms(), ends.told
-        verdict = told.liveness.get(node.node_id)
-        unheard = Health.UNKNOWN if told.liveness else Health.ALIVE  # heartbeats may be off
-        health = verdict.health if verdict else unheard
+        now_ms, boot_ms, state = self.clock.wall_ms(), self.clock.boot_ms(), ends.state
+        verdict = state.liveness.get(node.node_id)
+        unknown = Health.UNKNOWN if state.liveness else Health.ALIVE  # heartbeats may be off
+        health = verdict.health if verdict else unknown
         is_alive = health is Health.ALIVE and not is_suspect
-        lags = told.lags_of(node.node_id) if is_alive else []
+        lags = state.lags_of(node.node_id) if is_alive else []
         beat_ms = verdict.beat_boot_ms if verdict else 0
         newest_ms = max((known.at_boot_ms for known in lags), default=0)
         return {
             "hostAlive": is_alive,
             "lastStatusUpdateMs": now_ms - (boot_ms - beat_ms) if beat_ms else 0,
-            "activeStandbyPerQuery": active_standby(view, node.node_id) if is_alive else {},
+            "activeStandbyPerQuery": active_standby(metadata.metadata_of(node)) if is_alive else {},
             "hostStoreLags": {
                 "stateStoreLags": _store_lags(view, ends, lags),
                 "updateTimeMs": now_ms - (boot_ms - newest_ms) if newest_ms else 0,
@@ -180,18 +180,13 @@ class ClusterStatus:
                 "tailerOk": verdict.tailer_ok if verdict else None,
                 "leaving": verdict.is_leaving if verdict else None,
                 "replicas": {
-                    str(known.lag.replica_id): _heard(ends, known, boot_ms) for known in lags
+                    str(known.lag.replica_id): _reported(ends, known, boot_ms) for known in lags
                 },
             },
         }
 
 
-def own_replicas(node_id: NodeId, view: View) -> list[ReplicaId]:
-    """Replicas that are assigned to a node."""
-    return [each for each, placement in view.placements.items() if node_id in placement.replicas]
-
-
-def _place(view: View, node: NodeInfo) -> dict[str, object]:
+def _place(view: ClusterView, node: NodeInfo) -> dict[str, object]:
     return {
         "nodeId": node.node_id,
         "internal": node.internal,
@@ -202,7 +197,7 @@ def _place(view: View, node: NodeInfo) -> dict[str, object]:
     }
 
 
-def _heard(ends: _Ends, known: KnownLag, boot_ms: int) -> dict[str, object]:
+def _reported(ends: _Ends, known: KnownLag, boot_ms: int) -> dict[str, object]:
     """A peer's replica as it was reported last; ages grow here, so no lag in ms is too small."""
     lag = known.lag
     return {
@@ -216,7 +211,7 @@ def _heard(ends: _Ends, known: KnownLag, boot_ms: int) -> dict[str, object]:
     }
 
 
-def _store_lags(view: View, ends: _Ends, lags: Iterable[KnownLag]) -> object:
+def _store_lags(view: ClusterView, ends: _Ends, lags: Iterable[KnownLag]) -> object:
     """KIP-535's LagInfo per store, each against the furthest end that anybody reported."""
     tables = view.tables()
     against_all = (
@@ -235,26 +230,27 @@ def _role(node_id: NodeId, placement: Placement) -> str:
     return "active" if placement.replicas[:1] == (node_id,) else "standby"
 
 
-def active_standby(view: View, node_id: NodeId) -> Mapping[str, object]:
+def active_standby(held: StreamsMetadata) -> Mapping[str, object]:
     """Per query: partitions that a node is the active of, and those that it is a standby of."""
-    tables = view.tables()
-    split: defaultdict[str, dict[bool, list[dict[str, object]]]]
-    split = defaultdict(lambda: {True: [], False: []})
-    stores: dict[str, str] = {}
-    for placement in view.placements.values():
-        table = tables.get((placement.table_id, placement.generation))
-        if table is None or node_id not in placement.replicas:
-            continue
-        query = table.query_id or table.name
-        stores[query] = store_name(table)
-        is_active = placement.replicas[0] == node_id
-        split[query][is_active].append({"topic": table.topic, "partition": placement.partition})
+    by_query: dict[str, list[HeldPartition]] = {}
+    for each in held.held:
+        by_query.setdefault(each.table.query_id or each.table.name, []).append(each)
     return {
         query: {
-            "activeStores": [stores[query]] if held[True] else [],
-            "activePartitions": held[True],
-            "standByStores": [stores[query]] if held[False] else [],
-            "standByPartitions": held[False],
+            "activeStores": _stores(actives := [each for each in parts if each.is_active]),
+            "activePartitions": [_topic_partition(each) for each in actives],
+            "standByStores": _stores(standbys := [each for each in parts if not each.is_active]),
+            "standByPartitions": [_topic_partition(each) for each in standbys],
         }
-        for query, held in split.items()
+        for query, parts in by_query.items()
     }
+
+
+def _stores(held: Sequence[HeldPartition]) -> list[str]:
+    """The store of one query's partitions."""
+    return [store_name(held[-1].table)] if held else []
+
+
+def _topic_partition(held: HeldPartition) -> dict[str, object]:
+    topic, partition = held.topic_partition
+    return {"topic": topic, "partition": partition}

@@ -1,6 +1,6 @@
 """States as a scrape finds them: this node's copies, all queries, its peers, its map.
 
-Nothing is kept or counted for it: status pages, the snapshot, what control told and the sizes of
+Nothing is kept or counted for it: status pages, the snapshot, what control state and the sizes of
 files are read when somebody asks. What is not known has no sample.
 
     for name, samples in States(…).read(): …          # names and labels: adapters.metrics.STATES
@@ -30,10 +30,10 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
-from standpipe.node.liveness.peer_state import Board, Told
+from standpipe.node.liveness.peer_state import PeerState, PeerStateReader
 from standpipe.node.worker.inspect.info import MAP_AGE_MS_MAX
-from standpipe.node.worker.request.cluster_view import Map, Replicas, View
-from standpipe.node.worker.request.freshness import Freshness, freshness_of
+from standpipe.node.worker.request.answer import Freshness, freshness_of
+from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class States:
     node_id: NodeId
     map: Map
     replicas: Replicas
-    board: Board
+    peers: PeerStateReader
     clock: Clock
 
     def read(self) -> Iterator[State]:
@@ -79,7 +79,7 @@ class States:
         except NotReady:
             return
         boot_ms, unix_ms = self.clock.boot_ms(), self.clock.wall_ms()
-        copies, told = self._copies(view, boot_ms, unix_ms), self.board.told
+        copies, state = self._copies(view, boot_ms, unix_ms), self.peers.state
         published_ms = view.snapshot.published_boot_ms
         age_s = max(0, boot_ms - published_ms) / 1000
         yield "standpipe_snapshot_age_seconds", [((), age_s)] if published_ms else []
@@ -87,9 +87,9 @@ class States:
         yield from of_quorum(view.snapshot if is_told else None)
         yield from of_copies(copies)
         yield from of_queries(view.snapshot, unix_ms)
-        yield "standpipe_peer_up", list(of_peers(view, told))
+        yield "standpipe_peer_up", list(of_peers(view, state))
 
-    def _copies(self, view: View, boot_ms: int, unix_ms: int) -> list[Copy]:
+    def _copies(self, view: ClusterView, boot_ms: int, unix_ms: int) -> list[Copy]:
         return [
             self._copy(replica_id, table, boot_ms, unix_ms)
             for replica_id, table, _ in view.copies_of(self.node_id)
@@ -101,7 +101,7 @@ class States:
         status = replica.status()
         fresh = status and freshness_of(
             status,
-            heard_end=self.board.told.end_of(replica_id),
+            reported_end=self.peers.state.end_of(replica_id),
             served_by=self.node_id,
             role="",
             boot_ms=boot_ms,
@@ -168,9 +168,9 @@ def _state(query: PersistentQuery, status: QueryStatus | None) -> tuple[str, str
     return query.query_id, status.state, status.reason
 
 
-def of_peers(view: View, told: Told) -> Iterator[Sample]:
+def of_peers(view: ClusterView, state: PeerState) -> Iterator[Sample]:
     """Verdicts on members; none on a peer that is newly known, or where no beats are sent."""
-    for node, peer in told.liveness.items():
+    for node, peer in state.liveness.items():
         if node in view.nodes and peer.health is not Health.UNKNOWN:
             yield (node,), float(peer.health is Health.ALIVE)
 

@@ -15,7 +15,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, ReplicaStatus
 from standpipe.node.leaving import Leaving
-from standpipe.node.worker.request.cluster_view import Map, Replicas, View
+from standpipe.node.worker.request.cluster_view import Map, Replicas
 
 #: A snapshot that control has not renewed for so long: control is down, and the map ages.
 MAP_AGE_MS_MAX = 5000
@@ -28,7 +28,7 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Standpipe
 
 
 @dataclass(frozen=True)
-class Status:
+class StatusRoutes:
     """Answers of the GET routes of one worker."""
 
     node_id: NodeId
@@ -37,6 +37,7 @@ class Status:
     leaving: Leaving
 
     def info(self) -> dict[str, object]:
+        """Body of `/info`."""
         snapshot = self.map.view.snapshot
         return {
             "KsqlServerInfo": {
@@ -48,6 +49,7 @@ class Status:
         }
 
     def metadata(self) -> dict[str, object]:
+        """Body of `/v1/metadata`."""
         snapshot = self.map.view.snapshot
         clusters = {"kafka-cluster": snapshot.cluster_id, "ksql-cluster": snapshot.service_id}
         cluster_id = {"id": "", "scope": {"path": list[str](), "clusters": clusters}}
@@ -64,8 +66,8 @@ class Status:
         except NotReady as error:
             metastore: dict[str, object] = {"isHealthy": False, "message": error.message}
             return {"isHealthy": False, "details": {"metastore": metastore}}
-        replicas = _local_replicas(self.node_id, view, self.replicas)
-        failed = [name for name, status in replicas.items() if _is_failed(status)]
+        own = view.replicas_of(self.node_id)
+        failed = [str(each) for each in own if _is_failed(self.replicas.get(each).status())]
         age_ms = Clock().boot_ms() - view.snapshot.published_boot_ms
         details = {
             "metastore": {"isHealthy": True},
@@ -87,17 +89,6 @@ class Status:
         return _PAGE.format(
             version=version("standpipe"), node=self.node_id, cluster=snapshot.cluster_id
         )
-
-
-def _local_replicas(
-    node_id: NodeId, view: View, replicas: Replicas
-) -> dict[str, ReplicaStatus | None]:
-    """`<table id>-<generation>-<partition>` -> status page of this node's replica."""
-    return {
-        str(replica_id): replicas.get(replica_id).status()
-        for replica_id, placement in view.placements.items()
-        if node_id in placement.replicas
-    }
 
 
 def _is_failed(status: ReplicaStatus | None) -> bool:

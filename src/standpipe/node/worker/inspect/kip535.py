@@ -1,30 +1,39 @@
-"""KIP-535's metadata API in Python: who holds a key, who holds what, how far own copies are.
+"""KIP-535's metadata API in Python: who holds a key, who holds what, how far local replicas are.
 
-A pure view over one snapshot and the status pages of its node; it asks nobody and keeps nothing:
+A pure view over the published map and the status pages of its node; it asks no other process and
+keeps nothing:
 
-    metadata = Metadata(snapshot, statuses)
+    metadata = Metadata(view, statuses)
     found = metadata.query_metadata_for_key("VISITS", ("ada",))
     found.active, found.standbys, found.partition
 
-Names are the KIP's in Python's spelling. A store is named as in `/lag` (`store_name`), or simply by
-its table. Not here: which replica a read should go to (`control.routing.route`).
+`GET /clusterStatus` (`node.worker.inspect.cluster_status`), `GET /route` and `EXPLAIN ROUTE`
+(`node.worker.inspect.route`) compute their answers through it. Names are the KIP's in Python's
+spelling. A store is named as in `/lag` (`store_name`), or by its table.
+
+Not here: which replica a read should go to (`control.routing.route`).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec.structs import replace
+
+from standpipe.control.liveness.lag import NO_END
 from standpipe.control.routing.key_metadata import KeyQueryMetadata
 from standpipe.control.routing.key_metadata import query_metadata_for_key as holders_of
-from standpipe.control.routing.route import placements
 from standpipe.data.encoding.kafka_keys import Value, encode_key
 from standpipe.data.encoding.store_keys import partition_of
+from standpipe.data.query.pull import partitions
 from standpipe.errors import ServerError
-from standpipe.model import NodeInfo, ReplicaId, ReplicaState, ReplicaStatus, Snapshot, Source
+from standpipe.model import NodeInfo, Offset, ReplicaId, ReplicaState, ReplicaStatus, Source
 from standpipe.node.liveness.wire import LagInfo, lag_of, store_lags, store_name
+from standpipe.node.worker.request.cluster_view import ClusterView
+from standpipe.sql.plans import PullPlan
 
 StoreType = Literal["key-value", "window", "session"]
 #: raw key -> partition, for topics that were not partitioned by Kafka's default
@@ -38,15 +47,47 @@ class InvalidStateStore(ServerError):
     """No store of that name and type can be read here now; the message says which it is."""
 
 
+@dataclass(frozen=True)
+class HeldPartition:
+    """A table partition of which a node holds a replica."""
+
+    table: Source
+    partition: int
+    is_active: bool
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The changelog that the replica follows."""
+        return self.table.topic, self.partition
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamsMetadata:
     """What one node holds. Source: KIP-535 `StreamsMetadata`."""
 
     host: NodeInfo
-    state_store_names: frozenset[str]
-    topic_partitions: frozenset[TopicPartition]
-    standby_state_store_names: frozenset[str]
-    standby_topic_partitions: frozenset[TopicPartition]
+    #: in the order of the assignment
+    held: tuple[HeldPartition, ...]
+
+    @property
+    def state_store_names(self) -> frozenset[str]:
+        """Stores of which the node is the active of some partition."""
+        return frozenset(store_name(each.table) for each in self.held if each.is_active)
+
+    @property
+    def topic_partitions(self) -> frozenset[TopicPartition]:
+        """Partitions that the node is the active of."""
+        return frozenset(each.topic_partition for each in self.held if each.is_active)
+
+    @property
+    def standby_state_store_names(self) -> frozenset[str]:
+        """Stores of which the node is a standby of some partition."""
+        return frozenset(store_name(each.table) for each in self.held if not each.is_active)
+
+    @property
+    def standby_topic_partitions(self) -> frozenset[TopicPartition]:
+        """Partitions that the node is a standby of."""
+        return frozenset(each.topic_partition for each in self.held if not each.is_active)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +100,15 @@ class LocalStore:
 
 
 class Metadata:
-    """The view of one node."""
+    """The view of one node. `statuses`: of its own replicas; needed for lags and local stores."""
 
-    def __init__(self, snapshot: Snapshot, statuses: Mapping[ReplicaId, ReplicaStatus]) -> None:
-        self._snapshot = snapshot
-        self._statuses = statuses
-        self._nodes = {node.node_id: node for node in snapshot.nodes}
-        self._placements = placements(snapshot.assignment)
-        self._tables = [source for source in snapshot.sources if source.is_materialized]
-        self._by_name = {table.name: table for table in self._tables}
-        self._by_name |= {store_name(table): table for table in self._tables}
+    def __init__(
+        self, view: ClusterView, statuses: Mapping[ReplicaId, ReplicaStatus | None] | None = None
+    ) -> None:
+        self._view = view
+        self._statuses = statuses or {}
+        #: by id and generation, with generations that are built beside those that answer
+        self._tables = view.tables()
 
     # ------------------------------------------------------------------------- of a key
 
@@ -93,9 +133,16 @@ class Metadata:
         )
         if raw is None:
             raise InvalidStateStore(f"{store} holds no row without a key")
-        partition = partitioner(raw, table.partitions)
-        placement = self._placements.get(table.replica_id(partition))
-        return holders_of(placement, self._nodes, partition)
+        return self.of_partition(table, partitioner(raw, table.partitions))
+
+    def query_metadata_for_plan(self, plan: PullPlan) -> list[KeyQueryMetadata]:
+        """Of each partition that holds keys of a pull query, ascending; of all, for a scan."""
+        return [self.of_partition(plan.source, partition) for partition in partitions(plan)]
+
+    def of_partition(self, table: Source, partition: int) -> KeyQueryMetadata:
+        """Active and standbys of a partition; none where nothing is assigned."""
+        placement = self._view.placements.get(table.replica_id(partition))
+        return holders_of(placement, self._view.nodes, partition)
 
     def metadata_for_key(self, store: str, key: Sequence[Value]) -> NodeInfo | None:
         """The active node only; deprecated from birth, as in KIP-535: it hides the standbys."""
@@ -110,42 +157,36 @@ class Metadata:
 
     def all_metadata(self) -> list[StreamsMetadata]:
         """What every node holds, by node id. Source: KIP-535 `allMetadata`."""
-        return [self._metadata_of(self._nodes[node]) for node in sorted(self._nodes)]
+        return [self.metadata_of(node) for _, node in sorted(self._view.nodes.items())]
 
-    def _metadata_of(self, node: NodeInfo) -> StreamsMetadata:
-        active: set[tuple[str, TopicPartition]] = set()
-        standby: set[tuple[str, TopicPartition]] = set()
-        for table in self._tables:
-            for partition in range(table.partitions):
-                placement = self._placements.get(table.replica_id(partition))
-                if placement is None or node.node_id not in placement.replicas:
-                    continue
-                held = active if placement.replicas[0] == node.node_id else standby
-                held.add((store_name(table), (table.topic, partition)))
-        return StreamsMetadata(
-            host=node,
-            state_store_names=frozenset(name for name, _ in active),
-            topic_partitions=frozenset(place for _, place in active),
-            standby_state_store_names=frozenset(name for name, _ in standby),
-            standby_topic_partitions=frozenset(place for _, place in standby),
+    def metadata_of(self, node: NodeInfo) -> StreamsMetadata:
+        """What one node holds; replicas of tables that left the catalog are left out."""
+        held = (
+            HeldPartition(table, replica_id.partition, placement.replicas[0] == node.node_id)
+            for replica_id, placement in self._view.placements.items()
+            if node.node_id in placement.replicas
+            and (table := self._tables.get((replica_id.table_id, replica_id.generation)))
         )
+        return StreamsMetadata(host=node, held=tuple(held))
 
     # --------------------------------------------------------------------- of this node
 
-    def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
-        """Store -> partition -> lag of the copies on this node, actives and standbys.
+    def all_local_store_partition_lags(
+        self, furthest_end: Callable[[ReplicaId], Offset] = lambda _: NO_END
+    ) -> dict[str, dict[int, LagInfo]]:
+        """Store -> partition -> lag of the replicas on this node, actives and standbys.
 
-        A copy whose committed end is not known is left out: unknown is no lag of 0. An active shows
-        its real lag where the KIP says 0, for ours tails a topic as a standby does. Source:
-        KIP-535 `allLocalStorePartitionLags`.
+        `furthest_end`: the largest committed end that other nodes told of; NO_END: none. A replica
+        whose committed end is not known is left out: an unknown lag is never a lag of 0. An active
+        shows its real lag where the KIP says 0, for here it tails a topic as a standby does.
+        Source: KIP-535 `allLocalStorePartitionLags`.
         """
         own = (
-            lag_of(table.replica_id(partition), status, now_boot_ms=0)
-            for table in self._tables
-            for partition, status in self._local(table).items()
+            replace(lag, committed_end=max(lag.committed_end, furthest_end(replica_id)))
+            for replica_id, status in self._local()
+            for lag in (lag_of(replica_id, status, now_boot_ms=0),)
         )
-        by_id = {(table.table_id or "", table.generation): table for table in self._tables}
-        return {name: lags.lagByPartition for name, lags in store_lags(own, by_id).items()}
+        return {name: lags.lagByPartition for name, lags in store_lags(own, self._tables).items()}
 
     def store(
         self, name: str, type_: StoreType, *, include_stale_stores: bool = False
@@ -160,12 +201,13 @@ class Metadata:
         if (found := type_of(table)) != type_:
             raise InvalidStateStore(f"{name} is a {found} store, not a {type_} store")
         readable = {
-            partition: status
-            for partition, status in self._local(table).items()
-            if (
+            replica_id.partition: status
+            for replica_id, status in self._local()
+            if replica_id[:2] == (table.table_id, table.generation)
+            and (
                 status.state.answers
                 if include_stale_stores
-                else status.state is ReplicaState.RUNNING and self._leads(table, partition)
+                else status.state is ReplicaState.RUNNING and self._leads(replica_id)
             )
         }
         if not readable:
@@ -173,23 +215,22 @@ class Metadata:
             raise InvalidStateStore(f"no copy of {name} on this node can be read yet{hint}")
         return LocalStore(name=store_name(table), type=type_, partitions=readable)
 
-    def _local(self, table: Source) -> dict[int, ReplicaStatus]:
-        own = self._snapshot.node_id
-        return {
-            partition: self._statuses[replica]
-            for partition in range(table.partitions)
-            if (replica := table.replica_id(partition)) in self._statuses
-            and replica in self._placements
-            and own in self._placements[replica].replicas
-        }
+    def _local(self) -> Iterator[tuple[ReplicaId, ReplicaStatus]]:
+        """Replicas that are assigned to this node and have a status, in the assignment's order."""
+        for replica_id in self._view.replicas_of(self._view.snapshot.node_id):
+            status = self._statuses.get(replica_id)
+            if status is not None:
+                yield replica_id, status
 
-    def _leads(self, table: Source, partition: int) -> bool:
-        return self._placements[table.replica_id(partition)].replicas[0] == self._snapshot.node_id
+    def _leads(self, replica_id: ReplicaId) -> bool:
+        return self._view.placements[replica_id].replicas[0] == self._view.snapshot.node_id
 
     def _table(self, store: str) -> Source:
-        if (table := self._by_name.get(store)) is None:
-            raise InvalidStateStore(f"there is no store {store}")
-        return table
+        """Only tables that answer: a generation that is built beside has the same names."""
+        for table in self._view.snapshot.sources:
+            if table.is_materialized and store in (table.name, store_name(table)):
+                return table
+        raise InvalidStateStore(f"there is no store {store}")
 
 
 def type_of(table: Source) -> StoreType:

@@ -1,8 +1,8 @@
 """`GET /route` and `EXPLAIN ROUTE SELECT …`: who would answer a key, in which order, and why.
 
-KIP-535's key metadata (active, standbys, partition) and the verdicts that a read at this moment
-would go by: the same functions decide both, and nothing is read. Not here: the decisions
-(`node.worker.pull.route_cache`), the statement (`sql.analyzer`).
+Who holds the key comes from KIP-535's metadata (`node.worker.inspect.kip535`); the verdicts are
+those by which a read at this moment would go. No row is read. Not here: the verdicts
+(`control.routing.route`, `node.worker.pull.route_cache`), the statement (`sql.analyzer`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from standpipe.adapters.clock import Clock
-from standpipe.control.routing.key_metadata import query_metadata_for_key
-from standpipe.control.routing.route import LAG_UNBOUNDED
-from standpipe.data.query.pull import partitions
+from standpipe.control.routing.key_metadata import KeyQueryMetadata
+from standpipe.control.routing.route import LAG_UNBOUNDED, Bounds
 from standpipe.errors import BadRequest
 from standpipe.model import NodeInfo, Source
-from standpipe.node.worker.pull.route_cache import Decisions
-from standpipe.node.worker.request.cluster_view import Map, Replicas, View
+from standpipe.node.worker.inspect.kip535 import Metadata
+from standpipe.node.worker.pull.route_cache import RouteCache
+from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 from standpipe.sql.plans import PullPlan
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -31,7 +31,7 @@ class Routes:
 
     map: Map
     replicas: Replicas
-    decisions: Decisions
+    route_cache: RouteCache
     clock: Clock
 
     def of(self, table: str, keys: Sequence[str], lag_max: int | None) -> dict[str, object]:
@@ -43,41 +43,44 @@ class Routes:
         source = view.sources.get(table) or view.sources.get(table.upper())
         if source is None or not source.is_materialized:
             raise BadRequest(f"{table} is no table that is served here")
-        if not keys:
-            return self._described(view, source, range(source.partitions), lag_max)
-        plan = view.plans.plan(_lookup_text(source, keys), {})
-        return self._described(view, source, partitions(plan), lag_max)
+        if keys:
+            return self.explain(view.plans.plan(_lookup_text(source, keys), {}), lag_max)
+        metadata = Metadata(view)
+        every = [metadata.of_partition(source, number) for number in range(source.partitions)]
+        return self._described(view, source, every, lag_max)
 
     def explain(self, plan: PullPlan, lag_max: int | None) -> dict[str, object]:
         """Of a pull query."""
-        return self._described(self.map.view, plan.source, partitions(plan), lag_max)
+        view = self.map.view
+        found = Metadata(view).query_metadata_for_plan(plan)
+        return self._described(view, plan.source, found, lag_max)
 
     def _described(
-        self, view: View, source: Source, wanted: Sequence[int], lag_max: int | None
+        self,
+        view: ClusterView,
+        source: Source,
+        found: Sequence[KeyQueryMetadata],
+        lag_max: int | None,
     ) -> dict[str, object]:
-        bounds = self.decisions.bounds(lag_max, source)
+        bounds = self.route_cache.bounds(lag_max, source)
         bound = bounds.lag_records_max
         return {
             "table": source.name,
             "tableId": source.table_id,
             "generation": source.generation,
             "assignmentEpoch": view.snapshot.assignment.epoch,
-            "policy": self.decisions.policy,
+            "policy": self.route_cache.policy,
             "maxAllowedOffsetLag": bound if bound < LAG_UNBOUNDED else None,
             "standbyReads": bounds.standby_reads,
-            "partitions": [
-                self._partition(view, source, partition, lag_max) for partition in wanted
-            ],
+            "partitions": [self._partition(view, source, each, bounds) for each in found],
         }
 
     def _partition(
-        self, view: View, source: Source, partition: int, lag_max: int | None
+        self, view: ClusterView, source: Source, metadata: KeyQueryMetadata, bounds: Bounds
     ) -> dict[str, object]:
-        replica_id = source.replica_id(partition)
-        metadata = query_metadata_for_key(view.placements.get(replica_id), view.nodes, partition)
+        replica_id = source.replica_id(metadata.partition)
         status = self.replicas.get(replica_id).status()
-        bounds = self.decisions.bounds(lag_max, source)
-        verdicts = self.decisions.of(view, replica_id, status, bounds).verdicts
+        verdicts = self.route_cache.of(view, replica_id, status, bounds).verdicts
         now_ms = self.clock.boot_ms()
         return {
             "partition": metadata.partition,

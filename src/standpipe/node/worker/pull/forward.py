@@ -29,21 +29,9 @@ import structlog
 
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response, StillWorking
 from standpipe.errors import NotReady
-from standpipe.model import NodeId, NodeInfo, Offset, Record
-from standpipe.node.worker.request.bodies import Form, split_lines
-from standpipe.node.worker.request.freshness import END_HEADER, Freshness, parse_headers
-
-FORWARDED_HEADER: Final = "standpipe-forwarded"
-DEADLINE_HEADER: Final = "standpipe-deadline-ms"
-PARTITION_HEADER: Final = "standpipe-partition"
-#: of the map that the sender goes by
-EPOCH_HEADER: Final = "standpipe-assignment-epoch"
-#: wanted by who sends a scan: an interim response every so many ms while there is work at it
-WORKING_HEADER: Final = "standpipe-working-ms"
-#: how many of them fit into the time after which silence is a failure
-WORKING_SIGNS: Final = 4
-#: `<table id>-<generation>`: a dead incarnation of a table must not be answered from
-TABLE_HEADER: Final = "standpipe-table"
+from standpipe.model import NodeId, NodeInfo, Record
+from standpipe.node.worker.pull.forward_headers import ForwardedRead
+from standpipe.node.worker.request.answer import Freshness, parse_headers, split_lines
 
 #: Answered by the peer lane without a look at anything: is there a worker that works?
 PROBE_PATH: Final = "/probe"
@@ -59,14 +47,14 @@ TOO_SLOW: Final = (
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class Part(Record, frozen=True, kw_only=True):
+class PartitionAnswer(Record, frozen=True, kw_only=True):
     """What one partition contributes to an answer: JSON arrays, and how fresh they are."""
 
     rows: list[bytes]
     fresh: Freshness
 
 
-class Refused(Exception):
+class ForwardRefused(Exception):
     """A replica did not answer. `why` goes into the verdict on it."""
 
     def __init__(
@@ -109,6 +97,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
+        """Whether the path failed and no probe has succeeded since."""
         return self.probe_at_ms is not None
 
     def failed(self, now_ms: float) -> None:
@@ -127,21 +116,6 @@ class Breaker:
         """An answer came, whatever it says: the path works."""
         self.probe_at_ms = None
         self._wait_ms = 0.0
-
-
-@dataclass(kw_only=True)
-class Question:
-    """A read of one partition as it is forwarded: the client's own body, and what it concerns."""
-
-    body: bytes
-    partition: int
-    table: str  # `<table id>-<generation>`
-    timeout_ms: int
-    assignment_epoch: int = 0
-    #: the target's lag counts against it too; None: nothing is bounded, or no end is known
-    committed_end: Offset | None = None
-    #: of a scan: it fails after so long without a sign of work; None: a lookup
-    silence_ms: int | None = None
 
 
 @dataclass
@@ -170,37 +144,25 @@ class Forwarder:
             return frozenset()
         return frozenset(n.node_id for n in nodes.values() if n.peer in self._breakers)
 
-    async def ask(self, peer: NodeInfo, question: Question) -> Part:
-        """The peer's answer. Raises Refused, and opens the path's breaker if the path failed."""
-        headers = {
-            "accept": Form.LINES.value.decode(),
-            FORWARDED_HEADER: "1",
-            DEADLINE_HEADER: str(question.timeout_ms),
-            PARTITION_HEADER: str(question.partition),
-            TABLE_HEADER: question.table,
-            EPOCH_HEADER: str(question.assignment_epoch),
-        }
-        if question.committed_end is not None:
-            headers[END_HEADER] = str(question.committed_end)
-        silence_ms = question.silence_ms
-        if silence_ms is not None:
-            headers[WORKING_HEADER] = str(max(1, silence_ms // WORKING_SIGNS))
+    async def read(self, peer: NodeInfo, read: ForwardedRead) -> PartitionAnswer:
+        """The peer's answer. Raises ForwardRefused, and opens the breaker of a path that failed."""
+        silence_ms = read.silence_ms
         started_ms = _now_ms()
         try:
             response = await self.client.request(
                 peer.peer,
                 "/query",
-                body=question.body,
-                headers=headers,
-                timeout_seconds=question.timeout_ms / 1000,
+                body=read.body,
+                headers=read.headers(),
+                timeout_seconds=read.timeout_ms / 1000,
                 silence_seconds=None if silence_ms is None else silence_ms / 1000,
             )
         except StillWorking as slow:
             self._succeeded(peer.peer)
-            raise Refused(TOO_SLOW) from slow
+            raise ForwardRefused(TOO_SLOW) from slow
         except PathFailed as failure:
             self._failed(peer.peer)
-            raise Refused(f"Path failed: {failure}.", is_path_failure=True) from failure
+            raise ForwardRefused(f"Path failed: {failure}.", is_path_failure=True) from failure
         if silence_ms is None:
             self.took(_now_ms() - started_ms)
         self._succeeded(peer.peer)
@@ -214,6 +176,7 @@ class Forwarder:
             self._failed(peer.peer)
 
     async def close(self) -> None:
+        """Cancel the probes and close all connections."""
         for probe in self._probes.values():
             probe.cancel()
         self.client.close()
@@ -269,15 +232,18 @@ class _ErrorBody(msgspec.Struct):
     standpipe: _Said = msgspec.field(default_factory=_Said)
 
 
-def read_part(response: Response) -> Part:
+def read_part(response: Response) -> PartitionAnswer:
+    """What a peer's response says. Raises ForwardRefused for anything but rows."""
     if response.status == 200:
-        return Part(rows=split_lines(response.body), fresh=parse_headers(response.headers))
+        return PartitionAnswer(
+            rows=split_lines(response.body), fresh=parse_headers(response.headers)
+        )
     try:
         error = msgspec.json.decode(response.body, type=_ErrorBody)
     except msgspec.MsgspecError as undecodable:
-        raise Refused(f"Peer answered {response.status}.") from undecodable
+        raise ForwardRefused(f"Peer answered {response.status}.") from undecodable
     said = error.standpipe
-    raise Refused(
+    raise ForwardRefused(
         said.why or error.message,
         is_not_ready=error.error_code == NotReady.code,
         progress=said.progress,

@@ -6,9 +6,9 @@
         │ slow (p95) ──► next, beside it (a hedge, within its budget; the own replica is free)
               │ slow (4 × p95) ──► the one after it: two replicas may be lost at once
 
-A loser is not called off: its end, be it a time-out, is what the breaker of its path learns from.
-Nothing is hedged three times: three replicas that are slow are a sick cluster. Where hedges are
-switched off, the own replica is none either.
+A loser is not cancelled: its end, be it a time-out, is what the breaker of its path learns from.
+Nothing is hedged three times: three slow replicas mean a sick cluster. Where hedges are switched
+off, the own replica is not used as one either.
 
 Not here: the order (`control.routing.route`), budgets (`control.routing.hedge_budget`), the forward
 (`node.worker.pull.forward`).
@@ -22,88 +22,93 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from standpipe.control.routing.hedge_budget import Budget, Pace
+from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.control.routing.route import Verdict
 from standpipe.model import NodeId, NodeInfo
-from standpipe.node.worker.pull.forward import TOO_SLOW, Part, Refused
+from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused, PartitionAnswer
 
 #: A try with less time than this ends without an answer and only costs its target work.
 _TRY_S_MIN: Final = 0.005
-#: How often the p95 of forwards is waited for before the first hedge, and then before the second.
-_PATIENCES: Final = (1, 4)
-#: One try at one replica, `timeout_ms` at the most. Raises Refused.
-Attempt = Callable[[Verdict, int], Coroutine[Any, Any, Part]]
+#: Waits before the first hedge and before the second, in p95s of forwards.
+_HEDGE_WAITS: Final = (1, 4)
+#: One try at one replica, at most `timeout_ms`. Raises ForwardRefused.
+Attempt = Callable[[Verdict, int], Coroutine[Any, Any, PartitionAnswer]]
 #: Candidates that a refusal names and that were not known before (NOT_OWNER with its map).
-Further = Callable[[Refused], Sequence[Verdict]]
+Further = Callable[[ForwardRefused], Sequence[Verdict]]
 
 
 class AllRefused(Exception):
     """No replica answered. `refusals`: in the order of the tries, one per replica."""
 
-    def __init__(self, refusals: list[tuple[Verdict, Refused]]) -> None:
+    def __init__(self, refusals: list[tuple[Verdict, ForwardRefused]]) -> None:
         super().__init__("no replica answered")
         self.refusals = refusals
 
 
+@dataclass(frozen=True, kw_only=True)
+class HedgedRead:
+    """The read of one partition: whom to try, in which order, and for how long."""
+
+    candidates: Sequence[Verdict]
+    attempt: Attempt
+    further: Further
+    total_ms: int
+    #: it takes long by itself, and another replica would take as long: no hedges
+    is_scan: bool = False
+
+
 @dataclass
-class Racing:
-    """What all races of a worker share."""
+class HedgedReads:
+    """What all reads of a worker share: budgets, how long forwards take, tries under way."""
 
     hedges: Budget
     retries: Budget
-    pace: Pace
-    #: is told of every replica that is slow
+    latency: ForwardLatency
+    #: called with every replica that is slow
     silent: Callable[[NodeInfo], None] = lambda peer: None
-    _tasks: set[asyncio.Task[Part]] = field(default_factory=set[asyncio.Task[Part]])
+    _tasks: set[asyncio.Task[PartitionAnswer]] = field(
+        default_factory=set[asyncio.Task[PartitionAnswer]]
+    )
 
-    async def first(
-        self,
-        candidates: Sequence[Verdict],
-        attempt: Attempt,
-        further: Further,
-        total_ms: int,
-        *,
-        is_scan: bool = False,
-    ) -> Part:
-        """The first answer. Raises AllRefused.
+    async def first(self, read: HedgedRead) -> PartitionAnswer:
+        """The first answer. Raises AllRefused."""
+        race = _Race(self, read, deque(read.candidates))
+        return await race.run(asyncio.get_running_loop().time() + read.total_ms / 1000)
 
-        `is_scan`: it takes long by itself, and another replica would take as long: no hedges.
-        """
-        race = _Race(self, deque(candidates), attempt, further, is_scan=is_scan)
-        return await race.run(asyncio.get_running_loop().time() + total_ms / 1000)
-
-    def start(self, work: Coroutine[Any, Any, Part]) -> asyncio.Task[Part]:
+    def start(self, work: Coroutine[Any, Any, PartitionAnswer]) -> asyncio.Task[PartitionAnswer]:
+        """Run a try that outlives its read if another replica answers first."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def close(self) -> None:
+        """Cancel all tries; the worker ends."""
         for task in self._tasks:
             task.cancel()
 
-    def _ended(self, task: asyncio.Task[Part]) -> None:
+    def _ended(self, task: asyncio.Task[PartitionAnswer]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody else may look at a loser's
+            task.exception()  # retrieved here: the loser's caller has returned
 
 
 @dataclass
 class _Race:
-    shared: Racing
+    shared: HedgedReads
+    read: HedgedRead
     queue: deque[Verdict]
-    attempt: Attempt
-    further: Further
-    is_scan: bool
-    refusals: list[tuple[Verdict, Refused]] = field(default_factory=list[tuple[Verdict, Refused]])
-    running: dict[asyncio.Task[Part], Verdict] = field(
-        default_factory=dict[asyncio.Task[Part], Verdict]
+    refusals: list[tuple[Verdict, ForwardRefused]] = field(
+        default_factory=list[tuple[Verdict, ForwardRefused]]
+    )
+    running: dict[asyncio.Task[PartitionAnswer], Verdict] = field(
+        default_factory=dict[asyncio.Task[PartitionAnswer], Verdict]
     )
     hedge_count: int = 0
-    #: who was slow in this race, and was said to be
+    #: replicas that were reported as slow in this race
     slow: set[NodeId] = field(default_factory=set[NodeId])
 
-    async def run(self, deadline: float) -> Part:
+    async def run(self, deadline: float) -> PartitionAnswer:
         loop = asyncio.get_running_loop()
         self.shared.hedges.read(loop.time())
         self.shared.retries.read(loop.time())
@@ -119,32 +124,32 @@ class _Race:
                 if part is not None:
                     return part
                 continue
-            patience_s = min(left_s, self._patience_s()) if self._may_hedge() else left_s
+            wait_s = min(left_s, self._wait_s()) if self._may_hedge() else left_s
             done, _ = await asyncio.wait(
-                self.running, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
+                self.running, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 part = self._outcome(task, loop.time())
                 if part is not None:
                     return part
             if not done and self._may_hedge():
-                part = await self._hedge(left_s - patience_s, loop.time())
+                part = await self._hedge(left_s - wait_s, loop.time())
                 if part is not None:
                     return part
-        late = TOO_SLOW if self.is_scan else "Out of time."
-        unheard = [*self.running.values(), *self.queue]
-        self.refusals += [(verdict, Refused(late)) for verdict in unheard]
+        late = TOO_SLOW if self.read.is_scan else "Out of time."
+        silent = [*self.running.values(), *self.queue]
+        self.refusals += [(verdict, ForwardRefused(late)) for verdict in silent]
         raise AllRefused(self.refusals)
 
     def _may_hedge(self) -> bool:
-        may = self.hedge_count < len(_PATIENCES) and not self.is_scan
+        may = self.hedge_count < len(_HEDGE_WAITS) and not self.read.is_scan
         return may and bool(self.queue) and self.queue[0].ok
 
-    def _patience_s(self) -> float:
-        return _PATIENCES[self.hedge_count] * self.shared.pace.slow_ms / 1000
+    def _wait_s(self) -> float:
+        return _HEDGE_WAITS[self.hedge_count] * self.shared.latency.slow_ms / 1000
 
-    async def _hedge(self, left_s: float, now_s: float) -> Part | None:
-        """Ask the next one too. The own replica costs no other node anything."""
+    async def _hedge(self, left_s: float, now_s: float) -> PartitionAnswer | None:
+        """Try the next one too. The own replica costs no other node anything."""
         self.hedge_count += 1
         for slow in self.running.values():
             if slow.info is not None and slow.node_id not in self.slow:
@@ -155,34 +160,34 @@ class _Race:
             return await self._begin(self.queue.popleft(), left_s)
         return None
 
-    async def _begin(self, verdict: Verdict, left_s: float) -> Part | None:
+    async def _begin(self, verdict: Verdict, left_s: float) -> PartitionAnswer | None:
         """Try one. What this node can judge by itself is over at once."""
         timeout_ms = max(1, int(left_s * 1000))
         if not verdict.is_local and verdict.ok:
-            self.running[self.shared.start(self.attempt(verdict, timeout_ms))] = verdict
+            self.running[self.shared.start(self.read.attempt(verdict, timeout_ms))] = verdict
             return None
         try:
-            return await self.attempt(verdict, timeout_ms)
-        except Refused as refusal:
+            return await self.read.attempt(verdict, timeout_ms)
+        except ForwardRefused as refusal:
             self.refusals.append((verdict, refusal))
             return None
 
-    def _outcome(self, task: asyncio.Task[Part], now_s: float) -> Part | None:
+    def _outcome(self, task: asyncio.Task[PartitionAnswer], now_s: float) -> PartitionAnswer | None:
         verdict = self.running.pop(task)
         try:
             return task.result()
-        except Refused as refusal:
+        except ForwardRefused as refusal:
             self.refusals.append((verdict, refusal))
-            self.queue.extend(self.further(refusal))
+            self.queue.extend(self.read.further(refusal))
             if refusal.is_path_failure and not self.running:
                 self._spend_retry(now_s)
             return None
 
     def _spend_retry(self, now_s: float) -> None:
-        """Before another node is asked again; the own replica costs nobody anything."""
+        """Before another node is asked again; the own replica costs no other node anything."""
         remote = [verdict for verdict in self.queue if verdict.ok and not verdict.is_local]
         if not remote or self.queue[0].is_local or self.shared.retries.take(now_s):
             return
         exhausted = "Not tried: too many reads were tried again lately."
-        self.refusals += [(verdict, Refused(exhausted)) for verdict in remote]
+        self.refusals += [(verdict, ForwardRefused(exhausted)) for verdict in remote]
         self.queue = deque(verdict for verdict in self.queue if verdict not in remote)

@@ -16,7 +16,7 @@ from typing import Final
 from standpipe.control.routing.route import Verdict
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.model import NodeId, ReplicaState, ReplicaStatus, Source
-from standpipe.node.worker.pull.forward import Refused
+from standpipe.node.worker.pull.forward import ForwardRefused
 
 #: partitions that a message names; the details name all
 SAID_MAX: Final = 8
@@ -28,9 +28,9 @@ def is_not_ready(status: ReplicaStatus | None) -> bool:
 
 
 def readable(status: ReplicaStatus | None, verdict: Verdict) -> ReplicaStatus:
-    """What the own replica is, before it is read. Raises Refused where it may not be."""
+    """What the own replica is, before it is read. Raises ForwardRefused where it may not be."""
     if not verdict.ok or status is None:
-        raise Refused(
+        raise ForwardRefused(
             verdict.why,
             is_not_ready=is_not_ready(status),
             progress=progress(status),
@@ -46,7 +46,7 @@ def progress(status: ReplicaStatus | None) -> float | None:
     return min(1.0, status.position / status.log_end) if status.log_end else 1.0
 
 
-def judged(verdict: Verdict, refusal: Refused) -> Verdict:
+def judged(verdict: Verdict, refusal: ForwardRefused) -> Verdict:
     """The verdict after a try: the refusal's reason, and its lag where the replica said it."""
     lag = verdict.lag_records if refusal.lag_records is None else refusal.lag_records
     return replace(verdict, ok=False, why=refusal.why, lag_records=lag)
@@ -66,7 +66,7 @@ class Failure:
     each said. None where no replica is assigned yet."""
 
     partition: int
-    tried: Sequence[tuple[Verdict, Refused]]
+    tried: Sequence[tuple[Verdict, ForwardRefused]]
 
     @property
     def is_not_ready(self) -> bool:
@@ -130,8 +130,8 @@ def unanswered(
 
 
 def with_map(
-    refusal: Refused, sent_epoch: int | None, epoch: int, owners: Sequence[NodeId]
-) -> Refused:
+    refusal: ForwardRefused, sent_epoch: int | None, epoch: int, owners: Sequence[NodeId]
+) -> ForwardRefused:
     """The refusal of a forward with this node's map, where its sender has use for it.
 
     Who was wrongly asked says who it is instead. And a sender that goes by an older map learns the
@@ -150,7 +150,7 @@ def with_map(
     return refusal
 
 
-def refusal_to_peer(refusal: Refused) -> StandpipeError:
+def refusal_to_peer(refusal: ForwardRefused) -> StandpipeError:
     """What the target of a forward answers; `why` becomes the verdict at the node that asked."""
     said: dict[str, object] = {"why": refusal.why}
     if refusal.progress is not None:

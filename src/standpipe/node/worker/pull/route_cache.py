@@ -1,9 +1,9 @@
 """The routes to each partition, kept until something they came from has changed.
 
 A decision costs about 20 us and a read must not: so it is made when the map, the replica's status,
-what control told, a breaker or the bound is another one, and looked up otherwise (about 1 us).
+what control state, a breaker or the bound is another one, and looked up otherwise (about 1 us).
 
-Not here: the decision (`control.routing.route`), the reads (`node.worker.pull.query`).
+Not here: the decision (`control.routing.route`), the reads (`node.worker.pull.slow_path`).
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from standpipe.config import keys, registry
 from standpipe.control.liveness.lag import NO_END
 from standpipe.control.routing.route import LAG_UNBOUNDED, Bounds, Verdict, lag_bound, route
 from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Source
-from standpipe.node.liveness.peer_state import Board, Told
+from standpipe.node.liveness.peer_state import PeerState, PeerStateReader
 from standpipe.node.worker.pull.forward import Forwarder
-from standpipe.node.worker.request.cluster_view import OPEN_STORES_MAX, View
+from standpipe.node.worker.request.cluster_view import OPEN_STORES_MAX, ClusterView
 
 #: Bounds that requests asked for and that are remembered; clients could vary them.
 BOUNDS_MAX = 256
 
 
 @dataclass(slots=True)
-class Decided:
+class CachedRoute:
     """The routes to one partition, and all that they were decided on."""
 
-    view: View
+    view: ClusterView
     status: ReplicaStatus | None
     bounds: Bounds
     suspects: frozenset[NodeId]
-    told: Told
+    state: PeerState
     verdicts: list[Verdict]
-    #: the largest committed end that others told of
-    heard_end: Offset
+    #: the largest committed end that others state of
+    reported_end: Offset
     #: freshness headers of this node's answer, true for the millisecond and the end beside it
     label: bytes = b""
     labelled: tuple[int, Offset] = (-1, NO_END)
 
 
 @dataclass
-class Decisions:
+class RouteCache:
     """Of one worker."""
 
     node_id: NodeId
     settings: registry.Config
     forwarder: Forwarder
-    board: Board
+    peers: PeerStateReader
     #: the newest decision on each partition that was asked for
-    _known: dict[ReplicaId, Decided] = field(default_factory=dict[ReplicaId, Decided])
+    _known: dict[ReplicaId, CachedRoute] = field(default_factory=dict[ReplicaId, CachedRoute])
     #: (request's bound, table's bound) -> what holds; the same object each time
     _bounds: dict[tuple[int | None, int | None], Bounds] = field(
         default_factory=dict[tuple[int | None, int | None], Bounds]
@@ -79,8 +79,8 @@ class Decisions:
         return found
 
     def of(
-        self, view: View, replica_id: ReplicaId, status: ReplicaStatus | None, bounds: Bounds
-    ) -> Decided:
+        self, view: ClusterView, replica_id: ReplicaId, status: ReplicaStatus | None, bounds: Bounds
+    ) -> CachedRoute:
         """The routes to one partition."""
         known = self._known.get(replica_id)
         suspects = self.forwarder.suspects(view.nodes)
@@ -89,32 +89,32 @@ class Decisions:
             and known.status is status
             and known.view is view
             and known.bounds is bounds
-            and known.told is self.board.told
+            and known.state is self.peers.state
             and known.suspects == suspects
         ):
             return known
         if len(self._known) >= OPEN_STORES_MAX:
             self._known.clear()
-        told = self.board.told
+        state = self.peers.state
         verdicts = self._routed(view, replica_id, status, bounds, suspects=suspects)
-        end = self.heard_end(replica_id)
-        decided = Decided(view, status, bounds, suspects, told, verdicts, end)
+        end = self.reported_end(replica_id)
+        decided = CachedRoute(view, status, bounds, suspects, state, verdicts, end)
         self._known[replica_id] = decided
         return decided
 
-    def heard_end(self, replica_id: ReplicaId) -> Offset:
-        """The furthest committed end of a partition that others told of; NO_END: none."""
-        return self.board.told.end_of(replica_id)
+    def reported_end(self, replica_id: ReplicaId) -> Offset:
+        """The furthest committed end of a partition that others state of; NO_END: none."""
+        return self.peers.state.end_of(replica_id)
 
     def known_end(self, replica_id: ReplicaId, status: ReplicaStatus | None) -> Offset | None:
         """The furthest committed end that this node knows of a partition; None: none."""
         own = status.committed_end if status is not None else NO_END
-        end = max(own, self.heard_end(replica_id))
+        end = max(own, self.reported_end(replica_id))
         return end if end >= 0 else None
 
     def _routed(
         self,
-        view: View,
+        view: ClusterView,
         replica_id: ReplicaId,
         status: ReplicaStatus | None,
         bounds: Bounds,
@@ -130,14 +130,14 @@ class Decisions:
             local=self.node_id,
             local_status=status,
             suspects=suspects,
-            heard=self.board.told.of(replica_id),
+            heard=self.peers.state.of(replica_id),
             bounds=bounds,
             policy=self.policy,
         )
 
 
 def newer_owners(
-    view: View, owners: Sequence[NodeId], epoch: int, known: Sequence[Verdict]
+    view: ClusterView, owners: Sequence[NodeId], epoch: int, known: Sequence[Verdict]
 ) -> list[Verdict]:
     """Candidates that a host with a newer map names and that this node's map does not."""
     if epoch <= view.snapshot.assignment.epoch:

@@ -21,7 +21,7 @@ import msgspec
 
 from standpipe.data.query.push import PushedRow
 from standpipe.errors import StandpipeError
-from standpipe.node.worker.request.bodies import Form
+from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PushPlan
 
 _encode = msgspec.json.encode
@@ -34,6 +34,7 @@ class PushForm:
     form: Form
 
     def head(self, plan: PushPlan, query_id: str) -> bytes:
+        """What comes before the first row: query id, columns and types."""
         if self.form is Form.ARRAY:
             header = {"header": {"queryId": query_id, "schema": plan.schema}}
             return b"[" + self._item(_encode(header))
@@ -42,6 +43,7 @@ class PushForm:
         return _encode(header) + b"\n" if self.form is Form.LINES else b"[" + _encode(header)
 
     def rows(self, rows: Iterable[PushedRow]) -> bytes:
+        """Rows as items of the layout; tombstones only in ARRAY."""
         if self.form is not Form.ARRAY:
             return b"".join(self._item(each.columns) for each in rows if not each.is_tombstone)
         mark = (b"", b',"tombstone":true')
@@ -65,6 +67,7 @@ class PushForm:
         return self._item(body) + self._closing
 
     def end(self, message: str) -> bytes:
+        """The end of an answer, with its final message where the layout has one."""
         if self.form is Form.ARRAY:
             return _encode({"finalMessage": message}) + b"]"
         return self._closing

@@ -17,8 +17,9 @@ from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.print_topic import PrintAnswer
 from standpipe.node.worker.push.push_query import PushAnswer, new_query_id
 from standpipe.node.worker.push.stream_loop import Live, LiveAnswers
-from standpipe.node.worker.request.bodies import Form, Lookup
+from standpipe.node.worker.request.body import Lookup
 from standpipe.node.worker.request.cluster_view import Map
+from standpipe.node.worker.request.head import Form
 from standpipe.sql.lookup.push import print_topic, push
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import PrintTopic

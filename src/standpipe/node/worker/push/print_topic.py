@@ -14,7 +14,7 @@ from standpipe.data.query.record_rows import Share, TopicRecord
 from standpipe.data.query.topic_print import TopicPrint
 from standpipe.errors import BadRequest, StandpipeError
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
-from standpipe.node.worker.request.bodies import Form
+from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PrintPlan
 
 
@@ -33,10 +33,12 @@ class PrintAnswer:
 
     @property
     def media(self) -> bytes:
+        """Media type of the answer."""
         return Form.LINES.value
 
     @property
     def is_over(self) -> bool:
+        """Whether the statement's LIMIT is reached."""
         return self._print.is_over
 
     def open(self) -> None:
@@ -52,6 +54,7 @@ class PrintAnswer:
         self._tail = TopicTail(self.bootstrap_servers, places)
 
     def head(self) -> bytes:
+        """Nothing: PRINT has only lines."""
         return b""
 
     def step(self) -> bytes | None:
@@ -64,12 +67,15 @@ class PrintAnswer:
         return "".join(f"{line}\n" for line in lines).encode()
 
     def last(self, ending: Ending) -> bytes:
+        """Nothing: PRINT has no final message."""
         return b""
 
     def failed(self, error: StandpipeError) -> bytes:
+        """The error's message, as the last line."""
         return f"{error.message}\n".encode()
 
     def close(self) -> None:
+        """Close the consumer."""
         self._tail.close()
 
 

@@ -35,8 +35,8 @@ from standpipe.errors import BadRequest, ServerError, StandpipeError
 from standpipe.model import Source
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
-from standpipe.node.worker.request.bodies import PUSH_TOKEN
-from standpipe.node.worker.request.cluster_view import Map, View
+from standpipe.node.worker.request.body import PUSH_TOKEN
+from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.sql.context import sanitised
 from standpipe.sql.plans import PushPlan
 from standpipe.topics import progress_topic
@@ -99,10 +99,12 @@ class PushAnswer:
 
     @property
     def media(self) -> bytes:
+        """Media type of the answer."""
         return self.form.form.value
 
     @property
     def is_over(self) -> bool:
+        """Whether the statement's LIMIT is reached."""
         return self._query.is_over
 
     def open(self) -> None:
@@ -148,6 +150,7 @@ class PushAnswer:
         return log_starts(self.bootstrap_servers, self._topic, self.plan.source.partitions)
 
     def head(self) -> bytes:
+        """The answer's first item."""
         self._is_owed = self._gives_tokens  # a client may be gone before the first row
         return self.form.head(self.plan, self.query_id)
 
@@ -171,13 +174,16 @@ class PushAnswer:
         return b"" if heard else None
 
     def last(self, ending: Ending) -> bytes:
+        """A continuation token where one is owed, and the final message."""
         token = self.form.token(self._token()) if self._gives_tokens else b""
         return token + self.form.end(_LAST[ending])
 
     def failed(self, error: StandpipeError) -> bytes:
+        """An error as the answer's last item."""
         return self.form.failed(error)
 
     def close(self) -> None:
+        """Close the consumer."""
         self._tail.close()
 
     def _token(self) -> str:
@@ -191,7 +197,7 @@ class PushAnswer:
         check_source(self.plan.source, self._writer, self._view)
 
 
-def check_source(source: Source, writer: str | None, view: View) -> None:
+def check_source(source: Source, writer: str | None, view: ClusterView) -> None:
     """Whether a query goes on that began when `writer` wrote its topic. Raises ServerError."""
     now, topic = view.sources.get(source.name), topic_of(source)
     if now is None or _made(now) != _made(source):

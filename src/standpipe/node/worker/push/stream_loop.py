@@ -60,15 +60,22 @@ class Live(Protocol):
     """One answer. `open` and `close` may take a moment and run in a thread; `step` never waits."""
 
     @property
-    def media(self) -> bytes: ...
+    def media(self) -> bytes:
+        """Media type of the answer."""
+        ...
+
     @property
-    def is_over(self) -> bool: ...
+    def is_over(self) -> bool:
+        """Whether it ends by itself, as by a LIMIT."""
+        ...
 
     def open(self) -> None:
         """Raises StandpipeError, which is then the whole answer."""
         ...
 
-    def head(self) -> bytes: ...
+    def head(self) -> bytes:
+        """The first bytes, before any row."""
+        ...
 
     def step(self) -> bytes | None:
         """What comes next; empty: something was dealt with and is not shown; None: nothing came."""
@@ -82,7 +89,9 @@ class Live(Protocol):
         """How the answer says that it cannot go on."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of what `open` took."""
+        ...
 
 
 @dataclass

@@ -1,12 +1,12 @@
 """What a worker knows without asking anybody: the map that control publishes, and the replicas
 of its own node.
 
-A `View` is one snapshot in the shape that reads want it; it is replaced whole, never changed, so a
-request that began with one ends with it. `Replicas` outlives views: it keeps stores and status
-pages open, the least used closed first.
+A `ClusterView` is one snapshot in the shape that reads want it; it is replaced whole, never
+changed, so a request that began with one ends with it. `Replicas` outlives views: it keeps stores
+and status pages open, the least used closed first.
 
 Not here: which replica answers (`control.routing.route`), the reads themselves
-(`node.worker.pull.query`).
+(`node.worker.pull.slow_path`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOVING_SECONDS_MAX: Final = 2.0
 
 
 @dataclass(frozen=True)
-class View:
+class ClusterView:
     """One snapshot, indexed for reads."""
 
     snapshot: Snapshot
@@ -45,7 +45,7 @@ class View:
     placements: dict[ReplicaId, Placement]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, before: View | None = None) -> View:
+    def of(cls, snapshot: Snapshot, before: ClusterView | None = None) -> ClusterView:
         """The view of a snapshot. Plans are kept while the sources are the same, placements while
         the assignment epoch is: control publishes once a second, and mostly nothing changed."""
         sources = {source.name: source for source in snapshot.sources}
@@ -69,8 +69,12 @@ class View:
             (s.table_id or "", s.generation): s for s in (*snapshot.sources, *snapshot.successors)
         }
 
+    def replicas_of(self, node_id: NodeId) -> list[ReplicaId]:
+        """Replicas that are assigned to a node, in the assignment's order; no warm-ups."""
+        return [each for each, placed in self.placements.items() if node_id in placed.replicas]
+
     def copies_of(self, node_id: NodeId) -> list[tuple[ReplicaId, Source, Placement]]:
-        """All that a node keeps, warm-ups among them; of tables that are known."""
+        """All copies that a node keeps, warm-ups among them, of tables in the catalog."""
         tables = self.tables()
         return [
             (replica_id, table, placement)
@@ -80,7 +84,7 @@ class View:
 
 
 @dataclass
-class Replica:
+class LocalReplica:
     """The node's own copy of a table partition, if it has one; opened when it is first read."""
 
     store_path: Path
@@ -90,6 +94,7 @@ class Replica:
 
     @property
     def store(self) -> StoreReader:
+        """Its store, opened lazily; reads raise NotReady while there is none."""
         if self._store is None:
             self._store = StoreReader(self.store_path)
         return self._store
@@ -101,6 +106,7 @@ class Replica:
         return self._status.read()
 
     def close(self) -> None:
+        """Close store and status page."""
         if self._store is not None:
             self._store.close()
         if self._status is not None:
@@ -114,9 +120,12 @@ class Replicas:
     state: Path
     status: Path
     open_max: int = OPEN_STORES_MAX
-    _open: OrderedDict[ReplicaId, Replica] = field(default_factory=OrderedDict[ReplicaId, Replica])
+    _open: OrderedDict[ReplicaId, LocalReplica] = field(
+        default_factory=OrderedDict[ReplicaId, LocalReplica]
+    )
 
-    def get(self, replica_id: ReplicaId) -> Replica:
+    def get(self, replica_id: ReplicaId) -> LocalReplica:
+        """The replica of an id, whether or not there is one on this node's disk."""
         found = self._open.get(replica_id)
         if found is None:
             found = self._open[replica_id] = self._at(replica_id)
@@ -132,11 +141,12 @@ class Replicas:
             self._open.pop(replica_id).close()
 
     def close(self) -> None:
+        """Close all that are open."""
         self.keep(set())
 
-    def _at(self, replica_id: ReplicaId) -> Replica:
+    def _at(self, replica_id: ReplicaId) -> LocalReplica:
         store = self.state / store_directory(replica_id)
-        return Replica(store, self.status / str(replica_id))
+        return LocalReplica(store, self.status / str(replica_id))
 
 
 def _has_moved(before: Mapping[str, Source], now: Mapping[str, Source]) -> bool:
@@ -152,12 +162,12 @@ class Map:
     def __init__(self, path: Path, replicas: Replicas) -> None:
         self._reader = SnapshotReader(path)
         self._replicas = replicas
-        self._view: View | None = None
+        self._view: ClusterView | None = None
         self._moved_s = -MOVING_SECONDS_MAX
         self._take()
 
     @property
-    def view(self) -> View:
+    def view(self) -> ClusterView:
         """Raises NotReady before control has published a first map."""
         if self._view is None:
             raise NotReady("this node has no map of the cluster yet")
@@ -178,7 +188,7 @@ class Map:
             snapshot = self._reader.current()
         except NotReady:
             return False
-        before, self._view = self._view, View.of(snapshot, self._view)
+        before, self._view = self._view, ClusterView.of(snapshot, self._view)
         if before is not None and _has_moved(before.sources, self._view.sources):
             self._moved_s = time.monotonic()
         kept = (*snapshot.sources, *snapshot.successors)

@@ -48,7 +48,7 @@ from standpipe.model import LogIndex, Source
 from standpipe.node.batched import Shared
 from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
 from standpipe.node.worker.inspect.route import Routes
-from standpipe.node.worker.request.bodies import offset_lag_max, parse_statements, property_text
+from standpipe.node.worker.request.body import offset_lag_max, parse_statements, property_text
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.statements import control_client, explain, show
 from standpipe.node.worker.statements.assert_topic import assert_topic
@@ -386,7 +386,7 @@ class Statements:
             settings=self.settings,
             instant=instant,
             replicas={replica_id: self.replicas.get(replica_id).status() for replica_id in ids},
-            heard_ends={each: self.routes.decisions.heard_end(each) for each in ids},
+            reported_ends={each: self.routes.route_cache.reported_end(each) for each in ids},
         )
 
 

@@ -29,7 +29,7 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
-from standpipe.node.worker.request.freshness import describe
+from standpipe.node.worker.request.answer import describe
 from standpipe.sql.functions import registry
 from standpipe.sql.types.types import SqlType, parse_type
 
@@ -59,7 +59,7 @@ class Scene:
         default_factory=dict[ReplicaId, ReplicaStatus | None]
     )
     #: as `replicas` -> the largest committed end that others told of
-    heard_ends: Mapping[ReplicaId, Offset] = field(default_factory=dict[ReplicaId, Offset])
+    reported_ends: Mapping[ReplicaId, Offset] = field(default_factory=dict[ReplicaId, Offset])
 
     def query_state(self, query: PersistentQuery) -> str:
         """State to show: what a pipeline reports, in ksqlDB's words; none does: UNRESPONSIVE."""
@@ -357,7 +357,7 @@ def _local(scene: Scene, key: ReplicaId, node_id: NodeId) -> dict[str, object]:
     instant = scene.instant
     return describe(
         scene.replicas.get(key),
-        heard_end=scene.heard_ends.get(key, NO_END),
+        reported_end=scene.reported_ends.get(key, NO_END),
         boot_ms=instant.boot_ms,
         unix_ms=instant.unix_ms,
     )

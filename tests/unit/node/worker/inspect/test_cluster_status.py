@@ -12,19 +12,19 @@ from tests.unit.node.workers import Worker, page
 STORE = "CTAS_USERS_1#Aggregate-Aggregate-Materialize"
 
 
-def status_of(tmp_path: Path, own_end: int, heard_end: int, reported_ms_ago: int = 0) -> Any:
+def status_of(tmp_path: Path, own_end: int, reported_end: int, reported_ms_ago: int = 0) -> Any:
     """Seen from a, which holds partition 0 with b; both have applied 100."""
     worker = Worker(tmp_path, "a", {})
     worker.publish(["a", "b"], {0: ["a", "b"]})
     worker.hold(0, page(100, own_end))
-    worker.hear(("b", 0, 100, heard_end), reported_ms_ago=reported_ms_ago)
+    worker.hear(("b", 0, 100, reported_end), reported_ms_ago=reported_ms_ago)
     found = worker.cluster_status()
     worker.replicas.close()
     return found
 
 
 @pytest.mark.parametrize(
-    ("own_end", "heard_end", "lag", "why"),
+    ("own_end", "reported_end", "lag", "why"),
     [
         (100, 100, 0, "nobody knows of more"),
         (5000, 100, 4900, "this node does"),
@@ -32,9 +32,9 @@ def status_of(tmp_path: Path, own_end: int, heard_end: int, reported_ms_ago: int
     ],
 )
 def test_every_lag_counts_against_the_largest_end(
-    tmp_path: Path, own_end: int, heard_end: int, lag: int, why: str
+    tmp_path: Path, own_end: int, reported_end: int, lag: int, why: str
 ) -> None:
-    hosts = status_of(tmp_path, own_end, heard_end)
+    hosts = status_of(tmp_path, own_end, reported_end)
     for host in ("a", "b"):
         assert hosts[host]["standpipe"]["replicas"]["T1-1-0"]["offsetLag"] == lag, why
         told = hosts[host]["hostStoreLags"]["stateStoreLags"][STORE]["lagByPartition"]["0"]

@@ -37,7 +37,7 @@ from standpipe.model import (
     SparkPlan,
 )
 from standpipe.model_liveness import Liveness, PeerLiveness
-from standpipe.node.liveness.peer_state import Board
+from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.worker.inspect.gauges import States
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 
@@ -111,7 +111,9 @@ class World:
     def read(self) -> dict[str, dict[tuple[str, ...], float]]:
         clock = Still()
         found = Map(self.folder / "snapshot", self.replicas)
-        board = Board(self.folder / "liveness", self.folder / "lags", registry.load({}), clock)
+        board = PeerStateReader(
+            self.folder / "liveness", self.folder / "lags", registry.load({}), clock
+        )
         board.refresh()
         states = States(ME, found, self.replicas, board, clock)
         return {name: dict(samples) for name, samples in states.read()}

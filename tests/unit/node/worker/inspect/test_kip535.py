@@ -25,6 +25,7 @@ from standpipe.model import (
 )
 from standpipe.node.liveness.wire import LagInfo
 from standpipe.node.worker.inspect.kip535 import InvalidStateStore, Metadata
+from standpipe.node.worker.request.cluster_view import ClusterView
 
 STORE = "CTAS_T_1#Aggregate-Aggregate-Materialize"
 TABLE = sample_table(
@@ -93,7 +94,8 @@ def status(state: ReplicaState, position: int = 90, end: int = 100) -> ReplicaSt
 
 def view(**states: ReplicaStatus) -> Metadata:
     """`p0=status(…)`: of this node's copies of T."""
-    return Metadata(SNAPSHOT, {("T_1", 1, int(name[1:])): one for name, one in states.items()})
+    statuses = {("T_1", 1, int(name[1:])): one for name, one in states.items()}
+    return Metadata(ClusterView.of(SNAPSHOT), statuses)
 
 
 def test_query_metadata_for_key() -> None:

@@ -9,7 +9,13 @@ import pytest
 
 from standpipe.adapters.http.peer_client import PeerClient, Response
 from standpipe.model import NodeId, NodeInfo
-from standpipe.node.worker.pull.forward import SILENCES_MAX, Breaker, Forwarder, Refused, read_part
+from standpipe.node.worker.pull.forward import (
+    SILENCES_MAX,
+    Breaker,
+    Forwarder,
+    ForwardRefused,
+    read_part,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +68,7 @@ def error(code: int, **standpipe: object) -> bytes:
 def test_refusals(
     status: int, body: bytes, why: str, is_not_ready: bool, progress: float | None
 ) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ForwardRefused) as caught:
         read_part(Response(status, {}, body))
     refusal = caught.value
     assert (refusal.why, refusal.is_not_ready, refusal.progress) == (why, is_not_ready, progress)
@@ -102,6 +108,6 @@ def test_slow_reads_in_a_row_open_a_breaker() -> None:
 def test_not_owner_brings_the_map_of_the_one_that_refused() -> None:
     said = {"why": "NOT_OWNER: x", "replicas": ["b", "c"], "assignment_epoch": 7}
     body = json.dumps({"error_code": 50306, "message": "m", "standpipe": said}).encode()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ForwardRefused) as caught:
         read_part(Response(503, {}, body))
     assert (caught.value.owners, caught.value.assignment_epoch) == (("b", "c"), 7)

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from standpipe.control.routing.hedge_budget import Budget, Pace
+from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.control.routing.route import Verdict
 from standpipe.model import NodeId, NodeInfo
-from standpipe.node.worker.pull.forward import TOO_SLOW, Part, Refused
-from standpipe.node.worker.pull.hedging import AllRefused, Racing
-from standpipe.node.worker.request.freshness import Freshness
+from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused, PartitionAnswer
+from standpipe.node.worker.pull.hedging import AllRefused, Attempt, HedgedRead, HedgedReads
+from standpipe.node.worker.request.answer import Freshness
 
 NEVER = 3600.0
 Result = TypeVar("Result")
@@ -32,8 +32,10 @@ def candidate(name: str, *, ok: bool = True) -> Verdict:
     )
 
 
-def part(name: str) -> Part:
-    return Part(rows=[], fresh=Freshness(served_by=name, role="standby", state="RUNNING"))
+def part(name: str) -> PartitionAnswer:
+    return PartitionAnswer(
+        rows=[], fresh=Freshness(served_by=name, role="standby", state="RUNNING")
+    )
 
 
 class Sleepers(selectors.DefaultSelector):
@@ -65,53 +67,63 @@ def timeless(coroutine: Coroutine[Any, Any, Result]) -> Result:
 class Replicas:
     """Answers by name: seconds until an answer, or a refusal."""
 
-    def __init__(self, **answers: float | Refused) -> None:
+    def __init__(self, **answers: float | ForwardRefused) -> None:
         self.answers = answers
         self.asked: list[str] = []
         self.ended: list[str] = []
 
-    async def attempt(self, verdict: Verdict, left_ms: int) -> Part:
+    async def attempt(self, verdict: Verdict, left_ms: int) -> PartitionAnswer:
         name = verdict.node_id
         self.asked.append(name)
         answer = self.answers[name]
-        if isinstance(answer, Refused):
+        if isinstance(answer, ForwardRefused):
             raise answer
         try:
             await asyncio.wait_for(asyncio.sleep(answer), left_ms / 1000)
         except TimeoutError:
-            raise Refused("no answer", is_path_failure=True) from None
+            raise ForwardRefused("no answer", is_path_failure=True) from None
         finally:
             self.ended.append(name)
         return part(name)
 
 
-def racing(*, hedges: float = 0.05, retries: float = 0.1, burst: int = 100) -> Racing:
-    pace = Pace()
+def hedged_reads(*, hedges: float = 0.05, retries: float = 0.1, burst: int = 100) -> HedgedReads:
+    pace = ForwardLatency()
     pace.slow_ms = 5.0
-    return Racing(Budget(hedges, burst), Budget(retries, burst), pace)
+    return HedgedReads(Budget(hedges, burst), Budget(retries, burst), pace)
 
 
-def nobody(refusal: Refused) -> Sequence[Verdict]:
+def nobody(refusal: ForwardRefused) -> Sequence[Verdict]:
     return []
+
+
+def read_of(candidates: Sequence[Verdict], attempt: Attempt, total_ms: int) -> HedgedRead:
+    return HedgedRead(candidates=candidates, attempt=attempt, further=nobody, total_ms=total_ms)
 
 
 def run(
     replicas: Replicas,
     names: str,
     *,
-    shared: Racing | None = None,
+    shared: HedgedReads | None = None,
     total_ms: int = 10_000,
-    further: Callable[[Refused], Sequence[Verdict]] = nobody,
+    further: Callable[[ForwardRefused], Sequence[Verdict]] = nobody,
     is_scan: bool = False,
 ) -> str | list[str]:
     """Who answered, or the reasons of all."""
 
     async def race() -> str | list[str]:
-        chosen = shared or racing()
+        chosen = shared or hedged_reads()
         candidates = [candidate(name) for name in names.split()]
         try:
             won = await chosen.first(
-                *(candidates, replicas.attempt, further, total_ms), is_scan=is_scan
+                HedgedRead(
+                    candidates=candidates,
+                    attempt=replicas.attempt,
+                    further=further,
+                    total_ms=total_ms,
+                    is_scan=is_scan,
+                )
             )
         except AllRefused as refused:
             return [f"{verdict.node_id}: {refusal.why}" for verdict, refusal in refused.refusals]
@@ -122,8 +134,8 @@ def run(
     return timeless(race())
 
 
-FAILED = Refused("reset", is_path_failure=True)
-REFUSED = Refused("lag")
+FAILED = ForwardRefused("reset", is_path_failure=True)
+REFUSED = ForwardRefused("lag")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +152,7 @@ REFUSED = Refused("lag")
     ],
 )
 def test_who_answers(
-    answers: dict[str, float | Refused], names: str, won: str, asked: list[str], why: str
+    answers: dict[str, float | ForwardRefused], names: str, won: str, asked: list[str], why: str
 ) -> None:
     replicas = Replicas(**answers)
     assert run(replicas, names) == won, why
@@ -164,10 +176,10 @@ def test_nothing_is_hedged_three_times() -> None:
     ],
 )
 def test_a_scan_is_not_hedged(
-    answers: dict[str, float | Refused], result: str | list[str], asked: list[str], why: str
+    answers: dict[str, float | ForwardRefused], result: str | list[str], asked: list[str], why: str
 ) -> None:
     replicas, slow = Replicas(**answers), list[str]()
-    shared = racing()
+    shared = hedged_reads()
     shared.silent = lambda peer: slow.append(peer.node_id)
     assert run(replicas, "a b", shared=shared, is_scan=True) == result, why
     assert (replicas.asked, slow) == (asked, []), "and nobody is called slow for it"
@@ -176,13 +188,13 @@ def test_a_scan_is_not_hedged(
 def test_each_hedge_says_once_who_is_slow() -> None:
     """A path fails after so many slow reads in a row: one read counts once."""
     slow: list[str] = []
-    shared = racing()
+    shared = hedged_reads()
     shared.silent = lambda peer: slow.append(peer.node_id)
     replicas = Replicas(a=NEVER, b=NEVER, c=0.0)
     assert run(replicas, "a b c", shared=shared) == "c"
     assert slow == ["a", "b"]
     slow.clear()
-    spent = racing(hedges=0.0)
+    spent = hedged_reads(hedges=0.0)
     spent.silent = shared.silent
     run(replicas, "a b c", shared=spent, total_ms=60)
     assert slow == ["a"], "where no hedge is left, too"
@@ -199,12 +211,12 @@ def test_no_candidate() -> None:
 
 def test_a_spent_hedge_budget_waits() -> None:
     replicas = Replicas(a=0.05, b=0.0)
-    assert run(replicas, "a b", shared=racing(hedges=0.0)) == "a"
+    assert run(replicas, "a b", shared=hedged_reads(hedges=0.0)) == "a"
     assert replicas.asked == ["a"]
 
 
 def test_the_own_replica_needs_no_budget() -> None:
-    spent = racing(burst=0)
+    spent = hedged_reads(burst=0)
     for budget in (spent.hedges, spent.retries):
         budget.read(0.0)
         assert budget.take(0.0)
@@ -218,34 +230,34 @@ def test_the_own_replica_needs_no_budget() -> None:
 
 def test_hedges_off_means_the_own_replica_too() -> None:
     """`standpipe.forward.hedge.load.percent=0`: only a failure moves a read from the first."""
-    off = racing(hedges=0.0)
+    off = hedged_reads(hedges=0.0)
     assert run(Replicas(a=0.05, here=0.0), "a here", shared=off) == "a"
     assert run(Replicas(a=FAILED, here=0.0), "a here", shared=off) == "here"
 
 
 def test_a_spent_retry_budget_tells_so() -> None:
-    reasons = run(Replicas(a=FAILED, b=0.0), "a b", shared=racing(retries=0.0))
+    reasons = run(Replicas(a=FAILED, b=0.0), "a b", shared=hedged_reads(retries=0.0))
     assert reasons == ["a: reset", "b: Not tried: too many reads were tried again lately."]
 
 
 def test_a_refusal_spends_no_retry() -> None:
     """The peer answered: asking the next is no extra load on what is sick."""
-    assert run(Replicas(a=REFUSED, b=0.0), "a b", shared=racing(retries=0.0)) == "b"
+    assert run(Replicas(a=REFUSED, b=0.0), "a b", shared=hedged_reads(retries=0.0)) == "b"
 
 
 def test_an_owner_that_a_newer_map_names() -> None:
-    moved = Refused("NOT_OWNER", owners=(NodeId("b"),), assignment_epoch=7)
+    moved = ForwardRefused("NOT_OWNER", owners=(NodeId("b"),), assignment_epoch=7)
     replicas = Replicas(a=moved, b=0.0)
     assert run(replicas, "a", further=lambda refusal: [candidate("b")]) == "b"
 
 
-def test_a_loser_is_not_called_off() -> None:
+def test_a_loser_is_not_cancelled() -> None:
     """Its end is what the breaker of its path learns from."""
 
     async def race() -> list[str]:
-        shared, replicas = racing(), Replicas(a=0.1, b=0.0)
+        shared, replicas = hedged_reads(), Replicas(a=0.1, b=0.0)
         candidates = [candidate("a"), candidate("b")]
-        won = await shared.first(candidates, replicas.attempt, nobody, 10_000)
+        won = await shared.first(read_of(candidates, replicas.attempt, 10_000))
         assert (won.fresh.served_by, replicas.ended) == ("b", ["b"])
         while "a" not in replicas.ended:  # noqa: ASYNC110 - an event would be the loser's
             await asyncio.sleep(0.01)
@@ -256,11 +268,11 @@ def test_a_loser_is_not_called_off() -> None:
 
 def test_what_is_refused_here_is_not_sent() -> None:
     async def race() -> list[str]:
-        async def attempt(verdict: Verdict, left_ms: int) -> Part:
-            raise Refused(verdict.why)
+        async def attempt(verdict: Verdict, left_ms: int) -> PartitionAnswer:
+            raise ForwardRefused(verdict.why)
 
         with pytest.raises(AllRefused) as caught:
-            await racing().first([candidate("a", ok=False)], attempt, nobody, 1000)
+            await hedged_reads().first(read_of([candidate("a", ok=False)], attempt, 1000))
         return [refusal.why for _, refusal in caught.value.refusals]
 
     assert timeless(race()) == ["a?"]

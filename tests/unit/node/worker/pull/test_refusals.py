@@ -11,7 +11,7 @@ from tests.unit.node.workers import USERS
 from standpipe.control.routing.route import Verdict
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.model import NodeId
-from standpipe.node.worker.pull.forward import Refused
+from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.refusals import (
     SAID_MAX,
     Failure,
@@ -29,13 +29,13 @@ def verdict(node_id: NodeId) -> Verdict:
 
 
 def stale(partition: int, *nodes: NodeId) -> Failure:
-    tried = [(verdict(node), Refused(f"Lag of {node}.", lag_records=7)) for node in nodes]
+    tried = [(verdict(node), ForwardRefused(f"Lag of {node}.", lag_records=7)) for node in nodes]
     return Failure(partition, tried)
 
 
 def young(partition: int, *shares: float | None) -> Failure:
     """`shares`: progress of each replica."""
-    refusals = [Refused("BOOTSTRAP.", is_not_ready=True, progress=share) for share in shares]
+    refusals = [ForwardRefused("BOOTSTRAP.", is_not_ready=True, progress=share) for share in shares]
     return Failure(partition, [(verdict(A), refusal) for refusal in refusals])
 
 
@@ -119,7 +119,7 @@ def test_a_message_names_some_and_the_details_all() -> None:
 def test_what_map_a_refusal_carries(
     sent: int | None, own: int, is_not_owner: bool, told: bool, why: str
 ) -> None:
-    refusal = with_map(Refused("No.", is_not_owner=is_not_owner), sent, own, (B, C))
+    refusal = with_map(ForwardRefused("No.", is_not_owner=is_not_owner), sent, own, (B, C))
     said = details(refusal_to_peer(refusal))
     expected = {"replicas": [B, C], "assignment_epoch": own} if told else {}
     assert {name: said[name] for name in said if name != "why"} == expected, why
@@ -127,7 +127,7 @@ def test_what_map_a_refusal_carries(
 
 
 def test_a_replica_that_is_not_ready_tells_the_newer_map_too() -> None:
-    refusal = Refused("BOOTSTRAP.", is_not_ready=True, progress=0.5)
+    refusal = ForwardRefused("BOOTSTRAP.", is_not_ready=True, progress=0.5)
     error = refusal_to_peer(with_map(refusal, 5, 6, (B,)))
     assert isinstance(error, NotReady)
     assert details(error) == {

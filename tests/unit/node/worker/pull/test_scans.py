@@ -17,8 +17,15 @@ from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.query import scan
 from standpipe.errors import BadRequest
 from standpipe.node.worker.pull import scans
-from standpipe.node.worker.pull.forward import TOO_SLOW, Refused
-from standpipe.node.worker.pull.scans import BEGINS_MAX, OUTRUN, PLACES, Asker, Scans
+from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
+from standpipe.node.worker.pull.scans import (
+    BEGINS_MAX,
+    OUTRUN,
+    PLACES,
+    ScanRequest,
+    ScanRequester,
+    Scans,
+)
 from standpipe.sql.plans import PullPlan
 
 ROWS = 10
@@ -81,13 +88,16 @@ def rows_of(batch: int) -> list[bytes]:
 
 
 async def read(
-    store: Store, *, of: Scans | None = None, asker: Asker | None = None, left_s: float = 3600
+    store: Store,
+    *,
+    of: Scans | None = None,
+    requester: ScanRequester | None = None,
+    left_s: float = 3600,
 ) -> tuple[list[bytes], int]:
     """The rows, and the batch that the store was at when the scan began."""
     until_s = time.monotonic() + left_s
-    return await (of or Scans()).rows(
-        PLAN, store, lambda: store.batch, asker or Asker(), until_s=until_s
-    )
+    request = ScanRequest(PLAN, store, lambda: store.batch, requester or ScanRequester(), until_s)
+    return await (of or Scans()).rows(request)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +130,7 @@ def test_rows_are_of_one_batch(
 def test_batches_that_outrun_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scans, "HELD_S_MAX", 0.0)
     store = Store(lambda _: True)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ForwardRefused) as caught:
         asyncio.run(read(store))
     assert caught.value.why == OUTRUN
     assert len(store.instants) == BEGINS_MAX + 1
@@ -164,7 +174,7 @@ def test_what_is_over_at_once_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) 
 
     def begin() -> None: ...
 
-    work = Scans().rows(PLAN, Store(), begin, Asker(), until_s=0.0)
+    work = Scans().rows(ScanRequest(PLAN, Store(), begin, ScanRequester(), 0.0))
     with pytest.raises(StopIteration) as done:  # it never gave up its turn
         work.send(None)
     assert done.value.value[0] == rows_of(1)
@@ -203,15 +213,17 @@ def test_what_ends_a_scan(how: str, is_waiting: bool) -> None:
         of, store = Scans(), Store()
         for _ in range(PLACES if is_waiting else 0):
             await of._places.acquire()
-        asker = Asker(gone) if how == "gone" else Asker()
+        requester = ScanRequester(gone) if how == "gone" else ScanRequester()
         task = asyncio.create_task(
-            read(store, of=of, asker=asker, left_s=0 if how == "late" else 3600)
+            read(store, of=of, requester=requester, left_s=0 if how == "late" else 3600)
         )
         if how == "cancelled":
             for _ in range(5):  # it has begun
                 await asyncio.sleep(0)
             task.cancel()
-        wanted = {"late": Refused, "gone": BadRequest, "cancelled": asyncio.CancelledError}[how]
+        wanted = {"late": ForwardRefused, "gone": BadRequest, "cancelled": asyncio.CancelledError}[
+            how
+        ]
         with pytest.raises(wanted) as caught:
             await task
         assert how != "late" or str(caught.value) == TOO_SLOW
@@ -219,25 +231,25 @@ def test_what_ends_a_scan(how: str, is_waiting: bool) -> None:
         for _ in range(PLACES if is_waiting else 0):
             of._places.release()
         assert of._places._value == PLACES
-        asker.close()
+        requester.close()
 
     asyncio.run(story())
 
 
 def test_a_peer_hears_that_there_is_work() -> None:
     said: list[int] = []
-    asyncio.run(read(Store(), asker=Asker(say=lambda: said.append(1), every_ms=0)))
+    asyncio.run(read(Store(), requester=ScanRequester(say=lambda: said.append(1), every_ms=0)))
     assert len(said) >= ROWS
     said.clear()
-    asyncio.run(read(Store(), asker=Asker(say=lambda: said.append(1))))
+    asyncio.run(read(Store(), requester=ScanRequester(say=lambda: said.append(1))))
     assert said == [], "one that did not ask for it would take it for the answer"
 
 
 def test_a_limit_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     limited = msgspec.structs.replace(PLAN, limit=2)
-    rows, _ = asyncio.run(
-        Scans().rows(limited, store, lambda: None, Asker(), until_s=time.monotonic() + 3600)
-    )
+    until_s = time.monotonic() + 3600
+    request = ScanRequest(limited, store, lambda: None, ScanRequester(), until_s)
+    rows, _ = asyncio.run(Scans().rows(request))
     assert rows == rows_of(1)[:2]
     assert store._reads == 2

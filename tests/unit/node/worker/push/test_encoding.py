@@ -10,7 +10,7 @@ from tests.samples import sample_table
 from standpipe.data.query.push import PushedRow
 from standpipe.errors import ServerError
 from standpipe.node.worker.push.encoding import PushForm
-from standpipe.node.worker.request.bodies import Form
+from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PushPlan
 
 SOURCE = sample_table(name="S", topic="s", columns=())

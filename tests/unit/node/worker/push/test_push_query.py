@@ -12,7 +12,7 @@ from standpipe.data.query.record_rows import writer_of
 from standpipe.errors import BadRequest, ServerError
 from standpipe.model import Assignment, Column, LogIndex, NodeId, Snapshot, Source
 from standpipe.node.worker.push.push_query import check_source, new_query_id, starts_at_end
-from standpipe.node.worker.request.cluster_view import View
+from standpipe.node.worker.request.cluster_view import ClusterView
 
 STREAM = sample_stream(topic="t", columns=(Column(name="V", type="BIGINT"),))
 TABLE = replace(STREAM, name="T", kind="TABLE", query_id="Q")
@@ -39,7 +39,7 @@ def snapshot_of(*sources: Source) -> Snapshot:
 def test_what_ends_a_query_on_the_topic_of_a_table(
     after: list[Source], said: str | None, why: str
 ) -> None:
-    view = View.of(snapshot_of(*after))
+    view = ClusterView.of(snapshot_of(*after))
     ends = pytest.raises(ServerError, match=said) if said else nullcontext()
     with ends:
         check_source(STREAM, writer_of("t", snapshot_of(STREAM, TABLE)), view)

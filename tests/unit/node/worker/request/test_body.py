@@ -1,4 +1,4 @@
-"""Request bodies, media types and layouts, as tables; and bytes that nobody meant."""
+"""Request bodies as tables, and arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.samples import sample_table
 
 from standpipe.errors import BadRequest
-from standpipe.model import Column
-from standpipe.node.worker.request.bodies import (
-    Form,
+from standpipe.node.worker.request.body import (
     Lookup,
-    accepted,
-    form_of,
     is_known_property,
     parse_lookup,
     parse_statements,
-    render_rows,
-    split_lines,
 )
-from standpipe.sql.plans import PullPlan
 
 LAG = "ksql.query.pull.max.allowed.offset.lag"
 MAX = 2**63 - 1
@@ -121,69 +113,3 @@ def test_any_json_is_read_or_refused(value: object) -> None:
 )
 def test_known_properties(name: str, known: bool) -> None:
     assert is_known_property(name) is known
-
-
-V1, LINES, JSON = "application/vnd.ksql.v1+json", Form.LINES.value.decode(), "application/json"
-
-
-@pytest.mark.parametrize(
-    ("path", "accept", "form", "why"),
-    [
-        (b"/query", "", Form.ARRAY, "nothing said"),
-        (b"/query", "*/*", Form.ARRAY, "anything"),
-        (b"/query", "application/*", Form.ARRAY, "any application type"),
-        (b"/query", JSON, Form.ARRAY, "another word on the old path"),
-        (b"/query", LINES, Form.LINES, "named"),
-        (b"/query-stream", "", Form.LINES, "default of the new path"),
-        (b"/query-stream", JSON, Form.OBJECTS, "named"),
-        (b"/query-stream", f"{V1}; charset=UTF-8", Form.ARRAY, "parameters are passed over"),
-        (b"/query-stream", f"{JSON};q=0.1, {V1};q=0.2", Form.ARRAY, "the best liked"),
-        (b"/query-stream", f"{LINES};q=0, {JSON}", Form.OBJECTS, "q=0 forbids"),
-        (b"/query-stream", "text/plain", None, "not offered"),
-        (b"/query-stream", "text/plain, */*;q=0.1", Form.LINES, "at least anything"),
-        (b"/query", f"{V1};q=x", None, "a quality that is no number"),
-    ],
-)
-def test_form_of(path: bytes, accept: str, form: Form | None, why: str) -> None:
-    assert form_of(path, accept) is form, why
-
-
-@given(st.text(max_size=60))
-def test_any_accept_header_is_survived(header: str) -> None:
-    assert accepted(header, (V1, JSON)) in (None, V1, JSON)
-
-
-SOURCE = sample_table(
-    columns=(Column(name="ID", type="STRING", is_key=True), Column(name='q"\\', type="INT"))
-)
-PLAN = PullPlan(
-    source=SOURCE,
-    keys=(),
-    schema='`ID` STRING KEY, `q"\\` INTEGER',
-    column_names=("ID", 'q"\\'),
-    column_types=("STRING", "INTEGER"),
-)
-
-
-@pytest.mark.parametrize("rows", [[], [b'["a",1]'], [b'["a",1]', b'["b",null]']])
-@pytest.mark.parametrize("form", list(Form))
-def test_layouts_are_json(form: Form, rows: list[bytes]) -> None:
-    body = render_rows(form, PLAN, rows, 5)
-    wanted = [json.loads(row) for row in rows]
-    if form is Form.LINES:
-        first, *lines = (json.loads(line) for line in body.splitlines())
-        assert lines == wanted
-        assert split_lines(body) == rows
-    elif form is Form.OBJECTS:
-        first, *lines = json.loads(body)
-        assert lines == wanted
-    else:
-        head, *items = json.loads(body)
-        assert head == {"header": {"queryId": "query_5", "schema": PLAN.schema}}
-        assert [item["row"]["columns"] for item in items] == wanted
-        return
-    assert first == {
-        "queryId": "query_5",
-        "columnNames": ["ID", 'q"\\'],
-        "columnTypes": ["STRING", "INTEGER"],
-    }

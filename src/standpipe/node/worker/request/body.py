@@ -1,33 +1,26 @@
-r"""Bytes of the REST API: what a request asks, and how an answer is laid out. Pure.
+"""The body of a request: statements or a query, and the properties beside them. Pure.
 
-| form | first | each row | end |
-|---|---|---|---|
-| ARRAY | `[{"header":{queryId,schema}}` | `,\n{"row":{"columns":[…]}}` | `]` |
-| LINES | `{queryId,columnNames,columnTypes}\n` | `[…]\n` | |
-| OBJECTS | `[{queryId,columnNames,columnTypes}` | `,\n[…]` | `]` |
+Both spellings of ksqlDB's two query paths are read on both. A property that nothing reads is
+refused with the nearest name: a misspelt lag bound must not be ignored.
 
-Source: ksqlDB's REST API; the article in docs/sources.md for the spelling of properties.
-Not here: sockets, statements, rows.
+Source: ksqlDB's REST API; the article in docs/sources.md for the spelling of
+properties. Not here: paths,
+headers and layouts (`node.worker.request.head`), what the statements mean (`sql`).
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from enum import Enum
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
 
 from standpipe.config import keys, registry
 from standpipe.errors import BadRequest
-from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import variables
 
 _Body = TypeVar("_Body")
-
-PULL_PATHS = (b"/query", b"/query-stream")
-INSERTS_PATH = "/inserts-stream"
 
 #: ksqlDB's per-request bound, and KLIP-12's name for the same thing.
 LAG_PROPERTIES = (keys.LAG_MAX.name, "acceptable.offset.lag")
@@ -67,14 +60,6 @@ _PULL_PROPERTIES = frozenset({"ksql.pull.queries.enable"}) | frozenset(
 )
 
 
-class Form(Enum):
-    """Layout of a pull query's answer, by its media type."""
-
-    ARRAY = b"application/vnd.ksql.v1+json"
-    LINES = b"application/vnd.ksqlapi.delimited.v1"
-    OBJECTS = b"application/json"
-
-
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A body of /query or /query-stream; both spellings are read on both paths."""
 
@@ -106,9 +91,6 @@ class Lookup(msgspec.Struct, frozen=True):
 
 _pull_decoder = msgspec.json.Decoder(PullRequest)
 _statement_decoder = msgspec.json.Decoder(StatementRequest)
-
-
-# --------------------------------------------------------------------------------- requests
 
 
 def parse_lookup(body: bytes) -> Lookup:
@@ -187,82 +169,3 @@ def is_known_property(name: str) -> bool:
         or name.startswith(_FOREIGN_PREFIXES)
         or name.startswith(tuple(registry.IGNORED_PREFIXES))
     )
-
-
-# ------------------------------------------------------------------------------ media types
-
-
-def accepted(header: str, offered: Sequence[str]) -> str | None:
-    """The first of `offered` that an Accept header likes best; None: none of them.
-
-    Parameters other than q are ignored, as ksqlDB's clients send `; charset=utf-8`.
-    """
-    best: tuple[float, int] | None = None
-    for part in (header or "*/*").lower().split(","):
-        media, *parameters = (piece.strip() for piece in part.split(";"))
-        quality = _quality(parameters)
-        for rank, offer in enumerate(offered):
-            if quality > 0 and _matches(media, offer) and (best is None or (-quality, rank) < best):
-                best = (-quality, rank)
-    return None if best is None else offered[best[1]]
-
-
-def _quality(parameters: Sequence[str]) -> float:
-    for parameter in parameters:
-        if parameter.startswith("q="):
-            try:
-                return float(parameter[2:])
-            except ValueError:
-                return 0.0
-    return 1.0
-
-
-def _matches(media: str, offer: str) -> bool:
-    return media in ("*/*", "*", offer) or media == offer.split("/", maxsplit=1)[0] + "/*"
-
-
-def form_of(path: bytes, accept: str) -> Form | None:
-    """How a pull query on `path` is answered; None: no form that the client accepts."""
-    if path == b"/query-stream":
-        order = (Form.LINES, Form.ARRAY, Form.OBJECTS)
-    else:
-        order = (Form.ARRAY, Form.LINES, Form.OBJECTS)
-    chosen = accepted(accept, [form.value.decode() for form in order])
-    if chosen is None:
-        return None
-    form = Form(chosen.encode())
-    # on the old path application/json is another word for its own type
-    return Form.ARRAY if form is Form.OBJECTS and path == b"/query" else form
-
-
-# ---------------------------------------------------------------------------------- answers
-
-
-def render_rows(
-    form: Form, plan: PullPlan, rows: Sequence[bytes], at_ms: int, final_message: str = ""
-) -> bytes:
-    """The body of an answer: header, then one JSON array per row of `rows`.
-
-    `at_ms` (Unix) makes the query id, as in ksqlDB. `final_message`: of streams, in form ARRAY.
-    """
-    if form is Form.ARRAY:
-        schema = plan.schema.replace("\\", "\\\\").replace('"', '\\"')
-        head = f'[{{"header":{{"queryId":"query_{at_ms}","schema":"{schema}"}}}}'.encode()
-        tail = b"]"
-        if final_message:
-            tail = b',\n{"finalMessage":"%b"}]' % final_message.encode()
-        if not rows:
-            return head + tail
-        columns = b'}},\n{"row":{"columns":'.join(rows)
-        return b'%b,\n{"row":{"columns":%b}}%b' % (head, columns, tail)
-    names = msgspec.json.encode(plan.column_names)
-    types = msgspec.json.encode(plan.column_types)
-    head = b'{"queryId":"query_%d","columnNames":%b,"columnTypes":%b}' % (at_ms, names, types)
-    if form is Form.LINES:
-        return b"\n".join((head, *rows, b""))
-    return b"[%b]" % b",\n".join((head, *rows))
-
-
-def split_lines(body: bytes) -> list[bytes]:
-    """The rows of an answer in the LINES form, as a peer gave them."""
-    return body.split(b"\n")[1:-1]

@@ -1,15 +1,23 @@
-"""How fresh an answer is: the `standpipe-*` headers of a pull query's response, and a replica's
-status as JSON. Pure.
+r"""What an answer is made of: its layout, and headers that say how fresh its rows are. Pure.
 
-Unknown is left out, never 0: a header that is missing says that nobody knows. A lag in records
-counts against the largest committed end that anybody told of: the replica's own,
-what peers reported to this node, and, of a forward, what its sender knows. A sender that knows more
-than the target did adds the difference.
+| form | first | each row | end |
+|---|---|---|---|
+| ARRAY | `[{"header":{queryId,schema}}` | `,\n{"row":{"columns":[…]}}` | `]` |
+| LINES | `{queryId,columnNames,columnTypes}\n` | `[…]\n` | |
+| OBJECTS | `[{queryId,columnNames,columnTypes}` | `,\n[…]` | `]` |
+
+An unknown number is left out, never 0: a missing header says that no node knows. A lag in records
+counts against the largest committed end that any node told of: the replica's own, what peers
+reported to this node, and, of a forward, what its sender knows. A sender that knows more than the
+target did adds the difference.
+
+Source: ksqlDB's REST API for the layouts; KLIP-12 for the lag. Not here: push queries
+(`node.worker.push.encoding`), errors (`node.worker.responses`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,10 +25,45 @@ import msgspec
 from standpipe.control.liveness.lag import offset_lag
 from standpipe.data.replica.positions import replica_lag_ms
 from standpipe.model import NO_BATCH, Offset, Record, ReplicaStatus
+from standpipe.node.worker.request.head import Form
+from standpipe.sql.plans import PullPlan
 
 #: With a forward where a lag is bounded: the furthest committed end that its sender knows. With its
 #: answer: the one that `standpipe-offset-lag` counts against.
 END_HEADER: Final = "standpipe-committed-end"
+
+
+def render_rows(
+    form: Form, plan: PullPlan, rows: Sequence[bytes], at_ms: int, final_message: str = ""
+) -> bytes:
+    """The body of an answer: header, then one JSON array per row of `rows`.
+
+    `at_ms` (Unix) makes the query id, as in ksqlDB. `final_message`: of streams, in form ARRAY.
+    """
+    if form is Form.ARRAY:
+        schema = plan.schema.replace("\\", "\\\\").replace('"', '\\"')
+        head = f'[{{"header":{{"queryId":"query_{at_ms}","schema":"{schema}"}}}}'.encode()
+        tail = b"]"
+        if final_message:
+            tail = b',\n{"finalMessage":"%b"}]' % final_message.encode()
+        if not rows:
+            return head + tail
+        columns = b'}},\n{"row":{"columns":'.join(rows)
+        return b'%b,\n{"row":{"columns":%b}}%b' % (head, columns, tail)
+    names = msgspec.json.encode(plan.column_names)
+    types = msgspec.json.encode(plan.column_types)
+    head = b'{"queryId":"query_%d","columnNames":%b,"columnTypes":%b}' % (at_ms, names, types)
+    if form is Form.LINES:
+        return b"\n".join((head, *rows, b""))
+    return b"[%b]" % b",\n".join((head, *rows))
+
+
+def split_lines(body: bytes) -> list[bytes]:
+    """The rows of an answer in the LINES form, as a peer gave them."""
+    return body.split(b"\n")[1:-1]
+
+
+# -------------------------------------------------------------------------------- freshness
 
 
 class Freshness(Record, frozen=True, kw_only=True):
@@ -40,7 +83,7 @@ class Freshness(Record, frozen=True, kw_only=True):
 def freshness_of(
     status: ReplicaStatus,
     *,
-    heard_end: Offset,
+    reported_end: Offset,
     served_by: str,
     role: str,
     boot_ms: int,
@@ -48,14 +91,14 @@ def freshness_of(
 ) -> Freshness:
     """Freshness of a replica's answer at an instant, given on both clocks.
 
-    `heard_end`: the largest committed end that others told of; NO_END: none.
+    `reported_end`: the largest committed end that others told of; NO_END: none.
     """
     source_instant = status.source_instant_ms
     return Freshness(
         served_by=served_by,
         role=role,
         state=status.state.name,
-        offset_lag=offset_lag((status.committed_end, heard_end), status.position),
+        offset_lag=offset_lag((status.committed_end, reported_end), status.position),
         replica_lag_ms=replica_lag_ms(status, boot_ms),
         source_lag_ms=max(0, unix_ms - source_instant) if source_instant else None,
         batch=None if status.batch == NO_BATCH else status.batch,
@@ -149,11 +192,11 @@ def _largest(values: list[int | None]) -> int | None:
 
 
 def describe(
-    status: ReplicaStatus | None, *, heard_end: Offset, boot_ms: int, unix_ms: int
+    status: ReplicaStatus | None, *, reported_end: Offset, boot_ms: int, unix_ms: int
 ) -> dict[str, object]:
     """A status page as JSON, at an instant on both clocks; what is unknown is null.
 
-    `heard_end`: as of `freshness_of`. `committedEnd` is what the replica knows itself.
+    `reported_end`: as of `freshness_of`. `committedEnd` is what the replica knows itself.
     """
     if status is None:
         return {"state": "ABSENT"}
@@ -163,7 +206,7 @@ def describe(
         "position": status.position,
         "committedEnd": None if status.committed_end < 0 else status.committed_end,
         "logEnd": None if status.log_end < 0 else status.log_end,
-        "offsetLag": offset_lag((status.committed_end, heard_end), status.position),
+        "offsetLag": offset_lag((status.committed_end, reported_end), status.position),
         "replicaLagMs": replica_lag_ms(status, boot_ms),
         "sourceLagMs": max(0, unix_ms - source_instant) if source_instant else None,
         "batch": None if status.batch == NO_BATCH else status.batch,

@@ -1,14 +1,24 @@
-"""Freshness headers: written, read back by a peer, and gathered from several parts."""
+"""Layouts of an answer, and how fresh it says it is."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from standpipe.control.liveness.lag import NO_END
-from standpipe.model import BatchId, LeaseEpoch, Offset, ReplicaState, ReplicaStatus
-from standpipe.node.worker.request.freshness import (
+from standpipe.model import (
+    BatchId,
+    Column,
+    LeaseEpoch,
+    Offset,
+    ReplicaState,
+    ReplicaStatus,
+    Source,
+)
+from standpipe.node.worker.request.answer import (
     Freshness,
     against,
     describe,
@@ -16,7 +26,11 @@ from standpipe.node.worker.request.freshness import (
     headers,
     oldest,
     parse_headers,
+    render_rows,
+    split_lines,
 )
+from standpipe.node.worker.request.head import Form
+from standpipe.sql.plans import PullPlan
 
 _unknown_or = st.none() | st.integers(0, 2**62)
 _freshness = st.builds(
@@ -86,17 +100,17 @@ def page(**changes: int) -> ReplicaStatus:
 )
 def test_freshness_of(status: ReplicaStatus, lags: tuple[int | None, ...], why: str) -> None:
     fresh = freshness_of(
-        status, heard_end=NO_END, served_by="n", role="active", boot_ms=600, unix_ms=1000
+        status, reported_end=NO_END, served_by="n", role="active", boot_ms=600, unix_ms=1000
     )
     found = (fresh.offset_lag, fresh.replica_lag_ms, fresh.source_lag_ms, fresh.batch)
     assert found == lags, why
-    shown = describe(status, heard_end=NO_END, boot_ms=600, unix_ms=1000)
+    shown = describe(status, reported_end=NO_END, boot_ms=600, unix_ms=1000)
     keys = ("offsetLag", "replicaLagMs", "sourceLagMs", "batch")
     assert tuple(shown[key] for key in keys) == lags, why
 
 
 @pytest.mark.parametrize(
-    ("status", "heard_end", "lag", "why"),
+    ("status", "reported_end", "lag", "why"),
     [
         (page(), 100, 10, "as much"),
         (page(), 5000, 4910, "others told of more: the largest counts"),
@@ -107,12 +121,14 @@ def test_freshness_of(status: ReplicaStatus, lags: tuple[int | None, ...], why: 
     ],
 )
 def test_a_lag_counts_against_the_largest_end(
-    status: ReplicaStatus, heard_end: int, lag: int | None, why: str
+    status: ReplicaStatus, reported_end: int, lag: int | None, why: str
 ) -> None:
-    end = Offset(heard_end)
-    fresh = freshness_of(status, heard_end=end, served_by="n", role="active", boot_ms=1, unix_ms=1)
+    end = Offset(reported_end)
+    fresh = freshness_of(
+        status, reported_end=end, served_by="n", role="active", boot_ms=1, unix_ms=1
+    )
     assert fresh.offset_lag == lag, why
-    assert describe(status, heard_end=end, boot_ms=1, unix_ms=1)["offsetLag"] == lag, why
+    assert describe(status, reported_end=end, boot_ms=1, unix_ms=1)["offsetLag"] == lag, why
 
 
 @pytest.mark.parametrize(
@@ -138,4 +154,47 @@ def test_a_peers_answer_by_what_the_entry_knows(
 
 
 def test_absent_replica() -> None:
-    assert describe(None, heard_end=NO_END, boot_ms=0, unix_ms=0) == {"state": "ABSENT"}
+    assert describe(None, reported_end=NO_END, boot_ms=0, unix_ms=0) == {"state": "ABSENT"}
+
+
+SOURCE = Source(
+    name="T",
+    kind="TABLE",
+    columns=(Column(name="ID", type="STRING", is_key=True), Column(name='q"\\', type="INT")),
+    topic="T",
+    partitions=1,
+    key_format="KAFKA",
+    value_format="JSON",
+    statement="",
+)
+PLAN = PullPlan(
+    source=SOURCE,
+    keys=(),
+    schema='`ID` STRING KEY, `q"\\` INTEGER',
+    column_names=("ID", 'q"\\'),
+    column_types=("STRING", "INTEGER"),
+)
+
+
+@pytest.mark.parametrize("rows", [[], [b'["a",1]'], [b'["a",1]', b'["b",null]']])
+@pytest.mark.parametrize("form", list(Form))
+def test_layouts_are_json(form: Form, rows: list[bytes]) -> None:
+    body = render_rows(form, PLAN, rows, 5)
+    wanted = [json.loads(row) for row in rows]
+    if form is Form.LINES:
+        first, *lines = (json.loads(line) for line in body.splitlines())
+        assert lines == wanted
+        assert split_lines(body) == rows
+    elif form is Form.OBJECTS:
+        first, *lines = json.loads(body)
+        assert lines == wanted
+    else:
+        head, *items = json.loads(body)
+        assert head == {"header": {"queryId": "query_5", "schema": PLAN.schema}}
+        assert [item["row"]["columns"] for item in items] == wanted
+        return
+    assert first == {
+        "queryId": "query_5",
+        "columnNames": ["ID", 'q"\\'],
+        "columnTypes": ["STRING", "INTEGER"],
+    }

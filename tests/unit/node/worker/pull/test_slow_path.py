@@ -15,15 +15,15 @@ from tests.unit.node.workers import KEYS, Worker, body_of, page, select
 from standpipe.adapters.http.peer_client import Response
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.model import ReplicaState, ReplicaStatus
-from standpipe.node.worker.pull.forward import (
+from standpipe.node.worker.pull.forward_headers import (
     EPOCH_HEADER,
     FORWARDED_HEADER,
     PARTITION_HEADER,
     TABLE_HEADER,
 )
-from standpipe.node.worker.pull.query import Pulls
 from standpipe.node.worker.pull.refusals import Unanswered
-from standpipe.node.worker.request.freshness import END_HEADER
+from standpipe.node.worker.pull.slow_path import SlowPath
+from standpipe.node.worker.request.answer import END_HEADER
 
 Nodes = dict[str, Worker]
 Story = Callable[[Nodes], Coroutine[Any, Any, None]]
@@ -53,8 +53,8 @@ def run(folder: Path, story: Story, placed: dict[int, list[str]] | None = None) 
     asyncio.run(whole())
 
 
-def quick_lag(worker: Worker) -> str | None:
-    answer = worker.quickly(ONE)
+def fast_lag(worker: Worker) -> str | None:
+    answer = worker.fast(ONE)
     assert answer is not None
     head = dict(line.split(": ", 1) for line in answer.decode().split("\r\n") if ": " in line)
     assert END_HEADER not in head, "clients have no use for it"
@@ -62,7 +62,7 @@ def quick_lag(worker: Worker) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("own_end", "heard_end", "lag", "why"),
+    ("own_end", "reported_end", "lag", "why"),
     [
         (100, None, 0, "nobody told more"),
         (100, 5000, 4900, "a peer told of a batch that this node's tailer has not heard of"),
@@ -72,24 +72,24 @@ def quick_lag(worker: Worker) -> str | None:
     ],
 )
 def test_the_header_tells_the_lag_against_the_largest_end(
-    tmp_path: Path, own_end: int, heard_end: int | None, lag: int | None, why: str
+    tmp_path: Path, own_end: int, reported_end: int | None, lag: int | None, why: str
 ) -> None:
     async def story(nodes: Nodes) -> None:
         nodes["a"].hold(0, page(100, own_end))
-        if heard_end is not None:
-            nodes["a"].hear(("b", 0, heard_end, heard_end))
+        if reported_end is not None:
+            nodes["a"].hear(("b", 0, reported_end, reported_end))
         assert (await nodes["a"].answer(ONE)).fresh.offset_lag == lag, why
-        assert quick_lag(nodes["a"]) == (None if lag is None else str(lag)), why
+        assert fast_lag(nodes["a"]) == (None if lag is None else str(lag)), why
 
     run(tmp_path, story)
 
 
-def test_the_quick_header_follows_what_is_told(tmp_path: Path) -> None:
+def test_the_fast_header_follows_what_is_told(tmp_path: Path) -> None:
     async def story(nodes: Nodes) -> None:
         nodes["a"].hold(0, page())
-        assert quick_lag(nodes["a"]) == "0"
+        assert fast_lag(nodes["a"]) == "0"
         nodes["a"].hear(("b", 0, 150, 150))
-        assert quick_lag(nodes["a"]) == "50"
+        assert fast_lag(nodes["a"]) == "50"
 
     run(tmp_path, story)
 
@@ -116,7 +116,7 @@ def test_a_forwards_lag_counts_against_what_the_entry_knows(
 
 
 def test_the_target_tells_what_its_lag_counts_against(tmp_path: Path) -> None:
-    """By both ways of the peer lane."""
+    """By both paths of the peer lane."""
 
     async def story(nodes: Nodes) -> None:
         nodes["a"].hold(0, page())
@@ -127,9 +127,9 @@ def test_the_target_tells_what_its_lag_counts_against(tmp_path: Path) -> None:
             response = await nodes["a"].peer_lane(body_of(ONE), headers)
             assert response.headers[END_HEADER] == told
             assert response.headers[LAG] == str(int(told) - 100)
-            quick = nodes["a"].quick_peer_lane(body_of(ONE), headers)
-            assert f"\r\n{END_HEADER}: {told}\r\n" in quick
-            assert f"\r\n{LAG}: {int(told) - 100}\r\n" in quick
+            fast = nodes["a"].fast_peer_lane(body_of(ONE), headers)
+            assert f"\r\n{END_HEADER}: {told}\r\n" in fast
+            assert f"\r\n{LAG}: {int(told) - 100}\r\n" in fast
 
     run(tmp_path, story)
 
@@ -206,7 +206,9 @@ def test_who_goes_away_calls_off_what_was_asked(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await reading
         assert len(asyncio.all_tasks()) == 5, "four forwards, and this test"
-        nodes["c"].racing.close()  # forwards under way teach their breakers; a worker that ends
+        nodes[
+            "c"
+        ].hedged_reads.close()  # forwards under way teach their breakers; a worker that ends
         while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 until all have ended
             await asyncio.sleep(0)
         assert ended == [4]
@@ -218,10 +220,10 @@ def test_a_fault_in_one_partition_is_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(nodes: Nodes) -> None:
-        async def broken(self: Pulls, reading: Any, partition: int) -> Any:
+        async def broken(self: SlowPath, query: Any, partition: int) -> Any:
             raise ZeroDivisionError if partition == 2 else Unanswered([])
 
-        monkeypatch.setattr(Pulls, "_part", broken)
+        monkeypatch.setattr(SlowPath, "_part", broken)
         with pytest.raises(ZeroDivisionError):
             await nodes["c"].answer(select(0, 1, 2, 3))
 
@@ -260,7 +262,7 @@ def test_the_target_and_the_senders_map(
         assert response.status == (503 if told else 200), why
         said = json.loads(response.body)["standpipe"] if told else {}
         assert {name: said[name] for name in told} == told, why
-        assert bool(nodes["a"].quick_peer_lane(body_of(ONE), headers)) is not bool(told), why
+        assert bool(nodes["a"].fast_peer_lane(body_of(ONE), headers)) is not bool(told), why
 
     run(tmp_path, story, {0: ["a"], 3: ["b"]})
 

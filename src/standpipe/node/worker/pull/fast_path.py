@@ -1,0 +1,166 @@
+"""The fast path: one key whose rows lie on this node, from request bytes to response bytes.
+
+    parse_lookup              the statement's text and the lag bound, out of the body
+    PlanCache.plan            a repeated shape is not parsed again: 3 us
+    partition_of_key          from the table's own partition count, never from live nodes
+    RouteCache.of             verdicts on the replicas; decided again only when a cause changed
+    lookup                    one LMDB read: the row
+    render_rows, header_lines the answer's layout and its freshness headers
+
+It runs inside `adapters.http.server`, between reading and writing the socket: it awaits nothing,
+forwards nothing and makes no error. What it cannot answer it leaves to the slow path
+(`node.worker.pull.slow_path`), which starts from the request's bytes and says the same:
+
+- several keys, a null key, a scan or a merged answer; another replica is first; no usable replica
+  or no status of it; a lag beyond the bound of a forward;
+- an error of `EXPECTED`: the slow path meets the same one and reports it.
+
+Any other exception is a fault of this program. It is counted by kind
+(`standpipe_pull_fast_path_faults_total`), logged once per kind, and the slow path answers.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.http.peer_client import SECRET_HEADER
+from standpipe.adapters.http.server import Headers
+from standpipe.adapters.metrics import Metrics
+from standpipe.control.routing.route import Verdict
+from standpipe.data.query.pull import lookup, partition_of_key
+from standpipe.errors import StandpipeError
+from standpipe.model import NodeId
+from standpipe.node.worker.pull.forward import ForwardRefused
+from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
+from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.route_cache import RouteCache
+from standpipe.node.worker.request.answer import (
+    END_HEADER,
+    freshness_of,
+    header_lines,
+    render_rows,
+)
+from standpipe.node.worker.request.body import parse_lookup
+from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.request.head import PULL_PATHS, header
+from standpipe.sql.lookup.plan_cache import NotAPullQuery
+
+#: What falls through to the slow path: it meets the same, and answers with the error.
+EXPECTED: Final = (
+    StandpipeError,  # a wrong body, statement or key; no map or no store yet; a damaged row
+    NotAPullQuery,  # a push query or PRINT
+    ForwardRefused,  # the sender of a forward means another table or partition
+)
+
+_END_HEADER: Final = END_HEADER.encode()
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass
+class LookupFastPath:
+    """The fast path of one listener: `adapters.http.server.FastPath`."""
+
+    node_id: NodeId
+    map: Map
+    replicas: Replicas
+    routes: RouteCache
+    metrics: Metrics
+    body_bytes_max: int
+    #: of the peer listener; None: the public one, where no request may forward
+    secret: bytes | None = None
+    clock: Clock = field(default_factory=Clock)
+    #: kinds of faults that were logged
+    _logged: set[str] = field(default_factory=set[str])
+
+    def classify(self, path: bytes, headers: Headers) -> RequestFormat | None:
+        """What a head says about its answer; None: its requests take the slow path."""
+        try:
+            if path not in PULL_PATHS or not is_admitted(headers, self.secret):
+                return None
+            length = next(int(value) for name, value in headers if name == b"content-length")
+            if length > self.body_bytes_max:
+                return None
+            return RequestFormat.read(path, headers, is_peer=self.secret is not None)
+        except StandpipeError:
+            return None
+
+    def answer(self, token: RequestFormat, body: bytes) -> bytes | None:
+        """The whole HTTP response; None: the slow path answers."""
+        started = time.perf_counter()
+        forward = token.forward
+        try:
+            query = parse_lookup(body)
+            view = self.map.view
+            plan = view.plans.plan(query.text, query.properties)
+            if len(plan.keys) != 1 or plan.is_merged:
+                return None
+            source = plan.source
+            partition = partition_of_key(source, plan.keys[0])
+            if partition < 0:
+                return None
+            if forward is not None:
+                check(forward, source, (partition,))
+            replica_id = source.replica_id(partition)
+            replica = self.replicas.get(replica_id)
+            status = replica.status()
+            bounds = self.routes.bounds(query.offset_lag_max, source)
+            route = self.routes.of(view, replica_id, status, bounds)
+            here = _verdict_here(route.verdicts, is_forward=forward is not None)
+            if here is None or status is None:
+                return None
+            if forward is not None and excess_lag(forward, status, bounds) is not None:
+                return None
+            rows = lookup(plan, replica.store, partition)
+        except EXPECTED:
+            return None
+        except Exception as fault:
+            self._report(fault)
+            return None
+        now_ms = int(time.time() * 1000)
+        end = route.reported_end if forward is None else furthest(forward, route.reported_end)
+        if route.labelled != (now_ms, end):
+            fresh = freshness_of(
+                status,
+                reported_end=end,
+                served_by=self.node_id,
+                role=here.role.lower(),
+                boot_ms=self.clock.boot_ms(),
+                unix_ms=now_ms,
+            )
+            route.label, route.labelled = header_lines(fresh), (now_ms, end)
+        label = route.label
+        content = render_rows(token.form, plan, rows, now_ms)
+        if forward is not None:
+            label = b"%b%b: %d\r\n" % (label, _END_HEADER, max(end, status.committed_end))
+            self.metrics.count("standpipe_pull_forwarded_in", "answered")
+        self.metrics.answered("local", time.perf_counter() - started)
+        return b"%bcontent-length: %d\r\n%b\r\n%b" % (token.head, len(content), label, content)
+
+    def _report(self, fault: Exception) -> None:
+        kind = type(fault).__name__
+        self.metrics.count("standpipe_pull_fast_path_faults", kind)
+        if kind not in self._logged:
+            self._logged.add(kind)
+            _log.error("fault on the fast path; the slow path answers", exc_info=fault)
+
+
+def _verdict_here(verdicts: Sequence[Verdict], *, is_forward: bool) -> Verdict | None:
+    """The verdict by which this node answers now; None: another replica is first, or it may not."""
+    if is_forward:
+        return next((each for each in verdicts if each.is_local and each.ok), None)
+    return verdicts[0] if verdicts and verdicts[0].is_local and verdicts[0].ok else None
+
+
+def is_admitted(headers: Headers, secret: bytes | None) -> bool:
+    """Whether a request carries the cluster's secret, compared in constant time; None: none
+    needed."""
+    if secret is None:
+        return True
+    return hmac.compare_digest(header(headers, SECRET_HEADER).encode("latin-1"), secret)

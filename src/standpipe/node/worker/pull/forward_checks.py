@@ -1,0 +1,82 @@
+"""Whether this node may answer a forwarded read, and by which committed end it counts. Pure.
+
+The target of a forward answers from its own store or refuses with a reason. It checks that both
+nodes mean the same table id, generation and partition, and it counts its lag against the furthest
+committed end that either of them knows. An assignment epoch alone refuses nothing
+(`node.worker.pull.refusals.with_map`).
+
+No instants are compared: the clocks of two hosts differ, and a process that was stopped does not
+know when a request came in. What the target can know is whether the sender still waits: a sender
+closes the connection when its time is over, and `adapters.http.server` looks at that.
+
+Not here: the headers (`node.worker.pull.forward_headers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from standpipe.control.liveness.lag import offset_lag
+from standpipe.control.routing.route import Bounds
+from standpipe.model import NodeId, Offset, Placement, ReplicaId, ReplicaStatus, Source
+from standpipe.node.worker.pull.forward import ForwardRefused
+from standpipe.node.worker.pull.forward_headers import ForwardHeaders
+
+
+def table_name(source: Source) -> str:
+    """`<table id>-<generation>`, as the table header says it."""
+    return f"{source.table_id}-{source.generation}"
+
+
+def check(forward: ForwardHeaders, source: Source, partitions: Sequence[int]) -> None:
+    """Raises ForwardRefused when the two nodes mean different tables or count partitions
+    differently.
+
+    `partitions`: those that hold keys of the query, as this node counts.
+    """
+    if forward.timeout_ms is not None and forward.timeout_ms <= 0:
+        raise ForwardRefused("The request came too late: its time was over.")
+    if forward.partition is not None and forward.partition not in partitions:
+        why = f"NOT_OWNER: no key of the query is in partition {forward.partition}."
+        raise ForwardRefused(why, is_not_owner=True)
+    if forward.table and forward.table != table_name(source):
+        why = f"NOT_OWNER: {source.name} is {table_name(source)} here, not {forward.table}."
+        raise ForwardRefused(why, is_not_owner=True)
+
+
+def owners(
+    forward: ForwardHeaders,
+    source: Source,
+    partitions: Sequence[int],
+    placements: Mapping[ReplicaId, Placement],
+) -> Sequence[NodeId]:
+    """Holders of what a forward asks for, the active first; empty: this node's map has no such
+    replica.
+
+    `partitions`: as of `check`; `placements`: this node's map.
+    """
+    partition = forward.partition if forward.partition is not None else next(iter(partitions), -1)
+    try:
+        asked = ReplicaId.parse(f"{forward.table or table_name(source)}-{partition}")
+    except ValueError:
+        return ()
+    placement = placements.get(asked)
+    return placement.replicas if placement is not None else ()
+
+
+def furthest(forward: ForwardHeaders | None, reported_end: Offset) -> Offset:
+    """The furthest committed end that other nodes told of: in reports, and with this forward."""
+    sent = forward.committed_end if forward is not None else None
+    return reported_end if sent is None else max(sent, reported_end)
+
+
+def excess_lag(forward: ForwardHeaders | None, status: ReplicaStatus, bounds: Bounds) -> int | None:
+    """The lag in records against the sender's committed end, if it exceeds the bound; else None.
+
+    Here a lag bound is enforced on a forwarded read (KLIP-12): the target has its own position,
+    which is newer than what the sender heard of it.
+    """
+    if forward is None or forward.committed_end is None:
+        return None
+    lag = offset_lag((forward.committed_end,), status.position)
+    return lag if lag is not None and lag > bounds.lag_records_max else None

@@ -1,0 +1,123 @@
+"""The headers of a forwarded read, both ways: written by the sender, read by the target. Pure.
+
+A forward carries the client's own body. Its headers say what the body does not: which partition of
+which table is wanted, how long the sender waits, and by which map and which committed end it
+judges. `RequestFormat` is all that the head of a request says about its answer; the fast path of
+`adapters.http.server` keeps one for each distinct head.
+
+Not here: what the target makes of them (`node.worker.pull.forward_checks`), the connection
+(`node.worker.pull.forward`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from standpipe.adapters.http.server import Headers
+from standpipe.errors import BadRequest
+from standpipe.model import Offset
+from standpipe.node.worker.request.answer import END_HEADER
+from standpipe.node.worker.request.head import Form, form_of, header
+
+FORWARDED_HEADER: Final = "standpipe-forwarded"
+#: ms that the sender still waits
+DEADLINE_HEADER: Final = "standpipe-deadline-ms"
+PARTITION_HEADER: Final = "standpipe-partition"
+#: `<table id>-<generation>`: an earlier incarnation of a table must not answer
+TABLE_HEADER: Final = "standpipe-table"
+#: of the sender's map
+EPOCH_HEADER: Final = "standpipe-assignment-epoch"
+#: set by the sender of a scan: it wants an interim response every so many ms while the scan runs
+WORKING_HEADER: Final = "standpipe-working-ms"
+#: how many interim responses fit into the time after which silence counts as a failure
+WORKING_SIGNS: Final = 4
+
+
+@dataclass(kw_only=True)
+class ForwardedRead:
+    """A read of one partition as the sender forwards it."""
+
+    body: bytes  # the client's own
+    partition: int
+    table: str  # `<table id>-<generation>`
+    timeout_ms: int
+    assignment_epoch: int = 0
+    #: the target counts its lag against it too; None: the read is unbounded, or no end is known
+    committed_end: Offset | None = None
+    #: of a scan: it fails after so long without a sign of work; None: a lookup
+    silence_ms: int | None = None
+
+    def headers(self) -> dict[str, str]:
+        """The headers of the forward; `ForwardHeaders.read` is the inverse."""
+        headers = {
+            "accept": Form.LINES.value.decode(),
+            FORWARDED_HEADER: "1",
+            DEADLINE_HEADER: str(self.timeout_ms),
+            PARTITION_HEADER: str(self.partition),
+            TABLE_HEADER: self.table,
+            EPOCH_HEADER: str(self.assignment_epoch),
+        }
+        if self.committed_end is not None:
+            headers[END_HEADER] = str(self.committed_end)
+        if self.silence_ms is not None:
+            headers[WORKING_HEADER] = str(max(1, self.silence_ms // WORKING_SIGNS))
+        return headers
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardHeaders:
+    """What the sender of a forward says beside the query. The target answers it or refuses it."""
+
+    partition: int | None = None
+    table: str = ""  # `<table id>-<generation>`; empty: not said
+    timeout_ms: int | None = None  # what is left of the client's time limit
+    assignment_epoch: int | None = None  # of the sender's map
+    committed_end: Offset | None = None  # furthest that the sender knows, where a lag is bounded
+    working_ms: int | None = None  # how often the sender of a scan wants a sign of work
+
+    @classmethod
+    def read(cls, headers: Headers) -> ForwardHeaders:
+        """The headers of a request. Raises BadRequest when a number is malformed."""
+        try:
+            partition = header(headers, PARTITION_HEADER)
+            deadline = header(headers, DEADLINE_HEADER)
+            epoch, end = header(headers, EPOCH_HEADER), header(headers, END_HEADER)
+            working = header(headers, WORKING_HEADER)
+            return cls(
+                partition=int(partition) if partition else None,
+                table=header(headers, TABLE_HEADER),
+                timeout_ms=int(deadline) if deadline else None,
+                assignment_epoch=int(epoch) if epoch else None,
+                committed_end=Offset(int(end)) if end else None,
+                working_ms=int(working) if working else None,
+            )
+        except ValueError as error:
+            raise BadRequest(f"a header of the forward is malformed: {error}") from error
+
+
+@dataclass(frozen=True)
+class RequestFormat:
+    """What the head of a pull query says: the layout it wants, and the headers of a forward."""
+
+    form: Form
+    #: None: a client asks, and any replica may answer
+    forward: ForwardHeaders | None = None
+    #: the response's head up to the freshness headers
+    head: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        line = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n" % self.form.value
+        object.__setattr__(self, "head", line)
+
+    @classmethod
+    def read(cls, path: bytes, headers: Headers, *, is_peer: bool) -> RequestFormat | None:
+        """Of a request's head; None: it accepts no layout that there is. Raises BadRequest.
+
+        `is_peer`: the request came over the peer listener. Only there may one forward.
+        """
+        form = form_of(path, header(headers, "accept"))
+        if form is None:
+            return None
+        is_forward = is_peer and bool(header(headers, FORWARDED_HEADER))
+        return cls(form, ForwardHeaders.read(headers) if is_forward else None)

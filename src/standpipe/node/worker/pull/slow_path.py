@@ -1,0 +1,367 @@
+"""The slow path of a pull query: any query, over any replicas, with an error that says why not.
+
+    plans.plan(text)            as on the fast path partitions(plan)            those that hold keys
+    of it; all of them for a scan RouteCache.of               verdicts on each partition's replicas,
+    in the order of the tries HedgedReads.first           the first answer: here (`lookup`, `Scans`)
+    or of a peer (`Forwarder`) render_rows                 one of three layouts
+
+A query over several partitions is whole or an error, never short. The read of one partition is
+answered by the first replica that gives its rows; if none does, the error names what each one said.
+
+Not here: HTTP (`node.worker.query_endpoint`), a key whose rows lie here
+(`node.worker.pull.fast_path`), what a forward does (`node.worker.pull.forward`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
+
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.metrics import Metrics
+from standpipe.control.routing.route import Bounds, Verdict, excluded
+from standpipe.data.query.order import merged
+from standpipe.data.query.pull import lookup, partitions
+from standpipe.errors import BadRequest, NoReplica, NotReady
+from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Snapshot
+from standpipe.node.worker.pull import forward_checks
+from standpipe.node.worker.pull.forward import Forwarder, ForwardRefused, PartitionAnswer
+from standpipe.node.worker.pull.forward_checks import excess_lag, furthest, table_name
+from standpipe.node.worker.pull.forward_headers import (
+    ForwardedRead,
+    ForwardHeaders,
+    RequestFormat,
+)
+from standpipe.node.worker.pull.hedging import AllRefused, HedgedRead, HedgedReads
+from standpipe.node.worker.pull.refusals import (
+    Failure,
+    Unanswered,
+    readable,
+    refusal_to_peer,
+    unanswered,
+    with_map,
+)
+from standpipe.node.worker.pull.route_cache import RouteCache, newer_owners
+from standpipe.node.worker.pull.scans import ScanRequest, ScanRequester, Scans
+from standpipe.node.worker.pull.stream_pull import read_stream
+from standpipe.node.worker.request.answer import (
+    Freshness,
+    against,
+    freshness_of,
+    oldest,
+    render_rows,
+)
+from standpipe.node.worker.request.body import Lookup, parse_lookup
+from standpipe.node.worker.request.cluster_view import (
+    ClusterView,
+    LocalReplica,
+    Map,
+    Replicas,
+)
+from standpipe.sql.plans import PullPlan
+
+#: Nodes apply the same command within this time of each other.
+MOVE_SECONDS: Final = 0.1
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class PullAnswer:
+    """Rows of a whole query, laid out."""
+
+    body: bytes
+    fresh: Freshness
+
+
+@dataclass(frozen=True)
+class _Query:
+    """One query on its way, and the view that it began with."""
+
+    text: str
+    body: bytes
+    view: ClusterView
+    plan: PullPlan
+    bounds: Bounds
+    requester: ScanRequester
+    #: for all tries at a partition
+    time_limit_ms: int
+
+    def replica_id(self, partition: int) -> ReplicaId:
+        """Of this query's table."""
+        return self.plan.source.replica_id(partition)
+
+
+@dataclass
+class SlowPath:
+    """Pull queries at one worker."""
+
+    node_id: NodeId
+    map: Map
+    replicas: Replicas
+    forwarder: Forwarder
+    metrics: Metrics
+    routes: RouteCache
+    hedged_reads: HedgedReads
+    forward_timeout_ms: int
+    routing_timeout_ms: int
+    scan_timeout_ms: int
+    #: for pull queries on streams
+    bootstrap_servers: str = ""
+    scans: Scans = field(default_factory=Scans)
+    clock: Clock = field(default_factory=Clock)
+
+    # ------------------------------------------------------------- a query
+
+    async def answer(
+        self,
+        request_format: RequestFormat,
+        body: bytes,
+        requester: ScanRequester | None = None,
+    ) -> PullAnswer:
+        """Raises StandpipeError: the statement's own, NotReady, NoReplica."""
+        requester = requester or ScanRequester()
+        asked, view = parse_lookup(body), self.map.view
+        try:
+            return await self._answer(request_format, asked, body, view, requester)
+        except NoReplica:
+            if request_format.forward is not None or not self.map.is_moving:
+                raise
+        # nodes learn one after the other that reads move to another generation
+        await asyncio.sleep(MOVE_SECONDS)
+        return await self._answer(request_format, asked, body, self.map.view, requester)
+
+    async def _answer(
+        self,
+        request_format: RequestFormat,
+        asked: Lookup,
+        body: bytes,
+        view: ClusterView,
+        requester: ScanRequester,
+    ) -> PullAnswer:
+        started = time.perf_counter()
+        plan = view.plans.plan(asked.text, asked.properties)
+        if plan.source.kind == "STREAM":
+            return await self._stream(request_format, plan, view.snapshot)
+        query = _Query(
+            text=asked.text,
+            body=body,
+            view=view,
+            plan=plan,
+            bounds=self.routes.bounds(asked.offset_lag_max, plan.source),
+            requester=requester,
+            time_limit_ms=self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms,
+        )
+        forward, wanted = request_format.forward, partitions(plan)
+        try:
+            if forward is not None:
+                part = await self._forwarded(query, forward, wanted)
+            elif len(wanted) == 1:
+                part = await self._part(query, wanted[0])
+            else:
+                part = await self._gather(query, wanted)
+        except Unanswered as error:
+            raise unanswered(
+                asked.text, plan.source, error.failures, now_boot_ms=self.clock.boot_ms()
+            ) from None
+        rows = merged(plan, part.rows, is_final=forward is None)
+        route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
+        self.metrics.answered(route_taken, time.perf_counter() - started)
+        at_ms = int(time.time() * 1000)
+        return PullAnswer(render_rows(request_format.form, plan, rows, at_ms), part.fresh)
+
+    async def _stream(
+        self, request_format: RequestFormat, plan: PullPlan, snapshot: Snapshot
+    ) -> PullAnswer:
+        """A stream has no replicas: the node that was asked reads its topic."""
+        rows, message = await read_stream(plan, self.bootstrap_servers, snapshot)
+        fresh = Freshness(served_by=self.node_id, role="none", state="NONE")
+        at_ms = int(time.time() * 1000)
+        return PullAnswer(render_rows(request_format.form, plan, rows, at_ms, message), fresh)
+
+    async def _gather(self, query: _Query, wanted: Sequence[int]) -> PartitionAnswer:
+        """Rows of several partitions, or of none where all keys are null.
+
+        All are waited for, so that an error says what is wrong with each of them; it comes no later
+        than `time_limit_ms` allows. A cancelled query cancels its parts and waits for their end.
+        """
+        ends = await asyncio.gather(
+            *(self._part(query, partition) for partition in wanted), return_exceptions=True
+        )
+        parts = [end for end in ends if isinstance(end, PartitionAnswer)]
+        faults = [end for end in ends if isinstance(end, BaseException)]
+        unforeseen = next((fault for fault in faults if not isinstance(fault, Unanswered)), None)
+        if unforeseen is not None:
+            raise unforeseen
+        failures = [
+            one for fault in faults if isinstance(fault, Unanswered) for one in fault.failures
+        ]
+        if failures:
+            raise Unanswered(failures)
+        rows = [row for part in parts for row in part.rows]
+        none_read = Freshness(served_by=self.node_id, role="none", state="NONE")
+        fresh = oldest(part.fresh for part in parts) if parts else none_read
+        return PartitionAnswer(rows=rows, fresh=fresh)
+
+    # ------------------------------------------------- a partition of a client's query
+
+    async def _part(self, query: _Query, partition: int) -> PartitionAnswer:
+        """Rows of one partition from the first replica that gives them. Raises Unanswered."""
+        verdicts = self._verdicts(query, partition)
+        named: list[Verdict] = []  # by refusals
+
+        async def attempt(verdict: Verdict, left_ms: int) -> PartitionAnswer:
+            return await self._try(query, partition, verdict, left_ms)
+
+        def further(refusal: ForwardRefused) -> list[Verdict]:
+            known = (*verdicts, *named)
+            found = newer_owners(query.view, refusal.owners, refusal.assignment_epoch, known)
+            named.extend(found)
+            return found
+
+        read = HedgedRead(
+            candidates=verdicts,
+            attempt=attempt,
+            further=further,
+            total_ms=query.time_limit_ms,
+            is_scan=query.plan.is_scan,
+        )
+        try:
+            return await self.hedged_reads.first(read)
+        except AllRefused as refused:
+            order = [verdict.node_id for verdict in (*verdicts, *named)]
+            tried = sorted(refused.refusals, key=lambda one: order.index(one[0].node_id))
+            raise Unanswered([Failure(partition, tried)]) from None
+
+    async def _try(
+        self, query: _Query, partition: int, verdict: Verdict, left_ms: int
+    ) -> PartitionAnswer:
+        if verdict.is_local:
+            return await self._here(query, partition, verdict, left_ms)
+        if not verdict.ok or verdict.info is None:
+            raise ForwardRefused(verdict.why)
+        is_scan = query.plan.is_scan
+        read = ForwardedRead(
+            body=query.body,
+            partition=partition,
+            table=table_name(query.plan.source),
+            timeout_ms=left_ms if is_scan else min(self.forward_timeout_ms, left_ms),
+            silence_ms=self.forward_timeout_ms if is_scan else None,
+            assignment_epoch=query.view.snapshot.assignment.epoch,
+            committed_end=self._known_end(query, partition) if query.bounds.is_bounded else None,
+        )
+        try:
+            part = await self.forwarder.read(verdict.info, read)
+        except ForwardRefused:
+            self.metrics.count("standpipe_pull_forwards", "refused")
+            raise
+        self.metrics.count("standpipe_pull_forwards", "answered")
+        fresh = against(part.fresh, self._known_end(query, partition))
+        return PartitionAnswer(rows=part.rows, fresh=fresh)
+
+    # --------------------------------------------------- a partition that a peer asks for
+
+    async def _forwarded(
+        self, query: _Query, forward: ForwardHeaders, held: Sequence[int]
+    ) -> PartitionAnswer:
+        """The part that another node asks for; `held`: partitions that hold keys of the query.
+
+        Raises NotReady or NoReplica with the reason.
+        """
+        source = query.plan.source
+        try:
+            forward_checks.check(forward, source, held)
+            asked_for = held if forward.partition is None else (forward.partition,)
+            parts = [await self._here_only(query, partition, forward) for partition in asked_for]
+        except ForwardRefused as refusal:
+            self.metrics.count("standpipe_pull_forwarded_in", "refused")
+            owners = forward_checks.owners(forward, source, held, query.view.placements)
+            epoch = query.view.snapshot.assignment.epoch
+            answered = with_map(refusal, forward.assignment_epoch, epoch, owners)
+            raise refusal_to_peer(answered) from refusal
+        self.metrics.count("standpipe_pull_forwarded_in", "answered")
+        rows = [row for part in parts for row in part.rows]
+        return PartitionAnswer(rows=rows, fresh=oldest(part.fresh for part in parts))
+
+    async def _here_only(
+        self, query: _Query, partition: int, forward: ForwardHeaders
+    ) -> PartitionAnswer:
+        here = self._verdict_here(query, partition)
+        if here.ok and forward.committed_end is not None:  # else the page need not be read again
+            status = self._replica(query, partition).status()
+            lag = excess_lag(forward, status, query.bounds) if status is not None else None
+            if lag is not None:
+                raise ForwardRefused(excluded(lag, query.bounds), lag_records=lag)
+        left_ms = query.time_limit_ms if forward.timeout_ms is None else forward.timeout_ms
+        return await self._here(query, partition, here, left_ms, forward)
+
+    # ------------------------------------------------------------- this node's replica
+
+    async def _here(
+        self,
+        query: _Query,
+        partition: int,
+        verdict: Verdict,
+        left_ms: int,
+        forward: ForwardHeaders | None = None,
+    ) -> PartitionAnswer:
+        plan, replica = query.plan, self._replica(query, partition)
+
+        def judged_again() -> tuple[ReplicaStatus, Verdict]:
+            found = self._verdict_here(query, partition)
+            return readable(replica.status(), found), found
+
+        try:
+            if plan.is_scan:
+                until_s = time.monotonic() + left_ms / 1000
+                scan = ScanRequest(plan, replica.store, judged_again, query.requester, until_s)
+                rows, (status, verdict) = await self.scans.rows(scan)
+            else:
+                status = readable(replica.status(), verdict)
+                rows = lookup(plan, replica.store, partition)
+        except (ForwardRefused, BadRequest):
+            raise
+        except NotReady as error:
+            raise ForwardRefused(error.message, is_not_ready=True) from error
+        except Exception as error:  # a damaged row or file: another replica may be sound
+            _log.error("replica cannot be read", exc_info=error)
+            raise ForwardRefused(f"Store cannot be read: {error}") from error
+        end = furthest(forward, self.routes.reported_end(query.replica_id(partition)))
+        fresh = freshness_of(
+            status,
+            reported_end=end,
+            served_by=self.node_id,
+            role=verdict.role.lower(),
+            boot_ms=self.clock.boot_ms(),
+            unix_ms=int(time.time() * 1000),
+        )
+        if forward is not None:
+            fresh = replace(fresh, committed_end=max(end, status.committed_end))
+        return PartitionAnswer(rows=rows, fresh=fresh)
+
+    def _verdict_here(self, query: _Query, partition: int) -> Verdict:
+        """On the own replica. Raises ForwardRefused where there is none."""
+        verdicts = self._verdicts(query, partition)
+        here = next((verdict for verdict in verdicts if verdict.is_local), None)
+        if here is None:
+            why = "NOT_OWNER: no replica of this partition is assigned to this host."
+            raise ForwardRefused(why, is_not_owner=True)
+        return here
+
+    def _verdicts(self, query: _Query, partition: int) -> list[Verdict]:
+        replica_id = query.replica_id(partition)
+        status = self.replicas.get(replica_id).status()
+        return self.routes.of(query.view, replica_id, status, query.bounds).verdicts
+
+    def _known_end(self, query: _Query, partition: int) -> Offset | None:
+        replica_id = query.replica_id(partition)
+        return self.routes.known_end(replica_id, self.replicas.get(replica_id).status())
+
+    def _replica(self, query: _Query, partition: int) -> LocalReplica:
+        return self.replicas.get(query.replica_id(partition))

@@ -1,0 +1,156 @@
+"""The fast path: what it leaves to the slow path, and which files a key passes on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from tests.unit.node.workers import KEYS, SECRET, Worker, body_of, page, select
+
+from standpipe.adapters.store.reader import StoreReader
+from standpipe.node.worker.pull.fast_path import LookupFastPath
+from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.request.head import Form
+
+LINES = RequestFormat(Form.LINES)
+ONE = f"SELECT * FROM USERS WHERE ID = '{KEYS[0]}';"
+FAULTS = "standpipe_pull_fast_path_faults"
+
+#: in the order in which a key passes them; the listener comes before, and the routing decision,
+#: which is only made where its causes changed, lies behind the cache of routes
+WALK = [
+    "node/worker/pull/fast_path",
+    "node/worker/request/body",
+    "node/worker/request/cluster_view",
+    "sql/lookup/plan_cache",
+    "data/query/pull",
+    "data/encoding/kafka_keys",
+    "data/encoding/store_keys",
+    "adapters/store/status_page",
+    "node/worker/pull/route_cache",
+    "adapters/store/reader",
+    "data/encoding/stored_rows",
+    "node/worker/request/answer",
+]
+#: called for one property, one sum or one count
+ON_THE_WAY = [
+    "sql/plans",
+    "sql/lookup/predicate",
+    "sql/lookup/template",
+    "model",
+    "node/worker/pull/forward",
+    "control/liveness/lag",
+    "data/replica/positions",
+    "adapters/metrics",
+    "adapters/clock",
+]
+
+
+def with_worker(folder: Path, story: Callable[[Worker], None]) -> None:
+    async def whole() -> None:
+        worker = Worker(folder, "a", {})
+        worker.publish(["a", "b"], {0: ["a", "b"], 1: ["b"]})
+        worker.hold(0, page())
+        try:
+            story(worker)
+        finally:
+            await worker.close()
+
+    asyncio.run(whole())
+
+
+def faults(worker: Worker) -> dict[str, int]:
+    return dict(worker.metrics.counts[FAULTS])
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "no JSON"),
+        (body_of("SELECT"), "no statement"),
+        (body_of("SELECT * FROM NOBODY WHERE ID = 'a';"), "an unknown table"),
+        (body_of("SELECT * FROM USERS WHERE ID = 7;"), "a key of another type"),
+        (body_of("SELECT * FROM USERS EMIT CHANGES;"), "a push query"),
+        (body_of("SELECT * FROM USERS;"), "a scan"),
+        (body_of(select(0, 1)), "two keys"),
+        (body_of(f"SELECT * FROM USERS WHERE ID = '{KEYS[1]}';"), "another node's partition"),
+    ],
+)
+def test_what_it_leaves_to_the_slow_path(tmp_path: Path, body: bytes, why: str) -> None:
+    def story(worker: Worker) -> None:
+        assert worker.fast(ONE), "it works"
+        assert worker.fast_path().answer(LINES, body) is None, why
+        assert faults(worker) == {}, "nothing is wrong with the program"
+
+    with_worker(tmp_path, story)
+
+
+def test_a_fault_is_counted_and_left_to_the_slow_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(self: StoreReader, key: bytes) -> bytes:
+        raise ZeroDivisionError
+
+    def story(worker: Worker) -> None:
+        monkeypatch.setattr(StoreReader, "get", broken)
+        fast_path = worker.fast_path()
+        for _ in range(3):
+            assert fast_path.answer(LINES, body_of(ONE)) is None
+        assert faults(worker) == {"ZeroDivisionError": 3}
+
+    with_worker(tmp_path, story)
+    assert capsys.readouterr().out.count("fault on the fast path") == 1, "logged once per kind"
+
+
+@pytest.mark.parametrize(
+    ("secret", "headers", "is_known", "why"),
+    [
+        (None, {}, True, "a client"),
+        (None, {"accept": "text/plain"}, False, "no layout that it accepts"),
+        (None, {"content-length": "100001"}, False, "too large"),
+        (SECRET, {}, False, "a peer without the secret"),
+        (SECRET, {"standpipe-secret": "x"}, False, "with another one"),
+        (SECRET, {"standpipe-secret": SECRET.decode()}, True, "with the secret"),
+    ],
+)
+def test_which_heads_it_knows(
+    tmp_path: Path, secret: bytes | None, headers: dict[str, str], is_known: bool, why: str
+) -> None:
+    def story(worker: Worker) -> None:
+        fast_path: LookupFastPath = worker.fast_path(secret)
+        given = {"content-length": "10", **headers}
+        listed = [(name.encode(), value.encode()) for name, value in given.items()]
+        assert (fast_path.classify(b"/query", listed) is not None) is is_known, why
+        assert fast_path.classify(b"/ksql", listed) is None, "statements are for the slow path"
+
+    with_worker(tmp_path, story)
+
+
+def test_the_walk_of_a_key(tmp_path: Path) -> None:
+    """A repeated query passes these files, in the order of their first call, and no others."""
+    passed: list[str] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        _, is_ours, name = frame.f_code.co_filename.rpartition("/standpipe/")
+        if event == "call" and is_ours:
+            passed.append(name.removesuffix(".py"))
+
+    def story(worker: Worker) -> None:
+        fast_path, body = worker.fast_path(), body_of(ONE)
+        assert fast_path.answer(LINES, body)
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            answer = fast_path.answer(LINES, body)
+        finally:
+            sys.setprofile(before)
+        assert answer
+
+    with_worker(tmp_path, story)
+    files = list(dict.fromkeys(passed))
+    assert set(files) <= {*WALK, *ON_THE_WAY}
+    assert [name for name in files if name in WALK] == WALK
