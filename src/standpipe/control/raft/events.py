@@ -17,7 +17,7 @@ out from front to back:
 
 from dataclasses import dataclass
 
-from standpipe.control.raft.log import Entry, Snapshot, SnapshotId
+from standpipe.control.raft.log import Entry, SnapshotId, SnapshotInfo
 from standpipe.control.raft.majority import (
     NO_EPOCH,
     NO_OFFSET,
@@ -51,14 +51,21 @@ class Recovered:
 
     election: ElectionState | None
     """None: there is no such file."""
-    start: Snapshot
-    """The log's boundary; `Snapshot(0, 0, voters)` for a log that begins with the cluster."""
-    snapshot: Snapshot
+    start: SnapshotInfo
+    """The log's boundary; `SnapshotInfo(0, 0, voters)` for a log that begins with the cluster."""
+    snapshot: SnapshotInfo
     """The newest snapshot that is whole; equal to `start` if there is none above it."""
     entries: tuple[Entry, ...] = ()
     """Every whole, checked entry from `start` on."""
     committed: LogOffset = NO_OFFSET
     """Everything below was committed, as an earlier life noted; 0: nobody knows."""
+
+
+class ElectionStateLost(Exception):
+    """There is a log but no election file, so a vote may have been given and forgotten.
+
+    The replica must not start under this incarnation; wiped, it comes back as another (KIP-853).
+    """
 
 
 # -- facts --------------------------------------------------------------------------------------
@@ -216,7 +223,7 @@ class TrimLog:
     """Entries below this snapshot, and older snapshots, may be deleted."""
 
     write: int
-    start: Snapshot
+    start: SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +231,7 @@ class InstallSnapshot:
     """Freeze the downloaded snapshot under its name, atomically; then empty the log to its end."""
 
     write: int
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +265,7 @@ class SendSnapshotChunk:
     to: NodeId
     request: int
     epoch: LeaderEpoch
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
     position: int
     bytes_max: int
 
@@ -267,7 +274,7 @@ class SendSnapshotChunk:
 class LoadSnapshot:
     """Replace the state machine's state by this snapshot's."""
 
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +322,7 @@ class AnswerRead:
 
 @dataclass(frozen=True, slots=True)
 class AnswerChange:
-    """Outcome of a change of voters or a transfer; `REQUEST_TIMED_OUT` may still come true."""
+    """VoteOutcome of a change of voters or a transfer; `REQUEST_TIMED_OUT` may still come true."""
 
     change: int
     error: Error

@@ -18,7 +18,7 @@ from standpipe.control.raft.events import (
     TruncateLog,
     WriteSnapshotChunk,
 )
-from standpipe.control.raft.log import LogView, Snapshot
+from standpipe.control.raft.log import LogView, SnapshotInfo
 from standpipe.control.raft.majority import LeaderEpoch, ReplicaKey, Round
 from standpipe.control.raft.messages import (
     FetchRequest,
@@ -34,7 +34,7 @@ LOST_AFTER_FAILURES: Final = 2
 
 @dataclass(slots=True)
 class _Download:
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
     position: int = 0  # bytes that we have
 
 
@@ -113,7 +113,7 @@ class Following:
         self.has_fetched = False
         return True
 
-    def _begin_download(self, snapshot: Snapshot) -> bool:
+    def _begin_download(self, snapshot: SnapshotInfo) -> bool:
         if snapshot.epoch < 0 or snapshot.end_offset <= self._log.high_watermark:
             return False  # negative, or it would take us back: KIP-630
         if self._download is None or self._download.snapshot != snapshot:

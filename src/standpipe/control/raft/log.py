@@ -45,7 +45,7 @@ class SnapshotId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SnapshotInfo:
     """What must be known of a snapshot without its bytes."""
 
     end_offset: LogOffset
@@ -97,13 +97,15 @@ class Diverges:
 class NeedsSnapshot:
     """A fetcher's position cannot be served from the log any more."""
 
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
 
 
 class LogView:
     """The log of one replica, in memory, from the boundary to the end."""
 
-    def __init__(self, start: Snapshot, snapshot: Snapshot, entries: Sequence[Entry] = ()) -> None:
+    def __init__(
+        self, start: SnapshotInfo, snapshot: SnapshotInfo, entries: Sequence[Entry] = ()
+    ) -> None:
         """Everything given is durable; `snapshot` is the newest one, at or above `start`."""
         self.start = start
         self.snapshot = snapshot
@@ -285,7 +287,14 @@ class LogView:
             return f"epoch at {end_offset} is {self.epoch_before(end_offset)}, not {epoch}"
         return None
 
-    def keep_snapshot(self, snapshot: Snapshot) -> None:
+    def snapshot_taken(self, taken: SnapshotId, size: int) -> None:
+        """Take in a snapshot of `size` bytes that our state machine wrote.  Raises ValueError."""
+        if (why := self.refuses_snapshot(*taken)) is not None:
+            msg = f"snapshot {taken}: {why}"
+            raise ValueError(msg)
+        self.keep_snapshot(SnapshotInfo(*taken, self.voters_at(taken.end_offset), size))
+
+    def keep_snapshot(self, snapshot: SnapshotInfo) -> None:
         """Adopt a newer snapshot of our own state; the log is cut at the *previous* one.
 
         One generation of log stays below the newest snapshot, so that a replica that is a moment
@@ -294,7 +303,7 @@ class LogView:
         self._start_at(self.snapshot)
         self.snapshot = snapshot
 
-    def _start_at(self, start: Snapshot) -> None:
+    def _start_at(self, start: SnapshotInfo) -> None:
         count = start.end_offset - self.start.end_offset
         if count <= 0:
             return
@@ -309,7 +318,7 @@ class LogView:
         if self._entries and (not later or later[0].end_offset > end_offset):
             self._epochs = [EpochEnd(spanning.epoch, end_offset), *later]
 
-    def install(self, snapshot: Snapshot) -> None:
+    def install(self, snapshot: SnapshotInfo) -> None:
         """Replace everything by a leader's snapshot.  Raises LogViolation if that loses commits."""
         if snapshot.end_offset < self.high_watermark:
             msg = f"snapshot {snapshot.id} below the high watermark {self.high_watermark}"

@@ -112,7 +112,7 @@ def reached(voters: VoterSet, value_of: Callable[[ReplicaKey], int]) -> int:
     return majority_value([value_of(key) for key in voters.keys])
 
 
-class Outcome(Enum):
+class VoteOutcome(Enum):
     """What a vote has come to."""
 
     OPEN = "open"
@@ -150,10 +150,10 @@ class Tally:
         return tuple(key for key in self.voters.keys if key not in answered)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> VoteOutcome:
         """Won by a majority, lost when a majority has become impossible, else open."""
         if len(self.granted) >= self.voters.majority:
-            return Outcome.WON
+            return VoteOutcome.WON
         if len(self.voters) - len(self.rejected) < self.voters.majority:
-            return Outcome.LOST
-        return Outcome.OPEN
+            return VoteOutcome.LOST
+        return VoteOutcome.OPEN

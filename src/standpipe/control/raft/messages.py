@@ -11,7 +11,7 @@ Not here: encoding, authentication, addresses (the transport's).
 from dataclasses import dataclass
 from enum import StrEnum
 
-from standpipe.control.raft.log import Entry, EpochEnd, Snapshot, SnapshotId
+from standpipe.control.raft.log import Entry, EpochEnd, SnapshotId, SnapshotInfo
 from standpipe.control.raft.majority import (
     NO_OFFSET,
     NO_ROUND,
@@ -21,6 +21,13 @@ from standpipe.control.raft.majority import (
     Round,
 )
 from standpipe.model import NodeId
+
+
+class ProtocolViolation(Exception):
+    """A peer said what no correct replica says, such as a second leader of one epoch.
+
+    The process must end: continuing could lose what was acknowledged.
+    """
 
 
 class Error(StrEnum):
@@ -128,7 +135,7 @@ class FetchResponse:
     round: Round = NO_ROUND
     entries: tuple[Entry, ...] = ()
     diverging: EpochEnd | None = None
-    snapshot: Snapshot | None = None
+    snapshot: SnapshotInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class _Pending:
     due_ms: int
 
 
-class VoterChanges:
+class PendingVoterChange:
     """The leader's one pending change; lives as long as one leadership."""
 
     def __init__(self, log: LogView, epoch_start: LogOffset, change_ms: int) -> None:

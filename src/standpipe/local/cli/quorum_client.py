@@ -17,7 +17,7 @@ from standpipe.adapters.raft.disk import QuorumDisk, snapshot_file, snapshot_sta
 from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import Catalog
-from standpipe.control.raft.log import Snapshot
+from standpipe.control.raft.log import SnapshotInfo
 from standpipe.control.raft.majority import (
     Incarnation,
     LeaderEpoch,
@@ -112,7 +112,7 @@ def _text(number: int | None, unit: str = "") -> str:
 
 def write_backup(path: Path, catalog: Catalog) -> int:
     """Write a backup, whole or not at all. Returns its size in bytes; raises SetupError."""
-    covers = Snapshot(LogOffset(catalog.index + 1), LeaderEpoch(0), VoterSet(()))
+    covers = SnapshotInfo(LogOffset(catalog.index + 1), LeaderEpoch(0), VoterSet(()))
     data = snapshot_file(covers, catalogs.to_bytes(catalog))
     try:
         replace_durably(path, data)

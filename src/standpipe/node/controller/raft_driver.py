@@ -33,12 +33,13 @@ from standpipe.adapters.raft.disk import (
 from standpipe.adapters.raft.log_file import DiskThread
 from standpipe.adapters.raft.wire import Greeting, QuorumWire
 from standpipe.control.raft import events as ev
-from standpipe.control.raft.core import QuorumDescription, Raft
-from standpipe.control.raft.log import Entry, LogViolation, Snapshot
+from standpipe.control.raft.core import Raft
+from standpipe.control.raft.events import ElectionStateLost
+from standpipe.control.raft.log import Entry, LogViolation, SnapshotInfo
 from standpipe.control.raft.majority import LeaderEpoch, LogOffset, ReplicaKey, VoterSet
-from standpipe.control.raft.messages import Error, Message
+from standpipe.control.raft.messages import Error, Message, ProtocolViolation
+from standpipe.control.raft.progress import QuorumDescription
 from standpipe.control.raft.roles import IllegalTransition
-from standpipe.control.raft.state import ElectionStateLost, ProtocolViolation
 from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.errors import ServerError
 from standpipe.model import NodeId
@@ -341,7 +342,7 @@ class Quorum:
         if self._is_saving or not is_due or epoch is None:
             return
         self._is_saving = True
-        snapshot = Snapshot(self.applied, epoch, log.voters_at(self.applied))
+        snapshot = SnapshotInfo(self.applied, epoch, log.voters_at(self.applied))
         data = snapshot_file(snapshot, self._machine.state())
 
         def saved() -> None:
