@@ -15,7 +15,6 @@ Sources: KIP-595 (pull-based Raft), KIP-630 (snapshots), KIP-650 (pre-vote, Read
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, get_args
 
 from standpipe.control.raft import events, messages
 from standpipe.control.raft.elections import Candidacy
@@ -43,12 +42,6 @@ from standpipe.control.raft.state import QuorumState
 from standpipe.control.raft.timeouts import RaftSettings, Timeouts
 from standpipe.control.raft.votes import is_malformed
 from standpipe.model import NodeId
-
-_DISK_ORDERS: Final = frozenset(get_args(events.DiskOrder))
-
-
-def _is_not_for_disk(order: Order) -> bool:
-    return type(order) not in _DISK_ORDERS  # sorts first; the order within each half stays
 
 
 class Raft:
@@ -140,7 +133,7 @@ class Raft:
             self._on_time()
         self._on(event)
         self._follow_up()
-        self._orders.sort(key=_is_not_for_disk)
+        self._orders.sort(key=events.is_not_for_disk)
         if self.state.election != remembered:
             self._orders.insert(0, events.PersistElection(self.state.election))
         return [*self._orders]
@@ -217,11 +210,7 @@ class Raft:
             if read.reader is None:
                 self._reads.answered(read.request, read.offset)
             else:
-                leader = self.me.node
-                answer = ReadOffsetResponse(
-                    read.request, Error.NONE, self.epoch, leader, read.offset
-                )
-                self._send(read.reader, answer)
+                self._send(read.reader, leadership.read_answer(read))
         if leadership.is_removed or leadership.transfer_ready():
             self._resign(Cause.RESIGNS)
 
@@ -471,14 +460,13 @@ class Raft:
     def _on_begin_quorum(self, sender: NodeId, asked: BeginQuorumEpochRequest) -> None:
         if asked.epoch < self.epoch:
             self._refuse(sender, asked, Error.FENCED_LEADER_EPOCH)
-            return
-        if asked.leader == self.me.node:
+        elif asked.leader == self.me.node:
             self._refuse(sender, asked, Error.INVALID_REQUEST)
-            return
-        self.state.hear(asked.epoch, asked.leader)
-        # The leader is real even if it means a disk that this node no longer has (KIP-853).
-        error = Error.NONE if asked.voter == self.me else Error.INVALID_VOTER_KEY
-        self._send(sender, QuorumEpochResponse(asked.request, error, self.epoch, asked.leader))
+        else:
+            self.state.hear(asked.epoch, asked.leader)
+            # The leader is real even if it means a disk that this node no longer has (KIP-853).
+            error = Error.NONE if asked.voter == self.me else Error.INVALID_VOTER_KEY
+            self._send(sender, QuorumEpochResponse(asked.request, error, self.epoch, asked.leader))
 
     def _on_end_quorum(self, sender: NodeId, asked: EndQuorumEpochRequest) -> None:
         if asked.epoch < self.epoch:

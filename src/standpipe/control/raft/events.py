@@ -16,6 +16,7 @@ out from front to back:
 """
 
 from dataclasses import dataclass
+from typing import Final, get_args
 
 from standpipe.control.raft.log import Entry, SnapshotId, SnapshotInfo
 from standpipe.control.raft.majority import (
@@ -349,3 +350,10 @@ Order = (
     | AnswerChange
     | Stop
 )
+
+_DISK_ORDERS: Final = frozenset(get_args(DiskOrder))
+
+
+def is_not_for_disk(order: Order) -> bool:
+    """Sort key of orders: those for the disk first, each half in the order in which it arose."""
+    return type(order) not in _DISK_ORDERS

@@ -236,6 +236,11 @@ class Leadership:
         """Reads whose round a majority has echoed: this leader led after they had arrived."""
         return self.rounds.confirmed(self.followers.round(self.rounds.round))
 
+    def read_answer(self, read: NotedRead) -> ReadOffsetResponse:
+        """The answer to a read whose round is confirmed."""
+        leader = self.me.node
+        return ReadOffsetResponse(read.request, Error.NONE, self.epoch, leader, read.offset)
+
     # -- voters and successors --------------------------------------------------------------------
 
     def change_voters(self, asked: VoterAddRequested | VoterRemoveRequested) -> list[Order]:
