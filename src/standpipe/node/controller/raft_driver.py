@@ -34,7 +34,6 @@ from standpipe.adapters.raft.log_file import DiskThread
 from standpipe.adapters.raft.wire import Greeting, QuorumWire
 from standpipe.control.raft import events as ev
 from standpipe.control.raft.core import Raft
-from standpipe.control.raft.events import ElectionStateLost
 from standpipe.control.raft.log import Entry, LogViolation, SnapshotInfo
 from standpipe.control.raft.majority import LeaderEpoch, LogOffset, ReplicaKey, VoterSet
 from standpipe.control.raft.messages import Error, Message, ProtocolViolation
@@ -47,7 +46,7 @@ from standpipe.node.controller.fsync_watch import SyncWatch
 from standpipe.node.controller.snapshots import SnapshotShelf
 
 NOTE_S: Final = 0.25  # how far the hint of what is committed may be behind
-UNSAFE: Final = (LogViolation, ProtocolViolation, IllegalTransition, ElectionStateLost)
+UNSAFE: Final = (LogViolation, ProtocolViolation, IllegalTransition, ev.ElectionStateLost)
 _now_ms = Clock().boot_ms
 
 
