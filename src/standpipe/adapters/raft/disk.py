@@ -1,7 +1,7 @@
 """A replica's disk: election state, log, snapshots. What `control.raft.events`' disk orders mean.
 
     quorum-state               life (starts of this process so far) and ElectionState
-    quorum.log                 boundary record, then entries             (`raft_disk.LogFile`)
+    quorum.log                 boundary record, then entries             (`log_file.LogFile`)
     <end>-<epoch>.snapshot     header, then the state machine's bytes
     quorum-committed           a hint: everything below it was committed and is in the log
 
@@ -16,7 +16,7 @@ one append or one cut, and between any two of them a crash leaves the state befo
 * the hint is not synced. It is only ever too small, and a damaged one is none.
 
 All methods block; `node.controller.raft_driver` calls them in one thread, in the order of the
-orders. An error is final (DiskFailed), as in `raft_disk`.
+orders. An error is final (DiskFailed), as in `log_file`.
 """
 
 from __future__ import annotations
@@ -199,6 +199,7 @@ class QuorumDisk:
             raise DiskFailed(f"{self._directory} could not be written: {error}") from error
 
     def close(self) -> None:
+        """Release the log's file and its lock."""
         self._log.close()
 
     def _restart_log(self, start: SnapshotInfo, kept: Sequence[DiskRecord]) -> None:

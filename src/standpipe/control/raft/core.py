@@ -99,7 +99,7 @@ class Raft:
 
     @property
     def epoch(self) -> LeaderEpoch:
-        """The newest leader epoch that this replica has heard of."""
+        """The newest leader epoch that this replica knows."""
         return self.state.epoch
 
     @property
@@ -476,8 +476,8 @@ class Raft:
             self.state.enter_epoch(asked.epoch, None)
         follows = self.role not in LED and self.role is not Role.CANDIDATE
         if follows and self.state.leader_resigned(asked.leader, asked.successors):
-            # The leader's own word is worth more than pre-votes, which those who have not heard
-            # it yet would refuse (KIP-595 EndQuorumEpoch; Raft dissertation 3.10).
+            # The leader resigned, so no pre-vote is needed.  Replicas that do not know it yet would
+            # refuse one (KIP-595 EndQuorumEpoch; Raft dissertation 3.10).
             self.state.move(Cause.TIMED_OUT)
             self._campaign()
         self._send(sender, QuorumEpochResponse(asked.request, Error.NONE, self.epoch, None))

@@ -1,10 +1,10 @@
-"""The core's two languages: facts that it is told and orders that it gives.
+"""What goes into the core and what comes out: facts and orders.
 
 **The contract of orders.**  The lists that `Raft.handle` returns form one sequence, and within each
 list the disk's orders come first, the election file's before all.  A driver carries the sequence
 out from front to back:
 
-1. `PersistElection` is a barrier: nothing that stands after it may leave the node, or be told to a
+1. `PersistElection` is a barrier: nothing that stands after it may leave the node, or reach a
    client, before it is durable (written, fsynced, renamed, directory fsynced).
 2. `AppendLog`, `TruncateLog`, `TrimLog` and `InstallSnapshot` reach the disk in their order, but
    nothing waits for them: the driver reports `LogFlushed(write=n)` when all writes up to *n* are
@@ -37,7 +37,7 @@ class ElectionState:
 
     epoch: LeaderEpoch = NO_EPOCH
     leader: NodeId | None = None
-    """The leader of this epoch, once known; for ever, even when it has resigned."""
+    """The leader of this epoch, once known; permanently, even after it has resigned."""
     voted: ReplicaKey | None = None
     """Who got this replica's only vote of this epoch."""
 
@@ -59,7 +59,7 @@ class Recovered:
     entries: tuple[Entry, ...] = ()
     """Every whole, checked entry from `start` on."""
     committed: LogOffset = NO_OFFSET
-    """Everything below was committed, as an earlier life noted; 0: nobody knows."""
+    """Everything below was committed, as an earlier run noted; 0: unknown."""
 
 
 class ElectionStateLost(Exception):
@@ -159,7 +159,7 @@ class TransferRequested(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ResignRequested(Fact):
-    """The state machine cannot go on leading in this epoch."""
+    """The state machine cannot lead on in this epoch."""
 
     epoch: LeaderEpoch
 
@@ -237,7 +237,7 @@ class InstallSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class WriteSnapshotChunk:
-    """Put bytes into the partial file of a download; position 0 begins it anew."""
+    """Put bytes into the partial file of a download; position 0 begins it again."""
 
     snapshot: SnapshotId
     position: int
@@ -323,7 +323,7 @@ class AnswerRead:
 
 @dataclass(frozen=True, slots=True)
 class AnswerChange:
-    """VoteOutcome of a change of voters or a transfer; `REQUEST_TIMED_OUT` may still come true."""
+    """Outcome of a change of voters or a transfer; `REQUEST_TIMED_OUT` may still come true."""
 
     change: int
     error: Error
@@ -332,7 +332,7 @@ class AnswerChange:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The process may end; `clean` if nobody is left waiting for a leader because of it."""
+    """The process may end; `clean` if no replica waits for a leader because of it."""
 
     clean: bool
 

@@ -101,11 +101,11 @@ class Following:
         self._failures = 0
 
     def failed(self) -> bool:
-        """A fetch got no answer and never will; whether a leader that was heard is now lost.
+        """A fetch got no answer and never will; whether a leader that had answered is now lost.
 
         A process that is killed resets our connection, and then refuses the next: two in a row.
         One alone may have been the connection. Once lost, it is not vouched for (pre-votes are
-        granted), and is not lost again before it was heard again.
+        granted), and is not lost again before it has answered again.
         """
         self._failures += 1
         if self._failures < LOST_AFTER_FAILURES or not self.has_fetched:

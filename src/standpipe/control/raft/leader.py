@@ -77,7 +77,7 @@ class Leadership:
         *,
         now_ms: int,
     ) -> None:
-        """Begins at the log's present end, with nobody's progress known."""
+        """Begins at the log's present end, without any follower's progress."""
         self.me = me
         self.epoch = epoch
         self.epoch_start = log.end
@@ -125,7 +125,7 @@ class Leadership:
     def fetch(self, asked: FetchRequest, sender: NodeId, now_ms: int) -> list[Order]:
         """Note what a fetch says about its sender; answer it, or park it."""
         verdict = self._log.check_fetch(asked.offset, asked.last_epoch)
-        before_ms = self.followers.heard(asked.replica, now_ms, asked.round)
+        before_ms = self.followers.note_fetch(asked.replica, now_ms, asked.round)
         if isinstance(verdict, Diverges):
             return [self._answer(asked, sender, diverging=verdict)]
         if isinstance(verdict, NeedsSnapshot):
@@ -187,7 +187,7 @@ class Leadership:
 
     def chunk(self, asked: FetchSnapshotRequest, sender: NodeId, now_ms: int) -> Order:
         """The piece of a snapshot that was asked for, or a refusal (KIP-630)."""
-        self.followers.heard(asked.replica, now_ms)
+        self.followers.note_fetch(asked.replica, now_ms)
         known = (self._log.snapshot, self._log.start)
         snapshot = next((one for one in known if one.id == asked.snapshot), None)
         if snapshot is None or snapshot.end_offset == 0:

@@ -27,7 +27,7 @@ from standpipe.model import NodeId
 
 
 class LogViolation(Exception):
-    """The log was asked to break one of its rules; the process must end rather than go on."""
+    """The log was asked to break one of its rules; the process must end."""
 
 
 class EpochEnd(NamedTuple):
@@ -79,7 +79,7 @@ Payload = bytes | LeaderChange | VoterSet
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of the log; (offset, epoch) names it uniquely for ever."""
+    """One record of the log; (offset, epoch) is unique permanently."""
 
     offset: LogOffset
     epoch: LeaderEpoch
@@ -198,7 +198,7 @@ class LogView:
     def check_fetch(
         self, offset: LogOffset, last_epoch: LeaderEpoch
     ) -> Diverges | NeedsSnapshot | None:
-        """Whether a replica whose log ends at (last epoch, offset) can go on from this log.
+        """Whether a replica whose log ends at (last epoch, offset) can continue from this log.
 
         None: its log is a prefix of ours.  Source: KIP-595 Fetch, KIP-630 FetchSnapshot.
         """
@@ -298,7 +298,7 @@ class LogView:
         """Adopt a newer snapshot of our own state; the log is cut at the *previous* one.
 
         One generation of log stays below the newest snapshot, so that a replica that is a moment
-        behind goes on with entries instead of downloading the whole state again.
+        behind fetches entries instead of downloading the whole state again.
         """
         self._start_at(self.snapshot)
         self.snapshot = snapshot

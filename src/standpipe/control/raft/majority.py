@@ -4,7 +4,7 @@ Nothing here knows a role, a message or a clock; every function maps a voter set
 said to one number or one verdict.  Commit offset and read round are the same question: *which is
 the greatest value that a majority has reached?*  (`docs/sources.md`: KIP-595, KIP-650, KIP-853.)
 
-Not here: which entries may be committed (only those of the leader's own epoch: `raft_leader`).
+Not here: which entries may be committed (only those of the leader's own epoch: `leader`).
 """
 
 from collections.abc import Callable, Iterable
@@ -62,7 +62,7 @@ class VoterSet:
 
     @property
     def majority(self) -> int:
-        """How many voters decide; unit: voters.  1 for an empty set, which nobody can satisfy."""
+        """How many voters decide; unit: voters.  1 for an empty set, which can never be reached."""
         return len(self.keys) // 2 + 1
 
     def key_of(self, node: NodeId) -> ReplicaKey | None:

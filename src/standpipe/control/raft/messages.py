@@ -54,7 +54,7 @@ class VoteRequest:
 
     request: int
     epoch: LeaderEpoch
-    """The candidate's epoch; for a pre-vote its *current* one, which nobody raised (KIP-996)."""
+    """The candidate's epoch; for a pre-vote its *current* one, which is not raised (KIP-996)."""
     candidate: ReplicaKey
     voter: ReplicaKey
     """Who is asked: a node whose disk was replaced is not that voter any more (KIP-853)."""
@@ -118,7 +118,7 @@ class FetchRequest:
     high_watermark: LogOffset
     """The sender's; the leader answers at once when its own is higher (KIP-1166)."""
     round: Round
-    """The newest round that this leader told the sender (KIP-650, see `raft_reads`)."""
+    """The newest round that the sender has from this leader (KIP-650; `reads`)."""
     wait_ms: int
     """How long the leader may keep the request when it has nothing to say."""
 

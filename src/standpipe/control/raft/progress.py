@@ -68,7 +68,7 @@ class Followers:
     def __init__(
         self, me: ReplicaKey, log: LogView, settings: RaftSettings, *, now_ms: int
     ) -> None:
-        """Begins with nobody's progress known, and a whole check-quorum time to hear them."""
+        """Begins without any progress, and with a whole check-quorum time to receive fetches."""
         self._me = me
         self._log = log
         self._settings = settings
@@ -81,10 +81,10 @@ class Followers:
         """What is known of one replica; None: it has not fetched in this epoch."""
         return self._progress.get(key)
 
-    def heard(self, key: ReplicaKey, now_ms: int, round_: Round = NO_ROUND) -> int | None:
+    def note_fetch(self, key: ReplicaKey, now_ms: int, round_: Round = NO_ROUND) -> int | None:
         """A replica sent Fetch or FetchSnapshot in this epoch: it follows (check-quorum).
 
-        Returns when it had been heard before, None if never.  Unit: ms.
+        Returns when its fetch before was received; None: there was none.  Unit: ms.
         """
         progress = self._progress.setdefault(key, ReplicaProgress())
         progress.round = max(progress.round, round_)
@@ -100,7 +100,7 @@ class Followers:
     def compared(self, key: ReplicaKey, offset: LogOffset, before_ms: int | None) -> None:
         """A fetch was found to continue our log from `offset`; `before_ms`: the fetch before it."""
         progress = self._progress[key]
-        # A late fetch cannot take back what an earlier one proved: nobody truncates flushed
+        # A late fetch cannot undo what an earlier one proved: no replica truncates flushed
         # entries while it stays in our epoch.
         progress.end_offset = max(progress.end_offset, offset)
         if offset >= self._log.end:
@@ -156,7 +156,7 @@ class Followers:
         return self._check_due_ms if self._others_needed > 0 else None
 
     def describe(self, now_ms: int) -> list[ReplicaDescription]:
-        """Every voter, and every observer heard within `forget_ms`.  Source: DescribeQuorum."""
+        """Voters, and observers that fetched within `forget_ms`.  Source: DescribeQuorum."""
         forget_ms = self._settings.forget_ms
         lines: list[ReplicaDescription] = []
         voters = self._log.voters

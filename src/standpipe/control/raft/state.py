@@ -66,7 +66,7 @@ class QuorumState:
 
     @property
     def epoch(self) -> LeaderEpoch:
-        """The newest leader epoch that this replica has heard of."""
+        """The newest leader epoch that this replica knows."""
         return self.election.epoch
 
     @property
@@ -85,8 +85,8 @@ class QuorumState:
     def vouched_leader(self) -> NodeId | None:
         """The leader that this replica names to others: itself, or one that it knows to answer.
 
-        A follower that has not fetched yet only repeats what it was told; two such followers would
-        send each other back to a dead leader permanently (KIP-996's ping-pong).
+        A follower that has not fetched yet only repeats what a message said; two such followers
+        would send each other back to a dead leader permanently (KIP-996's ping-pong).
         """
         if self.role in LED:
             return self.me.node
@@ -168,7 +168,7 @@ class QuorumState:
         self.settle_membership()
 
     def look_for_leader(self) -> None:
-        """An observer heard nothing: any voter may know more (KIP-595 discovery)."""
+        """No leader answered this observer: any voter may know one (KIP-595 discovery)."""
         self.leader = None
         self.move(Cause.TIMED_OUT)
         self._begin_following()

@@ -98,7 +98,7 @@ class Timeouts:
         self._draw = draw
 
     def election_due_ms(self, now_ms: int) -> int:
-        """When an election that nobody wins is over, and when a replica without a leader asks."""
+        """When an election without a winner is over, and when a replica without a leader asks."""
         election_ms = self._settings.election_ms
         return now_ms + election_ms + int(self._draw() * election_ms)
 

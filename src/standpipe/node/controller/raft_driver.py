@@ -4,7 +4,7 @@
     timer ───────────┼─► Raft.handle ─ orders ─┼─► wire
     propose, read ───┘                         └─► state machine, answers
 
-One loop, no decisions: what is true is decided in `control.raft.core`. Orders wait behind a
+One loop, no decisions: they are made in `control.raft.core`. Orders wait behind a
 PersistElection until it is durable (`_carry_out`); appends, cuts and snapshots go to one thread in
 their order, and all that gathered while it wrote share its next sync. Whatever cannot be carried
 out on the disk, and whatever the core calls unsafe, ends the process (`run` raises).
@@ -55,7 +55,7 @@ class QuorumHalted(ServerError):
 
 
 class Refused(Exception):
-    """The quorum did not do it. `offset` known: it may have been done, nobody can tell yet."""
+    """The quorum did not do it. `offset` known: it may have been done; the outcome is unknown."""
 
     def __init__(
         self, error: Error, leader: NodeId | None = None, offset: LogOffset | None = None
@@ -95,7 +95,7 @@ class Quorum:
         settings: RaftSettings | None = None,
         snapshot_every: int = 1000,  # entries
     ) -> None:
-        """`syncs`: told of each write; `bootstrap`: nodes to ask while the log names no voters."""
+        """`syncs` times each write; `bootstrap`: whom to ask while the log names no voters."""
         self._disk: QuorumDisk = opened.disk
         self._wire = wire
         wire.owner = self
@@ -214,7 +214,7 @@ class Quorum:
 
     # -- what comes in (quorum_wire.Owner) --------------------------------------------------------
 
-    def heard(self, peer: Greeting, message: Message) -> None:
+    def received(self, peer: Greeting, message: Message) -> None:
         """A peer's message. Before this node knows its cluster, it believes in the peer's."""
         cluster = peer.cluster if peer.cluster and self._wire.cluster else None
         self._tell(ev.MessageReceived(_now_ms(), peer.node, message, cluster))
@@ -232,7 +232,7 @@ class Quorum:
             self._held += self._raft.handle(event)
             self._carry_out()
         except UNSAFE as error:
-            self._fail(QuorumHalted(f"the quorum cannot go on safely: {error!r}"))
+            self._fail(QuorumHalted(f"the quorum cannot continue safely: {error!r}"))
         except Exception as error:
             self._fail(error)
         else:
@@ -378,7 +378,7 @@ class Quorum:
 
     async def _asked(self, event: Callable[[int, int], ev.Event]) -> LogOffset | None:
         """Tell the core (now, number) and wait for the answer with that number."""
-        if self._failure.done():  # stopped or failed: nobody would answer
+        if self._failure.done():  # stopped or failed: no answer would come
             raise Refused(Error.NOT_LEADER_OR_FOLLOWER)
         self._number += 1
         future: asyncio.Future[LogOffset | None] = asyncio.get_running_loop().create_future()
