@@ -18,7 +18,7 @@ from standpipe.control.raft.events import (
     TrimLog,
     TruncateLog,
 )
-from standpipe.control.raft.log import Entry, Snapshot, SnapshotId
+from standpipe.control.raft.log import Entry, SnapshotId, SnapshotInfo
 
 from .scheduler import Scheduler
 
@@ -48,12 +48,12 @@ Op = DiskOrder | SaveSnapshot | NoteCommitted
 @dataclass
 class SimDisk:
     scheduler: Scheduler
-    start: Snapshot
+    start: SnapshotInfo
     sync_ms_max: float = 2.0
     election: ElectionState | None = None
     entries: list[Entry] = field(default_factory=list)
     snapshots: dict[SnapshotId, bytes] = field(default_factory=dict)
-    known: dict[SnapshotId, Snapshot] = field(default_factory=dict)
+    known: dict[SnapshotId, SnapshotInfo] = field(default_factory=dict)
     committed: int = 0
     damaged: set[int] = field(default_factory=set)
     """Offsets of synced entries whose bits have flipped."""

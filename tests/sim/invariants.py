@@ -59,8 +59,8 @@ class OneLeaderPerEpoch(Invariant):
     def after(self, node: SimNode, event: ev.Event, orders: list[ev.Order]) -> None:
         raft = node.raft
         claims = [(raft.epoch, node.name)] if raft.role is Role.LEADER else []
-        if raft.election.leader is not None:
-            claims.append((raft.election.epoch, raft.election.leader))
+        if raft.state.election.leader is not None:
+            claims.append((raft.state.election.epoch, raft.state.election.leader))
         for epoch, leader in claims:
             known = self.leader_of.setdefault(epoch, leader)
             self.check(known == leader, f"epoch {epoch} is led by {known} and {leader}")
@@ -309,15 +309,15 @@ class PreVotesDisturbNobody(Invariant):
             due_ms = node.raft.deadline_ms()
             quiet = due_ms is None or due_ms > event.at_ms
             if event.message.pre and event.message.epoch <= node.raft.epoch and quiet:
-                self.was = (node.raft.role, node.raft.election)
+                self.was = (node.raft.role, node.raft.state.election)
 
     def after(self, node: SimNode, event: ev.Event, orders: list[ev.Order]) -> None:
         raft = node.raft
         if self.was is not None:
-            now = (raft.role, raft.election)
+            now = (raft.role, raft.state.election)
             self.check(now == self.was, f"{node.name} moved from {self.was} by a pre-vote")
         if raft.epoch > self.epoch_max:
-            asked = raft.election.voted == node.key
+            asked = raft.state.election.voted == node.key
             self.check(asked, f"{node.name} made epoch {raft.epoch} as {raft.role}")
             self.epoch_max = raft.epoch
 

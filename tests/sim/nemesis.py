@@ -172,7 +172,7 @@ class Nemesis:
                 entry.payload for entry in node.disk.entries if hasattr(entry.payload, "keys")
             ]
             sets = disk_sets + ([node.raft.log.voters] if node.raft else [])
-            leadership = node.raft._leadership if node.raft else None
+            leadership = node.raft.state.leadership if node.raft else None
             if leadership is not None and (newcomer := leadership.changes.newcomer) is not None:
                 sets.append(node.raft.log.voters.adding(newcomer))
             for voters in sets:

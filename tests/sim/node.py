@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from standpipe.control.raft import events as ev
 from standpipe.control.raft.core import Raft
-from standpipe.control.raft.log import Snapshot, SnapshotId
+from standpipe.control.raft.log import SnapshotId, SnapshotInfo
 from standpipe.control.raft.majority import Incarnation, ReplicaKey, VoterSet
 from standpipe.control.raft.messages import Error, FetchSnapshotResponse
 from standpipe.model import NodeId
@@ -32,7 +32,9 @@ class SimNode:
         self.wipes = 0
         self.key = ReplicaKey(self.name, Incarnation("a"))
         bootstrap = voters if votes else VoterSet(())
-        self.disk = SimDisk(world.scheduler, Snapshot(0, 0, bootstrap), world.options.sync_ms_max)
+        self.disk = SimDisk(
+            world.scheduler, SnapshotInfo(0, 0, bootstrap), world.options.sync_ms_max
+        )
         rate = 1 + (world.random.random() - 0.5) * 2 * world.options.drift
         self.clock = Clock(world.scheduler, rate, world.random.randrange(10_000_000))
         self.raft: Raft | None = None
@@ -100,7 +102,7 @@ class SimNode:
         self.world.replica_died(self.key)
         self.key = self.next_key()
         self.disk = SimDisk(
-            self.world.scheduler, Snapshot(0, 0, VoterSet(())), self.world.options.sync_ms_max
+            self.world.scheduler, SnapshotInfo(0, 0, VoterSet(())), self.world.options.sync_ms_max
         )
         self.world.note("is wiped, now", self.name, self.key)
 
@@ -227,12 +229,12 @@ class SimNode:
         body = b"%d %d " % (self.applied, self.digest)
         data = body.ljust(self.world.random.randint(64, 700), b".")
         self.world.counts["snapshots taken"] += 1
-        snapshot = Snapshot(*name, self.raft.log.voters_at(name.end_offset), len(data))
+        snapshot = SnapshotInfo(*name, self.raft.log.voters_at(name.end_offset), len(data))
         self.disk.known[name] = snapshot
         taken = ev.SnapshotTaken(0, name, len(data))
         self.disk.submit(SaveSnapshot(name, data), lambda: self.tell(taken))
 
-    def _load(self, snapshot: Snapshot) -> None:
+    def _load(self, snapshot: SnapshotInfo) -> None:
         data = self._partial.get(snapshot.end_offset) or self.disk.snapshots[snapshot.id]
         applied, digest, *_ = bytes(data).split(b" ")
         self.applied, self.digest = int(applied), int(digest)

@@ -140,7 +140,7 @@ def pre_vote_bumps_the_epoch() -> list[Plant]:
 
     def make(seek: Any) -> Any:
         def eager(raft: Raft) -> None:
-            raft._remember(ElectionState(LeaderEpoch(raft.epoch + 1)))
+            raft.state.remember(ElectionState(LeaderEpoch(raft.epoch + 1)))
             seek(raft)
 
         return eager

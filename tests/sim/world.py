@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from standpipe.control.raft import events as ev
-from standpipe.control.raft.log import Entry, Snapshot
+from standpipe.control.raft.log import Entry, SnapshotInfo
 from standpipe.control.raft.majority import Incarnation, ReplicaKey, VoterSet
 from standpipe.control.raft.messages import Error, Request
 from standpipe.control.raft.roles import Role
@@ -191,7 +191,7 @@ class World:
     def next_digest(self, before: int, entry: Entry) -> int:
         return digest_of(before, f"{entry.offset} {entry.epoch} {entry.payload!r}")
 
-    def loads(self, node: SimNode, snapshot: Snapshot) -> None:
+    def loads(self, node: SimNode, snapshot: SnapshotInfo) -> None:
         del snapshot
         for invariant in self.invariants:
             invariant.loaded(node)

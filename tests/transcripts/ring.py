@@ -13,7 +13,7 @@ from typing import Any
 from standpipe.control.raft import events as ev
 from standpipe.control.raft import messages as msg
 from standpipe.control.raft.core import Raft
-from standpipe.control.raft.log import Entry, Snapshot, SnapshotId
+from standpipe.control.raft.log import Entry, SnapshotId, SnapshotInfo
 from standpipe.control.raft.majority import (
     Incarnation,
     LeaderEpoch,
@@ -41,7 +41,7 @@ class Node:
     def __init__(self, name: str, voters: VoterSet) -> None:
         self.key = ReplicaKey(NodeId(name), Incarnation("a"))
         self.election: ev.ElectionState | None = None
-        self.start = self.newest = Snapshot(LogOffset(0), LeaderEpoch(0), voters)
+        self.start = self.newest = SnapshotInfo(LogOffset(0), LeaderEpoch(0), voters)
         self.entries: list[Entry] = []
         self.raft: Raft | None = None
         self.is_paused = False

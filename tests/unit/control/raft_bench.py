@@ -8,7 +8,7 @@ from typing import Any
 from standpipe.control.raft import events as ev
 from standpipe.control.raft import messages as msg
 from standpipe.control.raft.core import Raft
-from standpipe.control.raft.log import Entry, Snapshot
+from standpipe.control.raft.log import Entry, SnapshotInfo
 from standpipe.control.raft.majority import ReplicaKey, VoterSet
 from standpipe.control.raft.messages import Error
 from standpipe.control.raft.roles import Role
@@ -52,14 +52,14 @@ class Bench:
         entries: Iterable[Entry] = (),
         *,
         election: ev.ElectionState | None = None,
-        start: Snapshot | None = None,
-        snapshot: Snapshot | None = None,
+        start: SnapshotInfo | None = None,
+        snapshot: SnapshotInfo | None = None,
         jitter: float = 0.0,
         settings: RaftSettings = SETTINGS,
         bootstrap: Sequence[str] = (),
         run: bool = True,
     ) -> None:
-        start = start or Snapshot(0, 0, voters(*among))
+        start = start or SnapshotInfo(0, 0, voters(*among))
         entries = tuple(entries)
         snapshot = snapshot or start
         if election is None and (entries or snapshot.end_offset):

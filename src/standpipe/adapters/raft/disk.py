@@ -1,12 +1,12 @@
 """A replica's disk: election state, log, snapshots. What `control.raft.events`' disk orders mean.
 
     quorum-state               life (starts of this process so far) and ElectionState
-    quorum.log                 boundary record, then entries             (`raft_disk.LogFile`)
+    quorum.log                 boundary record, then entries             (`log_file.LogFile`)
     <end>-<epoch>.snapshot     header, then the state machine's bytes
     quorum-committed           a hint: everything below it was committed and is in the log
 
 Record i of the log is entry i - 1, the first record is the boundary: which snapshot covers what
-was cut away, or Snapshot(0, 0, voters) of a log that begins with the cluster. Each file but the
+was cut away, or SnapshotInfo(0, 0, voters) of a log that begins with the cluster. Each file but the
 log is replaced whole; the log is replaced whole when its start moves. So every step is one rename,
 one append or one cut, and between any two of them a crash leaves the state before or after:
 
@@ -16,7 +16,7 @@ one append or one cut, and between any two of them a crash leaves the state befo
 * the hint is not synced. It is only ever too small, and a damaged one is none.
 
 All methods block; `node.controller.raft_driver` calls them in one thread, in the order of the
-orders. An error is final (DiskFailed), as in `raft_disk`.
+orders. An error is final (DiskFailed), as in `log_file`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from standpipe.control.raft.events import (
     TrimLog,
     TruncateLog,
 )
-from standpipe.control.raft.log import Entry, Snapshot
+from standpipe.control.raft.log import Entry, SnapshotInfo
 from standpipe.control.raft.majority import NO_OFFSET, LogOffset
 from standpipe.errors import DataDirectoryRefused
 
@@ -63,7 +63,7 @@ CHUNK_BYTES: Final = 1 << 20  # of a snapshot's state, per record
 class SaveSnapshot:
     """Write a snapshot's file under its name. `data` is the whole file."""
 
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
     data: bytes
 
 
@@ -91,7 +91,7 @@ class OpenedDisk(NamedTuple):
     disk: QuorumDisk
     recovered: Recovered
     #: snapshots that are there, whole files
-    snapshots: dict[Snapshot, bytes]
+    snapshots: dict[SnapshotInfo, bytes]
     #: how often this replica was started, this time included
     life: int
     #: bytes of a torn last write that were cut away
@@ -101,10 +101,10 @@ class OpenedDisk(NamedTuple):
 class QuorumDisk:
     """The files of one replica in one directory. One process at a time."""
 
-    def __init__(self, directory: Path, log: LogFile, start: Snapshot, life: int) -> None:
+    def __init__(self, directory: Path, log: LogFile, start: SnapshotInfo, life: int) -> None:
         self._directory = directory
         self._log = log
-        self._start: Snapshot = start
+        self._start: SnapshotInfo = start
         self._life = life
 
     # -- opening ----------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class QuorumDisk:
     @staticmethod
     def format(
         directory: Path,
-        start: Snapshot,
+        start: SnapshotInfo,
         *,
         state: bytes = b"",
         election: ElectionState | None = None,
@@ -199,9 +199,10 @@ class QuorumDisk:
             raise DiskFailed(f"{self._directory} could not be written: {error}") from error
 
     def close(self) -> None:
+        """Release the log's file and its lock."""
         self._log.close()
 
-    def _restart_log(self, start: Snapshot, kept: Sequence[DiskRecord]) -> None:
+    def _restart_log(self, start: SnapshotInfo, kept: Sequence[DiskRecord]) -> None:
         """Let the log begin at a snapshot that is saved; then forget what is older."""
         if start.id == self._start.id:
             return
@@ -224,14 +225,14 @@ class QuorumDisk:
 # ------------------------------------------------------------------------------------- the files
 
 
-def snapshot_file(snapshot: Snapshot, state: bytes) -> bytes:
+def snapshot_file(snapshot: SnapshotInfo, state: bytes) -> bytes:
     """Bytes of a snapshot's file, which are also what FetchSnapshot carries."""
     header = codec.encode_snapshot(replace(snapshot, size=0))
     pieces = [state[at : at + CHUNK_BYTES] for at in range(0, len(state), CHUNK_BYTES)]
     return sealed([DiskRecord(number, piece) for number, piece in enumerate([header, *pieces])])
 
 
-def snapshot_state(data: bytes, path: Path) -> tuple[Snapshot, bytes]:
+def snapshot_state(data: bytes, path: Path) -> tuple[SnapshotInfo, bytes]:
     """Inverse of `snapshot_file`. Raises DataDirectoryRefused that names `path`."""
     header, *pieces = unsealed(data, path)
     with _naming(path):
@@ -239,7 +240,7 @@ def snapshot_state(data: bytes, path: Path) -> tuple[Snapshot, bytes]:
     return replace(snapshot, size=len(data)), b"".join(piece.payload for piece in pieces)
 
 
-def _snapshot_path(directory: Path, snapshot: Snapshot) -> Path:
+def _snapshot_path(directory: Path, snapshot: SnapshotInfo) -> Path:
     name = f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}{SNAPSHOT_SUFFIX}"
     return directory / name
 
@@ -248,7 +249,7 @@ def _end_of(path: Path) -> int:
     return int(path.name.partition("-")[0])
 
 
-def _boundary(start: Snapshot) -> DiskRecord:
+def _boundary(start: SnapshotInfo) -> DiskRecord:
     return DiskRecord(start.end_offset, codec.encode_snapshot(start))
 
 
@@ -260,7 +261,7 @@ def _state_file(life: int, election: ElectionState | None) -> bytes:
     return sealed([DiskRecord(life, codec.encode_election(election))])
 
 
-def _read_log(records: Sequence[DiskRecord], path: Path) -> tuple[Snapshot, tuple[Entry, ...]]:
+def _read_log(records: Sequence[DiskRecord], path: Path) -> tuple[SnapshotInfo, tuple[Entry, ...]]:
     if not records:
         raise _refused(path, "it has no first record")
     with _naming(path):
@@ -283,10 +284,10 @@ def _read_state(directory: Path) -> tuple[int, ElectionState | None]:
 
 
 def _read_snapshots(
-    directory: Path, start: Snapshot, entries: Sequence[Entry]
-) -> dict[Snapshot, bytes]:
+    directory: Path, start: SnapshotInfo, entries: Sequence[Entry]
+) -> dict[SnapshotInfo, bytes]:
     """The snapshots that are a prefix of the log, `start` among them; others are deleted."""
-    found: dict[Snapshot, bytes] = {}
+    found: dict[SnapshotInfo, bytes] = {}
     for path in sorted(directory.glob("*" + SNAPSHOT_SUFFIX)):
         data = path.read_bytes()
         snapshot, _ = snapshot_state(data, path)

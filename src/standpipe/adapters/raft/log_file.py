@@ -4,7 +4,7 @@ A record is    length u32 | index u64 | CRC-32 of payload u32 | CRC-32 of these 
                payload | END                                           (big-endian, END = 0xA5).
 
 The header has a checksum of its own so that a length can be believed. At the end of the file there
-is one question: was the last write cut off (nobody was told that it is safe: cut it away), or was
+is one question: was the last write cut off (it was not acknowledged: cut it away), or was
 a record damaged that had been acknowledged (refuse, by name: a log that silently loses a command
 splits the cluster for good; NATS 2.12.1 under Jepsen)? A write that never became whole leaves a
 file that is too short, or zeros where the file grew before its bytes arrived; it never leaves END.
@@ -126,7 +126,7 @@ class LogFile:
     def append(self, records: Sequence[DiskRecord]) -> None:
         """Write records and return when they are durable: one fsync for all of them.
 
-        Raises DiskFailed, now and for ever after.
+        Raises DiskFailed, now and at every later call.
         """
         self._check()
         if records and not self._ends:
@@ -157,6 +157,7 @@ class LogFile:
         del self._ends[kept:]
 
     def close(self) -> None:
+        """Release the file and its lock; further calls do nothing."""
         if not self.is_closed:
             self.is_closed = True
             os.close(self._descriptor)
@@ -296,4 +297,5 @@ class DiskThread:
         return await asyncio.shield(asyncio.wrap_future(future))
 
     def close(self) -> None:
+        """End the thread once all calls are done."""
         self._pool.shutdown(wait=True)

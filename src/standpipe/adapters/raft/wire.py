@@ -1,6 +1,6 @@
 """Messages of the quorum between nodes: one connection per direction, on the internal listener.
 
-    dialler                                    acceptor (the node whose id was dialled, or nobody)
+    dialler                                    acceptor (the node whose id was dialled)
     MAGIC, Hello(node, incarnation, to, nonce) ─►
                         ◄─ Welcome(node, incarnation, nonce), HMAC over both under the secret
     HMAC over both under the secret ─►
@@ -9,11 +9,11 @@
 Either side proves the cluster's secret against the other's fresh nonce, so nothing recorded can be
 played again, and with it the node id and incarnation that it speaks for. From both nonces each
 direction gets a key; a frame carries an HMAC over its number and its bytes, so a frame that is
-lost, repeated, reordered or changed ends the connection. No clock is asked: a jumping one expels
-nobody. What a message says of its sender must be the peer that was authenticated.
+lost, repeated, reordered or changed ends the connection. No clock is read, so a clock that
+jumps expels no peer. The sender that a message names must be the peer that was authenticated.
 
 A peer is dialled at the addresses that `addresses` gives for its id, in turn: the one that the log
-holds, then the one that this node was started with. Whoever answers there must prove to be it.
+holds, then the one that this node was started with. The node that answers must prove its id.
 
 A request that certainly stays without an answer is reported (`failed`); whatever else goes wrong is
 a message that is lost. Not here: what messages mean (`control.raft.core`), time-outs of requests.
@@ -68,6 +68,7 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> ReplicaKey:
+        """The replica that the sender claims to be."""
         return ReplicaKey(self.node, self.incarnation)
 
 
@@ -76,11 +77,13 @@ class WireError(Exception):
 
 
 class Owner(Protocol):
-    """Who is told of what comes in."""
+    """Receives what the connections report: messages, and requests that failed."""
 
-    def heard(self, peer: Greeting, message: Message) -> None: ...
+    def received(self, peer: Greeting, message: Message) -> None:
+        """A peer, authenticated, sent this request or answer."""
 
-    def failed(self, to: NodeId, request: int) -> None: ...
+    def failed(self, to: NodeId, request: int) -> None:
+        """A request to `to` will certainly get no answer."""
 
 
 # ------------------------------------------------------------------------------- one connection
@@ -177,7 +180,7 @@ class _Frames(asyncio.Protocol):
             raise WireError("a frame fails its check")
         message = codec.decode_message(body)
         self._check_speaker(self.peer, message)
-        self._heard(self.peer, message)
+        self._received(self.peer, message)
 
     def _check_speaker(self, peer: Greeting, message: Message) -> None:
         said = codec.speaker(message)
@@ -200,7 +203,7 @@ class _Frames(asyncio.Protocol):
     def _greeted(self, frame: bytes) -> None:
         raise NotImplementedError
 
-    def _heard(self, peer: Greeting, message: Message) -> None:
+    def _received(self, peer: Greeting, message: Message) -> None:
         raise NotImplementedError
 
 
@@ -210,8 +213,9 @@ class Accepted(_Frames):
     _hello: Greeting | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for a greeting; end the connection where this wire was closed meanwhile."""
         super().connection_made(transport)
-        if self.wire.is_closed:  # nobody would end it any more
+        if self.wire.is_closed:  # nothing would end it any more
             self.abort()
 
     def _greeted(self, frame: bytes) -> None:
@@ -227,14 +231,15 @@ class Accepted(_Frames):
             self._is_proved(self._hello, is_dialler=False)
             self.wire.accepted(self._hello.node, self)
         else:
-            raise WireError(f"whoever says to be {self._hello.node} does not know the secret")
+            raise WireError(f"a peer named {self._hello.node} does not know the secret")
 
-    def _heard(self, peer: Greeting, message: Message) -> None:
+    def _received(self, peer: Greeting, message: Message) -> None:
         if type(message) not in _REQUESTS:
             raise WireError(f"it sent a {type(message).__name__} where requests belong")
-        self.wire.owner.heard(peer, message)
+        self.wire.owner.received(peer, message)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Send no more answers to it."""
         super().connection_lost(exc)
         self.wire.forget(self)
 
@@ -264,7 +269,7 @@ class _Dialled(_Frames):
             self._transcript = self._mine + frame
             return
         if not hmac.compare_digest(frame, self.wire.proof(b"acceptor", self._transcript)):
-            raise WireError(f"whoever answers for {self.to} does not know the secret")
+            raise WireError(f"the peer that answers for {self.to} does not know the secret")
         if (self._welcome.node, self._welcome.to) != (self.to, self.wire.me.node):
             raise WireError(f"{self._welcome.node} answers for {self.to}")
         self._write(self.wire.proof(b"dialler", self._transcript))
@@ -279,17 +284,17 @@ class _Dialled(_Frames):
             del self._open[next(iter(self._open))]
         self.send(message)
 
-    def _heard(self, peer: Greeting, message: Message) -> None:
+    def _received(self, peer: Greeting, message: Message) -> None:
         if type(message) in _REQUESTS:
             raise WireError(f"it sent a {type(message).__name__} where answers belong")
         self._open.pop(message.request, None)
-        self.wire.owner.heard(peer, message)
+        self.wire.owner.received(peer, message)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if not self.is_open.done():
             self.is_open.set_exception(ConnectionError("it was closed before it was proved"))
-            self.is_open.exception()  # somebody may have stopped waiting
+            self.is_open.exception()  # a waiter may have been cancelled
         self.wire.hung_up(self, list(self._open))
 
 
@@ -359,6 +364,7 @@ class QuorumWire:
     # -- for connections --------------------------------------------------------------------------
 
     def greeting(self, to: NodeId) -> bytes:
+        """The first frame to `to`, with a fresh nonce."""
         return msgspec.msgpack.encode(
             Greeting(
                 node=self.me.node,
@@ -370,6 +376,7 @@ class QuorumWire:
         )
 
     def proof(self, role: bytes, transcript: bytes) -> bytes:
+        """HMAC of both greetings under the cluster's secret, as `role` (dialler or acceptor)."""
         return _digest(self._secret, role + b"\n", transcript)
 
     def accepted(self, node: NodeId, connection: Accepted) -> None:
@@ -380,12 +387,14 @@ class QuorumWire:
             before.abort()
 
     def forget(self, connection: Accepted) -> None:
+        """An accepted connection has ended."""
         self._incoming.discard(connection)
         for node, known in list(self._accepted.items()):
             if known is connection:
                 del self._accepted[node]
 
     def hung_up(self, link: _Dialled, unanswered: Sequence[int]) -> None:
+        """A dialled connection has ended: its open requests failed, the next one dials again."""
         peer = self._peers.get(link.to)
         if peer is not None and peer.link is link:
             peer.link = None

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from standpipe.control.raft.events import ElectionState
-from standpipe.control.raft.log import Entry, EpochEnd, LeaderChange, Payload, Snapshot
+from standpipe.control.raft.log import Entry, EpochEnd, LeaderChange, Payload, SnapshotInfo
 from standpipe.control.raft.majority import LeaderEpoch, LogOffset, ReplicaKey, Round, VoterSet
 from standpipe.control.raft.messages import (
     BeginQuorumEpochRequest,
@@ -59,7 +59,7 @@ class _Fetched(msgspec.Struct, array_like=False, kw_only=True):
     round: Round
     entries: list[bytes]
     diverging: EpochEnd | None = None
-    snapshot: Snapshot | None = None
+    snapshot: SnapshotInfo | None = None
 
 
 #: byte on the wire -> message. Only appended to.
@@ -82,7 +82,7 @@ _DECODERS: Final[tuple[msgspec.msgpack.Decoder[Any], ...]] = tuple(
 )
 _voters_decoder = msgspec.msgpack.Decoder(VoterSet)
 _change_decoder = msgspec.msgpack.Decoder(LeaderChange)
-_snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
+_snapshot_decoder = msgspec.msgpack.Decoder(SnapshotInfo)
 _election_decoder = msgspec.msgpack.Decoder(ElectionState | None)
 
 
@@ -132,12 +132,12 @@ def _decode_payload(kind: int, body: bytes) -> Payload:
 # ------------------------------------------------------------------------ snapshots, election
 
 
-def encode_snapshot(snapshot: Snapshot) -> bytes:
+def encode_snapshot(snapshot: SnapshotInfo) -> bytes:
     """What must be known of a snapshot; not its state."""
     return _encoder.encode(snapshot)
 
 
-def decode_snapshot(data: bytes) -> Snapshot:
+def decode_snapshot(data: bytes) -> SnapshotInfo:
     """Inverse of `encode_snapshot`. Raises Unreadable."""
     try:
         return _snapshot_decoder.decode(data)

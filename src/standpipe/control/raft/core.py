@@ -1,183 +1,170 @@
 """The metadata quorum's core: pull-based Raft with pre-vote and linearizable reads, sans I/O.
 
-    facts ─► handle(event) ─► orders, in the order of `raft_events`' contract: disk first
+    facts ─► handle(event) ─► orders, in the order that `events` defines: disk first
 
 One `Raft` is one replica.  It has no clock (each event says when it happened), no randomness
-(jitter is drawn from what the constructor is given), no disk and no network (orders).  Whoever
-carries the orders out, a node's control loop or the simulation, is a loop without decisions.
+(jitter is drawn from what the constructor is given), no disk and no network (orders).  Its driver,
+a node's controller or the simulation, is a loop without decisions.
 
-Where to read on: roles and what changes them `raft_roles` · epochs `raft_state` · elections
-`raft_elections`, `raft_votes` · fetching `raft_fetching` · what a leader keeps `raft_leader` · what
-a follower keeps `raft_follower` · reads `raft_reads` · the log `raft_log` · majorities `quorum`.
+Read from the top: the interface, what every event ends with, the dispatch, then what each message
+and each request of the own node leads to.  `state.QuorumState` changes roles and epochs.  What a
+role keeps: `follower.Following`, `elections.Candidacy`, `leader.Leadership`.  Reads: `reads`.
 
 Sources: KIP-595 (pull-based Raft), KIP-630 (snapshots), KIP-650 (pre-vote, ReadOffset), KIP-853
 (voters, incarnations), KIP-996 (the pre-vote's epoch and its witnesses).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, get_args
+from collections.abc import Callable, Sequence
 
-from standpipe.control.raft.events import (
-    FORGOTTEN_VOTE,
-    AnnounceLeader,
-    AnswerChange,
-    AnswerProposal,
-    ApplyCommitted,
-    BeginLeading,
-    DiskOrder,
-    ElectionState,
-    Event,
-    LoadSnapshot,
-    LogFlushed,
-    MessageReceived,
-    Order,
-    PersistElection,
-    Proposed,
-    ReadRequested,
-    RequestFailed,
-    ResignRequested,
-    SendSnapshotChunk,
-    ShutdownRequested,
-    SnapshotTaken,
-    Started,
-    Stop,
-    TimePassed,
-    TransferRequested,
-    TrimLog,
-    VoterAddRequested,
-    VoterRemoveRequested,
-)
-from standpipe.control.raft.fetching import Fetching
-from standpipe.control.raft.inflight import Kind
-from standpipe.control.raft.leader import Leadership
-from standpipe.control.raft.log import Snapshot
-from standpipe.control.raft.majority import LeaderEpoch, LogOffset
+from standpipe.control.raft import events, messages
+from standpipe.control.raft.elections import Candidacy
+from standpipe.control.raft.events import ElectionState, ElectionStateLost, Order, Send
+from standpipe.control.raft.inflight import Calls, Kind
+from standpipe.control.raft.leader import Leadership, is_malformed_fetch
+from standpipe.control.raft.log import LogView, SnapshotInfo
+from standpipe.control.raft.majority import LeaderEpoch, LogOffset, ReplicaKey, VoteOutcome
 from standpipe.control.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     Error,
     FetchRequest,
-    FetchResponse,
     FetchSnapshotRequest,
-    FetchSnapshotResponse,
     QuorumEpochResponse,
     ReadOffsetRequest,
     ReadOffsetResponse,
-    Request,
-    Response,
     VoteRequest,
     VoteResponse,
 )
-from standpipe.control.raft.progress import ReplicaDescription
-from standpipe.control.raft.roles import Cause, Role
-from standpipe.control.raft.state import ASKING, LED
+from standpipe.control.raft.progress import QuorumDescription
+from standpipe.control.raft.reads import ReadQueue
+from standpipe.control.raft.roles import ASKING, FETCHING, LED, Cause, Role
+from standpipe.control.raft.state import QuorumState
+from standpipe.control.raft.timeouts import RaftSettings, Timeouts
+from standpipe.control.raft.votes import is_malformed
 from standpipe.model import NodeId
 
-_DISK_ORDERS: Final = frozenset(get_args(DiskOrder))
 
+class Raft:
+    """One replica of the quorum: the whole core behind `handle`."""
 
-def _is_not_for_disk(order: Order) -> bool:
-    return type(order) not in _DISK_ORDERS  # sorts first; the order within each half stays
+    def __init__(
+        self,
+        me: ReplicaKey,
+        recovered: events.Recovered,
+        settings: RaftSettings,
+        *,
+        cluster: str,
+        draw: Callable[[], float],
+        first_request: int,
+        bootstrap: Sequence[NodeId] = (),
+    ) -> None:
+        """`draw` gives numbers in [0, 1); `first_request` is above all that earlier runs used.
 
+        `bootstrap`: nodes that an observer asks while its log names no voters.
+        Raises ElectionStateLost.
+        """
+        if recovered.election is None and (recovered.entries or recovered.snapshot.end_offset):
+            raise ElectionStateLost
+        self.settings = settings
+        self.cluster = cluster
+        self.bootstrap = tuple(bootstrap)
+        self.log = LogView(recovered.start, recovered.snapshot, recovered.entries)
+        self.log.commit(recovered.committed)
+        #: everything below it was given to the state machine
+        self.applied = LogOffset(0)
+        self._orders: list[Order] = []
+        self._calls = Calls(first_request)
+        self._reads = ReadQueue(settings.read_ms)
+        self.state = QuorumState(
+            me,
+            self.log,
+            recovered.election or ElectionState(),
+            settings,
+            timeouts=Timeouts(settings, draw),
+            calls=self._calls,
+            reads=self._reads,
+            orders=self._orders,
+        )
+        self._begin_due_ms = 0
+        self._stop_due_ms: int | None = None
+        self._successors: tuple[ReplicaKey, ...] = ()
+        self._discovery_turn = 0
+        self._announced: tuple[LeaderEpoch, NodeId | None] = (LeaderEpoch(-1), None)
+        self._began_leading = LeaderEpoch(-1)
 
-@dataclass(frozen=True, slots=True)
-class QuorumDescription:
-    """What `standpipe quorum describe` shows; only the leader can say it.  Source: KIP-595."""
+    @property
+    def me(self) -> ReplicaKey:
+        """Which replica this is."""
+        return self.state.me
 
-    leader: NodeId
-    epoch: LeaderEpoch
-    high_watermark: LogOffset
-    replicas: Sequence[ReplicaDescription]
-    """The leader first."""
+    @property
+    def epoch(self) -> LeaderEpoch:
+        """The newest leader epoch that this replica knows."""
+        return self.state.epoch
 
+    @property
+    def role(self) -> Role:
+        """What this replica does in its epoch."""
+        return self.state.role
 
-class Raft(Fetching):
-    """One replica of the quorum: the whole core behind one method."""
+    @property
+    def known_leader(self) -> NodeId | None:
+        """Where a proposal should go; None while no leader is known."""
+        return self.state.known_leader
 
-    # -- the whole interface ----------------------------------------------------------------------
+    @property
+    def now_ms(self) -> int:
+        """The newest instant that an event named."""
+        return self.state.now_ms
 
-    def handle(self, event: Event) -> list[Order]:
-        """Take one fact in; the orders that follow from it (contract: `raft_events`).
+    # -- the interface ----------------------------------------------------------------------------
+
+    def handle(self, event: events.Event) -> list[Order]:
+        """Take one fact in; the orders that follow from it (contract: `events`).
 
         Raises ProtocolViolation, LogViolation or IllegalTransition where going on would be unsafe.
         """
-        self.now_ms = max(self.now_ms, event.at_ms)
-        self._orders = []
-        remembered = self.election
-        if not isinstance(event, Started):
+        self.state.now_ms = max(self.now_ms, event.at_ms)
+        self._orders.clear()
+        remembered = self.state.election
+        if not isinstance(event, events.Started):
             # Before the event itself: a process that was stopped must not act on what it believed
             # before, and its clock is the first to tell (KIP-595 check-quorum).
             self._on_time()
         self._on(event)
         self._follow_up()
-        self._orders.sort(key=_is_not_for_disk)
-        if self.election != remembered:
-            self._orders.insert(0, PersistElection(self.election))
-        return self._orders
+        self._orders.sort(key=events.is_not_for_disk)
+        if self.state.election != remembered:
+            self._orders.insert(0, events.PersistElection(self.state.election))
+        return [*self._orders]
 
     def deadline_ms(self) -> int | None:
         """The next instant at which time alone changes something: then say TimePassed."""
-        dues = [
-            self._timer_ms,
-            self._stop_due_ms,
-            self._calls.deadline_ms(),
-            self._reads.deadline_ms(),
-        ]
-        if (leadership := self._leadership) is not None:
-            dues += [
-                leadership.deadline_ms(),
-                leadership.followers.check_due_ms,
-                self._begin_due_ms,
-            ]
+        dues = [self.state.timer_ms, self._stop_due_ms]
+        dues += [self._calls.deadline_ms(), self._reads.deadline_ms()]
+        if (leadership := self.state.leadership) is not None:
+            dues += [leadership.deadline_ms(), leadership.followers.check_due_ms]
+            dues.append(self._begin_due_ms)
         return min((due for due in dues if due is not None), default=None)
 
     def describe(self) -> QuorumDescription | None:
         """The quorum as its leader sees it; None at any other replica (ask `known_leader`)."""
-        if self._leadership is None:
+        if self.state.leadership is None:
             return None
-        replicas = self._leadership.followers.describe(self.now_ms)
+        replicas = self.state.leadership.followers.describe(self.now_ms)
         return QuorumDescription(self.me.node, self.epoch, self.log.high_watermark, replicas)
 
-    # -- start, time, what every event ends with --------------------------------------------------
-
-    def _on_started(self) -> None:
-        if self.log.snapshot.end_offset > 0:
-            self._load(self.log.snapshot)
-        if self.election.epoch < self.log.last_epoch:
-            # An older file than the log: a vote of this epoch may be forgotten, so none is given.
-            self._remember(ElectionState(self.log.last_epoch, None, FORGOTTEN_VOTE))
-        was = self.election
-        if not self.votes:
-            self.role = Role.OBSERVER
-            self.leader = was.leader if was.leader != self.me.node else None
-            self._timer_ms = self._fetch_due_ms()
-        elif was.leader == self.me.node:
-            # It may have appended what its disk has lost: never again in this epoch (KIP-595).
-            self.role = Role.RESIGNED
-            self._timer_ms = self._election_due_ms()
-            self._send_end_quorum()
-        elif was.voted == self.me:
-            self.role = Role.CANDIDATE
-            self._ask_for_votes()
-        elif was.leader is not None:
-            self.role = Role.FOLLOWER
-            self.leader = was.leader
-            self._timer_ms = self._fetch_due_ms()
-        else:
-            self._timer_ms = self._election_due_ms()
-        if self.log.voters.keys == (self.me,) and self.role is not Role.LEADER:
-            self._seek_election()
+    # -- time, and what every event ends with -----------------------------------------------------
 
     def _on_time(self) -> None:
         now_ms = self.now_ms
-        if self._timer_ms is not None and self._timer_ms <= now_ms:
+        if self.state.timer_ms is not None and self.state.timer_ms <= now_ms:
             self._on_timer()
-        if (leadership := self._leadership) is not None:
+        if (leadership := self.state.leadership) is not None:
             if leadership.followers.has_lost_quorum(now_ms):
                 self._resign(Cause.QUORUM_LOST)
             elif self._begin_due_ms <= now_ms:
-                self._call_silent_voters()
+                self._call_silent_voters(leadership)
         for kind, to in self._calls.take_due(now_ms):
             self._try_again(kind, to)
         self._orders += self._reads.expired(now_ms)
@@ -185,25 +172,25 @@ class Raft(Fetching):
     def _on_timer(self) -> None:
         match self.role:
             case Role.OBSERVER:
-                self._look_for_leader()
-            case Role.RESIGNED if not self.votes:
-                self._settle_membership()
+                self.state.look_for_leader()
+            case Role.RESIGNED if not self.state.votes:
+                self.state.settle_membership()
             case Role.PROSPECTIVE:
-                self._lose_election()
-            case Role.CANDIDATE if not self._is_backing_off:
-                self._lose_election()
+                self.state.lose_election()
+            case Role.CANDIDATE if not self.state.is_backing_off:
+                self.state.lose_election()
             case _:
                 self._seek_election()
 
     def _follow_up(self) -> None:
         """What any event may have made possible, from the log upwards."""
         self._ask_for_reads()
-        leadership = self._leadership
+        leadership = self.state.leadership
         if leadership is not None and (end := leadership.commit_offset()) is not None:
             self.log.commit(end)
         self._apply()
         if leadership is not None:
-            self._keep_promises(leadership)
+            self._complete_pending(leadership)
         self._orders += self._reads.released(self.applied)
         self._fetch()
         self._ask_for_reads()
@@ -211,21 +198,19 @@ class Raft(Fetching):
             self._try_to_stop(self._stop_due_ms)
         if (known := (self.epoch, self.known_leader)) != self._announced:
             self._announced = known
-            self._orders.append(AnnounceLeader(*known))
+            self._orders.append(events.AnnounceLeader(*known))
 
-    def _keep_promises(self, leadership: Leadership) -> None:
+    def _complete_pending(self, leadership: Leadership) -> None:
+        """Answer what a leader may answer now: proposals, changes, reads, parked fetches."""
         if leadership.has_own_commit and self._began_leading != self.epoch:
             self._began_leading = self.epoch
-            self._orders.append(BeginLeading(self.epoch))
+            self._orders.append(events.BeginLeading(self.epoch))
         self._orders += leadership.settle(self.now_ms, self.applied)
         for read in leadership.confirmed_reads():
             if read.reader is None:
                 self._reads.answered(read.request, read.offset)
             else:
-                answer = ReadOffsetResponse(
-                    read.request, Error.NONE, self.epoch, self.me.node, read.offset
-                )
-                self._send(read.reader, answer)
+                self._send(read.reader, leadership.read_answer(read))
         if leadership.is_removed or leadership.transfer_ready():
             self._resign(Cause.RESIGNS)
 
@@ -234,226 +219,401 @@ class Raft(Fetching):
             self._load(self.log.snapshot)
         if self.applied < self.log.high_watermark:
             entries = self.log.read(self.applied, self.log.high_watermark)
-            self._orders.append(ApplyCommitted(tuple(entries)))
+            self._orders.append(events.ApplyCommitted(tuple(entries)))
             self.applied = self.log.high_watermark
 
-    def _load(self, snapshot: Snapshot) -> None:
-        self._orders.append(LoadSnapshot(snapshot))
+    def _load(self, snapshot: SnapshotInfo) -> None:
+        self._orders.append(events.LoadSnapshot(snapshot))
         self.applied = snapshot.end_offset
 
-    # -- what only a leader answers ---------------------------------------------------------------
+    # -- dispatch ---------------------------------------------------------------------------------
 
-    def _leading(
-        self, sender: NodeId, asked: FetchRequest | FetchSnapshotRequest | ReadOffsetRequest
-    ) -> Leadership | None:
-        """Our leadership if a request means it; else the request is refused here."""
-        if asked.epoch < self.epoch:
-            self._refuse(sender, asked, Error.FENCED_LEADER_EPOCH)
-        elif asked.epoch > self.epoch:
-            self._refuse(sender, asked, Error.UNKNOWN_LEADER_EPOCH)
-            if self.role is Role.LEADER:
-                # That replica will never take our entries.  Its epoch was once campaigned for
-                # with a majority's pre-votes, so giving way to it once is not a disturbance.
-                self._enter_epoch(asked.epoch, None)
-        elif self._leadership is None:
-            self._refuse(sender, asked, Error.NOT_LEADER_OR_FOLLOWER)
-        return self._leadership if asked.epoch == self.epoch else None
-
-    def _on_fetch(self, sender: NodeId, asked: FetchRequest) -> None:
-        negative = min(asked.offset, asked.last_epoch, asked.wait_ms) < 0
-        if negative or asked.last_epoch > asked.epoch:
-            self._refuse(sender, asked, Error.INVALID_REQUEST)
-        elif (leadership := self._leading(sender, asked)) is not None:
-            self._orders += leadership.fetch(asked, sender, self.now_ms)
-
-    def _on_fetch_snapshot(self, sender: NodeId, asked: FetchSnapshotRequest) -> None:
-        leadership = self._leading(sender, asked)
-        if leadership is None:
-            return
-        leadership.followers.heard(asked.replica, self.now_ms)
-        known = (self.log.snapshot, self.log.start)
-        snapshot = next((one for one in known if one.id == asked.snapshot), None)
-        if snapshot is None or snapshot.end_offset == 0:
-            self._refuse(sender, asked, Error.SNAPSHOT_NOT_FOUND)
-        elif not 0 <= asked.position < snapshot.size:
-            self._refuse(sender, asked, Error.POSITION_OUT_OF_RANGE)
-        else:
-            bytes_max = min(asked.bytes_max, self.settings.chunk_bytes_max)
-            self._orders.append(
-                SendSnapshotChunk(
-                    sender, asked.request, self.epoch, snapshot, asked.position, bytes_max
-                )
-            )
-
-    def _on_read_offset(self, sender: NodeId, asked: ReadOffsetRequest) -> None:
-        if (leadership := self._leading(sender, asked)) is not None:
-            self._note_read(leadership, sender, asked.request)
-
-    def _note_read(self, leadership: Leadership, reader: NodeId | None, request: int) -> None:
-        high_watermark = self.log.high_watermark if leadership.has_own_commit else None
-        leadership.rounds.note(reader, request, high_watermark)
-
-    # -- reading ----------------------------------------------------------------------------------
-
-    def _ask_for_reads(self) -> None:
-        """Send one ReadOffset for all reads that have arrived since the last one (KIP-650)."""
-        if not self._reads.must_ask or (leader := self.known_leader) is None:
-            return
-        if (leadership := self._leadership) is not None:
-            number = self._calls.number()
-            self._reads.asked(number)
-            self._note_read(leadership, None, number)
-        elif not self._calls.is_open_to(ReadOffsetRequest, leader):
-            due_ms = self.now_ms + self.settings.request_ms
-            number = self._calls.open(ReadOffsetRequest, leader, due_ms)
-            self._reads.asked(number)
-            self._send(leader, ReadOffsetRequest(number, self.epoch))
-
-    def _on_read_answer(self, sender: NodeId, answer: ReadOffsetResponse) -> None:
-        if not self._calls.close(ReadOffsetRequest, sender, answer.request):
-            return
-        current = self._hear(answer.epoch, answer.leader)
-        if current and answer.error is Error.NONE:
-            self._reads.answered(answer.request, answer.offset)
-        elif current:
-            self._reads.ask_again()
-            self._calls.pause(ReadOffsetRequest, sender, self.now_ms + self.settings.retry_ms)
-
-    # -- the rest of the dispatch -----------------------------------------------------------------
-
-    def _on(self, event: Event) -> None:
+    def _on(self, event: events.Event) -> None:
         match event:
-            case MessageReceived():
+            case events.MessageReceived():
                 self._on_message(event)
-            case TimePassed():
+            case events.TimePassed():
                 pass  # `_on_time` has seen to it
-            case LogFlushed():
+            case events.LogFlushed():
                 self.log.flushed(event.write)
-            case Proposed():
+            case events.Proposed():
                 self._on_proposed(event)
-            case ReadRequested():
+            case events.ReadRequested():
                 self._reads.add(event.read, event.offset, self.now_ms)
-            case Started():
+            case events.Started():
                 self._on_started()
-            case RequestFailed():
+            case events.RequestFailed():
                 self._on_request_failed(event)
-            case VoterAddRequested() | VoterRemoveRequested() | TransferRequested():
+            case (
+                events.VoterAddRequested() | events.VoterRemoveRequested()
+                | events.TransferRequested()
+            ):  # fmt: skip
                 self._on_change(event)
-            case ResignRequested():
+            case events.ResignRequested():
                 self._on_resign(event)
-            case SnapshotTaken():
+            case events.SnapshotTaken():
                 self._on_snapshot_taken(event)
-            case ShutdownRequested():
+            case events.ShutdownRequested():
                 self._on_shutdown()
 
-    def _on_message(self, event: MessageReceived) -> None:
+    def _on_message(self, event: events.MessageReceived) -> None:
         message, sender = event.message, event.sender
-        foreign = event.cluster not in {None, self.cluster}
-        if isinstance(message, Request):
-            if foreign:
+        if event.cluster not in {None, self.cluster}:
+            if isinstance(message, messages.Request):
                 self._refuse(sender, message, Error.INCONSISTENT_CLUSTER_ID)
-            else:
-                self._on_request(sender, message)
-        elif not foreign:
-            self._on_answer(sender, message)
-
-    def _on_request(self, sender: NodeId, asked: Request) -> None:
-        match asked:
-            case FetchRequest():
-                self._on_fetch(sender, asked)
-            case ReadOffsetRequest():
-                self._on_read_offset(sender, asked)
-            case VoteRequest():
-                self._on_vote_request(sender, asked)
-            case BeginQuorumEpochRequest():
-                self._on_begin_quorum(sender, asked)
-            case EndQuorumEpochRequest():
-                self._on_end_quorum(sender, asked)
-            case FetchSnapshotRequest():
-                self._on_fetch_snapshot(sender, asked)
-
-    def _on_answer(self, sender: NodeId, answer: Response) -> None:
-        match answer:
-            case FetchResponse():
-                self._on_fetch_answer(sender, answer)
+            return
+        match message:
+            case FetchRequest() | FetchSnapshotRequest() | ReadOffsetRequest():
+                self._on_leader_request(sender, message)
+            case messages.FetchResponse():
+                self._on_fetch_answer(sender, message)
             case ReadOffsetResponse():
-                self._on_read_answer(sender, answer)
+                self._on_read_answer(sender, message)
+            case VoteRequest():
+                self._on_vote_request(sender, message)
             case VoteResponse():
-                self._on_vote_answer(sender, answer)
+                self._on_vote_answer(sender, message)
+            case BeginQuorumEpochRequest():
+                self._on_begin_quorum(sender, message)
+            case EndQuorumEpochRequest():
+                self._on_end_quorum(sender, message)
             case QuorumEpochResponse():
-                self._on_quorum_answer(sender, answer)
-            case FetchSnapshotResponse():
-                self._on_chunk(sender, answer)
+                self._on_quorum_answer(sender, message)
+            case messages.FetchSnapshotResponse():
+                self._on_chunk(sender, message)
 
-    def _on_request_failed(self, event: RequestFailed) -> None:
+    # -- requests: sent, refused, failed ----------------------------------------------------------
+
+    def _send(self, to: NodeId, message: messages.Message) -> None:
+        self._orders.append(Send(to, message))
+
+    def _open(self, kind: Kind, to: NodeId) -> int:
+        """Begin a request that must be answered within `request_ms`; its number."""
+        return self._calls.open(kind, to, self.now_ms + self.settings.request_ms)
+
+    def _refuse(self, to: NodeId, request: messages.Request, error: Error) -> None:
+        self._send(to, messages.refusal(request, error, self.epoch, self.state.vouched_leader))
+
+    def _on_request_failed(self, event: events.RequestFailed) -> None:
         due_ms = self.now_ms + self.settings.retry_ms
         kind = self._calls.failed(event.to, event.request, due_ms)
         if kind in {FetchRequest, FetchSnapshotRequest}:
-            if self.role is Role.FOLLOWER and event.to == self.leader and self._following.failed():
-                self._timer_ms = self._lost_due_ms()
+            if self.role is Role.FOLLOWER and event.to == self.state.leader:
+                self.state.fetch_broke()
             self._fetch_failed(event.to)
         elif kind is ReadOffsetRequest:
             self._reads.ask_again()
 
     def _try_again(self, kind: Kind, to: NodeId) -> None:
         """A request was not answered in time, or its pause is over."""
-        if kind is VoteRequest and self._tally is not None:
-            voter = self._tally.voters.key_of(to)
-            if voter is not None and voter in self._tally.open:
-                self._send_vote_request(voter)
+        if kind is VoteRequest and self.state.candidacy is not None:
+            if (voter := self.state.candidacy.awaited(to)) is not None:
+                self._send_vote_request(self.state.candidacy, voter)
         elif kind is EndQuorumEpochRequest and self.role is Role.RESIGNED:
             self._send_end_quorum_to(to)
         elif kind is ReadOffsetRequest:
             self._reads.ask_again()
         elif kind is FetchRequest and self.role is Role.OBSERVER:
-            self.leader = None
+            self.state.leader = None
 
-    def _on_proposed(self, event: Proposed) -> None:
-        if self._leadership is not None:
-            self._orders += self._leadership.propose(event)
+    # -- start ------------------------------------------------------------------------------------
+
+    def _on_started(self) -> None:
+        if self.log.snapshot.end_offset > 0:
+            self._load(self.log.snapshot)
+        self.state.resume()
+        if self.role is Role.RESIGNED:
+            self._send_end_quorum()
+        elif self.role is Role.CANDIDATE:
+            self._ask_for_votes()
+        if self.log.voters.keys == (self.me,) and self.role is not Role.LEADER:
+            self._seek_election()
+
+    # -- fetching: followers and observers --------------------------------------------------------
+
+    def _fetch(self) -> None:
+        """Send the next fetch, if one is due and everything that it acknowledges is flushed."""
+        if self.role not in FETCHING or not self.log.is_flushed:
+            return
+        if self._calls.is_open(FetchRequest) or self._calls.is_open(FetchSnapshotRequest):
+            return
+        to = self.state.leader or self._next_peer()
+        if to is None:
+            return
+        # Without a leader there is nothing to download: the plain fetch asks who leads.
+        request = self.state.following.next_request(self._calls.number(), self.epoch)
+        due_ms = self.now_ms + self.settings.wait_ms + self.settings.request_ms
+        self._calls.await_answer(type(request), to, request.request, due_ms)
+        self._send(to, request)
+
+    def _next_peer(self) -> NodeId | None:
+        peers = {*self.bootstrap, *(key.node for key in self.log.voters.keys)} - {self.me.node}
+        self._discovery_turn += 1
+        return sorted(peers)[self._discovery_turn % len(peers)] if peers else None
+
+    def _fetch_failed(self, to: NodeId) -> None:
+        """Try again after a pause; an observer elsewhere: its leader may be gone (KIP-595)."""
+        if self.role is Role.OBSERVER:
+            self.state.leader = None
+        self._calls.pause(FetchRequest, to, self.now_ms + self.settings.retry_ms)
+
+    def _takes(
+        self,
+        kind: Kind,
+        sender: NodeId,
+        answer: messages.FetchResponse | messages.FetchSnapshotResponse,
+    ) -> bool:
+        """Whether this is the awaited answer of the leader that we follow, and not a refusal."""
+        if not self._calls.close(kind, sender, answer.request):
+            return False
+        was = self.state.following
+        current = self.state.hear(answer.epoch, answer.leader)
+        if current and answer.error is Error.NONE and sender == self.state.leader:
+            return True
+        if answer.error in {Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANGE}:
+            self.state.following.drop_download()
+        if self.state.following is was:
+            self._fetch_failed(sender)
+        return False
+
+    def _on_fetch_answer(self, sender: NodeId, answer: messages.FetchResponse) -> None:
+        if self._takes(FetchRequest, sender, answer):
+            self._progressed(sender, self.state.following.fetched(answer))
+
+    def _on_chunk(self, sender: NodeId, answer: messages.FetchSnapshotResponse) -> None:
+        if self._takes(FetchSnapshotRequest, sender, answer):
+            self._progressed(sender, self.state.following.loaded(answer))
+
+    def _progressed(self, sender: NodeId, orders: Sequence[Order] | None) -> None:
+        if orders is None:
+            self._fetch_failed(sender)  # and the fetch timer runs on
+            return
+        self._orders += orders
+        self.state.fetched()
+
+    # -- elections: asking for votes --------------------------------------------------------------
+
+    def _seek_election(self) -> None:
+        """Ask whether we would be elected.  No epoch grows, nothing is stored (KIP-650)."""
+        self.state.move(Cause.TIMED_OUT)
+        self._ask_for_votes()
+
+    def _campaign(self) -> None:
+        """Ask to be elected, in an epoch of our own."""
+        self.state.invent_epoch()
+        self._ask_for_votes()
+
+    def _ask_for_votes(self) -> None:
+        candidacy = self.state.begin_candidacy()
+        if not self._count_votes(candidacy):
+            for voter in candidacy.open:
+                self._send_vote_request(candidacy, voter)
+
+    def _send_vote_request(self, candidacy: Candidacy, voter: ReplicaKey) -> None:
+        number = self._open(VoteRequest, voter.node)
+        self._send(voter.node, candidacy.request(number, voter))
+
+    def _on_vote_answer(self, sender: NodeId, answer: VoteResponse) -> None:
+        if not self._calls.close(VoteRequest, sender, answer.request):
+            return
+        if not self.state.hear(answer.epoch, answer.leader) or self.state.candidacy is None:
+            return
+        if self.state.candidacy.count(sender, answer):
+            self._count_votes(self.state.candidacy)
+        else:
+            self._calls.pause(VoteRequest, sender, self.now_ms + self.settings.request_ms)
+
+    def _count_votes(self, candidacy: Candidacy) -> bool:
+        """Act on a vote that is decided; whether it is."""
+        outcome = candidacy.outcome
+        if outcome is VoteOutcome.LOST:
+            self.state.lose_election()
+        elif outcome is VoteOutcome.WON:
+            if self.role is Role.PROSPECTIVE:
+                self._campaign()
+            else:
+                self._lead(candidacy.granted)
+        return outcome is not VoteOutcome.OPEN
+
+    # -- elections: giving votes ------------------------------------------------------------------
+
+    def _on_vote_request(self, sender: NodeId, asked: VoteRequest) -> None:
+        # All refusals come before the epoch is believed: a misdirected or broken request must not
+        # move anyone (Kafka moves first and checks then).
+        if asked.voter != self.me:
+            self._refuse(sender, asked, Error.INVALID_VOTER_KEY)
+        elif is_malformed(asked):
+            self._refuse(sender, asked, Error.INVALID_REQUEST)
+        elif asked.epoch < self.epoch:
+            self._refuse(sender, asked, Error.FENCED_LEADER_EPOCH)
+        else:
+            if asked.epoch > self.epoch:
+                self.state.enter_epoch(asked.epoch, None)  # learned: a replica did campaign for it
+            self._answer_vote(sender, asked)
+
+    def _answer_vote(self, sender: NodeId, asked: VoteRequest) -> None:
+        vote = self.state.vote(asked)
+        leader = self.state.vouched_leader
+        answer = VoteResponse(asked.request, Error.NONE, self.epoch, leader, vote.granted)
+        self._send(sender, answer)
+
+    def _on_begin_quorum(self, sender: NodeId, asked: BeginQuorumEpochRequest) -> None:
+        if asked.epoch < self.epoch:
+            self._refuse(sender, asked, Error.FENCED_LEADER_EPOCH)
+        elif asked.leader == self.me.node:
+            self._refuse(sender, asked, Error.INVALID_REQUEST)
+        else:
+            self.state.hear(asked.epoch, asked.leader)
+            # The leader is real even if it means a disk that this node no longer has (KIP-853).
+            error = Error.NONE if asked.voter == self.me else Error.INVALID_VOTER_KEY
+            self._send(sender, QuorumEpochResponse(asked.request, error, self.epoch, asked.leader))
+
+    def _on_end_quorum(self, sender: NodeId, asked: EndQuorumEpochRequest) -> None:
+        if asked.epoch < self.epoch:
+            self._refuse(sender, asked, Error.FENCED_LEADER_EPOCH)
+            return
+        if asked.epoch > self.epoch:
+            self.state.enter_epoch(asked.epoch, None)
+        follows = self.role not in LED and self.role is not Role.CANDIDATE
+        if follows and self.state.leader_resigned(asked.leader, asked.successors):
+            # The leader resigned, so no pre-vote is needed.  Replicas that do not know it yet would
+            # refuse one (KIP-595 EndQuorumEpoch; Raft dissertation 3.10).
+            self.state.move(Cause.TIMED_OUT)
+            self._campaign()
+        self._send(sender, QuorumEpochResponse(asked.request, Error.NONE, self.epoch, None))
+
+    # -- leading ----------------------------------------------------------------------------------
+
+    def _lead(self, granted: tuple[ReplicaKey, ...]) -> None:
+        leadership = self.state.lead()
+        self._orders.append(leadership.begin(granted))
+        self._call_silent_voters(leadership)
+
+    def _call_silent_voters(self, leadership: Leadership) -> None:
+        self._begin_due_ms = self.now_ms + self.settings.begin_ms
+        for voter in leadership.followers.silent_voters(self.now_ms):
+            number = self._open(BeginQuorumEpochRequest, voter.node)
+            request = BeginQuorumEpochRequest(number, self.epoch, self.me.node, voter)
+            self._send(voter.node, request)
+
+    def _resign(self, cause: Cause) -> None:
+        """Stop leading in this epoch for good, and say so to those who may follow."""
+        self._successors = self.state.resign(cause)
+        self._send_end_quorum()
+
+    def _send_end_quorum(self) -> None:
+        for voter in self.log.voters.others(self.me):
+            self._send_end_quorum_to(voter.node)
+
+    def _send_end_quorum_to(self, node: NodeId) -> None:
+        number = self._open(EndQuorumEpochRequest, node)
+        message = EndQuorumEpochRequest(number, self.epoch, self.me.node, self._successors)
+        self._send(node, message)
+
+    def _on_quorum_answer(self, sender: NodeId, answer: QuorumEpochResponse) -> None:
+        kind = BeginQuorumEpochRequest if self.role is Role.LEADER else EndQuorumEpochRequest
+        if self._calls.close(kind, sender, answer.request):
+            self.state.hear(answer.epoch, answer.leader)
+
+    def _on_leader_request(
+        self, sender: NodeId, asked: FetchRequest | FetchSnapshotRequest | ReadOffsetRequest
+    ) -> None:
+        """Answer as the leader that the request means, or refuse it."""
+        leadership = self.state.leadership
+        if isinstance(asked, FetchRequest) and is_malformed_fetch(asked):
+            self._refuse(sender, asked, Error.INVALID_REQUEST)
+        elif asked.epoch < self.epoch:
+            self._refuse(sender, asked, Error.FENCED_LEADER_EPOCH)
+        elif asked.epoch > self.epoch:
+            self._refuse(sender, asked, Error.UNKNOWN_LEADER_EPOCH)
+            if self.role is Role.LEADER:
+                # That replica will never take our entries.  Its epoch was once campaigned for
+                # with a majority's pre-votes, so giving way to it once is not a disturbance.
+                self.state.enter_epoch(asked.epoch, None)
+        elif leadership is None:
+            self._refuse(sender, asked, Error.NOT_LEADER_OR_FOLLOWER)
+        elif isinstance(asked, ReadOffsetRequest):
+            self._note_read(leadership, sender, asked.request)
+        elif isinstance(asked, FetchRequest):
+            self._orders += leadership.fetch(asked, sender, self.now_ms)
+        else:
+            self._orders.append(leadership.chunk(asked, sender, self.now_ms))
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    def _ask_for_reads(self) -> None:
+        """Send one ReadOffset for all reads that have arrived since the last one (KIP-650)."""
+        if not self._reads.must_ask or (leader := self.known_leader) is None:
+            return
+        if (leadership := self.state.leadership) is not None:
+            number = self._calls.number()
+            self._reads.asked(number)
+            self._note_read(leadership, None, number)
+        elif not self._calls.is_open_to(ReadOffsetRequest, leader):
+            number = self._open(ReadOffsetRequest, leader)
+            self._reads.asked(number)
+            self._send(leader, ReadOffsetRequest(number, self.epoch))
+
+    def _on_read_answer(self, sender: NodeId, answer: ReadOffsetResponse) -> None:
+        if not self._calls.close(ReadOffsetRequest, sender, answer.request):
+            return
+        current = self.state.hear(answer.epoch, answer.leader)
+        if current and answer.error is Error.NONE:
+            self._reads.answered(answer.request, answer.offset)
+        elif current:
+            self._reads.ask_again()
+            self._calls.pause(ReadOffsetRequest, sender, self.now_ms + self.settings.retry_ms)
+
+    def _note_read(self, leadership: Leadership, reader: NodeId | None, request: int) -> None:
+        high_watermark = self.log.high_watermark if leadership.has_own_commit else None
+        leadership.rounds.note(reader, request, high_watermark)
+
+    # -- what this node asks of its replica -------------------------------------------------------
+
+    def _on_proposed(self, event: events.Proposed) -> None:
+        if self.state.leadership is not None:
+            self._orders += self.state.leadership.propose(event)
         else:
             error = Error.NOT_LEADER_OR_FOLLOWER
-            self._orders.append(AnswerProposal(event.proposal, error, None, self.known_leader))
+            answer = events.AnswerProposal(event.proposal, error, None, self.known_leader)
+            self._orders.append(answer)
 
     def _on_change(
-        self, event: VoterAddRequested | VoterRemoveRequested | TransferRequested
+        self,
+        event: events.VoterAddRequested | events.VoterRemoveRequested | events.TransferRequested,
     ) -> None:
-        if self._leadership is None:
+        if self.state.leadership is None:
             error = Error.NOT_LEADER_OR_FOLLOWER
-            self._orders.append(AnswerChange(event.change, error, self.known_leader))
-        elif isinstance(event, TransferRequested):
-            self._orders += self._leadership.transfer(event)
+            self._orders.append(events.AnswerChange(event.change, error, self.known_leader))
+        elif isinstance(event, events.TransferRequested):
+            self._orders += self.state.leadership.transfer(event)
         else:
-            self._orders += self._leadership.change_voters(event)
+            self._orders += self.state.leadership.change_voters(event)
 
-    def _on_resign(self, event: ResignRequested) -> None:
+    def _on_resign(self, event: events.ResignRequested) -> None:
         if event.epoch < self.epoch:
             return  # it has been replaced since
-        if event.epoch > self.epoch or self._leadership is None:
+        if event.epoch > self.epoch or self.state.leadership is None:
             msg = f"cannot resign from epoch {event.epoch} as {self.role} of {self.epoch}"
             raise ValueError(msg)
         self._resign(Cause.RESIGNS)
 
-    def _on_snapshot_taken(self, event: SnapshotTaken) -> None:
+    def _on_snapshot_taken(self, event: events.SnapshotTaken) -> None:
         if event.id.end_offset <= self.log.snapshot.end_offset:
             return  # a newer one came from the leader meanwhile, or it is known already
-        if (why := self.log.refuses_snapshot(*event.id)) is not None:
-            msg = f"snapshot {event.id}: {why}"
-            raise ValueError(msg)
-        voters = self.log.voters_at(event.id.end_offset)
-        self.log.keep_snapshot(Snapshot(*event.id, voters, event.size))
-        self._orders.append(TrimLog(self.log.wrote(), self.log.start))
+        self.log.snapshot_taken(event.id, event.size)
+        self._orders.append(events.TrimLog(self.log.wrote(), self.log.start))
 
     def _on_shutdown(self) -> None:
         self._stop_due_ms = self.now_ms + self.settings.change_ms
         if self.role not in ASKING | LED or len(self.log.voters) == 1:
-            self._orders.append(Stop(clean=True))
+            self._orders.append(events.Stop(clean=True))
             self._stop_due_ms = None
 
     def _try_to_stop(self, due_ms: int) -> None:
-        """End as soon as somebody else leads, so that nobody has to wait for our time-outs."""
+        """End as soon as another replica leads, so that no client waits for our time-outs."""
         if self.role is Role.LEADER:
             self._resign(Cause.RESIGNS)
-        if self.leader is not None or self.now_ms >= due_ms:
-            self._orders.append(Stop(clean=self.leader is not None))
+        if self.state.leader is not None or self.now_ms >= due_ms:
+            self._orders.append(events.Stop(clean=self.state.leader is not None))
             self._stop_due_ms = None

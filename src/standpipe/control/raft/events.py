@@ -1,10 +1,10 @@
-"""The core's two languages: facts that it is told and orders that it gives.
+"""What goes into the core and what comes out: facts and orders.
 
 **The contract of orders.**  The lists that `Raft.handle` returns form one sequence, and within each
 list the disk's orders come first, the election file's before all.  A driver carries the sequence
 out from front to back:
 
-1. `PersistElection` is a barrier: nothing that stands after it may leave the node, or be told to a
+1. `PersistElection` is a barrier: nothing that stands after it may leave the node, or reach a
    client, before it is durable (written, fsynced, renamed, directory fsynced).
 2. `AppendLog`, `TruncateLog`, `TrimLog` and `InstallSnapshot` reach the disk in their order, but
    nothing waits for them: the driver reports `LogFlushed(write=n)` when all writes up to *n* are
@@ -16,8 +16,9 @@ out from front to back:
 """
 
 from dataclasses import dataclass
+from typing import Final, get_args
 
-from standpipe.control.raft.log import Entry, Snapshot, SnapshotId
+from standpipe.control.raft.log import Entry, SnapshotId, SnapshotInfo
 from standpipe.control.raft.majority import (
     NO_EPOCH,
     NO_OFFSET,
@@ -36,7 +37,7 @@ class ElectionState:
 
     epoch: LeaderEpoch = NO_EPOCH
     leader: NodeId | None = None
-    """The leader of this epoch, once known; for ever, even when it has resigned."""
+    """The leader of this epoch, once known; permanently, even after it has resigned."""
     voted: ReplicaKey | None = None
     """Who got this replica's only vote of this epoch."""
 
@@ -51,14 +52,21 @@ class Recovered:
 
     election: ElectionState | None
     """None: there is no such file."""
-    start: Snapshot
-    """The log's boundary; `Snapshot(0, 0, voters)` for a log that begins with the cluster."""
-    snapshot: Snapshot
+    start: SnapshotInfo
+    """The log's boundary; `SnapshotInfo(0, 0, voters)` for a log that begins with the cluster."""
+    snapshot: SnapshotInfo
     """The newest snapshot that is whole; equal to `start` if there is none above it."""
     entries: tuple[Entry, ...] = ()
     """Every whole, checked entry from `start` on."""
     committed: LogOffset = NO_OFFSET
-    """Everything below was committed, as an earlier life noted; 0: nobody knows."""
+    """Everything below was committed, as an earlier run noted; 0: unknown."""
+
+
+class ElectionStateLost(Exception):
+    """There is a log but no election file, so a vote may have been given and forgotten.
+
+    The replica must not start under this incarnation; wiped, it comes back as another (KIP-853).
+    """
 
 
 # -- facts --------------------------------------------------------------------------------------
@@ -151,7 +159,7 @@ class TransferRequested(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ResignRequested(Fact):
-    """The state machine cannot go on leading in this epoch."""
+    """The state machine cannot lead on in this epoch."""
 
     epoch: LeaderEpoch
 
@@ -216,7 +224,7 @@ class TrimLog:
     """Entries below this snapshot, and older snapshots, may be deleted."""
 
     write: int
-    start: Snapshot
+    start: SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +232,12 @@ class InstallSnapshot:
     """Freeze the downloaded snapshot under its name, atomically; then empty the log to its end."""
 
     write: int
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSnapshotChunk:
-    """Put bytes into the partial file of a download; position 0 begins it anew."""
+    """Put bytes into the partial file of a download; position 0 begins it again."""
 
     snapshot: SnapshotId
     position: int
@@ -258,7 +266,7 @@ class SendSnapshotChunk:
     to: NodeId
     request: int
     epoch: LeaderEpoch
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
     position: int
     bytes_max: int
 
@@ -267,7 +275,7 @@ class SendSnapshotChunk:
 class LoadSnapshot:
     """Replace the state machine's state by this snapshot's."""
 
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +332,7 @@ class AnswerChange:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The process may end; `clean` if nobody is left waiting for a leader because of it."""
+    """The process may end; `clean` if no replica waits for a leader because of it."""
 
     clean: bool
 
@@ -342,3 +350,10 @@ Order = (
     | AnswerChange
     | Stop
 )
+
+_DISK_ORDERS: Final = frozenset(get_args(DiskOrder))
+
+
+def is_not_for_disk(order: Order) -> bool:
+    """Sort key of orders: those for the disk first, each half in the order in which it arose."""
+    return type(order) not in _DISK_ORDERS

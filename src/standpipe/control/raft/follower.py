@@ -18,7 +18,7 @@ from standpipe.control.raft.events import (
     TruncateLog,
     WriteSnapshotChunk,
 )
-from standpipe.control.raft.log import LogView, Snapshot
+from standpipe.control.raft.log import LogView, SnapshotInfo
 from standpipe.control.raft.majority import LeaderEpoch, ReplicaKey, Round
 from standpipe.control.raft.messages import (
     FetchRequest,
@@ -34,7 +34,7 @@ LOST_AFTER_FAILURES: Final = 2
 
 @dataclass(slots=True)
 class _Download:
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
     position: int = 0  # bytes that we have
 
 
@@ -101,11 +101,11 @@ class Following:
         self._failures = 0
 
     def failed(self) -> bool:
-        """A fetch got no answer and never will; whether a leader that was heard is now lost.
+        """A fetch got no answer and never will; whether a leader that had answered is now lost.
 
         A process that is killed resets our connection, and then refuses the next: two in a row.
         One alone may have been the connection. Once lost, it is not vouched for (pre-votes are
-        granted), and is not lost again before it was heard again.
+        granted), and is not lost again before it has answered again.
         """
         self._failures += 1
         if self._failures < LOST_AFTER_FAILURES or not self.has_fetched:
@@ -113,7 +113,7 @@ class Following:
         self.has_fetched = False
         return True
 
-    def _begin_download(self, snapshot: Snapshot) -> bool:
+    def _begin_download(self, snapshot: SnapshotInfo) -> bool:
         if snapshot.epoch < 0 or snapshot.end_offset <= self._log.high_watermark:
             return False  # negative, or it would take us back: KIP-630
         if self._download is None or self._download.snapshot != snapshot:

@@ -1,7 +1,7 @@
 """Requests in flight: at most one of each kind to each peer, each with an instant to try again.
 
-Late and repeated answers are told from the awaited one by its number alone, so a network that
-delays and duplicates needs no thought anywhere else (KIP-595 leaves it to the request manager).
+The number alone tells the awaited answer from late and repeated ones, so no other module has to
+consider a network that delays and duplicates (KIP-595 leaves it to the request manager).
 """
 
 from dataclasses import dataclass
@@ -81,5 +81,5 @@ class Calls:
         return min((call.due_ms for call in self._calls.values()), default=None)
 
     def drop(self) -> None:
-        """Forget everything: answers to a former role or epoch are nobody's."""
+        """Forget everything: answers to a former role or epoch are ignored."""
         self._calls.clear()

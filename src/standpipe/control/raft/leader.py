@@ -8,7 +8,7 @@ The leader's own copy counts like a follower's: only what its disk has flushed, 
 votes.  Nothing is committed by counting unless it is of this epoch (KIP-595; Raft 5.4.2); older
 entries follow with it.
 
-Not here: becoming or ceasing to be the leader (`raft`).
+Not here: becoming or ceasing to be the leader (`core`).
 """
 
 from collections import deque
@@ -22,6 +22,7 @@ from standpipe.control.raft.events import (
     Order,
     Proposed,
     Send,
+    SendSnapshotChunk,
     TransferRequested,
     VoterAddRequested,
     VoterRemoveRequested,
@@ -39,13 +40,14 @@ from standpipe.control.raft.messages import (
     Error,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
     ReadOffsetResponse,
     refusal,
 )
 from standpipe.control.raft.progress import Followers
 from standpipe.control.raft.reads import NotedRead, ReadRounds
 from standpipe.control.raft.timeouts import RaftSettings
-from standpipe.control.raft.voter_changes import VoterChanges
+from standpipe.control.raft.voter_changes import PendingVoterChange
 from standpipe.model import NodeId
 
 
@@ -75,12 +77,12 @@ class Leadership:
         *,
         now_ms: int,
     ) -> None:
-        """Begins at the log's present end, with nobody's progress known."""
+        """Begins at the log's present end, without any follower's progress."""
         self.me = me
         self.epoch = epoch
         self.epoch_start = log.end
         self.rounds = ReadRounds()
-        self.changes = VoterChanges(log, log.end, settings.change_ms)
+        self.changes = PendingVoterChange(log, log.end, settings.change_ms)
         self._log = log
         self._settings = settings
         self.followers = Followers(me, log, settings, now_ms=now_ms)
@@ -123,7 +125,7 @@ class Leadership:
     def fetch(self, asked: FetchRequest, sender: NodeId, now_ms: int) -> list[Order]:
         """Note what a fetch says about its sender; answer it, or park it."""
         verdict = self._log.check_fetch(asked.offset, asked.last_epoch)
-        before_ms = self.followers.heard(asked.replica, now_ms, asked.round)
+        before_ms = self.followers.note_fetch(asked.replica, now_ms, asked.round)
         if isinstance(verdict, Diverges):
             return [self._answer(asked, sender, diverging=verdict)]
         if isinstance(verdict, NeedsSnapshot):
@@ -166,7 +168,7 @@ class Leadership:
         for key, parked in list(self._parked.items()):
             asked = parked.request
             if asked.offset < self._log.start.end_offset:
-                # Trimmed while it was parked: judge it anew.
+                # Trimmed while it was parked: judge it again.
                 del self._parked[key]
                 orders += self.fetch(asked, parked.to, now_ms)
             elif (
@@ -182,6 +184,22 @@ class Leadership:
                 entries = _within(entries, self._settings.answer_bytes_max)
                 orders.append(self._answer(asked, parked.to, entries=entries))
         return orders
+
+    def chunk(self, asked: FetchSnapshotRequest, sender: NodeId, now_ms: int) -> Order:
+        """The piece of a snapshot that was asked for, or a refusal (KIP-630)."""
+        self.followers.note_fetch(asked.replica, now_ms)
+        known = (self._log.snapshot, self._log.start)
+        snapshot = next((one for one in known if one.id == asked.snapshot), None)
+        if snapshot is None or snapshot.end_offset == 0:
+            error = Error.SNAPSHOT_NOT_FOUND
+        elif not 0 <= asked.position < snapshot.size:
+            error = Error.POSITION_OUT_OF_RANGE
+        else:
+            bytes_max = min(asked.bytes_max, self._settings.chunk_bytes_max)
+            return SendSnapshotChunk(
+                sender, asked.request, self.epoch, snapshot, asked.position, bytes_max
+            )
+        return Send(sender, refusal(asked, error, self.epoch, self.me.node))
 
     # -- deciding ---------------------------------------------------------------------------------
 
@@ -217,6 +235,11 @@ class Leadership:
     def confirmed_reads(self) -> list[NotedRead]:
         """Reads whose round a majority has echoed: this leader led after they had arrived."""
         return self.rounds.confirmed(self.followers.round(self.rounds.round))
+
+    def read_answer(self, read: NotedRead) -> ReadOffsetResponse:
+        """The answer to a read whose round is confirmed."""
+        leader = self.me.node
+        return ReadOffsetResponse(read.request, Error.NONE, self.epoch, leader, read.offset)
 
     # -- voters and successors --------------------------------------------------------------------
 
@@ -306,6 +329,12 @@ class Leadership:
             handed_over = Error.NONE if self.transfer_ready() else error
             orders.append(AnswerChange(self._transfer.change, handed_over, leader))
         return orders + list(self.changes.abandoned(leader))
+
+
+def is_malformed_fetch(asked: FetchRequest) -> bool:
+    """Whether no correct replica sends this (INVALID_REQUEST)."""
+    negative = min(asked.offset, asked.last_epoch, asked.wait_ms) < 0
+    return negative or asked.last_epoch > asked.epoch
 
 
 def _within(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:

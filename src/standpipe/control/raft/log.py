@@ -27,7 +27,7 @@ from standpipe.model import NodeId
 
 
 class LogViolation(Exception):
-    """The log was asked to break one of its rules; the process must end rather than go on."""
+    """The log was asked to break one of its rules; the process must end."""
 
 
 class EpochEnd(NamedTuple):
@@ -45,7 +45,7 @@ class SnapshotId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SnapshotInfo:
     """What must be known of a snapshot without its bytes."""
 
     end_offset: LogOffset
@@ -79,7 +79,7 @@ Payload = bytes | LeaderChange | VoterSet
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of the log; (offset, epoch) names it uniquely for ever."""
+    """One record of the log; (offset, epoch) is unique permanently."""
 
     offset: LogOffset
     epoch: LeaderEpoch
@@ -97,13 +97,15 @@ class Diverges:
 class NeedsSnapshot:
     """A fetcher's position cannot be served from the log any more."""
 
-    snapshot: Snapshot
+    snapshot: SnapshotInfo
 
 
 class LogView:
     """The log of one replica, in memory, from the boundary to the end."""
 
-    def __init__(self, start: Snapshot, snapshot: Snapshot, entries: Sequence[Entry] = ()) -> None:
+    def __init__(
+        self, start: SnapshotInfo, snapshot: SnapshotInfo, entries: Sequence[Entry] = ()
+    ) -> None:
         """Everything given is durable; `snapshot` is the newest one, at or above `start`."""
         self.start = start
         self.snapshot = snapshot
@@ -196,7 +198,7 @@ class LogView:
     def check_fetch(
         self, offset: LogOffset, last_epoch: LeaderEpoch
     ) -> Diverges | NeedsSnapshot | None:
-        """Whether a replica whose log ends at (last epoch, offset) can go on from this log.
+        """Whether a replica whose log ends at (last epoch, offset) can continue from this log.
 
         None: its log is a prefix of ours.  Source: KIP-595 Fetch, KIP-630 FetchSnapshot.
         """
@@ -285,16 +287,23 @@ class LogView:
             return f"epoch at {end_offset} is {self.epoch_before(end_offset)}, not {epoch}"
         return None
 
-    def keep_snapshot(self, snapshot: Snapshot) -> None:
+    def snapshot_taken(self, taken: SnapshotId, size: int) -> None:
+        """Take in a snapshot of `size` bytes that our state machine wrote.  Raises ValueError."""
+        if (why := self.refuses_snapshot(*taken)) is not None:
+            msg = f"snapshot {taken}: {why}"
+            raise ValueError(msg)
+        self.keep_snapshot(SnapshotInfo(*taken, self.voters_at(taken.end_offset), size))
+
+    def keep_snapshot(self, snapshot: SnapshotInfo) -> None:
         """Adopt a newer snapshot of our own state; the log is cut at the *previous* one.
 
         One generation of log stays below the newest snapshot, so that a replica that is a moment
-        behind goes on with entries instead of downloading the whole state again.
+        behind fetches entries instead of downloading the whole state again.
         """
         self._start_at(self.snapshot)
         self.snapshot = snapshot
 
-    def _start_at(self, start: Snapshot) -> None:
+    def _start_at(self, start: SnapshotInfo) -> None:
         count = start.end_offset - self.start.end_offset
         if count <= 0:
             return
@@ -309,7 +318,7 @@ class LogView:
         if self._entries and (not later or later[0].end_offset > end_offset):
             self._epochs = [EpochEnd(spanning.epoch, end_offset), *later]
 
-    def install(self, snapshot: Snapshot) -> None:
+    def install(self, snapshot: SnapshotInfo) -> None:
         """Replace everything by a leader's snapshot.  Raises LogViolation if that loses commits."""
         if snapshot.end_offset < self.high_watermark:
             msg = f"snapshot {snapshot.id} below the high watermark {self.high_watermark}"

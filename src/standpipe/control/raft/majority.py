@@ -4,7 +4,7 @@ Nothing here knows a role, a message or a clock; every function maps a voter set
 said to one number or one verdict.  Commit offset and read round are the same question: *which is
 the greatest value that a majority has reached?*  (`docs/sources.md`: KIP-595, KIP-650, KIP-853.)
 
-Not here: which entries may be committed (only those of the leader's own epoch: `raft_leader`).
+Not here: which entries may be committed (only those of the leader's own epoch: `leader`).
 """
 
 from collections.abc import Callable, Iterable
@@ -62,7 +62,7 @@ class VoterSet:
 
     @property
     def majority(self) -> int:
-        """How many voters decide; unit: voters.  1 for an empty set, which nobody can satisfy."""
+        """How many voters decide; unit: voters.  1 for an empty set, which can never be reached."""
         return len(self.keys) // 2 + 1
 
     def key_of(self, node: NodeId) -> ReplicaKey | None:
@@ -112,7 +112,7 @@ def reached(voters: VoterSet, value_of: Callable[[ReplicaKey], int]) -> int:
     return majority_value([value_of(key) for key in voters.keys])
 
 
-class Outcome(Enum):
+class VoteOutcome(Enum):
     """What a vote has come to."""
 
     OPEN = "open"
@@ -150,10 +150,10 @@ class Tally:
         return tuple(key for key in self.voters.keys if key not in answered)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> VoteOutcome:
         """Won by a majority, lost when a majority has become impossible, else open."""
         if len(self.granted) >= self.voters.majority:
-            return Outcome.WON
+            return VoteOutcome.WON
         if len(self.voters) - len(self.rejected) < self.voters.majority:
-            return Outcome.LOST
-        return Outcome.OPEN
+            return VoteOutcome.LOST
+        return VoteOutcome.OPEN

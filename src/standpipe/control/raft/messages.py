@@ -11,7 +11,7 @@ Not here: encoding, authentication, addresses (the transport's).
 from dataclasses import dataclass
 from enum import StrEnum
 
-from standpipe.control.raft.log import Entry, EpochEnd, Snapshot, SnapshotId
+from standpipe.control.raft.log import Entry, EpochEnd, SnapshotId, SnapshotInfo
 from standpipe.control.raft.majority import (
     NO_OFFSET,
     NO_ROUND,
@@ -21,6 +21,13 @@ from standpipe.control.raft.majority import (
     Round,
 )
 from standpipe.model import NodeId
+
+
+class ProtocolViolation(Exception):
+    """A peer said what no correct replica says, such as a second leader of one epoch.
+
+    The process must end: continuing could lose what was acknowledged.
+    """
 
 
 class Error(StrEnum):
@@ -47,7 +54,7 @@ class VoteRequest:
 
     request: int
     epoch: LeaderEpoch
-    """The candidate's epoch; for a pre-vote its *current* one, which nobody raised (KIP-996)."""
+    """The candidate's epoch; for a pre-vote its *current* one, which is not raised (KIP-996)."""
     candidate: ReplicaKey
     voter: ReplicaKey
     """Who is asked: a node whose disk was replaced is not that voter any more (KIP-853)."""
@@ -111,7 +118,7 @@ class FetchRequest:
     high_watermark: LogOffset
     """The sender's; the leader answers at once when its own is higher (KIP-1166)."""
     round: Round
-    """The newest round that this leader told the sender (KIP-650, see `raft_reads`)."""
+    """The newest round that the sender has from this leader (KIP-650; `reads`)."""
     wait_ms: int
     """How long the leader may keep the request when it has nothing to say."""
 
@@ -128,7 +135,7 @@ class FetchResponse:
     round: Round = NO_ROUND
     entries: tuple[Entry, ...] = ()
     diverging: EpochEnd | None = None
-    snapshot: Snapshot | None = None
+    snapshot: SnapshotInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)

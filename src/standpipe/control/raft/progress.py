@@ -4,25 +4,28 @@ Everything here is learned from fetches of this epoch: a fetch acknowledges what
 flushed (KIP-595), echoes a round (KIP-650), and proves that its sender follows (check-quorum).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from standpipe.control.raft.log import LogView
 from standpipe.control.raft.majority import (
     NO_OFFSET,
     NO_ROUND,
+    LeaderEpoch,
     LogOffset,
     ReplicaKey,
     Round,
     reached,
 )
 from standpipe.control.raft.timeouts import RaftSettings
+from standpipe.model import NodeId
 
 NOT_COMPARED = LogOffset(-1)
 """End offset of a replica whose log has not been found to be a prefix of ours."""
 
 
 @dataclass(slots=True)
-class Progress:
+class ReplicaProgress:
     """What the leader knows of one replica, from its fetches in this epoch."""
 
     end_offset: LogOffset = NOT_COMPARED
@@ -48,31 +51,42 @@ class ReplicaDescription:
     caught_up_ms: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """What `standpipe quorum describe` shows; only the leader can say it.  Source: KIP-595."""
+
+    leader: NodeId
+    epoch: LeaderEpoch
+    high_watermark: LogOffset
+    replicas: Sequence[ReplicaDescription]
+    """The leader first."""
+
+
 class Followers:
     """Every replica that has fetched from one leader in its epoch, and every voter."""
 
     def __init__(
         self, me: ReplicaKey, log: LogView, settings: RaftSettings, *, now_ms: int
     ) -> None:
-        """Begins with nobody's progress known, and a whole check-quorum time to hear them."""
+        """Begins without any progress, and with a whole check-quorum time to receive fetches."""
         self._me = me
         self._log = log
         self._settings = settings
-        self._progress: dict[ReplicaKey, Progress] = {}
+        self._progress: dict[ReplicaKey, ReplicaProgress] = {}
         #: voters that fetched since the check-quorum time began
         self._seen: set[ReplicaKey] = set()
         self._check_due_ms = now_ms + settings.check_ms
 
-    def of(self, key: ReplicaKey) -> Progress | None:
+    def of(self, key: ReplicaKey) -> ReplicaProgress | None:
         """What is known of one replica; None: it has not fetched in this epoch."""
         return self._progress.get(key)
 
-    def heard(self, key: ReplicaKey, now_ms: int, round_: Round = NO_ROUND) -> int | None:
+    def note_fetch(self, key: ReplicaKey, now_ms: int, round_: Round = NO_ROUND) -> int | None:
         """A replica sent Fetch or FetchSnapshot in this epoch: it follows (check-quorum).
 
-        Returns when it had been heard before, None if never.  Unit: ms.
+        Returns when its fetch before was received; None: there was none.  Unit: ms.
         """
-        progress = self._progress.setdefault(key, Progress())
+        progress = self._progress.setdefault(key, ReplicaProgress())
         progress.round = max(progress.round, round_)
         before_ms, progress.fetched_ms = progress.fetched_ms, now_ms
         voters = self._log.voters
@@ -86,7 +100,7 @@ class Followers:
     def compared(self, key: ReplicaKey, offset: LogOffset, before_ms: int | None) -> None:
         """A fetch was found to continue our log from `offset`; `before_ms`: the fetch before it."""
         progress = self._progress[key]
-        # A late fetch cannot take back what an earlier one proved: nobody truncates flushed
+        # A late fetch cannot undo what an earlier one proved: no replica truncates flushed
         # entries while it stays in our epoch.
         progress.end_offset = max(progress.end_offset, offset)
         if offset >= self._log.end:
@@ -142,12 +156,12 @@ class Followers:
         return self._check_due_ms if self._others_needed > 0 else None
 
     def describe(self, now_ms: int) -> list[ReplicaDescription]:
-        """Every voter, and every observer heard within `forget_ms`.  Source: DescribeQuorum."""
+        """Voters, and observers that fetched within `forget_ms`.  Source: DescribeQuorum."""
         forget_ms = self._settings.forget_ms
         lines: list[ReplicaDescription] = []
         voters = self._log.voters
         for key in sorted({*voters.keys, *self._progress} - {self._me}):
-            known = self._progress.get(key, Progress())
+            known = self._progress.get(key, ReplicaProgress())
             silent = known.fetched_ms is None or now_ms - known.fetched_ms > forget_ms
             if key in voters or not silent:
                 lines.append(

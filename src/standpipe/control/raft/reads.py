@@ -13,7 +13,7 @@ questions, and only a fetch that repeats the number counts (`docs/sources.md`, K
 Batching falls out: one echoed round answers all reads noted up to it, and at a reader one
 ReadOffset in flight serves all reads that arrived before it was sent.
 
-Not here: who leads, and the fetches (`raft_leader`).
+Not here: who leads, and the fetches (`leader`).
 """
 
 from collections import OrderedDict, deque

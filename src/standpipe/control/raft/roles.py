@@ -8,8 +8,8 @@
     resigned      led this epoch and will not lead it again; helps the hand-over
     observer      does not vote: fetches when it knows a leader, looks for one when it does not
 
-`raft_state` changes the role through `next_role` alone, so a pair that is missing here cannot
-happen; the diagram in docs/states.md is drawn from `NEXT`.  Sources: KIP-595, KIP-650 (pre-vote),
+`state.QuorumState` changes the role through `next_role` alone, so a pair that is missing here
+cannot happen; docs/states.md is drawn from `NEXT`.  Sources: KIP-595, KIP-650 (pre-vote),
 KIP-996 (prospective).
 """
 
@@ -54,6 +54,12 @@ class Cause(StrEnum):
     """The voter set in force does not contain this replica."""
     JOINED = "joined"
     """The voter set in force now contains this replica, an observer."""
+
+
+#: roles that fetch from a leader, ask for votes, lead or have led this epoch
+FETCHING: Final = frozenset({Role.FOLLOWER, Role.OBSERVER})
+ASKING: Final = frozenset({Role.PROSPECTIVE, Role.CANDIDATE})
+LED: Final = frozenset({Role.LEADER, Role.RESIGNED})
 
 
 class IllegalTransition(Exception):

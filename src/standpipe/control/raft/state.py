@@ -1,104 +1,72 @@
-"""What a replica is at one instant, and how it passes from epoch to epoch and from role to role.
+"""A replica's state in the quorum: its epoch, its vote, its leader, its role.
 
-The lowest layer of the core: `raft_elections` asks for votes on top of it, `raft` joins both with
-fetching, reading and the dispatch of events.  Everything that changes a role or an epoch goes
-through `_move` and `_remember`; they are the only writers of `role` and `election`.
+Every change of role, epoch or vote goes through `QuorumState`, in the way of Kafka's class of that
+name; `move` is the only writer of `role`, and `remember` the only writer of `election`.  What a
+role keeps lives in an object that ends with it: `Following`, `Candidacy`, `Leadership`.
+
+Not here: messages, and what is sent when (`core`); which change is allowed (`roles`).
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
-
-from standpipe.control.raft.events import ElectionState, Order, Recovered, Send
+from standpipe.control.raft.elections import Candidacy
+from standpipe.control.raft.events import FORGOTTEN_VOTE, ElectionState, Order
 from standpipe.control.raft.follower import Following
 from standpipe.control.raft.inflight import Calls
 from standpipe.control.raft.leader import Leadership
 from standpipe.control.raft.log import LogView
-from standpipe.control.raft.majority import LeaderEpoch, LogOffset, ReplicaKey, Tally
-from standpipe.control.raft.messages import Error, Request, refusal
+from standpipe.control.raft.majority import LeaderEpoch, ReplicaKey
+from standpipe.control.raft.messages import ProtocolViolation, VoteRequest
 from standpipe.control.raft.reads import ReadQueue
-from standpipe.control.raft.roles import Cause, Role, next_role
-from standpipe.control.raft.timeouts import RaftSettings
+from standpipe.control.raft.roles import FETCHING, LED, Cause, Role, next_role
+from standpipe.control.raft.timeouts import RaftSettings, Timeouts
+from standpipe.control.raft.votes import Ballot, Voter, ballot
 from standpipe.model import NodeId
 
-FETCHING: Final = frozenset({Role.FOLLOWER, Role.OBSERVER})
-ASKING: Final = frozenset({Role.PROSPECTIVE, Role.CANDIDATE})
-LED: Final = frozenset({Role.LEADER, Role.RESIGNED})
-#: of the back-off before pre-votes for a lost leader: as wide as a vote and its fsync take, twice
-LOST_DOUBLINGS: Final = 2
 
-
-class ProtocolViolation(Exception):
-    """A peer said what no correct replica says, such as a second leader of one epoch.
-
-    The process must end: going on could lose what was acknowledged.
-    """
-
-
-class ElectionStateLost(Exception):
-    """There is a log but no election file, so a vote may have been given and forgotten.
-
-    The replica must not start under this incarnation; wiped, it comes back as another (KIP-853).
-    """
-
-
-class Replica:
-    """One replica's state: who it is, what it remembers, which role it plays."""
+class QuorumState:
+    """Who this replica is, what it remembers, and which role it plays."""
 
     def __init__(
         self,
         me: ReplicaKey,
-        recovered: Recovered,
+        log: LogView,
+        election: ElectionState,
         settings: RaftSettings,
         *,
-        cluster: str,
-        draw: Callable[[], float],
-        first_request: int,
-        bootstrap: Sequence[NodeId] = (),
+        timeouts: Timeouts,
+        calls: Calls,
+        reads: ReadQueue,
+        orders: list[Order],
     ) -> None:
-        """`draw` gives numbers in [0, 1); `first_request` is above all that earlier lives used.
-
-        `bootstrap`: nodes that an observer asks while its log names no voters.
-        Raises ElectionStateLost.
-        """
-        if recovered.election is None and (recovered.entries or recovered.snapshot.end_offset):
-            raise ElectionStateLost
+        """`calls` are dropped and `reads` ask again when a role ends; a leadership that ends
+        appends its last answers to `orders`."""
         self.me = me
-        self.settings = settings
-        self.cluster = cluster
-        self.bootstrap = tuple(bootstrap)
-        self.log = LogView(recovered.start, recovered.snapshot, recovered.entries)
-        self.log.commit(recovered.committed)
-        self.election = recovered.election or ElectionState()
+        self.log = log
+        self.election = election
         self.role = Role.UNATTACHED
         #: the leader of this epoch while it may still lead: followed, or to be followed again
         self.leader: NodeId | None = None
-        #: everything below it was given to the state machine
-        self.applied = LogOffset(0)
         self.now_ms = 0
-        self._draw = draw
-        self._calls = Calls(first_request)
-        self._reads = ReadQueue(settings.read_ms)
-        self._leadership: Leadership | None = None
-        self._following = Following(me, self.log, settings)
-        self._tally: Tally | None = None
-        self._successors: tuple[ReplicaKey, ...] = ()
         #: the role's own time-out; None for a leader, whose timers are its leadership's
-        self._timer_ms: int | None = None
-        self._begin_due_ms = 0
-        self._stop_due_ms: int | None = None
-        #: elections lost in a row, for the back-off
-        self._losses = 0
-        self._is_backing_off = False
-        #: the newest epoch whose leader said that it gave up: nobody may send us back to it
+        self.timer_ms: int | None = None
+        self.following = Following(me, log, settings)
+        self.candidacy: Candidacy | None = None
+        self.leadership: Leadership | None = None
+        #: a candidate that lost waits before it asks again
+        self.is_backing_off = False
+        self._losses = 0  # elections in a row, for the back-off
+        #: the newest epoch whose leader resigned: no message may make us follow it again
         self._ended_epoch = LeaderEpoch(-1)
-        self._discovery_turn = 0
-        self._announced: tuple[LeaderEpoch, NodeId | None] = (LeaderEpoch(-1), None)
-        self._began_leading = LeaderEpoch(-1)
-        self._orders: list[Order] = []
+        self._settings = settings
+        self._timeouts = timeouts
+        self._calls = calls
+        self._reads = reads
+        self._orders = orders
+
+    # -- what others may know ---------------------------------------------------------------------
 
     @property
     def epoch(self) -> LeaderEpoch:
-        """The newest leader epoch that this replica has heard of."""
+        """The newest leader epoch that this replica knows."""
         return self.election.epoch
 
     @property
@@ -108,122 +76,113 @@ class Replica:
 
     @property
     def known_leader(self) -> NodeId | None:
-        """Where a proposal should go; None while nobody is known to lead."""
+        """Where a proposal should go; None while no leader is known."""
         if self.role is Role.LEADER:
             return self.me.node
         return self.leader if self.role in FETCHING else None
 
-    # -- small words ------------------------------------------------------------------------------
-
-    def _send(self, to: NodeId, message: Any) -> None:
-        self._orders.append(Send(to, message))
-
-    def _refuse(self, to: NodeId, request: Request, error: Error) -> None:
-        self._send(to, refusal(request, error, self.epoch, self._vouched_leader()))
-
-    def _vouched_leader(self) -> NodeId | None:
+    @property
+    def vouched_leader(self) -> NodeId | None:
         """The leader that this replica names to others: itself, or one that it knows to answer.
 
-        A follower that has not fetched yet repeats hearsay; two such followers would send each
-        other back to a dead leader for ever (KIP-996's ping-pong).
+        A follower that has not fetched yet only repeats what a message said; two such followers
+        would send each other back to a dead leader permanently (KIP-996's ping-pong).
         """
         if self.role in LED:
             return self.me.node
-        if self.role in FETCHING and self._following.has_fetched:
+        if self.role in FETCHING and self.following.has_fetched:
             return self.leader
         return None
 
-    def _remember(self, state: ElectionState) -> None:
-        """The only writer of `election`; `handle` has it persisted before anything else."""
+    # -- the two writers --------------------------------------------------------------------------
+
+    def remember(self, state: ElectionState) -> None:
+        """The only writer of `election`; the core has it persisted before anything else."""
         assert state.epoch >= self.election.epoch, "an epoch never goes back"
         self.election = state
 
-    def _election_due_ms(self) -> int:
-        return (
-            self.now_ms + self.settings.election_ms + int(self._draw() * self.settings.election_ms)
-        )
+    def move(self, cause: Cause) -> None:
+        """The only place where a role changes; everything that belonged to the old one ends.
 
-    def _fetch_due_ms(self) -> int:
-        """A quarter of chance on top: followers whose parked fetches were answered together would
-        else give up together, ask together, and split the vote (Kafka has no jitter here).
+        Raises IllegalTransition.
         """
-        return self.now_ms + self.settings.fetch_ms + int(self._draw() * self.settings.fetch_ms / 4)
-
-    def _lost_due_ms(self) -> int:
-        """When to ask for pre-votes after the leader's process was found gone: soon, apart from the
-        other followers, who found it at the same time; never later than the fetch time-out.
-
-        Kafka waits for the fetch time-out. Who is alone in not reaching the leader is refused by
-        those who do, and has cost nobody anything (KIP-650).
-        """
-        due_ms = self._backoff_due_ms(LOST_DOUBLINGS)
-        return due_ms if self._timer_ms is None else min(due_ms, self._timer_ms)
-
-    def _backoff_due_ms(self, doublings: int) -> int:
-        """Random, exponential, bounded; at least half, so that ranks stay apart (KIP-595)."""
-        settings = self.settings
-        bound = min(settings.backoff_ms_max, settings.backoff_ms_min << min(doublings, 16))
-        return self.now_ms + bound // 2 + int(self._draw() * bound / 2)
-
-    # -- roles and epochs -------------------------------------------------------------------------
-
-    def _move(self, cause: Cause) -> None:
-        """The only place where a role changes; everything that belonged to the old one ends."""
-        was = self.role
-        self.role = next_role(was, cause)
+        self.role = next_role(self.role, cause)
         self._drop_calls()
-        self._tally = None
-        self._is_backing_off = False
-        if (leadership := self._leadership) is not None:
-            self._leadership = None
+        self.candidacy = None
+        self.is_backing_off = False
+        if (leadership := self.leadership) is not None:
+            self.leadership = None
             self._orders += leadership.end(self.epoch, self.known_leader)
 
     def _drop_calls(self) -> None:
         self._calls.drop()
         self._reads.ask_again()
 
-    def _enter_epoch(self, epoch: LeaderEpoch, leader: NodeId | None) -> None:
-        """Learn of a higher epoch, with its leader if somebody named one."""
+    # -- epochs and leaders -----------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Take the role that the election file of an earlier run allows (KIP-595)."""
+        if self.election.epoch < self.log.last_epoch:
+            # An older file than the log: a vote of this epoch may be forgotten, so none is given.
+            self.remember(ElectionState(self.log.last_epoch, None, FORGOTTEN_VOTE))
+        was = self.election
+        if not self.votes:
+            self.role = Role.OBSERVER
+            self.leader = was.leader if was.leader != self.me.node else None
+        elif was.leader == self.me.node:
+            # It may have appended what its disk has lost: never again in this epoch.
+            self.role = Role.RESIGNED
+        elif was.voted == self.me:
+            self.role = Role.CANDIDATE
+            return  # its timer begins with the candidacy
+        elif was.leader is not None:
+            self.role = Role.FOLLOWER
+            self.leader = was.leader
+        self._begin_timer(is_fetching=self.role in FETCHING)
+
+    def enter_epoch(self, epoch: LeaderEpoch, leader: NodeId | None) -> None:
+        """Learn of a higher epoch, with its leader if the message named one."""
         assert epoch > self.epoch
         if leader is not None and leader != self.me.node:
-            self._remember(ElectionState(epoch, leader))
-            self._follow(leader)
+            self.remember(ElectionState(epoch, leader))
+            self.follow(leader)
             return
         was = self.role
-        self._remember(ElectionState(epoch))
+        self.remember(ElectionState(epoch))
         self.leader = None
-        self._move(Cause.HIGHER_EPOCH)
-        self._following = Following(self.me, self.log, self.settings)
-        if was in LED or self._timer_ms is None:
-            self._timer_ms = self._election_due_ms()
-        # Else the time that runs goes on: learning epochs must not postpone an election for ever.
-        self._settle_membership()
+        self.move(Cause.HIGHER_EPOCH)
+        self._begin_following()
+        if was in LED or self.timer_ms is None:
+            self._begin_timer(is_fetching=False)
+        # Else the running timer stays: learning epochs must not postpone an election indefinitely.
+        self.settle_membership()
 
-    def _follow(self, leader: NodeId) -> None:
-        self._remember(ElectionState(self.epoch, leader, self.election.voted))
+    def follow(self, leader: NodeId) -> None:
+        """Fetch from the leader of this epoch."""
+        self.remember(ElectionState(self.epoch, leader, self.election.voted))
         self.leader = leader
-        self._move(Cause.LEADER_FOUND)
-        self._following = Following(self.me, self.log, self.settings)
-        self._timer_ms = self._fetch_due_ms()
+        self.move(Cause.LEADER_FOUND)
+        self._begin_following()
+        self._begin_timer(is_fetching=True)
         self._losses = 0
-        self._settle_membership()
+        self.settle_membership()
 
-    def _settle_membership(self) -> None:
+    def look_for_leader(self) -> None:
+        """No leader answered this observer: any voter may know one (KIP-595 discovery)."""
+        self.leader = None
+        self.move(Cause.TIMED_OUT)
+        self._begin_following()
+        self._begin_timer(is_fetching=True)
+
+    def settle_membership(self) -> None:
         """Vote, or stop voting, as the voter set in force says (KIP-853)."""
         if self.votes and self.role is Role.OBSERVER and self.leader is not None:
-            self._move(Cause.JOINED)
+            self.move(Cause.JOINED)
         elif not self.votes and self.role in {Role.FOLLOWER, Role.UNATTACHED, Role.RESIGNED}:
-            self._move(Cause.REMOVED)
-            self._timer_ms = self._fetch_due_ms()
+            self.move(Cause.REMOVED)
+            self._begin_timer(is_fetching=True)
 
-    def _look_for_leader(self) -> None:
-        """An observer heard nothing: any voter may know more (KIP-595 discovery)."""
-        self.leader = None
-        self._move(Cause.TIMED_OUT)
-        self._following = Following(self.me, self.log, self.settings)
-        self._timer_ms = self._fetch_due_ms()
-
-    def _hear(self, epoch: LeaderEpoch, leader: NodeId | None) -> bool:
+    def hear(self, epoch: LeaderEpoch, leader: NodeId | None) -> bool:
         """Take in what any answer says of epoch and leader; whether the rest of it still counts.
 
         Raises ProtocolViolation for a second leader of one epoch.
@@ -231,7 +190,7 @@ class Replica:
         if epoch < self.epoch:
             return False
         if epoch > self.epoch:
-            self._enter_epoch(epoch, leader)
+            self.enter_epoch(epoch, leader)
             return False
         if leader is None:
             return True
@@ -241,6 +200,103 @@ class Replica:
             msg = f"epoch {epoch} has two leaders: {self.election.leader} and {leader}"
             raise ProtocolViolation(msg)
         if self.role not in LED and self._ended_epoch != epoch and self.known_leader != leader:
-            self._follow(leader)
+            self.follow(leader)
             return False
         return True
+
+    def fetched(self) -> None:
+        """The leader answered a fetch with success: it lives, and may have changed the voters."""
+        self._begin_timer(is_fetching=True)
+        self.settle_membership()
+
+    def fetch_broke(self) -> None:
+        """A fetch certainly got no answer; twice in a row, the leader's process is gone."""
+        if self.following.failed():
+            self.timer_ms = self._timeouts.lost_due_ms(self.now_ms, self.timer_ms)
+
+    # -- elections --------------------------------------------------------------------------------
+
+    def invent_epoch(self) -> None:
+        """A prospective replica becomes a candidate: the only place where an epoch is invented."""
+        self.remember(ElectionState(LeaderEpoch(self.epoch + 1), None, self.me))
+        self.leader = None
+        self.move(Cause.MAJORITY)
+
+    def begin_candidacy(self) -> Candidacy:
+        """Ask for votes, or for pre-votes, in the present epoch."""
+        is_pre_vote = self.role is Role.PROSPECTIVE
+        self.candidacy = Candidacy(self.me, self.epoch, self.log, is_pre_vote=is_pre_vote)
+        self._begin_timer(is_fetching=False)
+        return self.candidacy
+
+    def lose_election(self) -> None:
+        """A majority refused, or did not answer in time."""
+        if self.role is Role.CANDIDATE:
+            self._drop_calls()
+            self.timer_ms = self._timeouts.backoff_due_ms(self.now_ms, self._losses)
+            self._losses += 1
+            self.is_backing_off = True
+        elif self.leader is not None:
+            self.follow(self.leader)  # it may still lead; pre-votes cost it nothing (KIP-996)
+        else:
+            self.move(Cause.LOST)
+            self._begin_timer(is_fetching=False)
+
+    def vote(self, asked: VoteRequest) -> Ballot:
+        """Judge a request of our own epoch; a real vote that is granted is remembered."""
+        hears_leader = (
+            self.role in FETCHING and self.leader is not None and self.following.has_fetched
+        )
+        me = Voter(self.role, self.election, self.log.last_epoch, self.log.end, hears_leader)
+        vote = ballot(me, asked)
+        if vote.granted and not asked.pre:
+            self.remember(ElectionState(self.epoch, None, asked.candidate))
+            self.move(Cause.GRANTED)
+            self._begin_timer(is_fetching=False)
+        return vote
+
+    # -- leading ----------------------------------------------------------------------------------
+
+    def lead(self) -> Leadership:
+        """A candidate won: lead this epoch."""
+        self.remember(ElectionState(self.epoch, self.me.node, self.me))
+        self.move(Cause.MAJORITY)
+        self.timer_ms = None
+        self._losses = 0
+        leadership = Leadership(self.me, self.epoch, self.log, self._settings, now_ms=self.now_ms)
+        self.leadership = leadership
+        return leadership
+
+    def resign(self, cause: Cause) -> tuple[ReplicaKey, ...]:
+        """Stop leading in this epoch for good; the successors, best first."""
+        assert self.leadership is not None
+        successors = self.leadership.successors()
+        self.move(cause)
+        self._begin_timer(is_fetching=False)
+        return successors
+
+    def leader_resigned(self, leader: NodeId, successors: tuple[ReplicaKey, ...]) -> bool:
+        """The leader of this epoch gave up; whether it named us as the first successor."""
+        self._ended_epoch = self.epoch
+        self.remember(ElectionState(self.epoch, leader, self.election.voted))
+        self.leader = None
+        self.move(Cause.LEADER_RESIGNED)
+        self._begin_following()
+        if not self.votes:
+            self._begin_timer(is_fetching=True)
+            return False
+        if successors[:1] == (self.me,):
+            return True
+        rank = successors.index(self.me) if self.me in successors else len(successors)
+        self.timer_ms = self._timeouts.backoff_due_ms(self.now_ms, rank)
+        return False
+
+    # -- helpers ----------------------------------------------------------------------------------
+
+    def _begin_following(self) -> None:
+        self.following = Following(self.me, self.log, self._settings)
+
+    def _begin_timer(self, *, is_fetching: bool) -> None:
+        """The fetch time-out or the election time-out, from now on."""
+        draw = self._timeouts.fetch_due_ms if is_fetching else self._timeouts.election_due_ms
+        self.timer_ms = draw(self.now_ms)

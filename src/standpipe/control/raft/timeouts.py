@@ -1,9 +1,14 @@
 """The quorum's time-outs and limits.
 
-Not here: what is done when one of them is over (`raft`, `raft_elections`, `raft_leader`).
+Not here: what is done when one of them is over (`core`, `leader`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+#: of the back-off before pre-votes for a lost leader: as wide as a vote and its fsync take, twice
+LOST_DOUBLINGS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +20,7 @@ class RaftSettings:
     """
 
     election_ms: int = 300
-    """How long a vote may take; up to once more is drawn on top of it, anew for each attempt."""
+    """How long a vote may take; up to once more is drawn on top of it for each attempt."""
     backoff_ms_min: int = 50
     """The bound of the random pause after the first lost election; it doubles with each loss."""
     backoff_ms_max: int = 500
@@ -25,7 +30,7 @@ class RaftSettings:
     wait_ms: int = 150
     """How long a leader keeps a fetch that has nothing to bring."""
     request_ms: int = 400
-    """How long an answer is waited for, beyond `wait_ms` for a fetch."""
+    """How long a request waits for its answer, beyond `wait_ms` for a fetch."""
     retry_ms: int = 20
     """The pause after an answer that refuses, or a connection that fails."""
     change_ms: int = 10_000
@@ -47,7 +52,7 @@ class RaftSettings:
     def in_proportion(cls, fetch_ms: int, **others: int) -> "RaftSettings":
         """Ours for another `fetch_ms`, and `others` as they are given.
 
-        Changes and reads wait as long as ever: so do those who ask for them
+        Changes and reads wait as before, since their callers do
         (`node.controller.leader_proxy`, `node.worker.statements.read_index`).
         """
         ours = cls()
@@ -82,3 +87,42 @@ class RaftSettings:
     def begin_ms(self) -> int:
         """How often a leader calls voters that do not fetch: fetch / 2 (KIP-595)."""
         return self.fetch_ms // 2
+
+
+class Timeouts:
+    """Draws the instant at which a role's own time-out is over.  Unit: ms of the event's clock."""
+
+    def __init__(self, settings: RaftSettings, draw: Callable[[], float]) -> None:
+        """`draw` gives numbers in [0, 1)."""
+        self._settings = settings
+        self._draw = draw
+
+    def election_due_ms(self, now_ms: int) -> int:
+        """When an election without a winner is over, and when a replica without a leader asks."""
+        election_ms = self._settings.election_ms
+        return now_ms + election_ms + int(self._draw() * election_ms)
+
+    def fetch_due_ms(self, now_ms: int) -> int:
+        """When a follower gives its leader up.
+
+        A quarter of chance on top: followers whose parked fetches were answered together would
+        else give up together, ask together, and split the vote (Kafka has no jitter here).
+        """
+        fetch_ms = self._settings.fetch_ms
+        return now_ms + fetch_ms + int(self._draw() * fetch_ms / 4)
+
+    def lost_due_ms(self, now_ms: int, timer_ms: int | None) -> int:
+        """When to ask for pre-votes after the leader's process was found gone: soon, apart from the
+        other followers, who found it at the same time; never later than the fetch time-out.
+
+        Kafka waits for the fetch time-out.  A follower that alone cannot reach the leader is
+        refused by those that can, and has cost them nothing (KIP-650).
+        """
+        due_ms = self.backoff_due_ms(now_ms, LOST_DOUBLINGS)
+        return due_ms if timer_ms is None else min(due_ms, timer_ms)
+
+    def backoff_due_ms(self, now_ms: int, doublings: int) -> int:
+        """Random, exponential, bounded; at least half, so that ranks stay apart (KIP-595)."""
+        settings = self._settings
+        bound = min(settings.backoff_ms_max, settings.backoff_ms_min << min(doublings, 16))
+        return now_ms + bound // 2 + int(self._draw() * bound / 2)

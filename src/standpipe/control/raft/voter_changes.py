@@ -24,11 +24,11 @@ class _Pending:
     due_ms: int
 
 
-class VoterChanges:
+class PendingVoterChange:
     """The leader's one pending change; lives as long as one leadership."""
 
     def __init__(self, log: LogView, epoch_start: LogOffset, change_ms: int) -> None:
-        """`change_ms`: how long catching up and committing may take before the caller hears."""
+        """`change_ms`: how long catching up and committing may take."""
         self._log = log
         self._epoch_start = epoch_start
         self._change_ms = change_ms
@@ -60,7 +60,7 @@ class VoterChanges:
         if asked.voter not in self._log.voters:
             return Error.VOTER_NOT_FOUND
         if len(self._log.voters) == 1:
-            return Error.INVALID_REQUEST  # nobody would be left to decide anything
+            return Error.INVALID_REQUEST  # no voter would be left to decide anything
         if (error := self.refuses()) is not None:
             return error
         due_ms = asked.at_ms + self._change_ms
@@ -95,12 +95,12 @@ class VoterChanges:
         return None
 
     def abandoned(self, leader: NodeId | None) -> list[AnswerChange]:
-        """The answer when the leadership ends: somebody else may commit it, or nobody."""
+        """The answer when the leadership ends: the next leader may commit it, or drop it."""
         pending, self._pending = self._pending, None
         if pending is None:
             return []
         return [AnswerChange(pending.change, Error.NOT_LEADER_OR_FOLLOWER, leader)]
 
     def deadline_ms(self) -> int | None:
-        """When the caller is told that it takes too long."""
+        """When the caller is answered that it takes too long."""
         return self._pending.due_ms if self._pending else None

@@ -19,7 +19,7 @@ from standpipe.adapters.files.fsync import replace_durably
 from standpipe.adapters.raft.disk import QuorumDisk, snapshot_file, snapshot_state
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import Catalog, from_bytes, to_bytes
-from standpipe.control.raft.log import Snapshot
+from standpipe.control.raft.log import SnapshotInfo
 from standpipe.control.raft.majority import (
     Incarnation,
     LeaderEpoch,
@@ -115,7 +115,7 @@ def _text(number: int | None, unit: str = "") -> str:
 
 def write_backup(path: Path, catalog: Catalog) -> int:
     """Write a backup, whole or not at all. Returns its size in bytes; raises SetupError."""
-    covers = Snapshot(LogOffset(catalog.index + 1), LeaderEpoch(0), VoterSet(()))
+    covers = SnapshotInfo(LogOffset(catalog.index + 1), LeaderEpoch(0), VoterSet(()))
     data = snapshot_file(covers, to_bytes(catalog))
     try:
         replace_durably(path, data)

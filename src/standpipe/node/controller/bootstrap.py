@@ -25,7 +25,7 @@ from standpipe.adapters.raft.disk import QuorumDisk
 from standpipe.control.metadata import feature_levels as features
 from standpipe.control.metadata.catalog import Catalog, to_bytes
 from standpipe.control.raft.events import ElectionState
-from standpipe.control.raft.log import Snapshot
+from standpipe.control.raft.log import SnapshotInfo
 from standpipe.control.raft.majority import (
     Incarnation,
     LeaderEpoch,
@@ -103,13 +103,13 @@ async def begin(config: NodeConfig, identity: DataIdentity, client: HttpClient) 
     identity = configuration.renew(config, identity)
     me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
     voters = VoterSet((me,) if founds else ())
-    QuorumDisk.format(directory, Snapshot(LogOffset(0), LeaderEpoch(0), voters))
+    QuorumDisk.format(directory, SnapshotInfo(LogOffset(0), LeaderEpoch(0), voters))
     return identity
 
 
 def format_from_catalog(directory: Path, me: ReplicaKey, catalog: Catalog) -> None:
     """Make the files of a quorum of one whose log begins behind a catalog, for a restore."""
-    start = Snapshot(LogOffset(catalog.index + 1), FIRST_EPOCH, VoterSet((me,)))
+    start = SnapshotInfo(LogOffset(catalog.index + 1), FIRST_EPOCH, VoterSet((me,)))
     election = ElectionState(FIRST_EPOCH)
     QuorumDisk.format(directory, start, state=to_bytes(catalog), election=election)
 

@@ -34,12 +34,12 @@ from standpipe.adapters.raft.disk import (
 from standpipe.adapters.raft.log_file import DiskThread
 from standpipe.adapters.raft.wire import Greeting, QuorumWire
 from standpipe.control.raft import events as ev
-from standpipe.control.raft.core import QuorumDescription, Raft
-from standpipe.control.raft.log import Entry, LogViolation, Snapshot
+from standpipe.control.raft.core import Raft
+from standpipe.control.raft.log import Entry, LogViolation, SnapshotInfo
 from standpipe.control.raft.majority import LeaderEpoch, LogOffset, ReplicaKey, VoterSet
-from standpipe.control.raft.messages import Error, Message
+from standpipe.control.raft.messages import Error, Message, ProtocolViolation
+from standpipe.control.raft.progress import QuorumDescription
 from standpipe.control.raft.roles import IllegalTransition
-from standpipe.control.raft.state import ElectionStateLost, ProtocolViolation
 from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.errors import ServerError
 from standpipe.model import NodeId
@@ -47,7 +47,7 @@ from standpipe.node.controller.fsync_watch import SyncWatch
 from standpipe.node.controller.snapshots import SnapshotShelf
 
 NOTE_S: Final = 0.25  # how old the hint of what is committed may be
-UNSAFE: Final = (LogViolation, ProtocolViolation, IllegalTransition, ElectionStateLost)
+UNSAFE: Final = (LogViolation, ProtocolViolation, IllegalTransition, ev.ElectionStateLost)
 _now_ms = Clock().boot_ms
 
 
@@ -224,7 +224,7 @@ class Quorum:
 
     # -- what comes in (quorum_wire.Owner) --------------------------------------------------------
 
-    def heard(self, peer: Greeting, message: Message) -> None:
+    def received(self, peer: Greeting, message: Message) -> None:
         """A peer's message. Before this node knows its cluster, the peer's is not checked."""
         cluster = peer.cluster if peer.cluster and self._wire.cluster else None
         self._tell(ev.MessageReceived(_now_ms(), peer.node, message, cluster))
@@ -353,7 +353,7 @@ class Quorum:
         if self._is_saving or not is_due or epoch is None:
             return
         self._is_saving = True
-        snapshot = Snapshot(self.applied, epoch, log.voters_at(self.applied))
+        snapshot = SnapshotInfo(self.applied, epoch, log.voters_at(self.applied))
         data = snapshot_file(snapshot, self._machine.state())
 
         def saved() -> None:

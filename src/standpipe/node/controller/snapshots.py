@@ -11,7 +11,7 @@ from pathlib import Path
 
 from standpipe.adapters.raft.disk import snapshot_state
 from standpipe.control.raft import events as ev
-from standpipe.control.raft.log import Snapshot, SnapshotId
+from standpipe.control.raft.log import SnapshotId, SnapshotInfo
 from standpipe.control.raft.majority import LogOffset
 from standpipe.control.raft.messages import Error, FetchSnapshotResponse
 from standpipe.model import NodeId
@@ -20,7 +20,7 @@ from standpipe.model import NodeId
 class SnapshotShelf:
     """Snapshots by id: at most the log's start, the newest one, and one that was just taken."""
 
-    def __init__(self, found: Mapping[Snapshot, bytes]) -> None:
+    def __init__(self, found: Mapping[SnapshotInfo, bytes]) -> None:
         self._files = {snapshot.id: data for snapshot, data in found.items()}
         self._partial: dict[SnapshotId, bytearray] = {}
 
@@ -36,14 +36,14 @@ class SnapshotShelf:
         del part[order.position :]
         part += order.data
 
-    def install(self, snapshot: Snapshot) -> bytes:
+    def install(self, snapshot: SnapshotInfo) -> bytes:
         """The downloaded file, checked; it replaces all others. Raises DataDirectoryRefused."""
         data = bytes(self._partial.pop(snapshot.id))
         snapshot_state(data, Path(f"the leader's snapshot {snapshot.id}"))
         self._files = {snapshot.id: data}
         return data
 
-    def trim(self, start: Snapshot) -> None:
+    def trim(self, start: SnapshotInfo) -> None:
         """Drop snapshots older than the log's new start."""
         self._files = {
             known: data
@@ -51,7 +51,7 @@ class SnapshotShelf:
             if known.end_offset >= start.end_offset
         }
 
-    def state(self, snapshot: Snapshot) -> tuple[bytes, LogOffset]:
+    def state(self, snapshot: SnapshotInfo) -> tuple[bytes, LogOffset]:
         """The state for the state machine, and the end offset that it covers."""
         _, state = snapshot_state(self._files[snapshot.id], Path(f"snapshot {snapshot.id}"))
         return state, snapshot.end_offset

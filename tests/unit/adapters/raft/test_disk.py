@@ -36,21 +36,21 @@ from standpipe.control.raft.events import (
     TrimLog,
     TruncateLog,
 )
-from standpipe.control.raft.log import Entry, LeaderChange, Snapshot
+from standpipe.control.raft.log import Entry, LeaderChange, SnapshotInfo
 from standpipe.control.raft.majority import ReplicaKey, VoterSet
 from standpipe.errors import DataDirectoryRefused
 
 ME = ReplicaKey("a", "1")
 VOTERS = VoterSet((ME,))
-EMPTY = Snapshot(0, 0, VOTERS)
+EMPTY = SnapshotInfo(0, 0, VOTERS)
 
 
 def entries(first: int, *epochs: int) -> tuple[Entry, ...]:
     return tuple(Entry(first + i, epoch, b"%d" % (first + i)) for i, epoch in enumerate(epochs))
 
 
-def snapshot_of(end: int, epoch: int) -> tuple[Snapshot, bytes]:
-    snapshot = Snapshot(end, epoch, VOTERS)
+def snapshot_of(end: int, epoch: int) -> tuple[SnapshotInfo, bytes]:
+    snapshot = SnapshotInfo(end, epoch, VOTERS)
     data = snapshot_file(snapshot, b"state up to %d" % end)
     return replace(snapshot, size=len(data)), data
 
@@ -171,7 +171,7 @@ def test_the_whole_story(directory: Path) -> None:
 
 def test_a_log_begins_with_the_state_of_a_backup(tmp_path: Path) -> None:
     election = ElectionState(1)
-    QuorumDisk.format(tmp_path, Snapshot(8, 1, VOTERS), state=b"catalog", election=election)
+    QuorumDisk.format(tmp_path, SnapshotInfo(8, 1, VOTERS), state=b"catalog", election=election)
     found = opened(tmp_path)
     ((snapshot, data),) = found.snapshots.items()
     assert found.recovered == Recovered(election, snapshot, snapshot)
@@ -271,12 +271,12 @@ def test_killed_while_it_is_formatted(tmp_path: Path, monkeypatch: pytest.Monkey
         with monkeypatch.context() as patch:
             kill_at(patch, step)
             try:
-                QuorumDisk.format(home, Snapshot(8, 1, VOTERS), state=b"s")
+                QuorumDisk.format(home, SnapshotInfo(8, 1, VOTERS), state=b"s")
                 is_killed = False
             except Killed:
                 pass
         if not QuorumDisk.is_formatted(home):
-            QuorumDisk.format(home, Snapshot(8, 1, VOTERS), state=b"s")
+            QuorumDisk.format(home, SnapshotInfo(8, 1, VOTERS), state=b"s")
         assert recovered(home).start.end_offset == 8
         step += 1
     assert step > 5

@@ -37,7 +37,7 @@ class Node:
         )
         self.wire.owner = self
 
-    def heard(self, peer: Greeting, message: Message) -> None:
+    def received(self, peer: Greeting, message: Message) -> None:
         self.heard_of.append((peer.node, message))
         self._news.set()
         if (answer := self.answers(peer.node, message)) is not None:

@@ -24,7 +24,7 @@ from standpipe.control.raft.codec import (
     speaker,
 )
 from standpipe.control.raft.events import ElectionState
-from standpipe.control.raft.log import Entry, EpochEnd, LeaderChange, Snapshot, SnapshotId
+from standpipe.control.raft.log import Entry, EpochEnd, LeaderChange, SnapshotId, SnapshotInfo
 from standpipe.control.raft.majority import ReplicaKey, VoterSet
 
 KEYS = st.builds(ReplicaKey, st.text("ab1", min_size=1), st.text("xyz"))
@@ -36,7 +36,7 @@ PAYLOADS = (
     | st.builds(LeaderChange, st.text("ab"), VOTERS, st.lists(KEYS, max_size=3).map(tuple))
 )
 ENTRIES = st.builds(Entry, NUMBERS, NUMBERS, PAYLOADS)
-SNAPSHOTS = st.builds(Snapshot, NUMBERS, NUMBERS, VOTERS, NUMBERS)
+SNAPSHOTS = st.builds(SnapshotInfo, NUMBERS, NUMBERS, VOTERS, NUMBERS)
 
 #: type of a field -> what it may hold
 BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
@@ -54,7 +54,7 @@ BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "tuple[Entry, ...]": st.lists(ENTRIES, max_size=4).map(tuple),
     "SnapshotId": st.builds(SnapshotId, NUMBERS, NUMBERS),
     "EpochEnd | None": st.none() | st.builds(EpochEnd, NUMBERS, NUMBERS),
-    "Snapshot | None": st.none() | SNAPSHOTS,
+    "SnapshotInfo | None": st.none() | SNAPSHOTS,
 }
 
 
@@ -83,7 +83,7 @@ def test_entries_come_back(entry: Entry) -> None:
 
 
 @given(SNAPSHOTS, st.none() | st.builds(ElectionState, NUMBERS, st.none() | st.just("a"), KEYS))
-def test_headers_come_back(snapshot: Snapshot, election: ElectionState | None) -> None:
+def test_headers_come_back(snapshot: SnapshotInfo, election: ElectionState | None) -> None:
     assert decode_snapshot(encode_snapshot(snapshot)) == snapshot
     assert decode_election(encode_election(election)) == election
 

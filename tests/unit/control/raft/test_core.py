@@ -7,11 +7,10 @@ from tests.unit.control.scenarios import covers
 from standpipe.control.raft import events as ev
 from standpipe.control.raft import messages as msg
 from standpipe.control.raft.core import Raft
-from standpipe.control.raft.events import ElectionState, Recovered
-from standpipe.control.raft.log import LeaderChange, Snapshot
-from standpipe.control.raft.messages import Error
+from standpipe.control.raft.events import ElectionState, ElectionStateLost, Recovered
+from standpipe.control.raft.log import LeaderChange, SnapshotInfo
+from standpipe.control.raft.messages import Error, ProtocolViolation
 from standpipe.control.raft.roles import IllegalTransition, Role
-from standpipe.control.raft.state import ElectionStateLost, ProtocolViolation
 from standpipe.control.raft.timeouts import RaftSettings
 
 ME, YOU = key(1), key(2)
@@ -81,7 +80,7 @@ def test_a_lost_election_backs_off_and_asks_again() -> None:
     bench = Bench(among=(1, 2)).candidate()
     bench.answer_vote(2, granted=False)
     assert bench.role is Role.CANDIDATE
-    assert bench.raft.election.voted == ME
+    assert bench.raft.state.election.voted == ME
     assert bench.raft.deadline_ms() - bench.now <= SETTINGS.backoff_ms_max
     bench.prospective()
     assert bench.raft.epoch == 1, "the next epoch is invented only after new pre-votes"
@@ -162,7 +161,7 @@ def test_one_vote_per_epoch_and_replica() -> None:
     assert bench.did(ev.PersistElection) == []
     assert not bench.vote(key(3), 3).granted
     assert not bench.vote(key(2, "b"), 3).granted, "another disk is another replica"
-    assert bench.raft.election.voted == YOU
+    assert bench.raft.state.election.voted == YOU
 
 
 @covers("EL-14")
@@ -187,7 +186,7 @@ def test_a_higher_epoch_is_entered_before_voting() -> None:
     bench = Bench().following(2, 3)
     answer = bench.vote(key(3), 5)
     assert (answer.granted, answer.epoch) == (True, 5)
-    assert bench.raft.election == ElectionState(5, None, key(3))
+    assert bench.raft.state.election == ElectionState(5, None, key(3))
 
 
 @covers("EL-20", "ZL-09", "HW-19")
@@ -218,7 +217,7 @@ def test_a_candidate_has_given_its_vote_but_would_have_given_another(pre: bool) 
     bench = Bench().candidate()
     assert bench.vote(YOU, 1, pre=pre).granted is pre
     assert bench.role is Role.CANDIDATE
-    assert bench.raft.election.voted == ME
+    assert bench.raft.state.election.voted == ME
 
 
 @covers("EL-24", "PV-22")
@@ -249,7 +248,7 @@ def test_who_was_voted_for_need_not_win(leader: int) -> None:
     bench.vote(YOU, 1)
     bench.begin(leader, 1)
     assert bench.role is Role.FOLLOWER
-    assert bench.raft.election == ElectionState(1, str(leader), YOU)
+    assert bench.raft.state.election == ElectionState(1, str(leader), YOU)
     assert bench.did(ev.PersistElection) != []
 
 
@@ -260,7 +259,7 @@ def test_an_observer_votes_for_it_may_be_a_voter_unawares(pre: bool) -> None:
     assert bench.role is Role.OBSERVER
     assert bench.vote(key(9), 3, pre=pre).granted
     assert bench.role is Role.OBSERVER
-    assert bench.raft.election.voted == (None if pre else key(9))
+    assert bench.raft.state.election.voted == (None if pre else key(9))
 
 
 @covers("EL-32", "OB-03")
@@ -337,7 +336,7 @@ def test_a_follower_that_hears_nothing_asks_and_returns() -> None:
     bench.at(1999)
     assert bench.role is Role.FOLLOWER
     bench.prospective()
-    assert bench.raft.leader == "2"
+    assert bench.raft.state.leader == "2"
     for sender in (2, 3):
         bench.answer_vote(sender, granted=False)
     assert (bench.role, bench.raft.known_leader) == (Role.FOLLOWER, "2")
@@ -387,7 +386,7 @@ def test_pre_votes_are_free(voted) -> None:
     bench = Bench(election=ElectionState(3, None, voted))
     assert bench.vote(key(2), 3, pre=True).granted
     assert bench.vote(key(3), 3, pre=True).granted
-    assert bench.raft.election == ElectionState(3, None, voted)
+    assert bench.raft.state.election == ElectionState(3, None, voted)
     assert persisted(bench) == []
 
 
@@ -404,7 +403,7 @@ def test_a_pre_vote_of_a_higher_epoch_is_learned_from(good: bool) -> None:
     bench = Bench(entries=log(2, 2, 2)).following(2, 3, fetched=True)
     answer = bench.vote(key(3), 5, pre=True, last=2, end=3 if good else 2)
     assert (answer.granted, bench.role, bench.raft.epoch) == (good, Role.UNATTACHED, 5)
-    assert bench.raft.election.voted is None
+    assert bench.raft.state.election.voted is None
 
 
 @covers("PV-21")
@@ -601,12 +600,12 @@ def test_start(found: ElectionState | None, role: Role, why: str) -> None:
     if role is Role.CANDIDATE:
         assert [m.epoch for m in bench.said(msg.VoteRequest)] == [4, 4]
     if role is Role.FOLLOWER:
-        assert bench.raft._timer_ms == SETTINGS.fetch_ms
+        assert bench.raft.state.timer_ms == SETTINGS.fetch_ms
 
 
 @covers("PE-03")
 def test_a_lost_election_file_keeps_the_replica_down() -> None:
-    start = Snapshot(0, 0, voters(1, 2, 3))
+    start = SnapshotInfo(0, 0, voters(1, 2, 3))
     with pytest.raises(ElectionStateLost):
         Raft(
             ME,
@@ -630,7 +629,7 @@ def test_an_election_file_older_than_the_log_gives_no_vote_in_the_logs_epoch() -
 def test_an_epoch_never_falls() -> None:
     bench = Bench(election=ElectionState(4))
     with pytest.raises(AssertionError, match="never goes back"):
-        bench.raft._remember(ElectionState(3))
+        bench.raft.state.remember(ElectionState(3))
 
 
 @covers("PE-15", "PE-16")
@@ -693,7 +692,7 @@ def test_followers_that_were_answered_together_do_not_give_up_together(
     jitter: float, due: int
 ) -> None:
     """Found by a transcript: equal time-outs made both followers of a dead leader candidates."""
-    assert Bench(jitter=jitter).following(2, 1).raft._timer_ms == due
+    assert Bench(jitter=jitter).following(2, 1).raft.state.timer_ms == due
     assert due < SETTINGS.check_ms
 
 

@@ -7,10 +7,10 @@ from tests.unit.control.scenarios import covers
 from standpipe.control.raft import events as ev
 from standpipe.control.raft import messages as msg
 from standpipe.control.raft.events import ElectionState
-from standpipe.control.raft.log import Entry, EpochEnd, LogViolation, Snapshot
+from standpipe.control.raft.log import Entry, EpochEnd, LogViolation, SnapshotInfo
 from standpipe.control.raft.messages import Error
 from standpipe.control.raft.roles import Role
-from standpipe.control.raft.state import LOST_DOUBLINGS
+from standpipe.control.raft.timeouts import LOST_DOUBLINGS
 
 
 def a_follower(*epochs: int, **more) -> Bench:
@@ -94,8 +94,8 @@ def test_the_high_watermark_is_bounded_by_the_own_log() -> None:
     "bad",
     [
         {"entries": log(5, start=7)},
-        {"snapshot": Snapshot(-1, 1, voters(1), 5)},
-        {"snapshot": Snapshot(9, -1, voters(1), 5)},
+        {"snapshot": SnapshotInfo(-1, 1, voters(1), 5)},
+        {"snapshot": SnapshotInfo(9, -1, voters(1), 5)},
         {"error": Error.NOT_LEADER_OR_FOLLOWER},
     ],
     ids=["a gap", "negative end", "negative epoch", "refused"],
@@ -104,7 +104,7 @@ def test_nonsense_does_not_count_as_hearing_the_leader(bad) -> None:
     bench = a_follower(1)
     bench.at(1000)
     bench.answer_fetch(2, **bad)
-    assert bench.raft._timer_ms == 2000
+    assert bench.raft.state.timer_ms == 2000
     assert bench.raft.log.end == 1
     assert bench.said(msg.FetchRequest) == []
     bench.after(SETTINGS.retry_ms)
@@ -116,7 +116,7 @@ def test_a_success_starts_the_fetch_time_anew() -> None:
     bench = a_follower(1)
     bench.at(1000)
     bench.answer_fetch(2)
-    assert bench.raft._timer_ms == 3000
+    assert bench.raft.state.timer_ms == 3000
 
 
 @covers("HW-11")
@@ -172,7 +172,7 @@ def test_a_leader_outside_of_the_own_set_is_followed() -> None:
 
 # -- snapshots ------------------------------------------------------------------------------------
 
-SNAPSHOT = Snapshot(9, 4, voters(1, 2), 10)
+SNAPSHOT = SnapshotInfo(9, 4, voters(1, 2), 10)
 
 
 def piece(bench: Bench, position: int, data: bytes, **more) -> list:
@@ -257,7 +257,7 @@ def test_a_piece_for_a_former_role_is_ignored() -> None:
 
 @covers("OB-01", "OB-10", "RC-03")
 def test_an_observer_asks_its_bootstrap_nodes_who_leads() -> None:
-    empty = Snapshot(0, 0, voters())
+    empty = SnapshotInfo(0, 0, voters())
     bench = Bench(me=4, start=empty, bootstrap=("2",))
     assert [order.to for order in bench.did(ev.Send)] == ["2"]
     bench.answer_fetch(2, error=Error.FENCED_LEADER_EPOCH, epoch=7, leader="3")
@@ -350,7 +350,7 @@ def test_who_is_refused_alone_asks_once_and_then_by_its_timer() -> None:
 
 @covers("PE-20", "RO-16")
 def test_a_restart_begins_at_the_snapshot_and_applies_nothing_unknown() -> None:
-    start = Snapshot(5, 2, voters(1, 2, 3), 10)
+    start = SnapshotInfo(5, 2, voters(1, 2, 3), 10)
     bench = Bench(entries=log(2, 2, start=5), start=start, election=ElectionState(5, "2"))
     assert bench.did(ev.LoadSnapshot) == [ev.LoadSnapshot(start)]
     assert (bench.mark, bench.raft.applied) == (5, 5), "its tail may be cut yet"

@@ -8,7 +8,7 @@ from tests.unit.control.scenarios import covers
 
 from standpipe.control.raft import events as ev
 from standpipe.control.raft import messages as msg
-from standpipe.control.raft.log import EpochEnd, Snapshot, SnapshotId
+from standpipe.control.raft.log import EpochEnd, SnapshotId, SnapshotInfo
 from standpipe.control.raft.majority import VoterSet
 from standpipe.control.raft.messages import Error
 from standpipe.control.raft.roles import Role
@@ -238,7 +238,7 @@ def test_check_quorum_counts_by_the_set_in_force() -> None:
 
 
 def with_snapshot() -> Bench:
-    start = Snapshot(5, 2, voters(1, 2, 3), 100)
+    start = SnapshotInfo(5, 2, voters(1, 2, 3), 100)
     return Bench(entries=log(2, 2, start=5), start=start).leader()
 
 
@@ -246,7 +246,7 @@ def with_snapshot() -> Bench:
 @pytest.mark.parametrize("offset", [0, 3])
 def test_a_fetch_below_the_start_is_sent_to_the_snapshot(offset: int) -> None:
     answer = with_snapshot().fetch(2, offset, 1 if offset else 0)
-    assert answer.snapshot == Snapshot(5, 2, voters(1, 2, 3), 100)
+    assert answer.snapshot == SnapshotInfo(5, 2, voters(1, 2, 3), 100)
     assert answer.entries == ()
 
 
@@ -284,7 +284,7 @@ def test_taking_snapshots() -> None:
     bench.flush()
     bench.fetch(2, 3)
     bench.tell(ev.SnapshotTaken(bench.now, SnapshotId(*(3, 1)), 10))
-    assert bench.did(ev.TrimLog)[0].start == Snapshot(2, 1, voters(1, 2, 3), 10)
+    assert bench.did(ev.TrimLog)[0].start == SnapshotInfo(2, 1, voters(1, 2, 3), 10)
 
 
 @covers("SN-24")
@@ -316,7 +316,7 @@ def test_describe() -> None:
     bench.now += 60
     for minute in range(6):
         bench.now += 60_000 if minute else 0
-        bench.raft._leadership.followers._check_due_ms = bench.now + 70_000  # voters go on
+        bench.raft.state.leadership.followers._check_due_ms = bench.now + 70_000  # voters go on
         bench.tell(ev.TimePassed(bench.now))
     assert key(9) not in {line.key for line in bench.raft.describe().replicas}
     assert key(2) in {line.key for line in bench.raft.describe().replicas}

@@ -13,10 +13,10 @@ from standpipe.control.raft.log import (
     LogView,
     LogViolation,
     NeedsSnapshot,
-    Snapshot,
+    SnapshotInfo,
 )
 
-EMPTY = Snapshot(0, 0, voters(1, 2, 3))
+EMPTY = SnapshotInfo(0, 0, voters(1, 2, 3))
 
 
 def a_log(*epochs: int) -> LogView:
@@ -24,7 +24,7 @@ def a_log(*epochs: int) -> LogView:
 
 
 def after_snapshot(end: int, epoch: int, *epochs: int) -> LogView:
-    start = Snapshot(end, epoch, voters(1, 2, 3), 10)
+    start = SnapshotInfo(end, epoch, voters(1, 2, 3), 10)
     return LogView(start, start, log(*epochs, start=end))
 
 
@@ -130,7 +130,7 @@ def test_committed_entries_are_never_cut() -> None:
     with pytest.raises(LogViolation, match="below the high watermark"):
         view.truncate(1)
     with pytest.raises(LogViolation, match="below the high watermark"):
-        view.install(Snapshot(1, 1, voters(1)))
+        view.install(SnapshotInfo(1, 1, voters(1)))
     view.truncate(2)
     assert view.end == 2
 
@@ -181,9 +181,9 @@ def test_a_trimmed_log_keeps_the_voters_at_its_start() -> None:
     view = a_log(1)
     view.append([Entry(1, 1, voters(1, 2)), Entry(2, 1, b""), Entry(3, 1, voters(1))])
     view.commit(4)
-    first = Snapshot(3, 1, view.voters_at(3), 10)
+    first = SnapshotInfo(3, 1, view.voters_at(3), 10)
     view.keep_snapshot(first)
-    view.keep_snapshot(Snapshot(4, 1, view.voters_at(4), 10))
+    view.keep_snapshot(SnapshotInfo(4, 1, view.voters_at(4), 10))
     assert view.start == first
     assert view.start.voters == voters(1, 2)
     assert view.voters == voters(1), "what the log records above the snapshot overrides it"
@@ -206,7 +206,7 @@ def test_the_log_starts_at_the_snapshot_before_the_newest() -> None:
     view = a_log(1, 1, 2, 2, 3)
     view.commit(5)
     for end, epoch, start in ((2, 1, 0), (3, 2, 2), (5, 3, 3)):
-        view.keep_snapshot(Snapshot(end, epoch, voters(1), 1))
+        view.keep_snapshot(SnapshotInfo(end, epoch, voters(1), 1))
         assert view.start.end_offset == start
         assert view.epoch_before(start) == view.start.epoch
     assert view.end_of_epoch(2) == (2, 4)
@@ -233,7 +233,7 @@ def test_a_flush_from_before_a_cut_confirms_nothing_above_it() -> None:
 @covers("SN-22")
 def test_installing_replaces_everything_and_counts_once_flushed() -> None:
     view = a_log(1, 1)
-    view.install(Snapshot(9, 4, voters(1, 2), 3))
+    view.install(SnapshotInfo(9, 4, voters(1, 2), 3))
     number = view.wrote()
     assert (view.end, view.last_epoch, view.high_watermark) == (9, 4, 9)
     assert view.flushed_end == 0

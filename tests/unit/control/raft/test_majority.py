@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.unit.control.raft_bench import key, voters
 from tests.unit.control.scenarios import covers
 
-from standpipe.control.raft.majority import Outcome, Tally, VoterSet, majority_value, reached
+from standpipe.control.raft.majority import Tally, VoteOutcome, VoterSet, majority_value, reached
 
 
 @covers("HW-03")
@@ -72,7 +72,7 @@ def test_a_repeated_answer_counts_once() -> None:
     for _ in range(3):
         tally.count(key(2), granted=True)
         tally.count(key(3), granted=False)
-    assert tally.outcome is Outcome.OPEN
+    assert tally.outcome is VoteOutcome.OPEN
     assert tally.open == (key(1), key(4), key(5))
 
 
@@ -95,17 +95,17 @@ def test_only_voters_count(stranger) -> None:
 @pytest.mark.parametrize(
     ("size", "yes", "no", "outcome"),
     [
-        (1, 1, 0, Outcome.WON),
-        (2, 1, 0, Outcome.OPEN),
-        (2, 1, 1, Outcome.LOST),
-        (3, 2, 0, Outcome.WON),
-        (3, 1, 1, Outcome.OPEN),
-        (3, 1, 2, Outcome.LOST),
-        (4, 2, 1, Outcome.OPEN),
-        (4, 2, 2, Outcome.LOST),
+        (1, 1, 0, VoteOutcome.WON),
+        (2, 1, 0, VoteOutcome.OPEN),
+        (2, 1, 1, VoteOutcome.LOST),
+        (3, 2, 0, VoteOutcome.WON),
+        (3, 1, 1, VoteOutcome.OPEN),
+        (3, 1, 2, VoteOutcome.LOST),
+        (4, 2, 1, VoteOutcome.OPEN),
+        (4, 2, 2, VoteOutcome.LOST),
     ],
 )
-def test_outcome(size: int, yes: int, no: int, outcome: Outcome) -> None:
+def test_outcome(size: int, yes: int, no: int, outcome: VoteOutcome) -> None:
     tally = Tally(voters(*range(1, size + 1)))
     for node in range(1, yes + 1):
         tally.count(key(node), granted=True)
