@@ -233,6 +233,22 @@ class QueryStatus(Record, frozen=True, kw_only=True):
     backlog_records: int | None = None  # and those that it does not; None: not known
 
 
+class QueryLease(Record, frozen=True, kw_only=True):
+    """Which pipeline writes a query, and the lease epoch that fences all writers before it."""
+
+    pipeline_id: str
+    lease_epoch: LeaseEpoch
+
+
+class TopicSpec(Record, frozen=True, kw_only=True):
+    """A Kafka topic that must exist. `retention_ms` None: the broker's default."""
+
+    name: str
+    partitions: int
+    kind: Literal["SOURCE", "TABLE"]
+    retention_ms: int | None = None
+
+
 # ------------------------------------------------------------------------ nodes and placement
 
 

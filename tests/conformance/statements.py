@@ -15,8 +15,8 @@ from tests.conformance.cases import Case
 
 from standpipe.control.ddl import propose
 from standpipe.control.ddl.responses import Answer
-from standpipe.control.metadata import catalog as catalogs
-from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.errors import StandpipeError
 from standpipe.model import LogIndex, PersistentQuery, Source
 from standpipe.node.worker.statements.insert_record import record_of
@@ -77,7 +77,7 @@ class Session:
 
     case: Case
     prefix: str
-    catalog: Catalog = field(default_factory=lambda: catalogs.EMPTY)
+    catalog: Catalog = field(default_factory=lambda: EMPTY)
     inserted: list[Inserted] = field(default_factory=list)
     #: (place among the statements, text) of SELECTs
     selects: list[tuple[int, str]] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Session:
             command = propose.propose(plan, self.catalog, statement=statement.text)
             if not isinstance(command, Answer):
                 index = LogIndex(self.catalog.index + 1)
-                self.catalog = catalogs.apply(self.catalog, index, command)
+                self.catalog = apply(self.catalog, index, command)
                 self._remember()
 
     def _remember(self) -> None:

@@ -25,7 +25,7 @@ import httpx2
 import msgspec
 
 from standpipe.adapters.http.peer_client import SECRET_HEADER
-from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata.catalog import from_bytes
 
 Kind = Literal["add", "read"]
 
@@ -154,7 +154,7 @@ class Load:
     def _value(self, kind: Kind, answer: httpx2.Response) -> int:
         if kind == "add":
             return int(answer.json()["lease_epoch"])
-        return int(catalogs.from_bytes(answer.content).pipeline_epoch)
+        return int(from_bytes(answer.content).pipeline_epoch)
 
 
 def violations(history: Sequence[Operation]) -> list[str]:

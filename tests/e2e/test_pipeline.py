@@ -28,8 +28,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
 from tests.unit.pipeline.queries_of import commands_of
 
-from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.commands import (
+    CreateTableAs,
+    SetFeatureLevel,
+    SetQueryState,
+    TerminateQuery,
+)
 from standpipe.data.commit.committed import Committed
 from standpipe.data.encoding import native
 from standpipe.data.encoding import store_keys as records
@@ -130,7 +135,7 @@ class World:
     def __post_init__(self) -> None:
         for command in commands_of(sql(self.tag)):
             self.node.log(command)
-            if isinstance(command, catalogs.CreateTableAs):
+            if isinstance(command, CreateTableAs):
                 self.make_topics({command.topic.name: PARTITIONS})
         self.make_topics({f"f{self.tag}": PARTITIONS})
         (self.directory / "secret").write_text(SECRET)
@@ -464,11 +469,11 @@ def add_query(world: World, statement: str) -> str:
     """Let the world run this query instead of its own two. Returns the name of its table."""
     source, _, _ = sql(world.tag).partition("CREATE TABLE")
     _, command = commands_of(source + statement)
-    assert isinstance(command, catalogs.CreateTableAs)
+    assert isinstance(command, CreateTableAs)
     world.make_topics({command.topic.name: PARTITIONS})
     world.node.log(command)
     others = tuple(world.query(name).query_id for name in ("PLANES", "DAYS"))
-    world.node.log(catalogs.SetQueryState(query_ids=others, state="PAUSED"))
+    world.node.log(SetQueryState(query_ids=others, state="PAUSED"))
     return command.source.name.removesuffix(world.tag)
 
 
@@ -643,7 +648,7 @@ def test_the_checkpoint_of_another_query_is_refused_and_others_go_on(world: Worl
     assert lost.reason == "CHECKPOINT_LOST"
     # another query, created now, runs
     for command in commands_of(sql(f"{world.tag}_B")):
-        if isinstance(command, catalogs.CreateTableAs):
+        if isinstance(command, CreateTableAs):
             world.make_topics({command.topic.name: PARTITIONS})
         world.node.log(command)
     world.make_topics({f"f{world.tag}_B": PARTITIONS})
@@ -661,7 +666,7 @@ def test_below_the_level_of_leases_a_newer_pipeline_fences_the_older(world: Worl
     assert "fenced" in old.log.read_text()
     world.send_flights(300, seed=7)
     world.wait_until_caught_up()
-    world.node.log(catalogs.SetFeatureLevel(level=feature_levels.LEASES))
+    world.node.log(SetFeatureLevel(level=feature_levels.LEASES))
     eventually("it holds leases", lambda: len(world.node.catalog().leases) == 2)
     world.send_flights(300, seed=8)
     world.wait_until_caught_up()
@@ -703,7 +708,7 @@ def test_pipelines_share_the_queries_and_take_over(world: World) -> None:
     assert epochs == sorted(epochs)
     assert epochs[-1] > before.lease_epoch
     # who has nothing to do gets ready for what the other one does
-    world.node.log(catalogs.TerminateQuery(query_ids=(world.query("DAYS").query_id,)))
+    world.node.log(TerminateQuery(query_ids=(world.query("DAYS").query_id,)))
     idle = next(driver for pid, driver in drivers.items() if pid != holder("PLANES"))
     eventually("a rehearsal", lambda: '"rehearsed"' in idle.log.read_text())
     assert "no rehearsal" not in idle.log.read_text()

@@ -27,8 +27,7 @@ from tests.hosts.network import Network, enter
 
 from standpipe.config import keys
 from standpipe.control.assignment.plan import Wish
-from standpipe.control.metadata.catalog import CommitAssignment, decode
-from standpipe.control.metadata.commands import LogPage
+from standpipe.control.metadata.commands import CommitAssignment, LogPage, decode
 from standpipe.local.client.internal_client import InternalClient, QuorumRefused
 from standpipe.model import Assignment, PlacementRules
 from standpipe.node import configuration

@@ -11,9 +11,18 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
-from standpipe.control.metadata.commands import LogEntry, LogPage
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, Catalog
+from standpipe.control.metadata.commands import (
+    Command,
+    EndPipelines,
+    FoundCluster,
+    LogEntry,
+    LogPage,
+    StartPipeline,
+    encode,
+)
 from standpipe.model import LogIndex, NodeId, QueryStatus
 from standpipe.node.controller.leases import Leasing, grants_due, is_registered
 
@@ -25,8 +34,8 @@ class FakeNode:
     """A node that holds a log in memory and remembers what pipelines reported."""
 
     def __init__(self, feature_level: int = feature_levels.NEWEST) -> None:
-        founding = catalogs.FoundCluster(cluster_id="c", feature_level=feature_level)
-        self.commands: list[catalogs.Command] = [feature_levels.in_form(founding, feature_level)]
+        founding = FoundCluster(cluster_id="c", feature_level=feature_level)
+        self.commands: list[Command] = [feature_levels.in_form(founding, feature_level)]
         self._leasing = Leasing(LEASE_TIMEOUT_MS)
         self.reports: list[QueryStatus] = []
         #: answer of `GET /log` is an error from now on
@@ -47,7 +56,7 @@ class FakeNode:
     def address(self) -> str:
         return f"127.0.0.1:{self._server.server_address[1]}"
 
-    def log(self, command: catalogs.Command) -> int:
+    def log(self, command: Command) -> int:
         """Append a command with the leases that it asks for; returns its index."""
         with self._changed:
             self.commands.append(feature_levels.in_form(command, self.catalog().feature_level))
@@ -57,10 +66,10 @@ class FakeNode:
             self._changed.notify_all()
             return index
 
-    def catalog(self) -> catalogs.Catalog:
-        catalog = catalogs.EMPTY
+    def catalog(self) -> Catalog:
+        catalog = EMPTY
         for index, command in enumerate(self.commands, 1):
-            catalog = catalogs.apply(catalog, LogIndex(index), command)
+            catalog = apply(catalog, LogIndex(index), command)
         return catalog
 
     def status(self, query_id: str) -> QueryStatus | None:
@@ -75,7 +84,7 @@ class FakeNode:
             while len(self.commands) < start and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
             entries = [
-                LogEntry(index=LogIndex(index), command=msgspec.Raw(catalogs.encode(command)))
+                LogEntry(index=LogIndex(index), command=msgspec.Raw(encode(command)))
                 for index, command in enumerate(self.commands, 1)
                 if index >= start
             ]
@@ -89,7 +98,7 @@ class FakeNode:
 
     def start_pipeline(self, body: bytes) -> bytes:
         pipeline_id = msgspec.json.decode(body)["pipeline_id"]
-        index = self.log(catalogs.StartPipeline(pipeline_id=pipeline_id))
+        index = self.log(StartPipeline(pipeline_id=pipeline_id))
         epoch = self.catalog().pipeline_epoch
         return msgspec.json.encode({"lease_epoch": epoch, "log_index": index})
 
@@ -103,7 +112,7 @@ class FakeNode:
 
     def leave(self, body: bytes) -> bytes:
         pipeline_id = msgspec.json.decode(body)["pipeline_id"]
-        index = self.log(catalogs.EndPipelines(pipeline_ids=(pipeline_id,)))
+        index = self.log(EndPipelines(pipeline_ids=(pipeline_id,)))
         return msgspec.json.encode({"log_index": index})
 
     def take(self, body: bytes) -> bytes:

@@ -30,7 +30,8 @@ from standpipe.control.assignment.rebalance import (
     rebalance,
 )
 from standpipe.control.liveness.lag import NO_END, offset_lag
-from standpipe.control.metadata.catalog import Catalog, CommitAssignment
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import CommitAssignment
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,

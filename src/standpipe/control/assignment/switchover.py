@@ -6,7 +6,7 @@ node that lives and keeps one. Then one command moves reads, all at once on each
 it. Until then, and where anything of this is not known, reads stay where they are.
 
 Source: ksqlDB has no such thing (CREATE OR REPLACE changes a query in place or is refused). Not
-here: what the command changes (`source_changes.switch_table`), who looks
+here: what the command changes (`control.metadata.apply`), who looks
 (`node.controller.leader`).
 """
 
@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from standpipe.control.assignment.from_catalog import Heard
 from standpipe.control.assignment.plan import TablePartition
 from standpipe.control.liveness.lag import offset_lag
-from standpipe.control.metadata.catalog import Catalog, SwitchTable
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import SwitchTable
 from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Offset, QueryStatus, ReplicaState, Source
 from standpipe.model_liveness import ReplicaLag
 

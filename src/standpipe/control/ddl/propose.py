@@ -18,9 +18,8 @@ import msgspec
 
 from standpipe.control.ddl import replace, types
 from standpipe.control.ddl.responses import Answer, warning
-from standpipe.control.metadata.apply_sources import topics_of
-from standpipe.control.metadata.catalog import (
-    Catalog,
+from standpipe.control.metadata.catalog import Catalog, topics_of
+from standpipe.control.metadata.commands import (
     Command,
     CreateSource,
     CreateTableAs,
@@ -31,10 +30,9 @@ from standpipe.control.metadata.catalog import (
     ReplaceTableAs,
     SetQueryState,
     TerminateQuery,
-    TopicWish,
 )
 from standpipe.errors import KafkaUnavailable, StatementError
-from standpipe.model import PersistentQuery, Source
+from standpipe.model import PersistentQuery, Source, TopicSpec
 from standpipe.sql import analyzer
 from standpipe.sql.ddl import evolution
 from standpipe.sql.plans import (
@@ -199,7 +197,7 @@ class _Proposal:
         return CreateTableAs(
             source=source,
             query=query,
-            topic=TopicWish(
+            topic=TopicSpec(
                 name=source.stored_form().topic,
                 partitions=source.partitions,
                 # a stream's records are events: its topic is not compacted
@@ -384,8 +382,8 @@ def _taken(source: Source, there: Source) -> str:
     )
 
 
-def _source_topic(source: Source) -> TopicWish:
-    return TopicWish(
+def _source_topic(source: Source) -> TopicSpec:
+    return TopicSpec(
         name=source.topic,
         partitions=source.partitions,
         kind="SOURCE",

@@ -4,7 +4,7 @@ A stream goes on where it is, by another plan: rows that were written stay. Its 
 state, for a state is of one plan. A table is computed anew from the beginning of its topics, beside
 the one that reads go to; `succession` decides when reads move over.
 
-Not here: what the commands do (`source_changes`), what columns may change (`sql.ddl.evolution`).
+Not here: what the commands do (`control.metadata.apply`), what columns may change (`sql.ddl.evolution`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,10 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from standpipe.control.metadata.apply_sources import topics_of
-from standpipe.control.metadata.catalog import (
-    Catalog,
-    Receipt,
-    ReplaceStreamAs,
-    ReplaceTableAs,
-    TopicWish,
-)
+from standpipe.control.metadata.catalog import Catalog, topics_of
+from standpipe.control.metadata.commands import Receipt, ReplaceStreamAs, ReplaceTableAs
 from standpipe.errors import StatementError
-from standpipe.model import PersistentQuery, Source, SparkPlan
+from standpipe.model import PersistentQuery, Source, SparkPlan, TopicSpec
 from standpipe.sql.ddl import evolution
 from standpipe.sql.plans import CreateTableAsPlan
 
@@ -59,7 +53,7 @@ def propose(
     return ReplaceTableAs(
         source=source,
         query=query,
-        topic=TopicWish(name=source.topic, partitions=source.partitions, kind="TABLE"),
+        topic=TopicSpec(name=source.topic, partitions=source.partitions, kind="TABLE"),
         request_id=request_id,
         receipt=receipt(query),
     )

@@ -22,6 +22,7 @@ from standpipe.model import (
     PlacementRules,
     Record,
     Source,
+    TopicSpec,
 )
 
 
@@ -29,7 +30,7 @@ class UnknownCommand(ServerError):
     """The log holds something that a newer program wrote. This one must not go on."""
 
 
-class Misfit(Exception):
+class CommandRejected(Exception):
     """A command does not fit the catalog it meets. Ends as AppliedRequest.refusal."""
 
 
@@ -42,16 +43,7 @@ class Receipt(Record, frozen=True, kw_only=True):
     query_id: str | None = None
 
 
-class TopicWish(Record, frozen=True, kw_only=True):
-    """A Kafka topic that must exist. `retention_ms` None: the broker's default."""
-
-    name: str
-    partitions: int
-    kind: Literal["SOURCE", "TABLE"]
-    retention_ms: int | None = None
-
-
-class Base(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class CommandBase(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """Of every command. `version` grows when an older program would misread its fields."""
 
     version: int = 1
@@ -59,7 +51,7 @@ class Base(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     receipt: Receipt | None = None
 
 
-class FoundCluster(Base, frozen=True, kw_only=True, tag="found_cluster"):
+class FoundCluster(CommandBase, frozen=True, kw_only=True, tag="found_cluster"):
     """The first command of a log: names the cluster.
 
     Version 2 also says the feature level that it begins at; version 1 is of level 1.
@@ -69,13 +61,13 @@ class FoundCluster(Base, frozen=True, kw_only=True, tag="found_cluster"):
     feature_level: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class SetFeatureLevel(Base, frozen=True, kw_only=True, tag="set_feature_level"):
+class SetFeatureLevel(CommandBase, frozen=True, kw_only=True, tag="set_feature_level"):
     """Every node knows this level: from now on its forms are written. It never falls."""
 
     level: int
 
 
-class RegisterNode(Base, frozen=True, kw_only=True, tag="register_node"):
+class RegisterNode(CommandBase, frozen=True, kw_only=True, tag="register_node"):
     """A node is a member from now on, or has other addresses, tags or incarnation.
 
     Version 2 also says which feature levels its program knows.
@@ -84,128 +76,128 @@ class RegisterNode(Base, frozen=True, kw_only=True, tag="register_node"):
     node: NodeInfo
 
 
-class CreateSource(Base, frozen=True, kw_only=True, tag="create_source"):
+class CreateSource(CommandBase, frozen=True, kw_only=True, tag="create_source"):
     """A stream or table over a topic that somebody else writes."""
 
     source: Source
     replace: bool = False
-    topic: TopicWish | None = None  # the statement said PARTITIONS
+    topic: TopicSpec | None = None  # the statement said PARTITIONS
 
 
-class CreateTableAs(Base, frozen=True, kw_only=True, tag="create_table_as"):
+class CreateTableAs(CommandBase, frozen=True, kw_only=True, tag="create_table_as"):
     """A materialised table, the query that fills it and the topic between them."""
 
     source: Source
     query: PersistentQuery
-    topic: TopicWish
+    topic: TopicSpec
 
 
-class InsertInto(Base, frozen=True, kw_only=True, tag="insert_into"):
+class InsertInto(CommandBase, frozen=True, kw_only=True, tag="insert_into"):
     """One more query writes a stream that is there."""
 
     query: PersistentQuery
 
 
-class ReplaceStreamAs(Base, frozen=True, kw_only=True, tag="replace_stream_as"):
+class ReplaceStreamAs(CommandBase, frozen=True, kw_only=True, tag="replace_stream_as"):
     """A stream's query goes on where it is, by another plan; `source` has its new columns."""
 
     source: Source
     query: PersistentQuery
 
 
-class ReplaceTableAs(Base, frozen=True, kw_only=True, tag="replace_table_as"):
+class ReplaceTableAs(CommandBase, frozen=True, kw_only=True, tag="replace_table_as"):
     """The next generation of a table is built beside the one that reads go to."""
 
     source: Source
     query: PersistentQuery
-    topic: TopicWish
+    topic: TopicSpec
 
 
-class SwitchTable(Base, frozen=True, kw_only=True, tag="switch_table"):
+class SwitchTable(CommandBase, frozen=True, kw_only=True, tag="switch_table"):
     """The next generation has caught up: reads go to it, and the one before is dropped."""
 
     name: str
     generation: int
 
 
-class DropSource(Base, frozen=True, kw_only=True, tag="drop_source"):
+class DropSource(CommandBase, frozen=True, kw_only=True, tag="drop_source"):
     """A stream or table goes, and with it the query that writes it."""
 
     name: str
     delete_topic: bool = False
 
 
-class CreateType(Base, frozen=True, kw_only=True, tag="create_type"):
+class CreateType(CommandBase, frozen=True, kw_only=True, tag="create_type"):
     """A name for a type. `definition`: ksqlDB's spelling, with no other such name in it."""
 
     name: str
     definition: str
 
 
-class DropType(Base, frozen=True, kw_only=True, tag="drop_type"):
+class DropType(CommandBase, frozen=True, kw_only=True, tag="drop_type"):
     """The name goes; columns that were declared with it keep their type."""
 
     name: str
 
 
-class TopicDeleted(Base, frozen=True, kw_only=True, tag="topic_deleted"):
+class TopicDeleted(CommandBase, frozen=True, kw_only=True, tag="topic_deleted"):
     """Kafka has carried out a deletion that a statement asked for. It is never repeated."""
 
     name: str
 
 
-class TerminateQuery(Base, frozen=True, kw_only=True, tag="terminate_query"):
+class TerminateQuery(CommandBase, frozen=True, kw_only=True, tag="terminate_query"):
     """Queries end; their tables stay readable as they are."""
 
     query_ids: tuple[str, ...]
 
 
-class SetQueryState(Base, frozen=True, kw_only=True, tag="set_query_state"):
+class SetQueryState(CommandBase, frozen=True, kw_only=True, tag="set_query_state"):
     """Queries pause or go on; what they have read stays read."""
 
     query_ids: tuple[str, ...]
     state: Literal["RUNNING", "PAUSED"]
 
 
-class CommitAssignment(Base, frozen=True, kw_only=True, tag="commit_assignment"):
+class CommitAssignment(CommandBase, frozen=True, kw_only=True, tag="commit_assignment"):
     """Who holds what. Its epoch is the successor of the one that it was computed from."""
 
     assignment: Assignment
 
 
-class SetPlacementRules(Base, frozen=True, kw_only=True, tag="set_placement_rules"):
+class SetPlacementRules(CommandBase, frozen=True, kw_only=True, tag="set_placement_rules"):
     """How many copies there are, and what they are spread over, from now on."""
 
     rules: PlacementRules
 
 
-class DrainNode(Base, frozen=True, kw_only=True, tag="drain_node"):
+class DrainNode(CommandBase, frozen=True, kw_only=True, tag="drain_node"):
     """A node must end up empty; or no more (`is_draining` false)."""
 
     node_id: NodeId
     is_draining: bool = True
 
 
-class RemoveNode(Base, frozen=True, kw_only=True, tag="remove_node"):
+class RemoveNode(CommandBase, frozen=True, kw_only=True, tag="remove_node"):
     """A node is no member any more. It may register again, under whatever incarnation."""
 
     node_id: NodeId
 
 
-class StartPipeline(Base, frozen=True, kw_only=True, tag="start_pipeline"):
+class StartPipeline(CommandBase, frozen=True, kw_only=True, tag="start_pipeline"):
     """A pipeline starts. Version 1: it gets the next lease epoch, for all queries. Version 2: it
     is registered, and leases are granted to it query by query (GrantLeases)."""
 
     pipeline_id: str
 
 
-class EndPipelines(Base, frozen=True, kw_only=True, tag="end_pipelines"):
+class EndPipelines(CommandBase, frozen=True, kw_only=True, tag="end_pipelines"):
     """They have ended, or have been silent for too long: what they held is there to be granted."""
 
     pipeline_ids: tuple[str, ...]
 
 
-class GrantLeases(Base, frozen=True, kw_only=True, tag="grant_leases"):
+class GrantLeases(CommandBase, frozen=True, kw_only=True, tag="grant_leases"):
     """(query id, pipeline id): who writes what from now on, each under a lease epoch of its own."""
 
     grants: tuple[tuple[str, str], ...]

@@ -19,19 +19,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from standpipe.model import LeaseEpoch, Record
+from standpipe.model import LeaseEpoch, QueryLease
 
 #: (query id, pipeline id): a grant as it is logged
 Grant = tuple[str, str]
 #: Loads of two pipelines may differ by this many queries: a move costs a query some seconds.
 LOAD_DIFFERENCE_MAX: Final = 1
-
-
-class QueryLease(Record, frozen=True, kw_only=True):
-    """Which pipeline writes a query, and the epoch that fences all before it."""
-
-    pipeline_id: str
-    lease_epoch: LeaseEpoch
 
 
 def due(

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from standpipe.control.metadata.catalog import Catalog, TopicWish
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.model import TopicSpec
 from standpipe.topics import processing_log_topic, progress_topic
 
 HOUR_MS: Final = 3_600_000
@@ -160,7 +161,7 @@ def still_stands(order: KafkaOrder, then: Catalog, now: Catalog) -> bool:
     return not is_doomed and now.topics.get(order.name) == then.topics.get(order.name)
 
 
-def _config_of(wish: TopicWish, is_windowed: bool) -> Mapping[str, str]:
+def _config_of(wish: TopicSpec, is_windowed: bool) -> Mapping[str, str]:
     if wish.kind == "TABLE":
         return WINDOWED_TABLE_CONFIG if is_windowed else TABLE_CONFIG
     return {} if wish.retention_ms is None else {"retention.ms": str(wish.retention_ms)}

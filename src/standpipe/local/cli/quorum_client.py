@@ -14,9 +14,8 @@ from rich.table import Table
 
 from standpipe.adapters.files.fsync import replace_durably
 from standpipe.adapters.raft.disk import QuorumDisk, snapshot_file, snapshot_state
-from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
-from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.catalog import Catalog, from_bytes, to_bytes
 from standpipe.control.raft.log import Snapshot
 from standpipe.control.raft.majority import (
     Incarnation,
@@ -58,7 +57,7 @@ class QuorumClient(InternalClient):
 
     def catalog(self, consistency: str) -> Catalog:
         """The whole catalog. Raises QuorumRefused."""
-        return catalogs.from_bytes(self.ask("GET", f"/catalog?consistency={consistency}"))
+        return from_bytes(self.ask("GET", f"/catalog?consistency={consistency}"))
 
 
 # ------------------------------------------------------------------------------------ showing
@@ -113,7 +112,7 @@ def _text(number: int | None, unit: str = "") -> str:
 def write_backup(path: Path, catalog: Catalog) -> int:
     """Write a backup, whole or not at all. Returns its size in bytes; raises SetupError."""
     covers = Snapshot(LogOffset(catalog.index + 1), LeaderEpoch(0), VoterSet(()))
-    data = snapshot_file(covers, catalogs.to_bytes(catalog))
+    data = snapshot_file(covers, to_bytes(catalog))
     try:
         replace_durably(path, data)
     except OSError as error:
@@ -135,7 +134,7 @@ def read_backup(path: Path) -> Catalog:
             f"cannot read {path}: {error.strerror}", next_step="check the name of the backup"
         ) from error
     _, state = snapshot_state(data, path)
-    catalog = catalogs.from_bytes(state)
+    catalog = from_bytes(state)
     feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
     return catalog
 

@@ -22,9 +22,8 @@ import structlog
 
 from standpipe.adapters.http.internal import HttpClient, PeerSilent, PeerUnreachable
 from standpipe.adapters.raft.disk import QuorumDisk
-from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels as features
-from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.catalog import Catalog, to_bytes
 from standpipe.control.raft.events import ElectionState
 from standpipe.control.raft.log import Snapshot
 from standpipe.control.raft.majority import (
@@ -112,7 +111,7 @@ def format_from_catalog(directory: Path, me: ReplicaKey, catalog: Catalog) -> No
     """Make the files of a quorum of one whose log begins behind a catalog, for a restore."""
     start = Snapshot(LogOffset(catalog.index + 1), FIRST_EPOCH, VoterSet((me,)))
     election = ElectionState(FIRST_EPOCH)
-    QuorumDisk.format(directory, start, state=catalogs.to_bytes(catalog), election=election)
+    QuorumDisk.format(directory, start, state=to_bytes(catalog), election=election)
 
 
 async def _found(config: NodeConfig, identity: DataIdentity, client: HttpClient) -> bool:

@@ -21,10 +21,10 @@ import msgspec
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.files.published import SnapshotWriter
-from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
-from standpipe.control.metadata.catalog import Catalog
-from standpipe.control.metadata.commands import LogEntry, LogPage
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes, to_bytes, to_snapshot
+from standpipe.control.metadata.commands import LogEntry, LogPage, decode
 from standpipe.control.metadata.query_status import QueryReports
 from standpipe.control.raft.log import Entry
 from standpipe.control.raft.majority import LogOffset
@@ -49,8 +49,8 @@ class LogCopy:
         self._syncs = syncs
         #: feature levels that this program takes part in
         self.feature_levels = configuration.feature_levels(config)
-        self.catalog: Catalog = catalogs.EMPTY
-        self._encoded = self.catalog, catalogs.to_bytes(self.catalog)
+        self.catalog: Catalog = EMPTY
+        self._encoded = self.catalog, to_bytes(self.catalog)
         self.leader = NodeId("")  # empty: nobody is known to lead
         #: newest commands, ascending; all from `_kept_from` on
         self._entries: list[LogEntry] = []
@@ -74,8 +74,8 @@ class LogCopy:
             if not isinstance(entry.payload, bytes):
                 continue  # a record of the quorum's own
             index = LogIndex(entry.offset)
-            command = catalogs.decode(entry.payload)
-            self.catalog = catalogs.apply(self.catalog, index, command)
+            command = decode(entry.payload)
+            self.catalog = apply(self.catalog, index, command)
             feature_levels.check(self.catalog.feature_level, self.feature_levels)
             self._entries.append(LogEntry(index=index, command=msgspec.Raw(entry.payload)))
         if len(self._entries) > 2 * ENTRIES_KEPT:
@@ -85,7 +85,7 @@ class LogCopy:
 
     def load(self, state: bytes, end_offset: LogOffset) -> None:
         """Take the catalog of a snapshot. Raises as `apply` does."""
-        self.catalog = catalogs.from_bytes(state) if state else catalogs.EMPTY
+        self.catalog = from_bytes(state) if state else EMPTY
         feature_levels.check(self.catalog.feature_level, self.feature_levels)
         self._entries.clear()
         self._kept_from = LogIndex(self.catalog.index + 1)
@@ -99,7 +99,7 @@ class LogCopy:
     def state(self) -> bytes:
         """The catalog's bytes, for snapshots and for whoever reads all of it: made once."""
         if self._encoded[0] is not self.catalog:
-            self._encoded = self.catalog, catalogs.to_bytes(self.catalog)
+            self._encoded = self.catalog, to_bytes(self.catalog)
         return self._encoded[1]
 
     def announce(self, leader: NodeId | None) -> None:
@@ -129,7 +129,7 @@ class LogCopy:
         if not self._is_shown or self.catalog.index < self._shown_index:
             return
         self._snapshots.publish(
-            catalogs.to_snapshot(
+            to_snapshot(
                 self.catalog,
                 node_id=self.config.node_id,
                 leader=self.leader,

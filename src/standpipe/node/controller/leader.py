@@ -24,9 +24,22 @@ from standpipe.adapters.http.internal import Call, Reply, json_reply
 from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control.assignment import switchover
 from standpipe.control.ddl import propose, responses
-from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels, topic_reconciler
-from standpipe.control.metadata.catalog import AppliedRequest, Catalog, Command
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import AppliedRequest, Catalog
+from standpipe.control.metadata.commands import (
+    Command,
+    DrainNode,
+    EndPipelines,
+    FoundCluster,
+    RegisterNode,
+    RemoveNode,
+    SetFeatureLevel,
+    SetPlacementRules,
+    StartPipeline,
+    TopicDeleted,
+    encode,
+)
 from standpipe.control.raft.majority import LeaderEpoch
 from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest
@@ -170,7 +183,7 @@ class Leading:
             if self._quorum.leading != epoch:
                 raise Refused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
             for name in outcome.gone:
-                await self._log(catalogs.TopicDeleted(name=name))
+                await self._log(TopicDeleted(name=name))
             pause_s = TOPICS_RETRY_S if outcome.failure else TOPICS_CHECK_S
             await self._wait_for_news(catalog, pause_s)
 
@@ -228,7 +241,7 @@ class Leading:
             feature_levels.check_member(node, level)
             node = feature_levels.node_at(node, level)
             if self._copy.catalog.nodes.get(node.node_id) != node:
-                await self._append(catalogs.RegisterNode(node=node), epoch)
+                await self._append(RegisterNode(node=node), epoch)
             return {"log_index": self._copy.catalog.index}
 
     async def _drain(self, call: Call) -> object:
@@ -236,7 +249,7 @@ class Leading:
         self._epoch()
         member_checks.check_known(self._copy.catalog, asked.node_id)
         if (asked.node_id in self._copy.catalog.draining) == asked.undo:
-            await self._log(catalogs.DrainNode(node_id=asked.node_id, is_draining=not asked.undo))
+            await self._log(DrainNode(node_id=asked.node_id, is_draining=not asked.undo))
         copies = member_checks.copies_of(self._copy.catalog, asked.node_id)
         return {"log_index": self._copy.catalog.index, "copies": copies}
 
@@ -245,19 +258,19 @@ class Leading:
         self._epoch()
         votes = self._quorum.voters.key_of(node_id) is not None
         member_checks.check_removable(self._copy.catalog, node_id, votes=votes)
-        await self._log(catalogs.RemoveNode(node_id=node_id))
+        await self._log(RemoveNode(node_id=node_id))
         return {"log_index": self._copy.catalog.index}
 
     async def _set_rules(self, call: Call) -> object:
         rules = call.json(PlacementRules)
         self._epoch()
         if rules != self._copy.catalog.placement_rules:
-            await self._log(catalogs.SetPlacementRules(rules=rules))
+            await self._log(SetPlacementRules(rules=rules))
         return {"log_index": self._copy.catalog.index}
 
     async def _start_pipeline(self, call: Call) -> object:
         start = call.json(PipelineStart)
-        command = catalogs.StartPipeline(
+        command = StartPipeline(
             pipeline_id=start.pipeline_id, request_id=start.request_id or uuid.uuid4().hex
         )
         self._leasing.heard(start.pipeline_id)
@@ -276,7 +289,7 @@ class Leading:
         pipeline_id = call.json(PipelineId).pipeline_id
         self._epoch()
         if pipeline_id in self._copy.catalog.pipelines:
-            await self._log(catalogs.EndPipelines(pipeline_ids=(pipeline_id,)))
+            await self._log(EndPipelines(pipeline_ids=(pipeline_id,)))
         return {"log_index": self._copy.catalog.index}
 
     async def _once(self, command: Command) -> AppliedRequest:
@@ -310,10 +323,10 @@ class Leading:
         that its nodes agree on."""
         if not self._copy.catalog.cluster_id:
             level = self._copy.feature_levels[1]
-            founding = catalogs.FoundCluster(cluster_id=uuid.uuid4().hex, feature_level=level)
+            founding = FoundCluster(cluster_id=uuid.uuid4().hex, feature_level=level)
             await self._propose(founding, epoch)
         if self._copy.catalog.placement_rules is None:
-            await self._propose(catalogs.SetPlacementRules(rules=self._rules), epoch)
+            await self._propose(SetPlacementRules(rules=self._rules), epoch)
 
     async def _append(self, command: Command, epoch: LeaderEpoch) -> None:
         """Log a command together with the assignment and leases that it asks for, in one go."""
@@ -321,14 +334,14 @@ class Leading:
         catalog = self._copy.catalog
         index = LogIndex(max(self._quorum.end, catalog.index + 1))
         formed = feature_levels.in_form(command, catalog.feature_level)
-        after = catalogs.apply(catalog, index, formed)
+        after = apply(catalog, index, formed)
         due = [command, await self._placing.due(after), grants_due(after)]
         await asyncio.gather(*(self._propose(one, epoch) for one in due if one is not None))
 
     async def _propose(self, command: Command, epoch: LeaderEpoch) -> None:
         """The only way into the log: in the form that every member reads."""
         formed = feature_levels.in_form(command, self._copy.catalog.feature_level)
-        await self._quorum.propose(catalogs.encode(formed), epoch)
+        await self._quorum.propose(encode(formed), epoch)
 
     def _epoch(self) -> LeaderEpoch:
         if self._quorum.leading is None:
@@ -348,7 +361,7 @@ class Leading:
                 raise BadRequest("a node came, went or started meanwhile: ask again")
             feature_levels.check_raise(level, catalog.feature_level, known)
             if level > catalog.feature_level:
-                await self._append(catalogs.SetFeatureLevel(level=level), epoch)
+                await self._append(SetFeatureLevel(level=level), epoch)
             for node in feature_levels.told_by(catalog.nodes.values(), known):
-                await self._append(catalogs.RegisterNode(node=node), epoch)
+                await self._append(RegisterNode(node=node), epoch)
         return {"log_index": self._copy.catalog.index, "feature_level": level}

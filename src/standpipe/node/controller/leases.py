@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from standpipe.control.metadata import feature_levels, leases
-from standpipe.control.metadata.catalog import Catalog, EndPipelines, GrantLeases
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import EndPipelines, GrantLeases
 
 LOOK_MS: Final = 500
 

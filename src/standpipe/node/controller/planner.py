@@ -22,7 +22,8 @@ from standpipe.config import keys, registry
 from standpipe.control.assignment import from_catalog
 from standpipe.control.assignment.from_catalog import Heard, Limits, Problem
 from standpipe.control.assignment.rebalance import Step, Throttle
-from standpipe.control.metadata.catalog import Catalog, CommitAssignment
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import CommitAssignment
 from standpipe.model import NodeId
 
 #: nodes × partitions that are placed in a thread: some 20 ms of work

@@ -17,9 +17,10 @@ import msgspec
 import structlog
 
 from standpipe.adapters.http.internal import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
-from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
-from standpipe.control.metadata.commands import LogPage
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes
+from standpipe.control.metadata.commands import LogPage, decode
 from standpipe.errors import LogUnavailable, StandpipeError
 from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
 from standpipe.pipeline.run.reconcile import PipelineRegistration
@@ -64,7 +65,7 @@ class Follower:
         self._tellable = deque(nodes)
         self._secret = secret
         self._statuses = statuses
-        self._catalog = catalogs.EMPTY
+        self._catalog = EMPTY
         self._failure: StandpipeError | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
@@ -72,7 +73,7 @@ class Follower:
         self._pipeline_id = ""  # empty: not registered yet
 
     @property
-    def catalog(self) -> catalogs.Catalog:
+    def catalog(self) -> Catalog:
         """A value, replaced as a whole. Raises what stopped the following (UnknownCommand)."""
         if self._failure is not None:
             raise self._failure
@@ -147,11 +148,11 @@ class Follower:
     def _apply(self, page: LogPage) -> None:
         catalog = self._catalog
         if page.catalog:  # we were away for longer than the log reaches back
-            catalog = catalogs.from_bytes(page.catalog)
+            catalog = from_bytes(page.catalog)
         for entry in page.entries:
             if entry.index > catalog.index:
-                command = catalogs.decode(bytes(entry.command))
-                catalog = catalogs.apply(catalog, entry.index, command)
+                command = decode(bytes(entry.command))
+                catalog = apply(catalog, entry.index, command)
         feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
         self._catalog = catalog
 

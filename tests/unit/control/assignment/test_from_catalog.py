@@ -12,7 +12,8 @@ from standpipe.control.assignment import explain
 from standpipe.control.assignment.from_catalog import Heard, Limits, command, problem
 from standpipe.control.assignment.model import TablePartition
 from standpipe.control.assignment.rebalance import MoveKind, Throttle
-from standpipe.control.metadata.catalog import EMPTY, Catalog, apply
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.model import (
     BatchId,
     Column,

@@ -11,7 +11,7 @@ from tests.unit.control.metadata.test_catalog import after, generation_of, strea
 from standpipe.control.assignment import switchover
 from standpipe.control.assignment.from_catalog import Heard
 from standpipe.control.assignment.plan import TablePartition
-from standpipe.control.metadata.catalog import (
+from standpipe.control.metadata.commands import (
     CommitAssignment,
     CreateSource,
     GrantLeases,

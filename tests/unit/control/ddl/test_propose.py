@@ -10,19 +10,16 @@ import pytest
 from standpipe.control.ddl import propose as ddl
 from standpipe.control.ddl.propose import Request, judge, propose
 from standpipe.control.ddl.responses import Answer, entities
-from standpipe.control.metadata.catalog import (
-    EMPTY,
-    AppliedRequest,
-    Catalog,
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, AppliedRequest, Catalog
+from standpipe.control.metadata.commands import (
     CreateSource,
     CreateTableAs,
     DropSource,
     TerminateQuery,
-    TopicWish,
-    apply,
 )
 from standpipe.errors import KafkaUnavailable, StatementError
-from standpipe.model import LogIndex
+from standpipe.model import LogIndex, TopicSpec
 from standpipe.sql.plans import CreateTableAsPlan, DropPlan, TerminatePlan
 
 STREAM = "CREATE STREAM S (ID STRING KEY, V INTEGER) WITH (KAFKA_TOPIC='s', {}VALUE_FORMAT='JSON');"
@@ -71,7 +68,7 @@ def test_retention_of_a_new_topic_is_the_statements() -> None:
 def test_create_stream_with_partitions_makes_its_topic() -> None:
     command = judge(asked(MADE), EMPTY, {})
     assert isinstance(command, CreateSource)
-    assert command.topic == TopicWish(name="s", partitions=4, kind="SOURCE")
+    assert command.topic == TopicSpec(name="s", partitions=4, kind="SOURCE")
     assert command.request_id == "r1"
     assert command.receipt is not None
     assert (command.receipt.command_id, command.receipt.message) == (
@@ -90,7 +87,7 @@ def test_create_table_as_names_query_topic_and_table_after_its_index() -> None:
     command = judge(asked(TABLE), WITH_S, {})
     assert isinstance(command, CreateTableAs)
     assert command.query.query_id == "CTAS_T_2"
-    assert command.topic == TopicWish(name="T", partitions=4, kind="TABLE")
+    assert command.topic == TopicSpec(name="T", partitions=4, kind="TABLE")
     assert command.receipt is not None
     assert command.receipt.message == "Created query with ID CTAS_T_2"
 

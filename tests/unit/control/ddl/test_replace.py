@@ -7,13 +7,9 @@ from tests.unit.control.ddl.test_propose import MADE, TABLE, after, asked
 
 from standpipe.control.ddl.propose import judge
 from standpipe.control.ddl.responses import Answer, entities
-from standpipe.control.metadata.catalog import (
-    Catalog,
-    ReplaceStreamAs,
-    ReplaceTableAs,
-    SwitchTable,
-    apply,
-)
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import ReplaceStreamAs, ReplaceTableAs, SwitchTable
 from standpipe.errors import StatementError
 from standpipe.model import LogIndex
 

@@ -6,7 +6,8 @@ import pytest
 
 from standpipe.control.ddl.propose import Request, judge
 from standpipe.control.ddl.responses import Answer
-from standpipe.control.metadata.catalog import EMPTY, Catalog, apply
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.errors import StatementError
 from standpipe.model import LogIndex
 

@@ -8,11 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.samples import sample_stream
 
-from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import (
+    CATALOG_VERSION,
     EMPTY,
     REQUESTS_MAX,
     Catalog,
+    from_bytes,
+    to_bytes,
+)
+from standpipe.control.metadata.commands import (
+    VERSIONS,
     Command,
     CommitAssignment,
     CreateSource,
@@ -37,9 +43,9 @@ from standpipe.control.metadata.catalog import (
     SwitchTable,
     TerminateQuery,
     TopicDeleted,
-    TopicWish,
     UnknownCommand,
-    apply,
+    decode,
+    encode,
 )
 from standpipe.model import (
     Assignment,
@@ -53,6 +59,7 @@ from standpipe.model import (
     PlacementRules,
     Source,
     SparkPlan,
+    TopicSpec,
 )
 
 
@@ -79,7 +86,7 @@ def table_as(name: str, reads: str, index: int, topic: str = "") -> CreateTableA
     query = PersistentQuery(
         query_id=query_id, sink=name, sources=(reads,), statement=source.statement, plan=plan
     )
-    wish = TopicWish(name=source.topic, partitions=4, kind="TABLE")
+    wish = TopicSpec(name=source.topic, partitions=4, kind="TABLE")
     return CreateTableAs(source=source, query=query, topic=wish)
 
 
@@ -94,7 +101,7 @@ def generation_of(name: str, generation: int, index: int) -> ReplaceTableAs:
         topic=f"{made.query.query_id}-changelog",
         public_topic=before.topic,
     )
-    wish = TopicWish(name=source.topic, partitions=4, kind="TABLE")
+    wish = TopicSpec(name=source.topic, partitions=4, kind="TABLE")
     return ReplaceTableAs(source=source, query=made.query, topic=wish)
 
 
@@ -106,7 +113,7 @@ def written_by(name: str, index: int) -> CreateTableAs:
     return CreateTableAs(
         source=source,
         query=msgspec.structs.replace(made.query, query_id=query_id),
-        topic=TopicWish(name=source.topic, partitions=4, kind="SOURCE"),
+        topic=TopicSpec(name=source.topic, partitions=4, kind="SOURCE"),
     )
 
 
@@ -129,7 +136,7 @@ def assignment(epoch: int) -> Assignment:
     return Assignment(epoch=AssignmentEpoch(epoch), placements=(held,))
 
 
-WISH = TopicWish(name="s", partitions=4, kind="SOURCE", retention_ms=1000)
+WISH = TopicSpec(name="s", partitions=4, kind="SOURCE", retention_ms=1000)
 COMMANDS: tuple[Command, ...] = (
     FoundCluster(cluster_id="c1"),
     RegisterNode(node=node("a")),
@@ -214,18 +221,18 @@ def test_a_node_that_is_not_there_neither_drains_nor_leaves(command: Command) ->
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_commands_survive_their_bytes(command: Command) -> None:
-    assert catalogs.decode(catalogs.encode(command)) == command
+    assert decode(encode(command)) == command
 
 
 def test_every_command_has_its_newest_version() -> None:
     tags = {msgspec.inspect.type_info(type(command)).tag for command in COMMANDS}  # type: ignore[union-attr]
-    assert tags == set(catalogs.VERSIONS)
+    assert tags == set(VERSIONS)
 
 
 @pytest.mark.parametrize("count", range(len(COMMANDS) + 1))
 def test_snapshot_equals_replay(count: int) -> None:
     catalog = after(*COMMANDS[:count])
-    restored = catalogs.from_bytes(catalogs.to_bytes(catalog))
+    restored = from_bytes(to_bytes(catalog))
     assert restored == catalog
     assert list(restored.sources) == list(catalog.sources), "SHOW keeps its order"
     assert after(*COMMANDS[count:], start=restored) == after(*COMMANDS)
@@ -244,15 +251,15 @@ def test_snapshot_equals_replay(count: int) -> None:
 )
 def test_unknown_commands_are_refused_by_name(wire: object, names: str) -> None:
     with pytest.raises(UnknownCommand, match=names):
-        catalogs.decode(msgspec.msgpack.encode(wire))
+        decode(msgspec.msgpack.encode(wire))
 
 
 def test_a_catalog_of_a_newer_version_is_refused() -> None:
-    newer = msgspec.structs.replace(EMPTY, version=catalogs.CATALOG_VERSION + 1)
+    newer = msgspec.structs.replace(EMPTY, version=CATALOG_VERSION + 1)
     with pytest.raises(UnknownCommand, match="version 5; this program reads up to 4"):
-        catalogs.from_bytes(catalogs.to_bytes(newer))
+        from_bytes(to_bytes(newer))
     with pytest.raises(UnknownCommand, match="cannot be read"):
-        catalogs.from_bytes(b"\x00nonsense")
+        from_bytes(b"\x00nonsense")
 
 
 BASE = after(*COMMANDS[:5])  # cluster, node, S, T, assignment 1
@@ -332,11 +339,11 @@ def test_two_nodes_that_apply_the_same_log_agree(commands: list[Command]) -> Non
     one = after(*commands)
     other = EMPTY
     for index, command in enumerate(commands, 1):
-        wire = catalogs.decode(catalogs.encode(command))
-        restarted = catalogs.from_bytes(catalogs.to_bytes(other))
+        wire = decode(encode(command))
+        restarted = from_bytes(to_bytes(other))
         other = apply(restarted, LogIndex(index), wire)
     assert one == other
-    assert catalogs.to_bytes(one) == catalogs.to_bytes(other)
+    assert to_bytes(one) == to_bytes(other)
 
 
 STARTS = tuple(StartPipeline(pipeline_id=name, version=2) for name in ("p1", "p2"))

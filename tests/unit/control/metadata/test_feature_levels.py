@@ -7,15 +7,18 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
-from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
-from standpipe.control.metadata.catalog import (
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, from_bytes, to_bytes
+from standpipe.control.metadata.commands import (
+    VERSIONS,
     Command,
     DropType,
     FoundCluster,
     RegisterNode,
     SetFeatureLevel,
     StartPipeline,
+    encode,
 )
 from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, LogIndex, NodeId, NodeInfo
@@ -46,7 +49,7 @@ def node(levels: FeatureLevels | UnsetType = UNSET) -> NodeInfo:
 
 def logged(command: Command, level: int) -> dict[str, object]:
     """Its bytes in the log of a cluster at that level, as any program would take them apart."""
-    return msgspec.msgpack.decode(catalogs.encode(feature_levels.in_form(command, level)))
+    return msgspec.msgpack.decode(encode(feature_levels.in_form(command, level)))
 
 
 @pytest.mark.parametrize(
@@ -92,9 +95,7 @@ def test_what_a_level_has_no_form_of_is_not_logged(monkeypatch: pytest.MonkeyPat
 def test_every_other_form_is_of_a_level() -> None:
     """What no level brings would be logged beside nodes that stop at it."""
     forms = {
-        (name, version)
-        for name, newest in catalogs.VERSIONS.items()
-        for version in range(1, newest + 1)
+        (name, version) for name, newest in VERSIONS.items() for version in range(1, newest + 1)
     }
     assert forms - set(feature_levels.SINCE) == {(name, 1) for name in COMMANDS_OF_LEVEL_1}
     assert set(feature_levels.SINCE) <= forms
@@ -103,9 +104,9 @@ def test_every_other_form_is_of_a_level() -> None:
 
 @pytest.mark.parametrize("command", [FoundCluster(cluster_id="c", feature_level=2)])
 def test_a_cluster_begins_at_a_level(command: Command) -> None:
-    catalog = catalogs.apply(catalogs.EMPTY, LogIndex(1), command)
+    catalog = apply(EMPTY, LogIndex(1), command)
     assert (catalog.feature_level, catalog.version) == (2, 2)
-    assert catalogs.from_bytes(catalogs.to_bytes(catalog)) == catalog
+    assert from_bytes(to_bytes(catalog)) == catalog
 
 
 @pytest.mark.parametrize(

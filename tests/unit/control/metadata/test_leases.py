@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from standpipe.control.metadata.leases import (
     LOAD_DIFFERENCE_MAX,
-    QueryLease,
     Renewals,
     due,
     granted,
 )
-from standpipe.model import LeaseEpoch
+from standpipe.model import LeaseEpoch, QueryLease
 
 
 def leases(**held: str) -> dict[str, QueryLease]:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.samples import sample_table
 
-from standpipe.control.metadata.catalog import EMPTY, Catalog, TopicWish
+from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.control.metadata.topic_reconciler import (
     PROGRESS_CONFIG,
     TABLE_CONFIG,
@@ -24,15 +24,15 @@ from standpipe.control.metadata.topic_reconciler import (
     topic_orders,
     wanted_topics,
 )
-from standpipe.model import Window
+from standpipe.model import TopicSpec, Window
 
 ID = "default_"
-TABLE = TopicWish(name="T", partitions=4, kind="TABLE")
-SOURCE = TopicWish(name="s", partitions=2, kind="SOURCE")
-KEPT = TopicWish(name="k", partitions=2, kind="SOURCE", retention_ms=60_000)
+TABLE = TopicSpec(name="T", partitions=4, kind="TABLE")
+SOURCE = TopicSpec(name="s", partitions=2, kind="SOURCE")
+KEPT = TopicSpec(name="k", partitions=2, kind="SOURCE", retention_ms=60_000)
 
 
-def wanting(*wishes: TopicWish, doomed: tuple[str, ...] = ()) -> Catalog:
+def wanting(*wishes: TopicSpec, doomed: tuple[str, ...] = ()) -> Catalog:
     topics = {wish.name: wish for wish in wishes}
     return msgspec.structs.replace(EMPTY, topics=topics, doomed_topics=doomed)
 

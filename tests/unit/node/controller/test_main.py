@@ -23,8 +23,7 @@ from tests.unit.node.in_process import (
 from standpipe.adapters.http.internal import json_reply, msgpack_reply
 from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.adapters.raft.disk import QuorumDisk
-from standpipe.control.metadata import catalog as catalogs
-from standpipe.control.metadata.commands import LogPage
+from standpipe.control.metadata.commands import LogPage, decode
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import BatchId, LeaseEpoch, QueryStatus
 from standpipe.node import configuration
@@ -53,7 +52,7 @@ def test_a_statement_is_durable_applied_and_shown_when_it_is_answered(tmp_path: 
     found = QuorumDisk.open(config.paths.log)
     found.disk.close()
     payloads = [one.payload for one in found.recovered.entries if isinstance(one.payload, bytes)]
-    assert [type(catalogs.decode(payload)).__name__ for payload in payloads] == [
+    assert [type(decode(payload)).__name__ for payload in payloads] == [
         "FoundCluster",
         "SetPlacementRules",
         "RegisterNode",

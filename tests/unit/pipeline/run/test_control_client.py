@@ -4,7 +4,12 @@ from collections.abc import Callable
 import pytest
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
 
-from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata.commands import (
+    DropSource,
+    EndPipelines,
+    StartPipeline,
+    UnknownCommand,
+)
 from standpipe.model import BatchId, LeaseEpoch, QueryStatus
 from standpipe.pipeline.run.control_client import Follower
 
@@ -24,7 +29,7 @@ def test_the_catalog_follows_the_log() -> None:
         follower.start()
         eventually(lambda: follower.catalog.index == 1)
         assert follower.catalog.cluster_id == "c"
-        node.log(catalogs.StartPipeline(pipeline_id="p"))
+        node.log(StartPipeline(pipeline_id="p"))
         eventually(lambda: follower.catalog.pipeline_epoch == 1)
         follower.close()
 
@@ -74,7 +79,7 @@ def test_who_was_given_up_registers_anew() -> None:
         follower = Follower([node.address], SECRET, list)
         follower.start()
         assert follower.register("p", is_over=lambda: False) is not None
-        node.log(catalogs.EndPipelines(pipeline_ids=("p",)))
+        node.log(EndPipelines(pipeline_ids=("p",)))
         eventually(lambda: node.catalog().pipelines == {"p": 2})
         follower.close()
 
@@ -100,17 +105,17 @@ def test_no_registration_when_it_is_over() -> None:
 
 def test_a_command_from_the_future_stops_it_by_name() -> None:
     with FakeNode() as node:
-        node.log(catalogs.DropSource(name="S", version=99))
+        node.log(DropSource(name="S", version=99))
         follower = Follower([node.address], SECRET, list)
         follower.start()
 
         def has_failed() -> bool:
             try:
                 return follower.catalog is None
-            except catalogs.UnknownCommand:
+            except UnknownCommand:
                 return True
 
         eventually(has_failed)
-        with pytest.raises(catalogs.UnknownCommand, match="version 99"):
+        with pytest.raises(UnknownCommand, match="version 99"):
             _ = follower.catalog
         follower.close()

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 from tests.unit.pipeline.queries_of import commands_of, wanted_of
 
-from standpipe.control.metadata import catalog as catalogs
 from standpipe.control.metadata import feature_levels
-from standpipe.control.metadata.leases import QueryLease
-from standpipe.model import LeaseEpoch, LogIndex
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, Catalog
+from standpipe.control.metadata.commands import ReplaceTableAs, SwitchTable, TerminateQuery
+from standpipe.model import LeaseEpoch, LogIndex, QueryLease, TopicSpec
 from standpipe.pipeline.run.reconcile import (
     PipelineRegistration,
     QueryOrder,
@@ -47,22 +48,22 @@ def test_a_successor_is_not_published() -> None:
 
 
 def test_both_generations_of_a_table_run() -> None:
-    catalog = catalogs.EMPTY
+    catalog = EMPTY
     for command in commands_of(SQL):
-        catalog = catalogs.apply(catalog, LogIndex(catalog.index + 1), command)
+        catalog = apply(catalog, LogIndex(catalog.index + 1), command)
     query = msgspec.structs.replace(A.query, query_id="CTAS_A_9")
     source = msgspec.structs.replace(
         A.table, generation=2, query_id="CTAS_A_9", topic="CTAS_A_9-changelog", public_topic="A"
     )
-    wish = catalogs.TopicWish(name=source.topic, partitions=2, kind="TABLE")
-    command = catalogs.ReplaceTableAs(source=source, query=query, topic=wish)
-    catalog = catalogs.apply(catalog, LogIndex(9), command)
+    wish = TopicSpec(name=source.topic, partitions=2, kind="TABLE")
+    command = ReplaceTableAs(source=source, query=query, topic=wish)
+    catalog = apply(catalog, LogIndex(9), command)
     found = {query.query_id: query for query in every_query(catalog)}
     assert (found[A.query_id].table.topic, found[A.query_id].is_successor) == ("A", False)
     assert found["CTAS_A_9"].table.topic == "CTAS_A_9-changelog"
     assert found["CTAS_A_9"].is_successor
-    switch = catalogs.SwitchTable(name="A", generation=2)
-    (left, _) = every_query(catalogs.apply(catalog, LogIndex(10), switch))[::-1]
+    switch = SwitchTable(name="A", generation=2)
+    (left, _) = every_query(apply(catalog, LogIndex(10), switch))[::-1]
     assert (left.query_id, left.published_topic) == ("CTAS_A_9", "A")
 
 
@@ -100,20 +101,20 @@ def test_diff(wanted: list, running: list, orders: list[QueryOrder], why: str) -
 
 
 def test_wanted_are_those_of_the_catalog() -> None:
-    catalog = catalogs.EMPTY
+    catalog = EMPTY
     for index, command in enumerate(commands_of(SQL), 1):
-        catalog = catalogs.apply(catalog, LogIndex(index), command)
+        catalog = apply(catalog, LogIndex(index), command)
     assert list(wanted_queries(catalog, ME)) == [A.query_id, B.query_id]
     wanted = wanted_queries(catalog, ME)[A.query_id]
     assert wanted.partitions == {"s": 2}, "as the stream was declared"
-    ended = catalogs.TerminateQuery(query_ids=(A.query_id,))
-    catalog = catalogs.apply(catalog, LogIndex(9), ended)
+    ended = TerminateQuery(query_ids=(A.query_id,))
+    catalog = apply(catalog, LogIndex(9), ended)
     assert list(wanted_queries(catalog, ME)) == [B.query_id]
 
 
 def test_a_paused_query_is_not_wanted() -> None:
     paused = msgspec.structs.replace(A.query, state="PAUSED")
-    catalog = catalogs.Catalog(sources={"A": A.table}, queries={A.query_id: paused})
+    catalog = Catalog(sources={"A": A.table}, queries={A.query_id: paused})
     assert wanted_queries(catalog, ME) == {}
 
 
@@ -128,7 +129,7 @@ def test_a_paused_query_is_not_wanted() -> None:
 def test_a_pipeline_runs_what_it_holds_a_lease_of(
     lease: QueryLease | None, epoch: int | None, why: str
 ) -> None:
-    catalog = catalogs.Catalog(
+    catalog = Catalog(
         sources={"A": A.table},
         queries={A.query_id: A.query},
         feature_level=feature_levels.LEASES,
@@ -143,5 +144,5 @@ def test_a_pipeline_runs_what_it_holds_a_lease_of(
 def test_below_the_level_of_leases_the_newest_pipeline_runs_all(
     newest: int, epoch: int | None
 ) -> None:
-    catalog = catalogs.Catalog(feature_level=2, pipeline_epoch=LeaseEpoch(newest))
+    catalog = Catalog(feature_level=2, pipeline_epoch=LeaseEpoch(newest))
     assert lease_epoch_of("any", catalog, ME) == epoch

@@ -32,7 +32,7 @@ from standpipe.config.registry import (
 )
 from standpipe.control.ddl.propose import analyzed, propose
 from standpipe.control.ddl.responses import Answer, warning
-from standpipe.control.metadata import catalog as catalogs
+from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.errors import (
     BadRequest,
@@ -210,7 +210,7 @@ class Statements:
             elif isinstance(plan, _LOGGED):
                 proposed = propose(plan, sandbox, statement=statement.text)
                 if not isinstance(proposed, Answer):
-                    sandbox = catalogs.apply(sandbox, LogIndex(sandbox.index + 1), proposed)
+                    sandbox = apply(sandbox, LogIndex(sandbox.index + 1), proposed)
             elif isinstance(plan, InsertValuesPlan):
                 record_of(plan)
         return statements

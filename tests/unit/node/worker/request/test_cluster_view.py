@@ -9,7 +9,8 @@ import pytest
 from tests.unit.control.metadata.test_catalog import after, generation_of, stream, table_as
 
 from standpipe.adapters.files import published
-from standpipe.control.metadata.catalog import Catalog, CreateSource, SwitchTable, to_snapshot
+from standpipe.control.metadata.catalog import Catalog, to_snapshot
+from standpipe.control.metadata.commands import CreateSource, SwitchTable
 from standpipe.model import NodeId
 from standpipe.node.worker.request import cluster_view
 from standpipe.node.worker.request.cluster_view import Map, Replicas

@@ -7,7 +7,8 @@ import pytest
 from standpipe.config import registry
 from standpipe.control.ddl.propose import Request, judge
 from standpipe.control.ddl.responses import Answer
-from standpipe.control.metadata.catalog import EMPTY, apply, to_snapshot
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, to_snapshot
 from standpipe.errors import StatementError
 from standpipe.model import LogIndex, NodeId
 from standpipe.node.worker.statements.explain import explained

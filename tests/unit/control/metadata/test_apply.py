@@ -13,8 +13,8 @@ from tests.unit.control.metadata.test_catalog import (
     written_by,
 )
 
-from standpipe.control.metadata.catalog import (
-    Catalog,
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import (
     Command,
     CreateSource,
     DropSource,

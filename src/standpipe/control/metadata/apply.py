@@ -1,0 +1,339 @@
+"""The state machine of the metadata log: `apply` takes a command to the catalog after it.
+
+`apply(catalog, index, command)` is deterministic and total: every node that applies the same log
+has an equal catalog. A command that does not fit (its name is taken, its base is outdated) changes
+nothing but the index and the record of its request, on every node alike. Indexes have gaps: the
+quorum's log holds records that are not commands.
+
+A table that is replaced is built beside the one that is read: its next generation
+(`Catalog.successors`) has a topic, a query and replicas of its own, and reads do not see it until
+`SwitchTable`.
+
+Not here: whether a statement should be refused (`control.ddl.propose`, before it is logged), what
+may be logged at which feature level (`control.metadata.feature_levels`), when a new generation has
+caught up (`control.assignment.switchover`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from standpipe.control.metadata import leases
+from standpipe.control.metadata.catalog import (
+    CATALOG_VERSION,
+    AppliedRequest,
+    Catalog,
+    remember,
+    topics_of,
+)
+from standpipe.control.metadata.commands import (
+    Command,
+    CommandRejected,
+    CommitAssignment,
+    CreateSource,
+    CreateTableAs,
+    CreateType,
+    DrainNode,
+    DropSource,
+    DropType,
+    EndPipelines,
+    FoundCluster,
+    GrantLeases,
+    InsertInto,
+    RegisterNode,
+    RemoveNode,
+    ReplaceStreamAs,
+    ReplaceTableAs,
+    SetFeatureLevel,
+    SetPlacementRules,
+    SetQueryState,
+    StartPipeline,
+    SwitchTable,
+    TerminateQuery,
+    TopicDeleted,
+)
+from standpipe.model import LeaseEpoch, LogIndex, NodeId, Source, TopicSpec
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def apply(catalog: Catalog, index: LogIndex, command: Command) -> Catalog:
+    """The catalog after one more command; a request id that was applied before changes nothing.
+
+    Raises ValueError if `index` does not grow.
+    """
+    if index <= catalog.index:
+        raise ValueError(f"index {index} was applied before, the catalog is at {catalog.index}")
+    if command.request_id and command.request_id in catalog.applied_requests:
+        return replace(catalog, index=index)
+    try:
+        changed, refusal = _change(catalog, command), ""
+    except CommandRejected as rejection:
+        changed, refusal = catalog, str(rejection)
+    if not command.request_id:
+        return replace(changed, index=index)
+    given = changed.pipeline_epoch if isinstance(command, StartPipeline) else LeaseEpoch(0)
+    outcome = AppliedRequest(
+        index=index, receipt=command.receipt, refusal=refusal, lease_epoch=given
+    )
+    return replace(
+        changed,
+        index=index,
+        applied_requests=remember(catalog.applied_requests, command.request_id, outcome),
+    )
+
+
+def _change(catalog: Catalog, command: Command) -> Catalog:
+    match command:
+        case FoundCluster():
+            return _found(catalog, command)
+        case SetFeatureLevel(level=level):
+            return _raise_level(catalog, level)
+        case RegisterNode(node=node):
+            nodes = {**catalog.nodes, node.node_id: node}
+            return replace(catalog, nodes=nodes)
+        case CreateSource():
+            return _create_source(catalog, command)
+        case CreateTableAs():
+            return _create_table_as(catalog, command)
+        case InsertInto():
+            return _insert_into(catalog, command)
+        case ReplaceStreamAs():
+            return _replace_stream(catalog, command)
+        case ReplaceTableAs():
+            return _replace_table(catalog, command)
+        case SwitchTable():
+            return _switch_table(catalog, command)
+        case DropSource():
+            return _drop(catalog, command)
+        case CreateType(name=name, definition=definition):
+            if name in catalog.types:
+                raise CommandRejected(f"type {name} exists")
+            return replace(catalog, types={**catalog.types, name: definition})
+        case DropType(name=name):
+            if name not in catalog.types:
+                raise CommandRejected(f"type {name} does not exist")
+            return replace(catalog, types=_without(catalog.types, name))
+        case TopicDeleted(name=name):
+            left = tuple(topic for topic in catalog.doomed_topics if topic != name)
+            return replace(catalog, doomed_topics=left)
+        case TerminateQuery(query_ids=query_ids):
+            return _end_queries(catalog, query_ids)
+        case SetQueryState(query_ids=query_ids, state=state):
+            changed = {
+                query_id: replace(query, state=state)
+                for query_id, query in catalog.queries.items()
+                if query_id in query_ids
+            }
+            return replace(catalog, queries={**catalog.queries, **changed})
+        case CommitAssignment(assignment=assignment):
+            if assignment.epoch != catalog.assignment.epoch + 1:
+                raise CommandRejected(f"assignment epoch is {catalog.assignment.epoch}")
+            return replace(catalog, assignment=assignment)
+        case SetPlacementRules(rules=rules):
+            return replace(catalog, placement_rules=rules)
+        case DrainNode(node_id=node_id, is_draining=is_draining):
+            return _drain(catalog, node_id, is_draining=is_draining)
+        case RemoveNode(node_id=node_id):
+            return _remove_node(catalog, node_id)
+        case StartPipeline():
+            return _start_pipeline(catalog, command)
+        case EndPipelines(pipeline_ids=ended):
+            return replace(catalog, pipelines=_without(catalog.pipelines, *ended))
+        case GrantLeases(grants=grants):
+            after, newest = leases.granted(
+                grants,
+                leases={q: lease for q, lease in catalog.leases.items() if q in catalog.queries},
+                queries=catalog.queries,
+                pipelines=catalog.pipelines,
+                newest=catalog.pipeline_epoch,
+            )
+            return replace(catalog, leases=after, pipeline_epoch=newest)
+
+
+def _start_pipeline(catalog: Catalog, command: StartPipeline) -> Catalog:
+    epoch = LeaseEpoch(catalog.pipeline_epoch + 1)
+    started = catalog.pipelines
+    if command.version > 1:
+        started = {**started, command.pipeline_id: epoch}
+    return replace(catalog, pipeline_epoch=epoch, pipelines=started)
+
+
+def _found(catalog: Catalog, command: FoundCluster) -> Catalog:
+    if catalog.cluster_id:
+        raise CommandRejected(f"the cluster is {catalog.cluster_id}")
+    founded = replace(catalog, cluster_id=command.cluster_id)
+    return _raise_level(founded, command.feature_level or 1)
+
+
+def _raise_level(catalog: Catalog, level: int) -> Catalog:
+    if level < catalog.feature_level:
+        raise CommandRejected(f"the feature level is {catalog.feature_level} and never falls")
+    version = min(level, CATALOG_VERSION) if level > 1 else catalog.version
+    return replace(catalog, feature_level=level, version=version)
+
+
+def _drain(catalog: Catalog, node_id: NodeId, *, is_draining: bool) -> Catalog:
+    if node_id not in catalog.nodes:
+        raise CommandRejected(f"{node_id} is no node of this cluster")
+    others = tuple(node for node in catalog.draining if node != node_id)
+    draining = (*others, node_id) if is_draining else others
+    return replace(catalog, draining=draining)
+
+
+def _remove_node(catalog: Catalog, node_id: NodeId) -> Catalog:
+    if node_id not in catalog.nodes:
+        raise CommandRejected(f"{node_id} is no node of this cluster")
+    return replace(
+        catalog,
+        nodes=_without(catalog.nodes, node_id),
+        draining=tuple(node for node in catalog.draining if node != node_id),
+    )
+
+
+# ------------------------------------------------------------- streams, tables, their queries
+
+
+def _create_source(catalog: Catalog, command: CreateSource) -> Catalog:
+    source = command.source
+    if source.name in catalog.sources and not command.replace:
+        raise CommandRejected(f"{source.name} exists")
+    return replace(
+        catalog,
+        sources={**catalog.sources, source.name: source},
+        topics=_with_topic(catalog, command.topic),
+    )
+
+
+def _create_table_as(catalog: Catalog, command: CreateTableAs) -> Catalog:
+    source, query = command.source, command.query
+    if source.name in catalog.sources or query.query_id in catalog.queries:
+        raise CommandRejected(f"{source.name} or {query.query_id} exists")
+    return replace(
+        catalog,
+        sources={**catalog.sources, source.name: source},
+        queries={**catalog.queries, query.query_id: query},
+        topics=_with_topic(catalog, command.topic),
+    )
+
+
+def _insert_into(catalog: Catalog, command: InsertInto) -> Catalog:
+    query = command.query
+    target = catalog.sources.get(query.sink)
+    if target is None or query.query_id in catalog.queries:
+        raise CommandRejected(f"{query.sink} does not exist, or {query.query_id} does")
+    written = replace(target, takes_inserts=True)
+    return replace(
+        catalog,
+        sources={**catalog.sources, written.name: written},
+        queries={**catalog.queries, query.query_id: query},
+    )
+
+
+def _replace_stream(catalog: Catalog, command: ReplaceStreamAs) -> Catalog:
+    """Its query keeps its id, its checkpoint and its place in the topics that it reads."""
+    source, query = command.source, command.query
+    before = catalog.queries.get(query.query_id)
+    if source.name not in catalog.sources or before is None:
+        raise CommandRejected(f"{source.name} or {query.query_id} does not exist")
+    if query.revision != before.revision + 1:
+        raise CommandRejected(f"{query.query_id} was replaced meanwhile")
+    return replace(
+        catalog,
+        sources={**catalog.sources, source.name: source},
+        queries={**catalog.queries, query.query_id: replace(query, state=before.state)},
+    )
+
+
+def _replace_table(catalog: Catalog, command: ReplaceTableAs) -> Catalog:
+    """A generation that is still being built is dropped for a newer one."""
+    source, query = command.source, command.query
+    there = catalog.sources.get(source.name)
+    if there is None or there.table_id != source.table_id:
+        raise CommandRejected(f"{source.name} does not exist")
+    if query.query_id in catalog.queries:
+        raise CommandRejected(f"{query.query_id} exists")
+    if before := catalog.successors.get(source.name):
+        catalog = _end_queries(catalog, (before.query_id or "",))
+    newest = before or there
+    if source.generation != newest.generation + 1:
+        raise CommandRejected(f"{source.name} was replaced meanwhile")
+    return replace(
+        catalog,
+        successors={**catalog.successors, source.name: source},
+        queries={**catalog.queries, query.query_id: query},
+        topics=_with_topic(catalog, command.topic),
+    )
+
+
+def _switch_table(catalog: Catalog, command: SwitchTable) -> Catalog:
+    """The generation before goes with its query; its own topic is deleted, the public one stays."""
+    there, successor = catalog.sources.get(command.name), catalog.successors.get(command.name)
+    if there is None or successor is None or successor.generation != command.generation:
+        raise CommandRejected(f"{command.name} has no generation {command.generation} to switch to")
+    gone = _own_topics(there)
+    return replace(
+        catalog,
+        sources={**catalog.sources, successor.name: successor},
+        successors=_without(catalog.successors, successor.name),
+        queries=_without(catalog.queries, there.query_id or ""),
+        topics=_without(catalog.topics, *gone),
+        doomed_topics=_with_names(catalog.doomed_topics, gone),
+    )
+
+
+def _drop(catalog: Catalog, command: DropSource) -> Catalog:
+    source = catalog.sources.get(command.name)
+    if source is None:
+        raise CommandRejected(f"{command.name} does not exist")
+    if successor := catalog.successors.get(source.name):
+        catalog = _end_queries(catalog, (successor.query_id or "",))
+    left = _without(catalog.sources, source.name)
+    used = {topic for other in left.values() for topic in topics_of(other)}
+    doomed = [*_own_topics(source)]
+    if command.delete_topic:
+        doomed.append(source.public_topic or source.topic)
+    return replace(
+        catalog,
+        sources=left,
+        queries=_without(catalog.queries, source.query_id or ""),
+        topics=_without(catalog.topics, *(t for t in topics_of(source) if t not in used)),
+        doomed_topics=_with_names(catalog.doomed_topics, doomed),
+    )
+
+
+def _end_queries(catalog: Catalog, query_ids: Sequence[str]) -> Catalog:
+    """Their tables stay as they are, but one that was only being built is gone."""
+    abandoned = [each for each in catalog.successors.values() if each.query_id in query_ids]
+    gone = [topic for each in abandoned for topic in _own_topics(each)]
+    return replace(
+        catalog,
+        successors=_without(catalog.successors, *(each.name for each in abandoned)),
+        queries=_without(catalog.queries, *query_ids),
+        topics=_without(catalog.topics, *gone),
+        doomed_topics=_with_names(catalog.doomed_topics, gone),
+    )
+
+
+def _own_topics(source: Source) -> tuple[str, ...]:
+    """Topics that nobody else knows of: they go with the source."""
+    if source.changelog is not None:
+        return (source.changelog,)
+    return () if source.public_topic is None else (source.topic,)
+
+
+def _without(mapping: Mapping[K, V], *keys: K) -> dict[K, V]:
+    """All of a mapping but some keys."""
+    return {key: value for key, value in mapping.items() if key not in keys}
+
+
+def _with_topic(catalog: Catalog, topic: TopicSpec | None) -> Mapping[str, TopicSpec]:
+    return {**catalog.topics, topic.name: topic} if topic else catalog.topics
+
+
+def _with_names(names: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*names, *more)))
