@@ -312,7 +312,10 @@ class Assignment(Record, frozen=True, kw_only=True):
 
 class Snapshot(Record, frozen=True, kw_only=True):
     """What control publishes to the workers and the tailer of its node (`run/snapshot`, msgpack,
-    replaced by rename). `stamp` only grows, also over restarts; an old one is still in order."""
+    replaced by rename). `stamp` only grows, also over restarts; an old one is still in order.
+
+    It has all of the catalog but the outcomes of requests, which the leader alone needs
+    (`control.metadata.catalog.to_snapshot`, `from_snapshot`)."""
 
     stamp: int
     node_id: NodeId
@@ -326,6 +329,14 @@ class Snapshot(Record, frozen=True, kw_only=True):
     assignment: Assignment
     successors: tuple[Source, ...] = ()  # built beside a table that reads still go to
     types: dict[str, str] = {}  # name of CREATE TYPE -> what it stands for
+    feature_level: int = 1  # what may be logged (`control.metadata.feature_levels`)
+    topics: tuple[TopicSpec, ...] = ()  # that must exist
+    doomed_topics: tuple[str, ...] = ()  # to delete before anything else may use their names
+    placement_rules: PlacementRules | None = None
+    draining: tuple[NodeId, ...] = ()
+    pipeline_epoch: LeaseEpoch = LeaseEpoch(0)
+    pipelines: dict[str, LeaseEpoch] = {}
+    leases: dict[str, QueryLease] = {}
     query_statuses: tuple[QueryStatus, ...] = ()
     published_boot_ms: int = 0  # when control wrote this, on the node's boot clock
     quorum_sync_ms: int = 0  # what the slowest write of its log took in the last minute

@@ -14,7 +14,7 @@ import msgspec
 from tests.conformance.cases import Case
 
 from standpipe.control.ddl import propose
-from standpipe.control.ddl.responses import Answer
+from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.errors import StandpipeError
@@ -123,7 +123,7 @@ class Session:
             self.inserted.append(Inserted(plan.source.topic, key, value, plan.rowtime_ms))
         elif not isinstance(statement, AssertTopic):
             command = propose.propose(plan, self.catalog, statement=statement.text)
-            if not isinstance(command, Answer):
+            if not isinstance(command, StatementReply):
                 index = LogIndex(self.catalog.index + 1)
                 self.catalog = apply(self.catalog, index, command)
                 self._remember()

@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import msgspec
 
 from standpipe.control.ddl import replace, types
-from standpipe.control.ddl.responses import Answer, warning
+from standpipe.control.ddl.responses import StatementReply, warning
 from standpipe.control.metadata.catalog import Catalog, topics_of
 from standpipe.control.metadata.commands import (
     Command,
@@ -69,7 +69,9 @@ def warm_up() -> None:
     parser.parse("SHOW STREAMS;")
 
 
-def judge(request: Request, catalog: Catalog, topics: Mapping[str, int]) -> Command | Answer:
+def judge(
+    request: Request, catalog: Catalog, topics: Mapping[str, int]
+) -> Command | StatementReply:
     """Text to command: parse, analyse, propose, against a catalog that is up to date.
 
     `topics`: partition counts by topic. Raises StatementError and its kinds.
@@ -115,7 +117,7 @@ def analyzed(
 
 def propose(
     plan: Plan, catalog: Catalog, *, statement: str = "", request_id: str = ""
-) -> Command | Answer:
+) -> Command | StatementReply:
     """The command that carries out a plan. Raises StatementError if the catalog forbids it."""
     proposal = _Proposal(catalog, statement, request_id)
     match plan:
@@ -152,7 +154,7 @@ class _Proposal:
     statement: str
     request_id: str
 
-    def create_source(self, plan: CreateSourcePlan) -> CreateSource | Answer:
+    def create_source(self, plan: CreateSourcePlan) -> CreateSource | StatementReply:
         source = plan.source
         there = self.catalog.sources.get(source.name)
         if there is not None and plan.if_not_exists:
@@ -176,7 +178,7 @@ class _Proposal:
 
     def create_table_as(
         self, plan: CreateTableAsPlan
-    ) -> CreateTableAs | ReplaceStreamAs | ReplaceTableAs | Answer:
+    ) -> CreateTableAs | ReplaceStreamAs | ReplaceTableAs | StatementReply:
         source, query = plan.source, plan.query
         there = self.catalog.sources.get(source.name)
         if there is not None and plan.if_not_exists:
@@ -228,7 +230,7 @@ class _Proposal:
             ),
         )
 
-    def drop(self, plan: DropPlan) -> DropSource | Answer:
+    def drop(self, plan: DropPlan) -> DropSource | StatementReply:
         source = self.catalog.sources.get(plan.name)
         if source is None:
             message = f"Source `{plan.name}` does not exist."
@@ -252,7 +254,7 @@ class _Proposal:
             ),
         )
 
-    def terminate(self, plan: TerminatePlan) -> TerminateQuery | Answer:
+    def terminate(self, plan: TerminatePlan) -> TerminateQuery | StatementReply:
         queries = self.catalog.queries
         if plan.query_id is not None and plan.query_id not in queries:
             raise self._refused(f"Unknown queryId: {plan.query_id}")
@@ -268,7 +270,7 @@ class _Proposal:
             ),
         )
 
-    def pause(self, plan: PausePlan) -> SetQueryState | Answer:
+    def pause(self, plan: PausePlan) -> SetQueryState | StatementReply:
         queries = self.catalog.queries
         if plan.query_id is not None and plan.query_id not in queries:
             raise self._refused(f"Unknown queryId: {plan.query_id}")
@@ -297,7 +299,7 @@ class _Proposal:
             receipt=self._receipt(source, "alter", message),
         )
 
-    def _exists_already(self, source: Source, there: Source) -> Answer:
+    def _exists_already(self, source: Source, there: Source) -> StatementReply:
         return warning(
             self.statement,
             f"Cannot add {source.kind.lower()} `{source.name}`: "

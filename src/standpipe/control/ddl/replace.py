@@ -1,10 +1,11 @@
-"""CREATE OR REPLACE … AS: what of it can be done in place, and what is built beside.
+"""CREATE OR REPLACE … AS: which replacements are done in place, and which are built beside.
 
-A stream goes on where it is, by another plan: rows that were written stay. Its query must keep no
-state, for a state is of one plan. A table is computed anew from the beginning of its topics, beside
-the one that reads go to; `succession` decides when reads move over.
+A stream's query continues from its position under a new plan: rows that were written stay. It must
+keep no state, since a state belongs to one plan. A table is computed again from the beginning of
+its topics, beside the one that is read; `control.assignment.switchover` decides when reads move.
 
-Not here: what the commands do (`control.metadata.apply`), what columns may change (`sql.ddl.evolution`).
+Not here: what the commands do (`control.metadata.apply`), which columns may change
+(`sql.ddl.evolution`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Entity = dict[str, object]  # one item of the array that POST /ksql answers
 
 
 @dataclass(frozen=True)
-class Answer:
+class StatementReply:
     """Nothing is to be logged; these are the entities for the client."""
 
     entities: tuple[Entity, ...]
@@ -47,7 +47,7 @@ def _status(receipt: Receipt, index: LogIndex, warnings: tuple[str, ...] = ()) -
     }
 
 
-def warning(statement: str, message: str) -> Answer:
+def warning(statement: str, message: str) -> StatementReply:
     """Nothing was to be done, and why."""
     entity: Entity = {
         "@type": "warning_entity",
@@ -55,4 +55,4 @@ def warning(statement: str, message: str) -> Answer:
         "message": message,
         "warnings": [],
     }
-    return Answer((entity,))
+    return StatementReply((entity,))

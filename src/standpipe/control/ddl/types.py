@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from standpipe.control.ddl.responses import Answer, warning
+from standpipe.control.ddl.responses import StatementReply, warning
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import CreateType, DropType, Receipt
 from standpipe.errors import StatementError
@@ -11,7 +11,7 @@ from standpipe.sql.plans import CreateTypePlan, DropTypePlan
 
 def create(
     plan: CreateTypePlan, catalog: Catalog, statement: str, request_id: str
-) -> CreateType | Answer:
+) -> CreateType | StatementReply:
     """Raises StatementError where the name is taken, unless the statement says IF NOT EXISTS."""
     there = catalog.types.get(plan.name)
     if there is not None:
@@ -36,7 +36,7 @@ def create(
 
 def drop(
     plan: DropTypePlan, catalog: Catalog, statement: str, request_id: str
-) -> DropType | Answer:
+) -> DropType | StatementReply:
     """Raises StatementError where there is no such type, unless the statement says IF EXISTS."""
     if plan.name not in catalog.types:
         message = f"Type {plan.name} does not exist."

@@ -146,7 +146,7 @@ def to_snapshot(
     published_boot_ms: int,
     quorum_sync_ms: int,
 ) -> Snapshot:
-    """The catalog as workers and tailer see it. Whoever publishes it gives it a stamp."""
+    """The catalog as workers and tailer see it; `SnapshotWriter.publish` gives it its stamp."""
     return Snapshot(
         stamp=0,
         node_id=node_id,
@@ -160,7 +160,37 @@ def to_snapshot(
         successors=tuple(catalog.successors.values()),
         types=dict(catalog.types),
         assignment=catalog.assignment,
+        feature_level=catalog.feature_level,
+        topics=tuple(catalog.topics.values()),
+        doomed_topics=catalog.doomed_topics,
+        placement_rules=catalog.placement_rules,
+        draining=catalog.draining,
+        pipeline_epoch=catalog.pipeline_epoch,
+        pipelines=dict(catalog.pipelines),
+        leases=dict(catalog.leases),
         query_statuses=query_statuses,
         published_boot_ms=published_boot_ms,
         quorum_sync_ms=quorum_sync_ms,
+    )
+
+
+def from_snapshot(snapshot: Snapshot) -> Catalog:
+    """Inverse of `to_snapshot`: the catalog at `log_index`, without the outcomes of requests."""
+    return Catalog(
+        feature_level=snapshot.feature_level,
+        index=snapshot.log_index,
+        cluster_id=snapshot.cluster_id,
+        nodes={node.node_id: node for node in snapshot.nodes},
+        sources={source.name: source for source in snapshot.sources},
+        queries={query.query_id: query for query in snapshot.queries},
+        successors={source.name: source for source in snapshot.successors},
+        types=snapshot.types,
+        assignment=snapshot.assignment,
+        placement_rules=snapshot.placement_rules,
+        draining=snapshot.draining,
+        pipeline_epoch=snapshot.pipeline_epoch,
+        pipelines=snapshot.pipelines,
+        leases=snapshot.leases,
+        topics={topic.name: topic for topic in snapshot.topics},
+        doomed_topics=snapshot.doomed_topics,
     )

@@ -1,8 +1,8 @@
-"""Who holds what, why, and what would move: the assignment's routes on the internal listener.
+"""Which node holds which replica, why, and what would move: `GET /assignment[?what_if=…]`.
 
-GET  /assignment[?what_if=remove node-3]    as the leader has heard of the copies, who moves them;
-                                            as this node has, where none answers
-POST /assignment/rules, /nodes/drain, /nodes/remove      through the leader (`leading`)
+The leader answers, by the lags that it has heard of, since it moves replicas; where no leader
+answers, this node does by those that it has heard of. `what_if` is a change to suppose, such as
+"remove node-3". Not here: writes (`node.controller.leader_proxy`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
 from standpipe.control.assignment import explain
 from standpipe.errors import BadRequest, LogUnavailable
 from standpipe.node.controller.catalog_replica import LogCopy
-from standpipe.node.controller.leader_proxy import Writer
 from standpipe.node.controller.leader_reads import LeaderReads
 from standpipe.node.controller.planner import SMALL_MAX, Placing, solve
 from standpipe.node.controller.raft_driver import Quorum
@@ -34,7 +33,7 @@ class ViewParameters(msgspec.Struct):
 
 
 def routes_of(
-    copy: LogCopy, quorum: Quorum, placing: Placing, writer: Writer, leader: LeaderReads
+    copy: LogCopy, quorum: Quorum, placing: Placing, leader: LeaderReads
 ) -> Mapping[tuple[str, str], Handler]:
     """The routes of this module, for the internal listener."""
 
@@ -57,7 +56,4 @@ def routes_of(
 
     return {
         ("GET", "/assignment"): view,
-        ("POST", "/assignment/rules"): writer.write,
-        ("POST", "/nodes/drain"): writer.write,
-        ("POST", "/nodes/remove"): writer.write,
     }

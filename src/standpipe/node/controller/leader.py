@@ -1,20 +1,21 @@
 """Writing the metadata log: the leader judges and proposes, every other node asks it.
 
-    POST /execute on any node ─► Writer ─┬─► leading here: judge → propose → applied ─► answer
-                                         └─► POST to the leader ─► wait for this node's copy
+    a write at any node ─► Writer ─┬─► leading here: judge ─► propose ─► applied ─► answer
+                                   └─► POST to the leader ─► wait for this node's catalog
 
 One command at a time is judged, against a catalog that has everything before it, and appended in
 the leader epoch in which it was judged or not at all. A leader that is lost on the way costs a
 retry with the same request id, which the catalog applies once.
 
-Not here: what a statement means (`control.ddl.propose`), who leads (`control.raft.core`).
+Not here: how a write finds the leader (`node.controller.leader_proxy`), what a statement means
+(`control.ddl.propose`), who leads (`control.raft.core`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, NoReturn
 
 import msgspec
@@ -25,7 +26,6 @@ from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control.assignment import switchover
 from standpipe.control.ddl import propose, responses
 from standpipe.control.metadata import feature_levels, topic_reconciler
-from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import AppliedRequest, Catalog
 from standpipe.control.metadata.commands import (
     Command,
@@ -43,7 +43,7 @@ from standpipe.control.metadata.commands import (
 from standpipe.control.raft.majority import LeaderEpoch
 from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest
-from standpipe.model import LogIndex, PlacementRules
+from standpipe.model import PlacementRules
 from standpipe.node.controller import member_checks
 from standpipe.node.controller.catalog_replica import LogCopy
 from standpipe.node.controller.feature_probe import Asker, LevelWish
@@ -119,7 +119,13 @@ class Leading:
             "/quorum/upgrade": self._upgrade,
         }
 
+    @property
+    def write_paths(self) -> Collection[str]:
+        """Paths of the POST requests that `write` takes."""
+        return self._writes.keys()
+
     async def write(self, call: Call) -> Reply:
+        """Carry out one of them. Raises ProposalRefused where this node does not lead."""
         return json_reply(await self._writes[call.path](call))
 
     async def run(self) -> NoReturn:
@@ -221,7 +227,7 @@ class Leading:
                 verdict = await asyncio.to_thread(
                     propose.judge, request, self._copy.catalog, topics
                 )
-                if isinstance(verdict, responses.Answer):
+                if isinstance(verdict, responses.StatementReply):
                     return {"log_index": self._copy.catalog.index, "entities": verdict.entities}
                 await self._append(verdict, epoch)
             applied = self._copy.catalog.applied_requests[request.request_id]
@@ -329,13 +335,16 @@ class Leading:
             await self._propose(SetPlacementRules(rules=self._rules), epoch)
 
     async def _append(self, command: Command, epoch: LeaderEpoch) -> None:
-        """Log a command together with the assignment and leases that it asks for, in one go."""
+        """Log a command, then the assignment and the leases that follow from it.
+
+        Returns when this node's catalog has all of them: a client that is answered then finds the
+        replicas of its table placed. A leader that is lost in between leaves the rest to
+        `_keep_placed` and `_keep_leases` of the next one.
+        """
         await self._found(epoch)
+        await self._propose(command, epoch)
         catalog = self._copy.catalog
-        index = LogIndex(max(self._quorum.end, catalog.index + 1))
-        formed = feature_levels.in_form(command, catalog.feature_level)
-        after = apply(catalog, index, formed)
-        due = [command, await self._placing.due(after), grants_due(after)]
+        due = [await self._placing.due(catalog), grants_due(catalog)]
         await asyncio.gather(*(self._propose(one, epoch) for one in due if one is not None))
 
     async def _propose(self, command: Command, epoch: LeaderEpoch) -> None:

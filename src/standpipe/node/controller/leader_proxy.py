@@ -1,7 +1,7 @@
-"""Where statements, registrations and the rest that writes go, on any node: to the leader.
+"""Writes at any node go to the leader: statements, registrations, drains, changes of voters.
 
 A leader that is lost on the way costs a retry with the same request id, which the catalog applies
-once. Not here: what the leader does with it (`node.controller.leader`).
+once. Not here: what the leader does with a write (`node.controller.leader`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,19 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from standpipe.adapters.http.internal import Call, HttpClient, PeerSilent, PeerUnreachable, Reply
+from standpipe.adapters.http.internal import (
+    Call,
+    Handler,
+    HttpClient,
+    PeerSilent,
+    PeerUnreachable,
+    Reply,
+)
 from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest, BodyTooLarge, LogUnavailable, NotFound
 from standpipe.model import NodeId
@@ -29,7 +36,7 @@ SEEN_S_MAX: Final = 2.0  # how long a forwarded statement waits for this node's 
 
 
 class Writer:
-    """Where statements, registrations and the rest that writes go, on any node."""
+    """Passes writes to the leader, wherever it is."""
 
     def __init__(
         self,
@@ -45,6 +52,10 @@ class Writer:
         self._client = client
         self._addresses = addresses
         self._misses = 0  # forwards without an answer: the next address of the leader is tried
+
+    def routes(self) -> Mapping[tuple[str, str], Handler]:
+        """All routes that write, for the internal listener."""
+        return {("POST", path): self.write for path in self._leading.write_paths}
 
     async def write(self, call: Call) -> Reply:
         """The leader's answer, once this node's copy has what was written.

@@ -140,8 +140,8 @@ class Doors:
         raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
 
 
-def routes_of(copy: LogCopy, writer: Writer) -> Routes:
-    """The log's routes (docs/INTERFACES.md)."""
+def routes_of(copy: LogCopy) -> Routes:
+    """Routes that read the log (docs/INTERFACES.md)."""
 
     async def page(call: Call) -> Reply:
         query = call.query(LogQuery)
@@ -171,9 +171,6 @@ def routes_of(copy: LogCopy, writer: Writer) -> Routes:
         ("GET", "/log"): page,
         ("GET", "/describe"): describe,
         ("POST", "/query-status"): take_statuses,
-        ("POST", "/execute"): writer.write,
-        ("POST", "/register"): writer.write,
-        **{("POST", f"/pipeline/{verb}"): writer.write for verb in ("start", "renew", "leave")},
     }
 
 
@@ -289,9 +286,10 @@ async def live(
     try:
         base.quorum.start()
         for routes in (
-            routes_of(base.copy, writer),
-            quorum_routes.routes_of(base.copy, base.quorum, writer, leader_reads, asker),
-            assignment_routes.routes_of(base.copy, base.quorum, placing, writer, leader_reads),
+            writer.routes(),
+            routes_of(base.copy),
+            quorum_routes.routes_of(base.copy, base.quorum, leader_reads, asker),
+            assignment_routes.routes_of(base.copy, base.quorum, placing, leader_reads),
             *(part.routes() for part in made),
         ):
             doors.routes.update(routes)

@@ -1,13 +1,13 @@
-"""The quorum's own routes on the internal listener: what it is, who votes, and reads from it.
+"""The quorum's routes that read, on the internal listener: its replicas, voters and catalog.
 
     GET  /quorum           as its leader sees it; any node asks the leader
     GET  /quorum/features  which feature levels each node knows, asked now
-    POST /quorum/add-voter, remove-voter, transfer, upgrade      through the leader (`leading`)
     GET  /catalog?consistency=linearizable|local         this node's catalog, msgpack
     GET  /read-index       the log index that a linearizable read here must have
 
 A linearizable read costs one round of fetches at the leader (KIP-650, `control.raft.reads`); all
-that wait here share one question, and all that wait there share one round.
+that wait here share one question, and all that wait there share one round. Not here: writes, as to
+the voters (`node.controller.leader_proxy`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from standpipe.model import NodeId, Record
 from standpipe.node.batched import Shared
 from standpipe.node.controller.catalog_replica import LogCopy
 from standpipe.node.controller.feature_probe import Asker
-from standpipe.node.controller.leader_proxy import Writer
 from standpipe.node.controller.leader_reads import LeaderReads
 from standpipe.node.controller.raft_driver import Quorum, Refused
 
@@ -90,7 +89,7 @@ def _age(at_ms: int | None, now_ms: int) -> int | None:
 
 
 def routes_of(
-    copy: LogCopy, quorum: Quorum, writer: Writer, leader: LeaderReads, asker: Asker
+    copy: LogCopy, quorum: Quorum, leader: LeaderReads, asker: Asker
 ) -> Mapping[tuple[str, str], Handler]:
     """The routes of this module, for the internal listener."""
     reads = Shared(quorum.read)
@@ -126,10 +125,6 @@ def routes_of(
     return {
         ("GET", "/quorum"): describe,
         ("GET", "/quorum/features"): feature_levels,
-        ("POST", "/quorum/upgrade"): writer.write,
-        ("POST", "/quorum/add-voter"): writer.write,
-        ("POST", "/quorum/remove-voter"): writer.write,
-        ("POST", "/quorum/transfer"): writer.write,
         ("GET", "/catalog"): catalog,
         ("GET", "/read-index"): read_index,
     }

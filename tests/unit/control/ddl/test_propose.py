@@ -9,7 +9,7 @@ import pytest
 
 from standpipe.control.ddl import propose as ddl
 from standpipe.control.ddl.propose import Request, judge, propose
-from standpipe.control.ddl.responses import Answer, entities
+from standpipe.control.ddl.responses import StatementReply, entities
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, AppliedRequest, Catalog
 from standpipe.control.metadata.commands import (
@@ -35,7 +35,7 @@ def after(*statements: str) -> Catalog:
     catalog = EMPTY
     for sql in statements:
         command = judge(asked(sql), catalog, {})
-        assert not isinstance(command, Answer)
+        assert not isinstance(command, StatementReply)
         command = msgspec.structs.replace(command, request_id="")
         catalog = apply(catalog, LogIndex(catalog.index + 1), command)
     return catalog
@@ -179,7 +179,7 @@ def test_a_terminated_query_holds_nothing() -> None:
 )
 def test_nothing_to_do_is_an_answer(sql: str, catalog: Catalog, message: str) -> None:
     answer = judge(asked(sql), catalog, {})
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, StatementReply)
     assert answer.entities[0]["@type"] == "warning_entity"
     assert answer.entities[0]["message"] == message
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.control.ddl.test_propose import MADE, TABLE, after, asked
 
 from standpipe.control.ddl.propose import judge
-from standpipe.control.ddl.responses import Answer, entities
+from standpipe.control.ddl.responses import StatementReply, entities
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import ReplaceStreamAs, ReplaceTableAs, SwitchTable
@@ -162,4 +162,4 @@ def test_nobody_begins_to_read_what_is_being_replaced(sql: str) -> None:
     with pytest.raises(StatementError, match=r"Table T is being replaced by generation 2\."):
         judge(asked(sql), built, {})
     switched = apply(built, LogIndex(10), SwitchTable(name="T", generation=2))
-    assert not isinstance(judge(asked(sql), switched, {}), Answer)
+    assert not isinstance(judge(asked(sql), switched, {}), StatementReply)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from standpipe.control.ddl.propose import Request, judge
-from standpipe.control.ddl.responses import Answer
+from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.errors import StatementError
@@ -27,7 +27,7 @@ def after(*statements: str) -> Catalog:
     for number, sql in enumerate(statements):
         request = Request(ksql=sql, request_id=str(number))
         command = judge(request, catalog, {})
-        assert not isinstance(command, Answer), sql
+        assert not isinstance(command, StatementReply), sql
         catalog = apply(catalog, LogIndex(catalog.index + 1), command)
     return catalog
 
@@ -67,7 +67,7 @@ def test_refusals(sql: str, message: str) -> None:
 )
 def test_nothing_to_do(sql: str) -> None:
     answer = judged(sql, after(ADDRESS))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, StatementReply)
     assert answer.entities[0]["@type"] == "warning_entity"
 
 

@@ -15,7 +15,9 @@ from standpipe.control.metadata.catalog import (
     REQUESTS_MAX,
     Catalog,
     from_bytes,
+    from_snapshot,
     to_bytes,
+    to_snapshot,
 )
 from standpipe.control.metadata.commands import (
     VERSIONS,
@@ -57,6 +59,7 @@ from standpipe.model import (
     PersistentQuery,
     Placement,
     PlacementRules,
+    Snapshot,
     Source,
     SparkPlan,
     TopicSpec,
@@ -236,6 +239,22 @@ def test_snapshot_equals_replay(count: int) -> None:
     assert restored == catalog
     assert list(restored.sources) == list(catalog.sources), "SHOW keeps its order"
     assert after(*COMMANDS[count:], start=restored) == after(*COMMANDS)
+
+
+@pytest.mark.parametrize("count", range(len(COMMANDS) + 1))
+def test_workers_get_the_whole_catalog_but_the_outcomes_of_requests(count: int) -> None:
+    catalog = after(*COMMANDS[:count])
+    shown = to_snapshot(
+        catalog,
+        node_id=NodeId("a"),
+        leader=NodeId("a"),
+        service_id="s",
+        query_statuses=(),
+        published_boot_ms=1,
+        quorum_sync_ms=0,
+    )
+    read = msgspec.msgpack.decode(msgspec.msgpack.encode(shown), type=Snapshot)
+    assert from_snapshot(read) == msgspec.structs.replace(catalog, version=1, applied_requests={})
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """POST /ksql: all statements are judged before the first one is carried out, then one by one.
 
-    parse → judge each against a sandbox (the catalog of the local snapshot, every proposed command
-    applied to it) → per statement: SHOW and DESCRIBE from here, INSERT into Kafka, the rest to the
-    metadata log through the node's own control, and on when the local map has that log index
+    parse ─► judge_all: each against the catalog that those before it would make
+          ─► per statement: SHOW and DESCRIBE from this node's map, INSERT into Kafka, all others
+             to the metadata log through the node's own control, until the map has that log index
 
-So a request with one mistake changes nothing, and each statement sees those before it. If one fails
-when it is carried out (Kafka is gone, somebody was faster), its error names those already done.
+So a request with one mistake changes nothing, and each statement sees those before it. A statement
+is judged once here and once by the leader, by the same functions against the same catalog
+(`from_snapshot`). If one still fails when it is carried out (Kafka is away, another client was
+faster), its error names those already done.
 
-Statements never go through the event loop's thread while they are parsed and analysed: reads share
-it. Source: ksqlDB's REST API, POST /ksql.
+Parsing and judging run in a thread: reads share the event loop. Source: ksqlDB's REST API, POST
+/ksql.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -31,16 +33,18 @@ from standpipe.config.registry import (
     Config,
 )
 from standpipe.control.ddl.propose import analyzed, propose
-from standpipe.control.ddl.responses import Answer, warning
+from standpipe.control.ddl.responses import StatementReply, warning
+from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
-from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.catalog import Catalog, from_snapshot
+from standpipe.control.metadata.commands import Command
 from standpipe.errors import (
     BadRequest,
     LogUnavailable,
     QueryOnStatementEndpoint,
     StandpipeError,
 )
-from standpipe.model import LogIndex, NodeInfo, Snapshot
+from standpipe.model import LogIndex, Source
 from standpipe.node.batched import Shared
 from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
 from standpipe.node.worker.inspect.route import Routes
@@ -120,33 +124,67 @@ class StatementFailed(Exception):
         }
 
 
-@dataclass
-class _Session:
-    """One request. SET and DEFINE change it for the statements after them."""
+@dataclass(frozen=True)
+class Session:
+    """What SET and DEFINE leave for the statements after them, within one request."""
 
-    properties: dict[str, str]
-    topics: KafkaTopics
-    variables: dict[str, str]
+    properties: Mapping[str, str]
+    variables: Mapping[str, str]
 
-    def analyzed(self, statement: ast.Statement, catalog: Catalog) -> Plan:
+    def after(self, plan: Plan) -> Session:
+        """The session once the statement is carried out."""
+        match plan:
+            case SetPropertyPlan(name=name, value=value):
+                return replace(self, properties=_with(self.properties, name, value))
+            case DefinePlan(name=name, value=value):
+                return replace(self, variables=_with(self.variables, name.upper(), value))
+            case _:
+                return self
+
+
+@dataclass(frozen=True)
+class JudgedStatement:
+    """A statement that would be accepted after those before it, and what it means there."""
+
+    text: str
+    plan: Plan
+    session: Session  # as the statements before it leave it
+
+
+def judge_all(
+    statements: Sequence[ast.Statement], catalog: Catalog, session: Session, kafka: KafkaTopics
+) -> list[JudgedStatement]:
+    """Each statement against the catalog that those before it would make. Blocks.
+
+    Raises what the leader would raise for the first that it would refuse, and BadRequest for a row
+    of INSERT … VALUES that its format cannot hold.
+    """
+    judged: list[JudgedStatement] = []
+    for statement in statements:
+        if isinstance(statement, (ast.Query, PrintTopic)):
+            raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)
         known = {source.topic: source.partitions for source in catalog.sources.values()}
-        return analyzed(statement, catalog, self.properties, TopicPartitions(self.topics, known))
+        topics = TopicPartitions(kafka, known)
+        plan = analyzed(statement, catalog, session.properties, topics)
+        judged.append(JudgedStatement(statement.text, plan, session))
+        session = session.after(plan)
+        if isinstance(plan, _LOGGED):
+            catalog = _after(catalog, propose(plan, catalog, statement=statement.text))
+        elif isinstance(plan, InsertValuesPlan):
+            record_of(plan)
+    return judged
 
-    def set(self, plan: SetPropertyPlan) -> None:
-        if plan.value is None:
-            self.properties.pop(plan.name, None)
-        else:
-            self.properties[plan.name] = plan.value
 
-    def define(self, plan: DefinePlan, text: str) -> list[Entity]:
-        """For SHOW VARIABLES: where they are used, they were put in when the text was parsed."""
-        name = plan.name.upper()
-        if plan.value is None:
-            message = f"Cannot undefine variable '{plan.name}' which was never defined"
-            is_known = self.variables.pop(name, None) is not None
-            return [] if is_known else list(warning(text, message).entities)
-        self.variables[name] = plan.value
-        return []
+def _after(catalog: Catalog, proposed: Command | StatementReply) -> Catalog:
+    if isinstance(proposed, StatementReply):
+        return catalog
+    command = feature_levels.in_form(proposed, catalog.feature_level)
+    return apply(catalog, LogIndex(catalog.index + 1), command)
+
+
+def _with(texts: Mapping[str, str], name: str, value: str | None) -> Mapping[str, str]:
+    others = {other: text for other, text in texts.items() if other != name}
+    return others if value is None else {**others, name: value}
 
 
 @dataclass
@@ -170,19 +208,18 @@ class Statements:
         StatementFailed."""
         request = parse_statements(body)
         properties = {n: property_text(v) for n, v in (request.streamsProperties or {}).items()}
-        given = variables.folded(request.sessionVariables or {})
-        session = _Session(dict(properties), self._kafka_topics(), given)
+        session = Session(properties, variables.folded(request.sessionVariables or {}))
         try:
             if is_linearizable(session.properties):
                 await self._settle()
-            statements = await asyncio.to_thread(self._judge, request.ksql, properties, given)
+            statements = await asyncio.to_thread(self._judge, request.ksql, session)
         except StandpipeError:
             self.metrics.count("standpipe_statements", "refused")
             raise
         done: list[Entity] = []
         for statement in statements:
             try:
-                done += await self._one(statement, session)
+                done += await self._carry_out(statement)
             except StandpipeError as error:
                 self.metrics.count("standpipe_statements", "failed")
                 raise StatementFailed(error, statement.text, done) from error
@@ -191,29 +228,13 @@ class Statements:
 
     # --------------------------------------------------------------- judging
 
-    def _judge(
-        self, text: str, properties: dict[str, str], given: Mapping[str, str]
-    ) -> tuple[ast.Statement, ...]:
-        """The statements, each of which would be accepted after those before it."""
-        is_on = properties.get(variables.SUBSTITUTION, "true").lower() != "false"
-        statements = variables.parse(text, given, is_on=is_on)
+    def _judge(self, text: str, session: Session) -> list[JudgedStatement]:
+        is_on = session.properties.get(variables.SUBSTITUTION, "true").lower() != "false"
+        statements = variables.parse(text, session.variables, is_on=is_on)
         if not statements:
             raise BadRequest("the request holds no statement")
-        sandbox = _catalog(self.map.view.snapshot)
-        session = _Session(dict(properties), self._kafka_topics(), {})
-        for statement in statements:
-            if isinstance(statement, (ast.Query, PrintTopic)):
-                raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)
-            plan = session.analyzed(statement, sandbox)
-            if isinstance(plan, SetPropertyPlan):
-                session.set(plan)
-            elif isinstance(plan, _LOGGED):
-                proposed = propose(plan, sandbox, statement=statement.text)
-                if not isinstance(proposed, Answer):
-                    sandbox = apply(sandbox, LogIndex(sandbox.index + 1), proposed)
-            elif isinstance(plan, InsertValuesPlan):
-                record_of(plan)
-        return statements
+        catalog = from_snapshot(self.map.view.snapshot)
+        return judge_all(statements, catalog, session, self._kafka_topics())
 
     def _kafka_topics(self) -> KafkaTopics:
         from standpipe.adapters.kafka.admin import KafkaAdmin  # a slow import
@@ -224,43 +245,48 @@ class Statements:
 
     # ---------------------------------------------------------- carrying out
 
-    async def _one(self, statement: ast.Statement, session: _Session) -> list[Entity]:
-        catalog = _catalog(self.map.view.snapshot)
-        plan = await asyncio.to_thread(session.analyzed, statement, catalog)
+    async def _carry_out(self, judged: JudgedStatement) -> list[Entity]:
+        plan, text, session = judged.plan, judged.text, judged.session
         match plan:
             case SetPropertyPlan():
-                session.set(plan)
-                if is_linearizable(session.properties):
+                if is_linearizable(session.after(plan).properties):
                     await self._settle()
                 return []
             case InsertValuesPlan():
                 await self._insert(plan)
                 return []
             case ShowPlan():
-                return [await self._show(plan, statement.text, session)]
+                return [await self._show(plan, text, session)]
             case AssertTopicPlan():
-                ask = self.producer.replica_counts
-                return [await assert_topic(plan, ask, statement.text)]
+                return [await assert_topic(plan, self.producer.replica_counts, text)]
             case DefinePlan():
-                return session.define(plan, statement.text)
+                return _defined(plan, text, session)
             case DescribeFunctionPlan():
-                return [show.function(plan.name, statement.text)]
+                return [show.function(plan.name, text)]
             case ExplainPlan():
-                return [explain.explained(self._scene(), plan, statement.text)]
+                return [explain.explained(self._scene(), plan, text)]
             case DescribePlan():
-                scene, text = self._scene(), statement.text
-                entity = show.source_description(scene, plan.source, text, extended=plan.extended)
+                source = self._now(plan.source)
+                entity = show.source_description(
+                    self._scene(), source, text, extended=plan.extended
+                )
                 return [entity]
             case ExplainRoutePlan():
-                route = self.routes.explain(plan.pull, offset_lag_max(session.properties))
-                return [show.route(route, statement.text)]
+                pull = msgspec.structs.replace(plan.pull, source=self._now(plan.pull.source))
+                route = self.routes.explain(pull, offset_lag_max(session.properties))
+                return [show.route(route, text)]
             case ExplainAssignmentPlan():
                 view = await control_client.assignment(self.control, self.internal_address)
-                return [show.assignment(view, statement.text)]
+                return [show.assignment(view, text)]
             case _ if isinstance(plan, _LOGGED):
-                return await self._execute(statement.text, session.properties)
+                return await self._execute(text, session.properties)
             case _:
-                raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)
+                raise QueryOnStatementEndpoint(_QUERY_HINT, statement=text)
+
+    def _now(self, source: Source) -> Source:
+        """The source as this node knows it now. A statement before this one may have made it, and
+        then its ids were only foreseen when this one was judged."""
+        return self.map.view.sources.get(source.name, source)
 
     async def _execute(self, text: str, properties: Mapping[str, str]) -> list[Entity]:
         """One statement through the metadata log; returns when this node's map has it."""
@@ -325,7 +351,7 @@ class Statements:
 
     # ---------------------------------------------------------------- showing
 
-    async def _show(self, plan: ShowPlan, text: str, session: _Session) -> Entity:
+    async def _show(self, plan: ShowPlan, text: str, session: Session) -> Entity:
         scene = self._scene()
         match plan.what:
             case "STREAMS" | "TABLES" if plan.extended:
@@ -364,18 +390,9 @@ class Statements:
         )
 
 
-# ------------------------------------------------------------------------------------ pure parts
-
-
-def _catalog(snapshot: Snapshot) -> Catalog:
-    """What the log said up to the snapshot, as far as statements need it."""
-    nodes: dict[str, NodeInfo] = {node.node_id: node for node in snapshot.nodes}
-    return Catalog(
-        index=snapshot.log_index,
-        cluster_id=snapshot.cluster_id,
-        nodes=nodes,  # pyright: ignore[reportArgumentType] NodeId is a str
-        sources={source.name: source for source in snapshot.sources},
-        queries={query.query_id: query for query in snapshot.queries},
-        assignment=snapshot.assignment,
-        types=snapshot.types,
-    )
+def _defined(plan: DefinePlan, text: str, session: Session) -> list[Entity]:
+    """For SHOW VARIABLES: where they are used, they were put in when the text was parsed."""
+    if plan.value is not None or plan.name.upper() in session.variables:
+        return []
+    message = f"Cannot undefine variable '{plan.name}' which was never defined"
+    return list(warning(text, message).entities)

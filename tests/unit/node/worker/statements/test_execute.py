@@ -1,10 +1,15 @@
-"""The pure parts of /ksql: errors that control sent, partial failures."""
+"""The pure parts of /ksql: what a worker refuses, errors that control sent, partial failures."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
+from standpipe.control.ddl import propose
+from standpipe.control.ddl.responses import StatementReply
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, Catalog, from_snapshot, to_snapshot
+from standpipe.control.metadata.commands import DropSource, SetFeatureLevel
 from standpipe.errors import (
     BadRequest,
     KafkaUnavailable,
@@ -13,8 +18,86 @@ from standpipe.errors import (
     StandpipeError,
     StatementError,
 )
+from standpipe.model import LogIndex, NodeId
+from standpipe.node.topic_partitions import KafkaTopics
 from standpipe.node.worker.statements.control_client import error_of
-from standpipe.node.worker.statements.execute import StatementFailed
+from standpipe.node.worker.statements.execute import Session, StatementFailed, judge_all
+from standpipe.sql.plans import DescribePlan, SetPropertyPlan, ShowPlan
+from standpipe.sql.syntax import parser
+
+TOPICS = {"t": 2}
+STREAM = "CREATE STREAM S (ID STRING KEY, V BIGINT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='JSON');"
+TABLE = "CREATE TABLE T AS SELECT ID, COUNT(*) AS N FROM S GROUP BY ID EMIT CHANGES;"
+REPLACED = "CREATE OR REPLACE TABLE T AS SELECT ID, SUM(V) AS N FROM S GROUP BY ID EMIT CHANGES;"
+READS_IT = "CREATE TABLE U AS SELECT ID, N + 1 AS M FROM T EMIT CHANGES;"
+
+
+def logged(*texts: str, level: int = 5) -> Catalog:
+    """The catalog of a cluster that has carried out these statements."""
+    catalog = apply(EMPTY, LogIndex(1), SetFeatureLevel(level=level))
+    for text in texts:
+        request = propose.Request(ksql=text, request_id=text)
+        command = propose.judge(request, catalog, TOPICS)
+        assert not isinstance(command, StatementReply)
+        catalog = apply(catalog, LogIndex(catalog.index + 1), command)
+    return catalog
+
+
+def at_the_worker(catalog: Catalog, text: str) -> list[object]:
+    """The plans of a request as a worker judges it, by the snapshot that control publishes."""
+    snapshot = to_snapshot(
+        catalog,
+        node_id=NodeId("a"),
+        leader=NodeId("a"),
+        service_id="s",
+        query_statuses=(),
+        published_boot_ms=1,
+        quorum_sync_ms=0,
+    )
+    session, kafka = Session({}, {}), KafkaTopics(lambda: TOPICS)
+    judged = judge_all(parser.parse(text), from_snapshot(snapshot), session, kafka)
+    return [one.plan for one in judged]
+
+
+DOOMED = apply(logged(STREAM), LogIndex(9), DropSource(name="S", delete_topic=True))
+
+
+@pytest.mark.parametrize(
+    ("catalog", "text", "refusal"),
+    [
+        (DOOMED, STREAM, "Topic t is being deleted"),
+        (logged(STREAM, TABLE, REPLACED), READS_IT, "T is being replaced by generation 2"),
+    ],
+    ids=["over a doomed topic", "over a table with a successor"],
+)
+def test_a_statement_is_refused_by_the_worker_as_by_the_leader(
+    catalog: Catalog, text: str, refusal: str
+) -> None:
+    with pytest.raises(StatementError, match=refusal) as by_leader:
+        propose.judge(propose.Request(ksql=text, request_id="r"), catalog, TOPICS)
+    with pytest.raises(StatementError) as by_worker:
+        at_the_worker(catalog, f"SHOW STREAMS; {text}")
+    assert by_worker.value.message == by_leader.value.message
+
+
+def test_a_statement_that_the_feature_level_has_no_form_of_is_refused_by_the_worker() -> None:
+    text = "CREATE TYPE A AS STRUCT<B INT>;"
+    assert at_the_worker(logged(level=2), text)
+    with pytest.raises(BadRequest, match="needs feature level 2"):
+        at_the_worker(logged(level=1), text)
+
+
+def test_each_statement_is_judged_after_those_before_it() -> None:
+    text = f"SET 'auto.offset.reset'='earliest'; {STREAM} DESCRIBE S; SHOW STREAMS;"
+    kinds = [type(plan) for plan in at_the_worker(EMPTY, text)]
+    assert (kinds[0], kinds[2:]) == (SetPropertyPlan, [DescribePlan, ShowPlan])
+
+
+def test_a_session_is_a_value() -> None:
+    before = Session({"a": "1"}, {})
+    unset = SetPropertyPlan(name="a", value=None)
+    assert before.after(unset).properties == {}
+    assert before.properties == {"a": "1"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from standpipe.config import registry
 from standpipe.control.ddl.propose import Request, judge
-from standpipe.control.ddl.responses import Answer
+from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, to_snapshot
 from standpipe.errors import StatementError
@@ -27,7 +27,7 @@ def scene() -> Scene:
     catalog = EMPTY
     for number, sql in enumerate(STATEMENTS):
         command = judge(Request(ksql=sql, request_id=str(number)), catalog, {})
-        assert not isinstance(command, Answer)
+        assert not isinstance(command, StatementReply)
         catalog = apply(catalog, LogIndex(number + 1), command)
     snapshot = to_snapshot(
         catalog,
