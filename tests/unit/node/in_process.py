@@ -17,7 +17,7 @@ from standpipe.adapters.raft import wire
 from standpipe.local.cluster.ports import any_port
 from standpipe.model import NodeId, Snapshot
 from standpipe.node.configuration import NodeConfig
-from standpipe.node.controller.main import Base, Doors, Part, live
+from standpipe.node.controller.main import ControllerBase, ControllerTask, InternalRoutes, live
 
 SECRET = "swordfish"
 STREAM = (
@@ -50,26 +50,28 @@ def configs_of(directory: Path, *names: str, voters: Sequence[str] = ()) -> list
 class Control:
     """One node's control, running as a task."""
 
-    def __init__(self, config: NodeConfig, parts: Sequence[Callable[[Base], Part]]) -> None:
+    def __init__(
+        self, config: NodeConfig, tasks: Sequence[Callable[[ControllerBase], ControllerTask]]
+    ) -> None:
         self.config = config
-        self.base: Base | None = None
+        self.base: ControllerBase | None = None
         self.client = HttpClient(SECRET, timeout_ms=20_000)
-        self._doors = Doors()
-        self.routes = self._doors.routes
+        self._internal_routes = InternalRoutes()
+        self.routes = self._internal_routes.routes
         self._stop = asyncio.Event()
         self._bound = http_client.bind_alone(config.internal)
-        otherwise = self._doors.otherwise
+        otherwise = self._internal_routes.fallback
         app = InternalApp(SECRET, self.routes, body_bytes_max=1024, otherwise=otherwise)
-        other = (wire.MAGIC, self._doors.accept)
+        other = (wire.MAGIC, self._internal_routes.accept)
         self.app = app
         self._serving = asyncio.create_task(
             http_client.serve(self._bound, app, self._stop, 0.1, other)
         )
         self.living = asyncio.create_task(
-            live(config, self._doors, self.client, (self._note, *parts))
+            live(config, self._internal_routes, self.client, (self._note, *tasks))
         )
 
-    def _note(self, base: Base) -> Part:
+    def _note(self, base: ControllerBase) -> ControllerTask:
         self.base = base
         return Nothing()
 
@@ -135,10 +137,10 @@ class Nothing:
 
 @contextlib.asynccontextmanager
 async def control(
-    *configs: NodeConfig, parts: Sequence[Callable[[Base], Part]] = ()
+    *configs: NodeConfig, tasks: Sequence[Callable[[ControllerBase], ControllerTask]] = ()
 ) -> AsyncIterator[list[Control]]:
     """These nodes, running."""
-    nodes = [Control(config, parts) for config in configs]
+    nodes = [Control(config, tasks) for config in configs]
     try:
         for node in nodes:
             await node.until_ready()

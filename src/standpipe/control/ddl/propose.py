@@ -1,11 +1,13 @@
-"""From what a statement means to the command that is logged, and to the answer of ksqlDB's shape.
+"""From the meaning of a statement to the command that is logged, or to its refusal.
 
-`propose` decides once, on the log's holder, against a catalog that holds everything before the
-statement: it returns the command, or an answer where nothing is to be done (IF NOT EXISTS), or
-raises StatementError. Texts are ksqlDB's (MetaStoreImpl, DdlCommandExec, DropSourceFactory).
+`propose` judges a plan against a catalog that has everything before the statement: it returns the
+command, or a reply where nothing is to be done (IF NOT EXISTS), or raises StatementError. A worker
+judges a whole request with it before anything is carried out; the leader, whose verdict counts,
+judges each statement with it before it is logged (`judge`). Texts are ksqlDB's (MetaStoreImpl,
+DdlCommandExec, DropSourceFactory).
 
-Not here: the grammar and the meaning of statements (`sql`), what a command changes (`catalog`),
-SHOW and DESCRIBE (a worker answers them from its snapshot).
+Not here: the grammar and the meaning of statements (`sql`), what a command changes
+(`control.metadata.apply`), SHOW and DESCRIBE (`node.worker.statements`).
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def warm_up() -> None:
 def judge(
     request: Request, catalog: Catalog, topics: Mapping[str, int]
 ) -> Command | StatementReply:
-    """Text to command: parse, analyse, propose, against a catalog that is up to date.
+    """Text to command at the leader: parse, analyse, propose, against the newest catalog.
 
     `topics`: partition counts by topic. Raises StatementError and its kinds.
     """
@@ -93,10 +95,10 @@ def analyzed(
     properties: Mapping[str, str],
     topics: Mapping[str, int],
 ) -> Plan:
-    """The plan of a statement, also while Kafka is away, where it says enough by itself.
+    """The plan of a statement, even while Kafka is unavailable where the statement is complete.
 
-    A statement with PARTITIONS, or one whose topic we make, needs no look at Kafka: its topic will
-    follow. Raises KafkaUnavailable for the others, StatementError as `analyze` does.
+    A statement with PARTITIONS, or one whose topic Standpipe creates, does not need Kafka's answer:
+    its topic follows later. Raises KafkaUnavailable for others, StatementError as `analyze` does.
     """
 
     def under(known: Mapping[str, int]) -> Plan:
@@ -141,7 +143,7 @@ def propose(
             return proposal.alter_source(plan)
         case _:
             raise StatementError(
-                "The statement changes no stream, table or query; it does not belong into the log.",
+                "The statement changes no stream, table or query, so it is not logged.",
                 statement=statement,
             )
 
@@ -312,7 +314,7 @@ class _Proposal:
         if there.query_id is not None:
             raise self._refused(
                 f"Cannot replace {there.kind.lower()} '{there.name}': "
-                f"query {there.query_id} writes it. Say AS SELECT what shall write it."
+                f"query {there.query_id} writes it. Replace it with CREATE OR REPLACE … AS SELECT."
             )
         evolution.check_upgrade(there, source)
 

@@ -21,6 +21,7 @@ from standpipe.model import PersistentQuery, Source, SparkPlan, TopicSpec
 from standpipe.sql.ddl import evolution
 from standpipe.sql.plans import CreateTableAsPlan
 
+#: Makes the error for a message, with the statement's text in it.
 Refused = Callable[[str], StatementError]
 
 
@@ -69,8 +70,8 @@ def _evolved(
         raise refused(f"Cannot replace stream '{there.name}': its query has ended. {drop}")
     if _keeps_state(before.plan) or _keeps_state(plan.query.plan):
         raise refused(
-            f"Cannot replace stream '{there.name}': a query that joins keeps a state, which is of"
-            f" one plan. {drop}"
+            f"Cannot replace stream '{there.name}': a query that joins keeps a state, which belongs"
+            f" to one plan. {drop}"
         )
     if before.plan.inputs[0].topic != plan.query.plan.inputs[0].topic:
         raise refused(

@@ -1,7 +1,8 @@
-"""What a client is told of a statement, in ksqlDB's shapes: `entities` of one that was applied.
+"""The answers to statements that change the catalog, in ksqlDB's shapes.
 
-Not here: SHOW, DESCRIBE and EXPLAIN (`node.worker.statements.show`: a worker answers them from its
-snapshot).
+Source: ksqlDB's REST API, POST /ksql (CommandStatusEntity, WarningEntity).
+
+Not here: SHOW, DESCRIBE and EXPLAIN (`node.worker.statements.show`), which a worker answers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Entity = dict[str, object]  # one item of the array that POST /ksql answers
 
 @dataclass(frozen=True)
 class StatementReply:
-    """Nothing is to be logged; these are the entities for the client."""
+    """The reply to a statement that logs nothing: its entities for the client."""
 
     entities: tuple[Entity, ...]
 
@@ -32,7 +33,6 @@ def entities(applied: AppliedRequest, warnings: tuple[str, ...] = ()) -> list[En
 
 
 def _status(receipt: Receipt, index: LogIndex, warnings: tuple[str, ...] = ()) -> Entity:
-    """Source: ksqlDB's REST API, POST /ksql."""
     return {
         "@type": "currentStatus",
         "statementText": receipt.statement,
@@ -48,7 +48,7 @@ def _status(receipt: Receipt, index: LogIndex, warnings: tuple[str, ...] = ()) -
 
 
 def warning(statement: str, message: str) -> StatementReply:
-    """Nothing was to be done, and why."""
+    """The reply to a statement with nothing to do; `message` is the reason."""
     entity: Entity = {
         "@type": "warning_entity",
         "statementText": statement,

@@ -1,4 +1,7 @@
-"""CREATE TYPE and DROP TYPE against a catalog: what `ddl.propose` does about names of types."""
+"""CREATE TYPE and DROP TYPE: plan to command, as `control.ddl.propose` does for sources.
+
+Not here: how a type's name is resolved in a statement (`sql.ddl.named_types`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from standpipe.sql.plans import CreateTypePlan, DropTypePlan
 def create(
     plan: CreateTypePlan, catalog: Catalog, statement: str, request_id: str
 ) -> CreateType | StatementReply:
-    """Raises StatementError where the name is taken, unless the statement says IF NOT EXISTS."""
+    """The command. Raises StatementError where the name is taken, unless IF NOT EXISTS."""
     there = catalog.types.get(plan.name)
     if there is not None:
         message = f"{plan.name} is already registered with type {there}"
@@ -37,7 +40,7 @@ def create(
 def drop(
     plan: DropTypePlan, catalog: Catalog, statement: str, request_id: str
 ) -> DropType | StatementReply:
-    """Raises StatementError where there is no such type, unless the statement says IF EXISTS."""
+    """The command. Raises StatementError where there is no such type, unless IF EXISTS."""
     if plan.name not in catalog.types:
         message = f"Type {plan.name} does not exist."
         if not plan.if_exists:

@@ -235,7 +235,7 @@ def _insert_into(catalog: Catalog, command: InsertInto) -> Catalog:
 
 
 def _replace_stream(catalog: Catalog, command: ReplaceStreamAs) -> Catalog:
-    """Its query keeps its id, its checkpoint and its place in the topics that it reads."""
+    """Its query keeps its id, its checkpoint and its positions in the topics that it reads."""
     source, query = command.source, command.query
     before = catalog.queries.get(query.query_id)
     if source.name not in catalog.sources or before is None:
@@ -271,7 +271,7 @@ def _replace_table(catalog: Catalog, command: ReplaceTableAs) -> Catalog:
 
 
 def _switch_table(catalog: Catalog, command: SwitchTable) -> Catalog:
-    """The generation before goes with its query; its own topic is deleted, the public one stays."""
+    """Drops the generation before with its query and its own topic; the public topic stays."""
     there, successor = catalog.sources.get(command.name), catalog.successors.get(command.name)
     if there is None or successor is None or successor.generation != command.generation:
         raise CommandRejected(f"{command.name} has no generation {command.generation} to switch to")
@@ -307,7 +307,7 @@ def _drop(catalog: Catalog, command: DropSource) -> Catalog:
 
 
 def _end_queries(catalog: Catalog, query_ids: Sequence[str]) -> Catalog:
-    """Their tables stay as they are, but one that was only being built is gone."""
+    """Their tables stay as they are; a generation that was still being built is dropped."""
     abandoned = [each for each in catalog.successors.values() if each.query_id in query_ids]
     gone = [topic for each in abandoned for topic in _own_topics(each)]
     return replace(
@@ -320,7 +320,7 @@ def _end_queries(catalog: Catalog, query_ids: Sequence[str]) -> Catalog:
 
 
 def _own_topics(source: Source) -> tuple[str, ...]:
-    """Topics that nobody else knows of: they go with the source."""
+    """Topics that only this source uses: they are deleted with it."""
     if source.changelog is not None:
         return (source.changelog,)
     return () if source.public_topic is None else (source.topic,)

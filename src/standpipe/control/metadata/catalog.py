@@ -1,4 +1,4 @@
-"""The catalog: all that the metadata log says up to one index, as a value.
+"""The catalog: the state of the metadata log at one index, as a value.
 
     control.ddl.propose ─► a command ─► the quorum's log ─► apply ─► Catalog, equal on every node
                                                                         └─► Snapshot, for workers
@@ -35,8 +35,8 @@ from standpipe.model import (
     TopicSpec,
 )
 
-#: newest version that is read; 2 says a feature level that a program of level 1 would overlook,
-#: 3 leases, 4 successors
+#: newest version that is read; 2 has a feature level, which a program of level 1 would overlook, 3
+#: has leases, 4 successors
 CATALOG_VERSION: Final = 4
 #: Requests that are remembered; the oldest are forgotten.
 REQUESTS_MAX: Final = 1024
@@ -68,13 +68,13 @@ def remember(
 
 
 class Catalog(Record, frozen=True, kw_only=True):
-    """All that the log says up to `index`. A value: `apply` makes a new one.
+    """The state of the log at `index`. A value: `control.metadata.apply` makes the next one.
 
     Mappings keep the order of creation, which is the order in which SHOW lists.
     """
 
     version: int = 1
-    #: what may be logged (`control.metadata.feature_levels`); 1: a log that never said
+    #: what may be logged (`control.metadata.feature_levels`); 1: the log does not name a level
     feature_level: int = 1
     index: LogIndex = LogIndex(0)
     cluster_id: str = ""
@@ -86,7 +86,7 @@ class Catalog(Record, frozen=True, kw_only=True):
     #: name of CREATE TYPE -> what it stands for
     types: Mapping[str, str] = {}
     assignment: Assignment = Assignment()
-    #: None: of a log from before they were in it; the next leader says them
+    #: None: not logged yet; the next leader logs them
     placement_rules: PlacementRules | None = None
     #: nodes that must end up empty
     draining: tuple[NodeId, ...] = ()
@@ -94,18 +94,18 @@ class Catalog(Record, frozen=True, kw_only=True):
     pipeline_epoch: LeaseEpoch = LeaseEpoch(0)
     #: pipelines that are registered -> lease epoch of their start
     pipelines: Mapping[str, LeaseEpoch] = {}
-    #: query id -> who writes it; its pipeline may have ended
+    #: query id -> the pipeline that writes it; that pipeline may have ended
     leases: Mapping[str, QueryLease] = {}
     #: topic name -> topic that must exist
     topics: Mapping[str, TopicSpec] = {}
     #: topics to delete before anything else may use their names
     doomed_topics: tuple[str, ...] = ()
-    #: request id -> what became of it, oldest first, at most REQUESTS_MAX
+    #: request id -> its outcome, oldest first, at most REQUESTS_MAX
     applied_requests: Mapping[str, AppliedRequest] = {}
 
     @property
     def generations(self) -> tuple[Source, ...]:
-        """All sources, and what is built beside them."""
+        """All sources, and the next generations that are built beside them."""
         return (*self.sources.values(), *self.successors.values())
 
 

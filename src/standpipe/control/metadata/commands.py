@@ -1,8 +1,11 @@
 """The commands of the metadata log, and their bytes.
 
-A command that this program does not know, or knows only in an older version, stops it by name
-(UnknownCommand): guessing would make its catalog differ from the others' for ever. What a command
-does to the catalog: `control.metadata.catalog`.
+A command that this program does not know, or knows only in an older version, stops it with an error
+that names the command (UnknownCommand): guessing would make its catalog differ from the others'
+permanently.
+
+Not here: what a command does to the catalog (`control.metadata.apply`), at which feature level it
+may be logged (`control.metadata.feature_levels`).
 """
 
 from __future__ import annotations
@@ -27,15 +30,15 @@ from standpipe.model import (
 
 
 class UnknownCommand(ServerError):
-    """The log holds something that a newer program wrote. This one must not go on."""
+    """The log holds a command that a newer program wrote. This program must not continue."""
 
 
 class CommandRejected(Exception):
-    """A command does not fit the catalog it meets. Ends as AppliedRequest.refusal."""
+    """A command does not fit the catalog that it is applied to. Ends as AppliedRequest.refusal."""
 
 
 class Receipt(Record, frozen=True, kw_only=True):
-    """What is answered to the client of a statement, whenever and wherever it asks again."""
+    """The answer to a statement's client, the same for every retry at any node."""
 
     statement: str
     command_id: str  # ksqlDB's, e.g. "stream/S1/create"
@@ -44,7 +47,7 @@ class Receipt(Record, frozen=True, kw_only=True):
 
 
 class CommandBase(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Of every command. `version` grows when an older program would misread its fields."""
+    """Fields of every command. `version` grows when an older program would misread its fields."""
 
     version: int = 1
     request_id: str = ""  # the same one is applied once; empty: never compared
@@ -77,7 +80,7 @@ class RegisterNode(CommandBase, frozen=True, kw_only=True, tag="register_node"):
 
 
 class CreateSource(CommandBase, frozen=True, kw_only=True, tag="create_source"):
-    """A stream or table over a topic that somebody else writes."""
+    """A stream or table over a topic that another program writes."""
 
     source: Source
     replace: bool = False
@@ -99,7 +102,7 @@ class InsertInto(CommandBase, frozen=True, kw_only=True, tag="insert_into"):
 
 
 class ReplaceStreamAs(CommandBase, frozen=True, kw_only=True, tag="replace_stream_as"):
-    """A stream's query goes on where it is, by another plan; `source` has its new columns."""
+    """A stream's query continues from its position under a new plan; `source` has its columns."""
 
     source: Source
     query: PersistentQuery
@@ -121,7 +124,7 @@ class SwitchTable(CommandBase, frozen=True, kw_only=True, tag="switch_table"):
 
 
 class DropSource(CommandBase, frozen=True, kw_only=True, tag="drop_source"):
-    """A stream or table goes, and with it the query that writes it."""
+    """A stream or table is dropped, and with it the query that writes it."""
 
     name: str
     delete_topic: bool = False
@@ -135,7 +138,7 @@ class CreateType(CommandBase, frozen=True, kw_only=True, tag="create_type"):
 
 
 class DropType(CommandBase, frozen=True, kw_only=True, tag="drop_type"):
-    """The name goes; columns that were declared with it keep their type."""
+    """The name is dropped; columns that were declared with it keep their type."""
 
     name: str
 
@@ -153,14 +156,14 @@ class TerminateQuery(CommandBase, frozen=True, kw_only=True, tag="terminate_quer
 
 
 class SetQueryState(CommandBase, frozen=True, kw_only=True, tag="set_query_state"):
-    """Queries pause or go on; what they have read stays read."""
+    """Queries pause or resume; what they have read stays read."""
 
     query_ids: tuple[str, ...]
     state: Literal["RUNNING", "PAUSED"]
 
 
 class CommitAssignment(CommandBase, frozen=True, kw_only=True, tag="commit_assignment"):
-    """Who holds what. Its epoch is the successor of the one that it was computed from."""
+    """Which node holds which replica. Its epoch follows the one that it was computed from."""
 
     assignment: Assignment
 
@@ -172,14 +175,14 @@ class SetPlacementRules(CommandBase, frozen=True, kw_only=True, tag="set_placeme
 
 
 class DrainNode(CommandBase, frozen=True, kw_only=True, tag="drain_node"):
-    """A node must end up empty; or no more (`is_draining` false)."""
+    """A node must give up all replicas; `is_draining` false ends the drain."""
 
     node_id: NodeId
     is_draining: bool = True
 
 
 class RemoveNode(CommandBase, frozen=True, kw_only=True, tag="remove_node"):
-    """A node is no member any more. It may register again, under whatever incarnation."""
+    """A node is no longer a member. It may register again, under any incarnation."""
 
     node_id: NodeId
 
@@ -192,13 +195,13 @@ class StartPipeline(CommandBase, frozen=True, kw_only=True, tag="start_pipeline"
 
 
 class EndPipelines(CommandBase, frozen=True, kw_only=True, tag="end_pipelines"):
-    """They have ended, or have been silent for too long: what they held is there to be granted."""
+    """They have ended, or have been silent for too long: their leases may be granted to others."""
 
     pipeline_ids: tuple[str, ...]
 
 
 class GrantLeases(CommandBase, frozen=True, kw_only=True, tag="grant_leases"):
-    """(query id, pipeline id): who writes what from now on, each under a lease epoch of its own."""
+    """(query id, pipeline id): the pipeline writes the query, under a lease epoch of its own."""
 
     grants: tuple[tuple[str, str], ...]
 

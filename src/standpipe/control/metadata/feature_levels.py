@@ -8,18 +8,18 @@
     3       leases per query (start_pipeline 2, end_pipelines, grant_leases), catalog version 3
     4       CREATE OR REPLACE … AS (replace_stream_as, replace_table_as, switch_table), catalog
             version 4
-    5       logs nothing new: in a cluster of more than 20 nodes beats go to a few, and verdicts
-            come by hearsay (`control.liveness.failure_detector`)
+    5       logs nothing new: in a cluster of more than 20 nodes each node sends heartbeats to a few
+            others, and the failure detector's verdicts spread by gossip (`control.liveness.gossip`)
 
-A program knows a range of levels, a cluster is at one of them, which its log says; a log that never
-said is at 1. What a leader logs has the form of that level, so beside older nodes a newer one
-writes what they read. An operator raises the level once every node runs the newer program; it never
-falls, for what was logged stays. KIP-535 and KIP-708 bump the versions of Streams' metadata, and
-version probing finds out what the oldest member reads; here it is asked for and then held fast, as
-Kafka's metadata.version is (KIP-584).
+A program knows a range of levels. A cluster is at one level, which its log names; a log that names
+none is at level 1. A leader logs every command in the form of that level, so that older nodes can
+read it. An operator raises the level once every node runs the newer program; it never falls, since
+what was logged stays. KIP-535 and KIP-708 raise the version of Streams' metadata, and version
+probing finds the newest one that the oldest member reads; here an operator sets it, as Kafka's
+metadata.version (KIP-584).
 
-A new level adds its line above, raises NEWEST, and names its commands in SINCE. Not here: who asks
-the nodes (`node.controller.feature_probe`).
+A new level adds its line above, raises NEWEST, and names its commands in SINCE. Not here: how the
+nodes are asked (`node.controller.feature_probe`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NEWEST: Final = 5
 LEASES: Final = 3
 #: below, every node expects a beat from every other
 GOSSIP: Final = 5
-#: of a program from before there were levels, which says nothing
+#: of a program from before there were levels, which names none
 FIRST: Final[FeatureLevels] = (1, 1)
 
 #: (command, version) -> level from which on it may be logged; all others: from the first
@@ -66,22 +66,22 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
 
 
 def known_to_program(level_max: int = 0) -> FeatureLevels:
-    """What this program knows, or admits to (`level_max`; 0: all)."""
+    """The levels that this program knows, up to `level_max` where an operator set one (0: all)."""
     return (OLDEST, min(level_max or NEWEST, NEWEST))
 
 
 def as_told(levels: FeatureLevels) -> FeatureLevels | UnsetType:
-    """What a node says of itself: level 1 has no word for it."""
+    """The levels as a node reports them: UNSET for level 1, which has no field for them."""
     return levels if levels[1] > 1 else UNSET
 
 
 def as_heard(levels: FeatureLevels | UnsetType) -> FeatureLevels:
-    """What a node that said this knows."""
+    """The levels that a node knows, from its report: inverse of `as_told`."""
     return FIRST if levels is UNSET else levels
 
 
 def check(level: int, known: FeatureLevels) -> None:
-    """Raises FeatureLevelRefused where a program must not take part."""
+    """Raises FeatureLevelRefused where a program does not know the cluster's level."""
     if not known[0] <= level <= known[1]:
         raise FeatureLevelRefused(
             f"the cluster is at feature level {level}, this program knows {text(known)}",
@@ -100,9 +100,9 @@ def check_member(node: NodeInfo, level: int) -> None:
 
 
 def check_raise(level: int, current: int, known: Mapping[NodeId, FeatureLevels | None]) -> None:
-    """Raises BadRequest that says why the level cannot be raised: every member must know it.
+    """Raises BadRequest with the reason why the level cannot be raised: every member must know it.
 
-    `known` None: a node that neither answers nor has said so in the log.
+    `known` None: a node that neither answers nor has its levels in the log.
     """
     if level < current:
         raise BadRequest(
@@ -122,8 +122,8 @@ def check_raise(level: int, current: int, known: Mapping[NodeId, FeatureLevels |
 def _why_not(known: FeatureLevels | None) -> str:
     if known is None:
         return (
-            "does not answer, so what it knows is not known: start it, or strike it from the "
-            "members with `standpipe node remove`"
+            "does not answer, so its feature levels are not known: start it, or remove it from the "
+            "cluster with `standpipe node remove`"
         )
     return f"knows {text(known)}: start the newer release on it first"
 
@@ -131,8 +131,8 @@ def _why_not(known: FeatureLevels | None) -> str:
 def in_form(command: Command, level: int) -> Command:
     """The command as a cluster at that level reads it.
 
-    One that begins or raises a level has the form of the level it leads to: whoever reads it knows
-    that one. Raises BadRequest where the level has no form of it.
+    A command that begins or raises a level has the form of the new level, which every reader
+    knows. Raises BadRequest where the level has no form of the command.
     """
     match command:
         case FoundCluster(feature_level=begins):
@@ -157,12 +157,12 @@ def in_form(command: Command, level: int) -> Command:
 
 
 def _second(level: int) -> int:
-    """Version of what got its second one at level 2."""
+    """The version of a command whose second version came with level 2."""
     return 2 if level > 1 else 1
 
 
 def node_at(node: NodeInfo, level: int) -> NodeInfo:
-    """A node as a catalog of that level has it."""
+    """A node's record as a catalog of that level has it."""
     if level > 1:
         return node
     return msgspec.structs.replace(node, feature_levels=UNSET)
@@ -171,7 +171,7 @@ def node_at(node: NodeInfo, level: int) -> NodeInfo:
 def told_by(
     nodes: Iterable[NodeInfo], known: Mapping[NodeId, FeatureLevels | None]
 ) -> list[NodeInfo]:
-    """The nodes of which the log does not say yet what they know, saying it."""
+    """Records of the nodes whose levels are not in the log yet, with those levels."""
     return [
         msgspec.structs.replace(node, feature_levels=levels)
         for node in nodes
@@ -180,6 +180,6 @@ def told_by(
 
 
 def text(known: FeatureLevels) -> str:
-    """A range for people."""
+    """A range of levels as messages show it."""
     oldest, newest = known
     return f"feature level {newest}" if oldest == newest else f"feature levels {oldest} to {newest}"

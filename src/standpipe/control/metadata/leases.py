@@ -1,14 +1,15 @@
 """Which pipeline writes which query: leases per query, granted by the leader, fenced by epoch.
 
 A pipeline that has Spark running registers (StartPipeline) and then renews each second; renewals
-are not logged. The leader ends one that stays silent for too long, unless it is the only one:
-nobody could take over. What it held goes to the others, and a newcomer is given its share
+are not logged. The leader ends a pipeline that stays silent for too long, unless it is the only
+one: no other could take over. Its queries go to the others, and a new pipeline gets its share
 (GrantLeases). Each grant has a lease epoch of its own, greater than all before it.
 
-Leases only decide who *tries* to write. What counts is decided by the order of the progress topic:
-the holder of a newer lease epoch announces itself there first (`data.commit.progress`).
+A lease only decides which pipeline *tries* to write. Which writes count is decided by the order of
+the progress topic: the holder of a newer lease epoch writes a fence there first
+(`data.commit.progress`).
 
-Pure, on the caller's clock. Not here: the log (`control.metadata.catalog`), the renewals' route
+Pure, on the caller's clock. Not here: the log (`control.metadata.apply`), the renewals' route
 (`node.controller.leases`), what a pipeline does with its leases (`pipeline.run.reconcile`).
 """
 
@@ -30,7 +31,7 @@ LOAD_DIFFERENCE_MAX: Final = 1
 def due(
     queries: Sequence[str], pipelines: Collection[str], leases: Mapping[str, QueryLease]
 ) -> tuple[Grant, ...]:
-    """The grants that give every query a holder, and every pipeline its share, by fewest moves.
+    """The grants that give each query a pipeline and each pipeline its share, by fewest moves.
 
     `queries`: ids of those that should run, in the order of creation; `pipelines`: all that are
     registered. Nothing is granted while there is no pipeline.
@@ -66,7 +67,7 @@ def granted(
 ) -> tuple[Mapping[str, QueryLease], LeaseEpoch]:
     """The leases after these grants, and the newest lease epoch.
 
-    What a grant names may be gone since; such a grant changes nothing.
+    A grant whose query or pipeline no longer exists changes nothing.
     """
     after = dict(leases)
     for query, pipeline in grants:
@@ -78,10 +79,10 @@ def granted(
 
 @dataclass
 class Renewals:
-    """When each pipeline was last heard of, by the leader alone. Milliseconds of its clock.
+    """When each pipeline last renewed, known to the leader alone. Milliseconds of its clock.
 
-    `look_ms`: how often the leader looks. A look that comes late was late for a reason that kept
-    renewals waiting too, such as a stopped process: that time does not count.
+    `look_ms`: how often the leader checks. Where a check comes late, its cause (such as a stopped
+    process) held up renewals too: that time is not counted as silence.
     """
 
     timeout_ms: int
@@ -90,16 +91,16 @@ class Renewals:
     _looked_ms: int = 0
 
     def begin(self, pipelines: Iterable[str], now_ms: int) -> None:
-        """A new leader knows nothing of the past: all that are registered count as heard now."""
+        """A new leader has no record of renewals: every registered pipeline counts as heard now."""
         self._heard_ms = dict.fromkeys(pipelines, now_ms)
         self._looked_ms = now_ms
 
     def heard(self, pipeline: str, now_ms: int) -> None:
-        """It is there."""
+        """The pipeline started or renewed."""
         self._heard_ms[pipeline] = now_ms
 
     def silent(self, pipelines: Collection[str], now_ms: int) -> tuple[str, ...]:
-        """Those of the registered ones to end: silent for too long while another one is not."""
+        """The registered pipelines to end: silent for too long while another one is not."""
         late_ms = max(0, now_ms - self._looked_ms - self.look_ms)
         self._looked_ms = now_ms
         self._heard_ms = {

@@ -1,9 +1,12 @@
-"""What pipelines said of their queries, and whether that may still be so. Pure.
+"""The newest reports of pipelines about their queries, and when they are too old. Pure.
 
-Pipelines report once a second, to every node. The newest report of a query stands; a pipeline with
-an older lease epoch is not heard. Whoever says nothing for long may be dead: what it said of a
-query that runs is no news then, and the query is UNRESPONSIVE (a state of ksqlDB's). Silence is
-measured by the receiver's clock, so that of the pipeline's machine cannot matter.
+Pipelines report once a second, to every node. The newest report of a query counts; a report with an
+older lease epoch is ignored. A pipeline that has been silent for SILENT_MS may be dead: its reports
+of running queries no longer hold, and those queries are shown as UNRESPONSIVE (a state of
+ksqlDB's). Silence is measured by the receiver's clock, so the clock of the pipeline's machine does
+not matter.
+
+Not here: the route (`node.controller.main`), how a state is shown (`node.worker.statements.show`).
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ import msgspec
 
 from standpipe.model import QueryStatus
 
-#: ten reports did not come
+#: ten reports in a row are missing
 SILENT_MS: Final = 10_000
-#: states that last only as long as somebody works on it
+#: states that last only while a pipeline works on the query
 _LIVELY: Final = frozenset({"STARTING", "RUNNING", "RETRYING"})
 
 
@@ -30,21 +33,21 @@ class QueryReports:
 
     @property
     def newest(self) -> Mapping[str, QueryStatus]:
-        """As they were said, by query id."""
+        """The newest report of each query, as it was received."""
         return self._newest
 
     def take(self, statuses: Sequence[QueryStatus], now_ms: int) -> None:
-        """A pipeline said so."""
+        """Record a pipeline's reports."""
         for status in statuses:
             if status.state == "UNRESPONSIVE":
-                continue  # nobody says so of himself
+                continue  # no pipeline reports this state
             known = self._newest.get(status.query_id)
             if known is None or status.lease_epoch >= known.lease_epoch:
                 self._newest[status.query_id] = status
                 self._heard_ms[status.query_id] = now_ms
 
     def shown(self, queries: Collection[str], now_ms: int) -> tuple[QueryStatus, ...]:
-        """To be shown of these queries; nothing of one that no pipeline ever named."""
+        """The states to show of these queries; none for a query without a report."""
         reported = (self._newest[query] for query in queries if query in self._newest)
         return tuple(self._as_of_now(status, now_ms) for status in reported)
 
@@ -53,6 +56,6 @@ class QueryReports:
         if silent_ms < SILENT_MS or status.state not in _LIVELY:
             return status
         by = f"Pipeline {status.pipeline_id}" if status.pipeline_id else "Its pipeline"
-        why = f"{by} has told this node nothing for over {SILENT_MS // 1000} s"
+        why = f"{by} has sent this node no report for over {SILENT_MS // 1000} s"
         message = f"{why}: is it running, and does it reach this node?"
         return msgspec.structs.replace(status, state="UNRESPONSIVE", reason="", message=message)

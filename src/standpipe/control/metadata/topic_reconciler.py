@@ -1,12 +1,11 @@
-"""What must be done in Kafka so that its topics are as the catalog says.
+"""The orders that bring Kafka's topics to what the catalog wants.
 
-Statements are desired state. `topic_orders` compares it with what was observed and may be called at
-any time, after any crash: carried-out orders are not ordered again. A topic is deleted only if a
-statement said DELETE TOPIC, once (the catalog remembers the wish until TopicDeleted), and before
-anything new may use its name.
+Statements are desired state. `topic_orders` compares it with the observed topics and may be called
+at any time, after any crash: orders that were carried out are not repeated. A topic is deleted only
+if a statement said DELETE TOPIC, once (the catalog keeps it in `doomed_topics` until TopicDeleted),
+and before a new topic may use its name.
 
-Not here: the calls to Kafka (`adapters.kafka.admin`), who holds what
-(`control.assignment.from_catalog`).
+Not here: the calls to Kafka (`adapters.kafka.admin`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from standpipe.topics import processing_log_topic, progress_topic
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 
-#: A repair of a shadowed record comes long before compaction can keep the wrong one.
+#: A shadowed record is repaired long before compaction can keep the wrong one.
 COMPACTION_LAG_MS_MIN: Final = HOUR_MS
 #: A replica that was away for less still sees every tombstone.
 TOMBSTONE_RETENTION_MS_MIN: Final = 7 * DAY_MS
@@ -33,13 +32,13 @@ TABLE_CONFIG: Final[Mapping[str, str]] = {
     "delete.retention.ms": str(TOMBSTONE_RETENTION_MS_MIN),
 }
 #: The pipeline deletes what has expired (`data/commit/expiry.py`), which Kafka allows only where
-#: the policy says "delete". By itself it must delete nothing: it goes by when a record was written.
+#: the policy has "delete". Kafka itself must delete nothing: it goes by when a record was written.
 WINDOWED_TABLE_CONFIG: Final[Mapping[str, str]] = {
     **TABLE_CONFIG,
     "cleanup.policy": "compact,delete",
     "retention.ms": "-1",
 }
-#: A segment that is written to is never compacted, and who restores reads the topic whole.
+#: An open segment is never compacted, and a restore reads the whole topic: so segments are small.
 PROGRESS_CONFIG: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "segment.bytes": str(4 * 1024 * 1024),
@@ -84,27 +83,27 @@ class DeleteTopic:
 
 @dataclass(frozen=True)
 class ForgetTopic:
-    """A doomed topic is gone: log TopicDeleted, so that a later namesake is safe."""
+    """A doomed topic is gone: log TopicDeleted, so that a later topic of that name is kept."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class ReportTopic:
-    """Something is wrong with a topic that no order can mend. For the log of the node."""
+    """A topic is wrong in a way that no order can fix. For the node's log."""
 
     name: str
     why: str
 
 
-#: What Kafka is asked for. The other orders are for the log and for people.
+#: Orders for Kafka. The others are for the metadata log and the node's log.
 KafkaOrder = CreateTopic | ConfigureTopic | DeleteTopic
 Order = KafkaOrder | ForgetTopic | ReportTopic
 
 
 @dataclass(frozen=True)
 class WantedTopic:
-    """A topic that must exist, and what its configuration must say."""
+    """A topic that must exist, with its configuration."""
 
     name: str
     partitions: int
@@ -121,13 +120,13 @@ def wanted_topics(catalog: Catalog, service_id: str) -> list[WantedTopic]:
         each.topic for each in catalog.generations if each.window and each.window.retention_ms
     }
     return own + [
-        WantedTopic(wish.name, wish.partitions, _config_of(wish, wish.name in windowed))
-        for wish in catalog.topics.values()
+        WantedTopic(spec.name, spec.partitions, _config_of(spec, spec.name in windowed))
+        for spec in catalog.topics.values()
     ]
 
 
 def concerned_topics(catalog: Catalog, service_id: str) -> list[str]:
-    """Names of the topics that `topic_orders` wants to have observed."""
+    """Names of the topics whose state `topic_orders` needs."""
     wanted = [topic.name for topic in wanted_topics(catalog, service_id)]
     return [*catalog.doomed_topics, *wanted]
 
@@ -135,7 +134,7 @@ def concerned_topics(catalog: Catalog, service_id: str) -> list[str]:
 def topic_orders(
     catalog: Catalog, observed: Mapping[str, ObservedTopic], service_id: str
 ) -> list[Order]:
-    """Orders that bring Kafka to what the catalog wants; empty: it is there.
+    """Orders that bring Kafka to what the catalog wants; empty where it is so already.
 
     Deletions come first. A name that is being deleted is created in a later round.
     """
@@ -152,8 +151,8 @@ def topic_orders(
 def still_stands(order: KafkaOrder, then: Catalog, now: Catalog) -> bool:
     """Whether an order that followed from one catalog follows from a newer one, too.
 
-    To be asked before it is carried out: Kafka fences nobody, and a topic that was to be deleted
-    may have been deleted by another leader since, and made anew for another statement.
+    Asked before an order is carried out: Kafka fences no client, and another leader may have
+    deleted the topic since and created it again for a later statement.
     """
     is_doomed = order.name in now.doomed_topics
     if isinstance(order, DeleteTopic):
@@ -161,10 +160,10 @@ def still_stands(order: KafkaOrder, then: Catalog, now: Catalog) -> bool:
     return not is_doomed and now.topics.get(order.name) == then.topics.get(order.name)
 
 
-def _config_of(wish: TopicSpec, is_windowed: bool) -> Mapping[str, str]:
-    if wish.kind == "TABLE":
+def _config_of(spec: TopicSpec, is_windowed: bool) -> Mapping[str, str]:
+    if spec.kind == "TABLE":
         return WINDOWED_TABLE_CONFIG if is_windowed else TABLE_CONFIG
-    return {} if wish.retention_ms is None else {"retention.ms": str(wish.retention_ms)}
+    return {} if spec.retention_ms is None else {"retention.ms": str(spec.retention_ms)}
 
 
 def _orders_for(wanted: WantedTopic, found: ObservedTopic | None) -> list[Order]:
@@ -183,7 +182,7 @@ def _orders_for(wanted: WantedTopic, found: ObservedTopic | None) -> list[Order]
 
 
 def _suffices(key: str, found: str, wanted: str) -> bool:
-    """Time limits may be longer than we need (-1: for ever); everything else must be equal."""
+    """Time limits may be longer than needed (-1: no limit); everything else must be equal."""
     if key.endswith(".ms") and found.lstrip("-").isdigit():
         return int(found) == -1 or (wanted != "-1" and int(found) >= int(wanted))
     return sorted(found.split(",")) == sorted(wanted.split(","))

@@ -29,7 +29,7 @@ from standpipe.local.client.internal_client import InternalClient
 from standpipe.model import NodeId
 from standpipe.node import configuration
 from standpipe.node.controller import bootstrap
-from standpipe.node.controller.feature_probe import FeaturesView, LevelWish
+from standpipe.node.controller.feature_probe import FeaturesView, UpgradeRequest
 from standpipe.node.controller.quorum_routes import QuorumView, ReplicaLine
 
 
@@ -52,7 +52,7 @@ class QuorumClient(InternalClient):
 
     def upgrade(self, level: int) -> int:
         """Raise the feature level; 0: to the newest. What it is then. Raises QuorumRefused."""
-        answer = self.ask("POST", "/quorum/upgrade", msgspec.json.encode(LevelWish(level)))
+        answer = self.ask("POST", "/quorum/upgrade", msgspec.json.encode(UpgradeRequest(level)))
         return int(msgspec.json.decode(answer)["feature_level"])
 
     def catalog(self, consistency: str) -> Catalog:

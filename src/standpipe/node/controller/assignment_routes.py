@@ -17,12 +17,12 @@ import msgspec
 from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
 from standpipe.control.assignment import explain
 from standpipe.errors import BadRequest, LogUnavailable
-from standpipe.node.controller.catalog_replica import LogCopy
+from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.leader_reads import LeaderReads
 from standpipe.node.controller.planner import SMALL_MAX, Placing, solve
 from standpipe.node.controller.raft_driver import Quorum
 
-#: of a large cluster it takes the leader seconds; as long is left for this node to do it itself
+#: a large cluster takes the leader seconds; as much time is left for this node to do it itself
 VIEW_MS: Final = 8_000
 
 
@@ -33,7 +33,7 @@ class ViewParameters(msgspec.Struct):
 
 
 def routes_of(
-    copy: LogCopy, quorum: Quorum, placing: Placing, leader: LeaderReads
+    copy: CatalogReplica, quorum: Quorum, placing: Placing, leader: LeaderReads
 ) -> Mapping[tuple[str, str], Handler]:
     """The routes of this module, for the internal listener."""
 
@@ -48,7 +48,7 @@ def routes_of(
         except ValueError as error:
             raise BadRequest(str(error)) from None
         step = await solve(supposed)
-        goal = None  # of a large cluster it is worked out by nobody who only looks
+        goal = None  # not computed for a large cluster: it costs seconds of a core
         if supposed.size <= SMALL_MAX:
             goal = await asyncio.to_thread(explain.destination, supposed)
         seen = explain.view(copy.catalog, supposed, step, goal)

@@ -1,10 +1,10 @@
-"""The node's copy of the metadata log: the catalog, and what other processes see of it.
+"""The node's replica of the catalog, and what other processes see of it.
 
-    quorum_loop ─ apply, load ─► Catalog ─┬─► run/snapshot ─► workers, tailer
+    raft_driver ─ apply, load ─► Catalog ─┬─► run/snapshot ─► workers, tailer
                                           └─► GET /log ─► pipelines
 
-A copy only ever holds what is committed. Every method is quick and none waits, because the loop
-that answers the node's peers calls them. Not here: who may write (`node.controller.leader`).
+It only ever holds what is committed. No method blocks, because the event loop that answers the
+node's peers calls them. Not here: writes (`node.controller.leader`).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from standpipe.node.controller.fsync_watch import SyncWatch
 
 PAGE_ENTRIES_MAX: Final = 500
 PAGE_BYTES_MAX: Final = 1024 * 1024
-ENTRIES_KEPT: Final = 10_000  # for GET /log; who asks for older ones gets the catalog
-PUBLISH_S: Final = 1.0  # a snapshot is never older while control lives
+ENTRIES_KEPT: Final = 10_000  # for GET /log; a request for older ones gets the catalog
+PUBLISH_S: Final = 1.0  # run/snapshot is never older while the controller runs
 
 
-class LogCopy:
-    """The state machine of the quorum on one node (`quorum_loop.Machine`)."""
+class CatalogReplica:
+    """The state machine of the quorum on one node (`raft_driver.Machine`)."""
 
     def __init__(self, config: NodeConfig, identity: DataIdentity, syncs: SyncWatch) -> None:
-        """`syncs`: of the disk that the log is on."""
+        """`syncs`: watches the disk that the log is on."""
         self.config = config
         self.identity = identity
         self._syncs = syncs
@@ -51,7 +51,7 @@ class LogCopy:
         self.feature_levels = configuration.feature_levels(config)
         self.catalog: Catalog = EMPTY
         self._encoded = self.catalog, to_bytes(self.catalog)
-        self.leader = NodeId("")  # empty: nobody is known to lead
+        self.leader = NodeId("")  # empty: no leader is known
         #: newest commands, ascending; all from `_kept_from` on
         self._entries: list[LogEntry] = []
         self._kept_from = LogIndex(1)
@@ -59,20 +59,20 @@ class LogCopy:
         self._reports = QueryReports()
         self._snapshots = SnapshotWriter(config.paths.snapshot, time.time_ns() // 1_000_000)
         before = published.read_snapshot(config.paths.snapshot)
-        #: a map that is older than the one of an earlier life is not shown
+        #: a catalog older than the one published before the restart is not shown
         self._shown_index = before.log_index if before else 0
         self._is_shown = False
 
     # -- the state machine ------------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        """Take committed entries in and publish.
+        """Apply committed entries to the catalog and publish it.
 
         Raises UnknownCommand, FeatureLevelRefused, DataDirectoryRefused.
         """
         for entry in entries:
             if not isinstance(entry.payload, bytes):
-                continue  # a record of the quorum's own
+                continue  # a record of Raft itself
             index = LogIndex(entry.offset)
             command = decode(entry.payload)
             self.catalog = apply(self.catalog, index, command)
@@ -84,7 +84,7 @@ class LogCopy:
         self._moved()
 
     def load(self, state: bytes, end_offset: LogOffset) -> None:
-        """Take the catalog of a snapshot. Raises as `apply` does."""
+        """Replace the catalog by that of a Raft snapshot. Raises as `apply` does."""
         self.catalog = from_bytes(state) if state else EMPTY
         feature_levels.check(self.catalog.feature_level, self.feature_levels)
         self._entries.clear()
@@ -93,17 +93,17 @@ class LogCopy:
 
     @property
     def cluster(self) -> str:
-        """Id of the cluster that the log is of; empty until the log says."""
+        """Id of the cluster; empty until the log names it."""
         return self.catalog.cluster_id
 
     def state(self) -> bytes:
-        """The catalog's bytes, for snapshots and for whoever reads all of it: made once."""
+        """The catalog's bytes, encoded once per version, for snapshots and GET /catalog."""
         if self._encoded[0] is not self.catalog:
             self._encoded = self.catalog, to_bytes(self.catalog)
         return self._encoded[1]
 
     def announce(self, leader: NodeId | None) -> None:
-        """Somebody else leads, or nobody."""
+        """Another node leads; None: no leader is known."""
         self.leader = leader or NodeId("")
         self.publish()
 
@@ -117,15 +117,16 @@ class LogCopy:
     # -- for the processes of the node ------------------------------------------------------------
 
     def show(self, *, is_whole: bool) -> None:
-        """Publish from now on: at once if the copy has all that is acknowledged (`is_whole`), else
-        where it is no step back. Half a catalog would deny tables that exist."""
+        """Publish from now on: at once if the replica has every acknowledged command (`is_whole`),
+        else only a catalog that is not older than the last published one. Half a catalog would deny
+        tables that exist."""
         if is_whole:
             self._shown_index = 0
         self._is_shown = self._is_shown or is_whole or bool(self.catalog.cluster_id)
         self.publish()
 
     def publish(self) -> None:
-        """Write `run/snapshot`."""
+        """Write `run/snapshot`, unless it would show an older catalog than before."""
         if not self._is_shown or self.catalog.index < self._shown_index:
             return
         self._snapshots.publish(
@@ -141,25 +142,25 @@ class LogCopy:
         )
 
     async def keep_published(self) -> NoReturn:
-        """Readers can tell an old map from a quiet cluster."""
+        """Publish each second, so that readers can tell a dead controller from a quiet cluster."""
         while True:
             self.publish()
             await asyncio.sleep(PUBLISH_S)
 
     @property
     def statuses(self) -> Mapping[str, QueryStatus]:
-        """What pipelines said last of their queries."""
+        """The newest reports of pipelines, by query id."""
         return self._reports.newest
 
     def take_statuses(self, statuses: Sequence[QueryStatus]) -> None:
-        """A pipeline reports."""
+        """Record a pipeline's reports and publish them."""
         self._reports.take(statuses, _now_ms())
         self.publish()
 
-    # -- for pipelines and whoever waits ----------------------------------------------------------
+    # -- for pipelines, and for waiting -----------------------------------------------------------
 
     async def wait_for(self, index: int, timeout_s: float) -> bool:
-        """Wait until the catalog has `index` or the time is over. True: it has."""
+        """Wait until the catalog has `index`, at most `timeout_s`. Returns whether it has."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.catalog.index < index:
@@ -167,7 +168,7 @@ class LogCopy:
         return self.catalog.index >= index
 
     def page(self, start: int) -> LogPage:
-        """Entries from `start` on, as many as a page takes; or the catalog where some are gone."""
+        """Entries from `start` on, as many as fit; the whole catalog where some were trimmed."""
         is_gone = start < self._kept_from and self._kept_from > 1
         return LogPage(
             entries=() if is_gone else self._page_entries(start),

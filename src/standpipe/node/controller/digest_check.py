@@ -1,20 +1,23 @@
-"""Do all replicas of a table hold the same rows?  A part of control.
+"""Do all replicas of a table hold the same rows?  A task of the controller.
 
-    GET /store-digest?table_id=…&generation=…&partition=…   of this node's store
-    GET /table-digests?name=TABLE                           of all replicas, and what follows
-    GET /kept-digests                                       of this node's replicas, newest batches
-    POST /replica-rebuild                                   this node's replica is the odd one
+    GET /store-digest?table_id=…&generation=…&partition=…   digest of this node's store
+    GET /table-digests?name=TABLE                           digests of all replicas, and verdicts
+    GET /kept-digests                                       this node's replicas, newest batches
+    POST /replica-rebuild                                   rebuild this node's diverged replica
 
-`recompute=true`: from the rows themselves, all of which are read then. Each answer is the state of
-one instant at one node; under load replicas are at different batches, and who asks asks again
-(`standpipe table verify`). To read a store takes a second a million rows, or waits for others that
-are read: with `patient=true` a node says every few seconds that it works (`long_poll.py`).
+`recompute=true` computes a digest from the rows, all of which are then read. An answer is the state
+of one instant at one node; under load replicas are at different batches, and the client asks again
+(`standpipe table verify`). Reading a store takes a second per million rows, and waits for other
+reads: with `patient=true` a node answers every few seconds that it is still reading
+(`node.controller.long_poll`).
 
-Nodes ask each other as well: the first holder of a partition compares what all of its holders
-remember of their newest batches. Where that differs, stores are read through; the odd replica is
-made anew by its node, and where it cannot be told which one that is, both are named.
-Not here: what digests say (`data/replica/digest_verdict.py`), how a replica is made anew
-(`node/tailer/main.py`).
+Nodes compare by themselves as well: the first holder of a partition compares the digests that its
+holders kept of their newest batches. Where these differ, the stores are read. The node of the
+diverged replica rebuilds it; where the digests do not show which replica diverged, the log names
+both.
+
+Not here: how digests are compared (`data.replica.digest_verdict`), how a replica is rebuilt
+(`node.tailer.main`).
 """
 
 from __future__ import annotations
@@ -54,15 +57,15 @@ from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import NotFound, NotReady
 from standpipe.model import NodeId, Placement, Record, ReplicaId
 from standpipe.node.configuration import NodeConfig
-from standpipe.node.controller.catalog_replica import LogCopy
+from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.long_poll import LongAnswers, ask_patiently
 
 LOCAL: Final = "/store-digest"
 WHOLE: Final = "/table-digests"
 KEPT: Final = "/kept-digests"
 REBUILD: Final = "/replica-rebuild"
-#: until stores that differ are read through once more, or a replica is asked once more to be made
-#: anew: reading costs, and what makes it odd may be a fault of ours
+#: until stores that differ are read again, or a rebuild is requested again: reading costs, and by a
+#: bug a replica may differ again after each rebuild
 AGAIN_S: Final = 600.0
 NEXT_STEP: Final = (
     "standpipe table verify NAME --recompute; move one store aside while its node is down"
@@ -71,7 +74,7 @@ NEXT_STEP: Final = (
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class WhichStore(msgspec.Struct):
+class StoreDigestRequest(msgspec.Struct):
     """Parameters of GET /store-digest."""
 
     table_id: str
@@ -86,7 +89,7 @@ class WhichStore(msgspec.Struct):
         return ReplicaId(self.table_id, self.generation, self.partition)
 
 
-class WhichTable(msgspec.Struct):
+class TableDigestRequest(msgspec.Struct):
     """Parameters of GET /table-digests."""
 
     name: str
@@ -94,8 +97,8 @@ class WhichTable(msgspec.Struct):
     patient: bool = False
 
 
-class Odd(Record, frozen=True, kw_only=True):
-    """Body of POST /replica-rebuild."""
+class RebuildRequest(Record, frozen=True, kw_only=True):
+    """Body of POST /replica-rebuild. `why` is for the node's log."""
 
     identity: StoreIdentity
     why: str
@@ -113,16 +116,17 @@ class Verification:
     """`routes()` for the internal listener."""
 
     def __init__(
-        self, config: NodeConfig, copy: LogCopy, client: HttpClient, *, every_ms: int
+        self, config: NodeConfig, copy: CatalogReplica, client: HttpClient, *, every_ms: int
     ) -> None:
-        """`every_ms`: between two comparisons of what this node holds first; 0: none."""
+        """`every_ms`: between comparisons of the partitions that this node holds first; 0: none."""
         self._node_id, self._paths = config.node_id, config.paths
         self._copy, self._client, self._every_ms = copy, client, every_ms
         self._long = LongAnswers()
-        self._turn = asyncio.Semaphore(2)  # processes at once: reads of clients come first
-        self._done_s: dict[object, float] = {}  # when what was done last
+        self._turn = asyncio.Semaphore(2)  # processes at once: clients' reads come first
+        self._done_s: dict[object, float] = {}  # action -> instant when it was last done
 
     def routes(self) -> Mapping[tuple[str, str], Handler]:
+        """The four routes above."""
         return {
             ("GET", LOCAL): self._local,
             ("GET", WHOLE): self._whole,
@@ -131,6 +135,7 @@ class Verification:
         }
 
     async def run(self) -> NoReturn:
+        """Compare the partitions that this node holds first, every `every_ms`."""
         if not self._every_ms:
             await asyncio.Event().wait()
         while True:
@@ -160,7 +165,7 @@ class Verification:
                 await self._look_closer(placement, shared)
 
     async def _look_closer(self, placement: Placement, shared: Sequence[ReplicaDigest]) -> None:
-        """At one batch they were not the same rows. Whose are damaged?"""
+        """At one batch the rows differ: read the stores to find the damaged one."""
         asked = [self._ask(node_id, placement, recompute=True) for node_id in placement.holders]
         read = await asyncio.gather(*asked)
         verdict = judge(placement.partition, read)
@@ -176,7 +181,7 @@ class Verification:
         who_answers: Sequence[NodeId],
     ) -> None:
         digests = {one.node_id: msgspec.to_builtins(one.of) for one in said}
-        # a warm-up is not read: it would not go on in their place
+        # a warm-up is not read, so it could not answer in their place
         readable = [node_id for node_id in who_answers if node_id in placement.replicas]
         odd = to_rebuild(verdict, readable)
         _log.error(
@@ -184,7 +189,7 @@ class Verification:
             replica=str(placement.replica_id),
             said=digests,
             odd=verdict.odd,
-            next_step="the odd one is made anew" if odd else NEXT_STEP,
+            next_step="the diverged replica is rebuilt" if odd else NEXT_STEP,
         )
         for node_id in odd:
             await self._ask_to_rebuild(node_id, placement, f"others have other rows: {digests}")
@@ -193,17 +198,17 @@ class Verification:
         node = self._copy.catalog.nodes.get(node_id)
         if node is None or not self._is_due((node_id, placement.replica_id)):
             return
-        odd = Odd(identity=StoreIdentity.of(placement.replica_id), why=why)
+        rebuild = RebuildRequest(identity=StoreIdentity.of(placement.replica_id), why=why)
         try:
-            reply = await self._client.post_json(node.internal, REBUILD, odd)
+            reply = await self._client.post_json(node.internal, REBUILD, rebuild)
         except (PeerUnreachable, PeerSilent) as error:
-            _log.warning("odd replica not told", node=node_id, error=error.message)
+            _log.warning("rebuild request failed", node=node_id, error=error.message)
         else:
             if not reply.ok:
-                _log.warning("odd replica not told", node=node_id, status=reply.status)
+                _log.warning("rebuild request failed", node=node_id, status=reply.status)
 
     def _is_due(self, what: object) -> bool:
-        """Not done for AGAIN_S; from now on it is."""
+        """Whether the action was not done within AGAIN_S; notes that it is done now."""
         now_s = time.monotonic()
         if now_s - self._done_s.get(what, -AGAIN_S) < AGAIN_S:
             return False
@@ -217,7 +222,7 @@ class Verification:
         try:
             reply = await self._client.get(node.internal, KEPT)
         except (PeerUnreachable, PeerSilent):
-            return ()  # a node that is away is compared when it is back
+            return ()  # compared once the node is back
         return msgspec.json.decode(reply.body, type=tuple[KeptDigests, ...]) if reply.ok else ()
 
     # ---------------------------------------------------------------------------------- answers
@@ -226,25 +231,25 @@ class Verification:
         try:
             data = self._paths.digests.read_bytes()
         except FileNotFoundError as error:
-            raise NotReady("the tailer has not said anything yet") from error
+            raise NotReady("the tailer has not written its digests yet") from error
         return json_reply(msgspec.Raw(data))
 
     async def _rebuild(self, call: Call) -> Reply:
-        odd = call.json(Odd)
-        replica_id = odd.identity.replica_id
+        asked = call.json(RebuildRequest)
+        replica_id = asked.identity.replica_id
         placements = self._copy.catalog.assignment.placements
         if replica_id not in (placement.replica_id for placement in placements):
             raise NotFound(f"no replica {replica_id} is placed anywhere")
         self._paths.rebuilds.mkdir(exist_ok=True)
-        (self._paths.rebuilds / str(replica_id)).write_text(odd.why)
+        (self._paths.rebuilds / str(replica_id)).write_text(asked.why)
         return json_reply({})
 
     async def _local(self, call: Call) -> Reply:
-        which = call.query(WhichStore)
+        which = call.query(StoreDigestRequest)
         what = (which.replica_id, which.recompute)
         return await self._long.reply(what, lambda: self._read(which), is_patient=which.patient)
 
-    async def _read(self, which: WhichStore) -> Reply:
+    async def _read(self, which: StoreDigestRequest) -> Reply:
         path = str(store_path(self._paths.state, which.replica_id))
         more = [digest.RECOMPUTE] if which.recompute else []
         command = [sys.executable, "-m", digest.__name__, path, *more]
@@ -258,11 +263,11 @@ class Verification:
         return json_reply(msgspec.json.decode(output, type=StoreDigest))
 
     async def _whole(self, call: Call) -> Reply:
-        which = call.query(WhichTable)
+        which = call.query(TableDigestRequest)
         what = (which.name, which.recompute)
         return await self._long.reply(what, lambda: self._read_all(which), is_patient=which.patient)
 
-    async def _read_all(self, which: WhichTable) -> Reply:
+    async def _read_all(self, which: TableDigestRequest) -> Reply:
         catalog = self._copy.catalog
         source = catalog.sources.get(which.name)
         if source is None or source.table_id is None or not source.is_materialized:
@@ -296,7 +301,7 @@ class Verification:
 
         node = self._copy.catalog.nodes.get(node_id)
         if node is None:
-            return answer(error="it is no member any more")
+            return answer(error="it is no longer a member")
         parameters = {
             "table_id": placement.table_id,
             "generation": placement.generation,

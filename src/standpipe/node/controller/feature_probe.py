@@ -1,8 +1,9 @@
-"""Which feature levels the members know: each is asked, so that a level is raised for all or not.
+"""Which feature levels the members know: every node is asked before a level is raised.
 
-A node's own word counts, since its record in the log may be from before its newest start; of one
-that does not answer the record is taken, and where there is none the level stays. Not here: the
-rules (`control.metadata.feature_levels`), who raises (`node.controller.leader`).
+A node's own answer counts, since its record in the log may be older than its newest start. For a
+node that does not answer its record counts; without a record the level cannot be raised.
+
+Not here: the rules (`control.metadata.feature_levels`), raising it (`node.controller.leader`).
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.model import FeatureLevels, NodeId, NodeInfo, Record
 from standpipe.node.controller import bootstrap
-from standpipe.node.controller.catalog_replica import LogCopy
+from standpipe.node.controller.catalog_replica import CatalogReplica
 
 ASK_MS: Final = 2_000
 
 
-class LevelWish(msgspec.Struct):
+class UpgradeRequest(msgspec.Struct):
     """Body of POST /quorum/upgrade. `level` 0: the newest that the leader knows."""
 
     level: int = 0
 
 
 class NodeLevels(Record, frozen=True, kw_only=True):
-    """What one node knows, in `GET /quorum/features`; None: nobody can say."""
+    """Levels of one node, in `GET /quorum/features`; None: not known."""
 
     node_id: NodeId
     oldest: int | None
     newest: int | None
-    #: it said so itself just now; else the log does
+    #: the node itself answered; False: its record in the log
     answers: bool
 
 
@@ -49,15 +50,15 @@ class FeaturesView(Record, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Asker:
-    """Asks every member for what it knows."""
+class FeatureProbe:
+    """Asks every member for its feature levels."""
 
-    copy: LogCopy
+    copy: CatalogReplica
     client: HttpClient
     addresses: Callable[[NodeId], Sequence[str]]
 
     async def levels(self, catalog: Catalog) -> Mapping[NodeId, FeatureLevels | None]:
-        """What each member knows, by its own word or else by the log; None: nobody can say."""
+        """Each member's levels, by its own answer or else by the log; None: not known."""
         return _completed(catalog, await self._said(catalog))
 
     async def view(self) -> FeaturesView:
@@ -93,15 +94,15 @@ class Asker:
                 reply = await self.client.get(address, bootstrap.PATH, timeout_ms=ASK_MS)
             except (PeerUnreachable, PeerSilent):
                 continue
-            if reply.ok and (told := reply.json_as(bootstrap.Knowledge)).node_id == node:
-                return feature_levels.as_heard(told.feature_levels)
+            if reply.ok and (knowledge := reply.json_as(bootstrap.Knowledge)).node_id == node:
+                return feature_levels.as_heard(knowledge.feature_levels)
         return None
 
 
 def _completed(
     catalog: Catalog, said: Mapping[NodeId, FeatureLevels | None]
 ) -> dict[NodeId, FeatureLevels | None]:
-    """Who said nothing is known by the log, if it says anything of that node."""
+    """The answers, completed by the records in the log."""
     return {node: said[node] or _recorded(info) for node, info in catalog.nodes.items()}
 
 

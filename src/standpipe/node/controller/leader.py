@@ -45,18 +45,18 @@ from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest
 from standpipe.model import PlacementRules
 from standpipe.node.controller import member_checks
-from standpipe.node.controller.catalog_replica import LogCopy
-from standpipe.node.controller.feature_probe import Asker, LevelWish
+from standpipe.node.controller.catalog_replica import CatalogReplica
+from standpipe.node.controller.feature_probe import FeatureProbe, UpgradeRequest
 from standpipe.node.controller.leases import LOOK_MS, Leasing, PipelineId, grants_due, is_registered
 from standpipe.node.controller.planner import REVIEW_S, Placing
-from standpipe.node.controller.raft_driver import Quorum, Refused
-from standpipe.node.controller.voters import VoterChanges, VoterName
+from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
+from standpipe.node.controller.voters import VoterName, VoterRoutes
 from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
 
 RETRY_S: Final = 0.05
 TOPICS_S_MAX: Final = 10.0  # how long a statement waits for its topics
 TOPICS_RETRY_S: Final = 1.0
-TOPICS_CHECK_S: Final = 30.0  # between looks at Kafka when nothing has changed
+TOPICS_CHECK_S: Final = 30.0  # between checks of Kafka while nothing changes
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class PipelineStart(msgspec.Struct):
 
 
 async def _first(works: Sequence[Awaitable[object]]) -> None:
-    """Returns as soon as one of them does; the others are cancelled."""
+    """Wait until one of them returns, then cancel the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -79,31 +79,31 @@ async def _first(works: Sequence[Awaitable[object]]) -> None:
 
 
 class Leading:
-    """What only the leader does. Each write raises Refused where this node does not lead."""
+    """What only the leader does. A write raises ProposalRefused where this node does not lead."""
 
     def __init__(
         self,
-        copy: LogCopy,
+        copy: CatalogReplica,
         quorum: Quorum,
         topics: Callable[[], TopicKeeper],
         placing: Placing,
         rules: PlacementRules,
         *,
-        asker: Asker,
+        probe: FeatureProbe,
         leasing: Leasing,
     ) -> None:
-        """`topics` is called once, when this node leads first. `rules`: what a new cluster begins
-        with. `asker`: finds out which feature levels the members know."""
+        """`topics` is called once, when this node leads first. `rules`: placement rules of a new
+        cluster. `probe`: asks the members for their feature levels."""
         self._copy = copy
         self._quorum = quorum
         self._make_topics = topics
         self._topics: TopicKeeper | None = None
         self._placing = placing
         self._rules = rules
-        self._asker = asker
+        self._probe = probe
         self._leasing = leasing
         self._turn = asyncio.Lock()
-        voters = VoterChanges(copy, quorum, self._epoch)
+        voters = VoterRoutes(copy, quorum, self._epoch)
         self._writes: Mapping[str, Callable[[Call], Awaitable[object]]] = {
             "/execute": self._execute,
             "/register": self._register,
@@ -129,7 +129,7 @@ class Leading:
         return json_reply(await self._writes[call.path](call))
 
     async def run(self) -> NoReturn:
-        """While this node leads: found the cluster if it is new, then let the world follow."""
+        """Whenever this node leads: found the cluster if it is new, then do the leader's tasks."""
         await asyncio.to_thread(propose.warm_up)
         while True:
             if self._quorum.leading is None:
@@ -137,8 +137,8 @@ class Leading:
                 continue
             try:
                 await self._lead()
-            except* Refused:
-                await asyncio.sleep(RETRY_S)  # the lead is lost, or about to be handed over
+            except* ProposalRefused:
+                await asyncio.sleep(RETRY_S)  # leadership is lost, or about to be handed over
 
     async def _lead(self) -> None:
         self._placing.begin()
@@ -152,8 +152,8 @@ class Leading:
             group.create_task(self._keep_successions())
 
     async def _keep_placed(self) -> None:
-        """Copies go where they should be, a step at a time, each when the one before has caught
-        up (KIP-441)."""
+        """Move replicas to where they should be, a step at a time: the next one once the replicas
+        of the step before have caught up (KIP-441)."""
         while self._quorum.leading is not None:
             await self._settle_assignment()
             catalog = self._copy.catalog
@@ -161,21 +161,21 @@ class Leading:
             await _first([*news, self._quorum.changed()])
 
     async def _keep_leases(self) -> None:
-        """Queries of a pipeline that is silent go to the others."""
+        """Grant the queries of a silent pipeline to the others."""
         while self._quorum.leading is not None:
-            async with self._turn:  # else what is about to be granted would be granted twice
+            async with self._turn:  # otherwise a lease could be granted twice
                 if command := self._leasing.due(self._copy.catalog):
                     _log.info("leases move", command=str(command))
                     await self._append(command, self._epoch())
             await _first([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])
 
     async def _keep_successions(self) -> None:
-        """Reads move to a table that was built beside another one, once it has caught up."""
+        """Move reads to the next generation of a table once it has caught up."""
         watch = switchover.Watch()
         while self._quorum.leading is not None:
             if self._copy.catalog.successors:
                 async with self._turn:
-                    catalog, heard = self._copy.catalog, self._placing.ears.told()
+                    catalog, heard = self._copy.catalog, self._placing.observer.told()
                     if command := watch.due(catalog, self._copy.statuses, heard):
                         _log.info("reads move", table=command.name, to=command.generation)
                         await self._append(command, self._epoch())
@@ -187,26 +187,26 @@ class Leading:
             catalog = self._copy.catalog
             outcome = await self._keeper.look_after(catalog, self._stands)
             if self._quorum.leading != epoch:
-                raise Refused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
+                raise ProposalRefused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
             for name in outcome.gone:
                 await self._log(TopicDeleted(name=name))
             pause_s = TOPICS_RETRY_S if outcome.failure else TOPICS_CHECK_S
             await self._wait_for_news(catalog, pause_s)
 
     async def _stands(self, order: topic_reconciler.KafkaOrder, catalog: Catalog) -> bool:
-        """Whether the newest catalog orders the same, which a majority is asked for.
+        """Whether the newest catalog, which a majority confirms, still wants the order.
 
-        A leader that was stopped or replaced while Kafka kept it waiting would else delete a topic
-        that its successor has deleted and made anew.
+        A leader that was stopped or replaced while it waited for Kafka would otherwise delete a
+        topic that its successor has deleted and created again.
         """
         try:
             await self._quorum.read()
-        except Refused:
+        except ProposalRefused:
             return False
         return topic_reconciler.still_stands(order, catalog, self._copy.catalog)
 
     async def _wait_for_news(self, catalog: Catalog, pause_s: float) -> None:
-        """Until there is another command, another leader, or the time is over."""
+        """Wait for another command or another leader, at most `pause_s`."""
         await _first([self._copy.wait_for(catalog.index + 1, pause_s), self._quorum.changed()])
 
     @property
@@ -231,13 +231,13 @@ class Leading:
                     return {"log_index": self._copy.catalog.index, "entities": verdict.entities}
                 await self._append(verdict, epoch)
             applied = self._copy.catalog.applied_requests[request.request_id]
-            index = self._copy.catalog.index  # with the assignment that came along
+            index = self._copy.catalog.index  # with the assignment that followed
         failure = await self._keeper.followed(applied.index, TOPICS_S_MAX)
         warnings = (f"{propose.TOPIC_WILL_FOLLOW} ({failure})",) if failure else ()
         return {"log_index": index, "entities": responses.entities(applied, warnings)}
 
     async def _register(self, call: Call) -> object:
-        asked = call.json(member_checks.Registration)
+        asked = call.json(member_checks.NodeRegistration)
         node = asked.node()
         async with self._turn:
             epoch = self._epoch()
@@ -251,7 +251,7 @@ class Leading:
             return {"log_index": self._copy.catalog.index}
 
     async def _drain(self, call: Call) -> object:
-        asked = call.json(member_checks.DrainWish)
+        asked = call.json(member_checks.DrainRequest)
         self._epoch()
         member_checks.check_known(self._copy.catalog, asked.node_id)
         if (asked.node_id in self._copy.catalog.draining) == asked.undo:
@@ -299,7 +299,7 @@ class Leading:
         return {"log_index": self._copy.catalog.index}
 
     async def _once(self, command: Command) -> AppliedRequest:
-        """What became of a command with a request id, logged now or before."""
+        """The outcome of a command with a request id, logged now or before."""
         async with self._turn:
             epoch = self._epoch()
             if command.request_id not in self._copy.catalog.applied_requests:
@@ -311,10 +311,10 @@ class Leading:
             await self._append(command, self._epoch())
 
     async def _settle_assignment(self) -> None:
-        """The next step towards where copies should be, if one is due.
+        """Log the next step of the assignment, if one is due.
 
-        Worked out while statements go on; where one came in between it no longer fits, and the
-        next look finds what is due then.
+        It is computed while statements are still accepted. Where a command was logged meanwhile the
+        step is dropped, and the next round computes it again.
         """
         catalog = self._copy.catalog
         due = await self._placing.due(catalog)
@@ -325,8 +325,8 @@ class Leading:
                 await self._propose(due, self._epoch())
 
     async def _found(self, epoch: LeaderEpoch) -> None:
-        """The first commands of all name the cluster, the newest feature level, and the rules
-        that its nodes agree on."""
+        """Log the first commands where they are missing: the cluster's id with its feature level,
+        and the placement rules."""
         if not self._copy.catalog.cluster_id:
             level = self._copy.feature_levels[1]
             founding = FoundCluster(cluster_id=uuid.uuid4().hex, feature_level=level)
@@ -348,26 +348,26 @@ class Leading:
         await asyncio.gather(*(self._propose(one, epoch) for one in due if one is not None))
 
     async def _propose(self, command: Command, epoch: LeaderEpoch) -> None:
-        """The only way into the log: in the form that every member reads."""
+        """Append a command in the form that every member reads. The only way into the log."""
         formed = feature_levels.in_form(command, self._copy.catalog.feature_level)
         await self._quorum.propose(encode(formed), epoch)
 
     def _epoch(self) -> LeaderEpoch:
         if self._quorum.leading is None:
-            raise Refused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
+            raise ProposalRefused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
         return self._quorum.leading
 
     async def _upgrade(self, call: Call) -> object:
-        """Raise the feature level, and log what each node knows, for when it is away."""
-        wish = call.json(LevelWish)
+        """Raise the feature level, and log each node's levels for when it does not answer."""
+        asked = call.json(UpgradeRequest)
         self._epoch()
         members_then = self._copy.catalog.nodes
-        known = await self._asker.levels(self._copy.catalog)
-        level = wish.level or self._copy.feature_levels[1]
+        known = await self._probe.levels(self._copy.catalog)
+        level = asked.level or self._copy.feature_levels[1]
         async with self._turn:
             epoch, catalog = self._epoch(), self._copy.catalog
             if catalog.nodes != members_then:
-                raise BadRequest("a node came, went or started meanwhile: ask again")
+                raise BadRequest("the members changed meanwhile: try again")
             feature_levels.check_raise(level, catalog.feature_level, known)
             if level > catalog.feature_level:
                 await self._append(SetFeatureLevel(level=level), epoch)

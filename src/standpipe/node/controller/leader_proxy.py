@@ -25,14 +25,14 @@ from standpipe.adapters.http.internal import (
 from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest, BodyTooLarge, LogUnavailable, NotFound
 from standpipe.model import NodeId
-from standpipe.node.controller.catalog_replica import LogCopy
+from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.leader import RETRY_S, Leading, PipelineStart
 from standpipe.node.controller.leader_reads import FORWARDED
-from standpipe.node.controller.raft_driver import Quorum, Refused
+from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 
-WRITE_S_MAX: Final = 10.0  # for finding a leader that takes it
-FORWARD_MS: Final = 20_000  # a statement at the leader: its topics, and then some
-SEEN_S_MAX: Final = 2.0  # how long a forwarded statement waits for this node's copy
+WRITE_S_MAX: Final = 10.0  # for finding a leader that accepts the write
+FORWARD_MS: Final = 20_000  # twice the time that a statement waits for its topics
+SEEN_S_MAX: Final = 2.0  # how long a forwarded write waits for this node's catalog
 
 
 class Writer:
@@ -40,7 +40,7 @@ class Writer:
 
     def __init__(
         self,
-        copy: LogCopy,
+        copy: CatalogReplica,
         quorum: Quorum,
         leading: Leading,
         client: HttpClient,
@@ -51,16 +51,17 @@ class Writer:
         self._leading = leading
         self._client = client
         self._addresses = addresses
-        self._misses = 0  # forwards without an answer: the next address of the leader is tried
+        self._misses = 0  # forwards without an answer; each moves on to the leader's next address
 
     def routes(self) -> Mapping[tuple[str, str], Handler]:
         """All routes that write, for the internal listener."""
         return {("POST", path): self.write for path in self._leading.write_paths}
 
     async def write(self, call: Call) -> Reply:
-        """The leader's answer, once this node's copy has what was written.
+        """The leader's answer, once this node's catalog has what was written.
 
-        Asks again while leaders change; all that asks has one request id. Raises LogUnavailable.
+        Retries while leaders change, under one request id. Raises LogUnavailable where no leader
+        accepts it in time, BodyTooLarge, BadRequest.
         """
         if call.path == "/pipeline/start" and not call.json(PipelineStart).request_id:
             start = PipelineStart(call.json(PipelineStart).pipeline_id, uuid.uuid4().hex)
@@ -69,12 +70,12 @@ class Writer:
         while True:
             try:
                 return await self._try(call)
-            except (Refused, PeerUnreachable, PeerSilent, _TryAgain) as error:
-                if isinstance(error, Refused) and error.error is Error.RECORD_TOO_LARGE:
+            except (ProposalRefused, PeerUnreachable, PeerSilent, _TryAgain) as error:
+                if isinstance(error, ProposalRefused) and error.error is Error.RECORD_TOO_LARGE:
                     raise BodyTooLarge("its plan is larger than one entry of the log") from error
                 if FORWARDED in call.params or time.monotonic() > deadline:
                     raise LogUnavailable(
-                        f"no leader of the metadata quorum took it: {error}"
+                        f"no leader of the metadata quorum accepted it: {error}"
                     ) from error
             await asyncio.sleep(RETRY_S)
 
@@ -83,7 +84,9 @@ class Writer:
             return await self._leading.write(call)
         leader = self._quorum.leader
         if leader is None or leader == self._quorum.me.node or FORWARDED in call.params:
-            raise _TryAgain(f"{self._quorum.me.node} does not lead; {leader or 'nobody'} does")
+            raise _TryAgain(
+                f"{self._quorum.me.node} does not lead; the leader is {leader or 'not known'}"
+            )
         reply = await self._forward(call, leader)
         if reply.status == LogUnavailable.status and LogUnavailable.code == _code(reply):
             raise _TryAgain(reply.json().get("message", ""))
@@ -97,7 +100,8 @@ class Writer:
         return reply
 
     async def _forward(self, call: Call, leader: NodeId) -> Reply:
-        """Its answer; or _TryAgain as soon as another one leads, which a stopped one never says."""
+        """The leader's answer. Raises _TryAgain as soon as another node leads, because a stopped
+        leader would never answer."""
         addresses = self._addresses(leader)
         if not addresses:
             raise _TryAgain(f"no address of {leader} is known")
@@ -120,7 +124,7 @@ class Writer:
 
 
 class _TryAgain(Exception):
-    """Nobody took it this time; `str` says why."""
+    """The write was not accepted this time; `str` is the reason."""
 
 
 def _code(reply: Reply) -> object:

@@ -1,4 +1,4 @@
-"""What only the leader knows, for any node that is asked: a question passed on to it.
+"""Reads that only the leader can answer, forwarded to it from any node.
 
 Not here: writes (`node.controller.leader_proxy`), reads of the log itself
 (`node.worker.statements.read_index`).
@@ -16,12 +16,12 @@ from standpipe.errors import LogUnavailable
 from standpipe.model import NodeId
 from standpipe.node.controller.raft_driver import Quorum
 
-#: marks what was passed on: it is not passed on again
+#: marks a forwarded request: it is not forwarded again
 FORWARDED: Final = "forwarded"
 
 
 class LeaderReads:
-    """Asks the leader, once."""
+    """Forwards a read to the leader, once."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class LeaderReads:
         self._quorum, self._client, self._addresses = quorum, client, addresses
 
     async def ask(self, call: Call, timeout_ms: int) -> Reply:
-        """Its answer to the same question. Raises LogUnavailable: there is none, or it is this
-        node, or it does not answer."""
+        """The leader's answer to the same request. Raises LogUnavailable where no leader is known,
+        where it is this node, or where it does not answer."""
         me, leader = self._quorum.me.node, self._quorum.leader
         if leader is None or leader == me or FORWARDED in call.params:
             raise LogUnavailable(

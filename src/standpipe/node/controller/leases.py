@@ -1,7 +1,7 @@
-"""The leader's part of leases: who renews, who has ended, what is to be granted.
+"""The leader's side of leases: renewals, pipelines that have ended, grants that are due.
 
-Renewals are kept by the leader alone and are gone with it; its successor gives every pipeline a
-whole timeout to be heard again. Not here: the decisions (`control.metadata.leases`).
+Renewals are kept in the leader's memory alone; its successor gives every pipeline a whole time-out
+to renew. Not here: the decisions (`control.metadata.leases`).
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class Leasing:
         self._renewals = leases.Renewals(self.timeout_ms, LOOK_MS)
 
     def begin(self, catalog: Catalog) -> None:
-        """From now on this node leads."""
+        """Called when this node becomes the leader."""
         self._renewals.begin(catalog.pipelines, _now_ms())
 
     def heard(self, pipeline_id: str) -> None:
-        """It has started, or renews."""
+        """The pipeline started or renewed."""
         self._renewals.heard(pipeline_id, _now_ms())
 
     def due(self, catalog: Catalog) -> EndPipelines | GrantLeases | None:
-        """To be called every LOOK_MS: whom others must take over from, else who has no holder."""
+        """What to log now, checked every LOOK_MS: pipelines to end, else grants; None: nothing."""
         silent = self._renewals.silent(catalog.pipelines, _now_ms())
         return EndPipelines(pipeline_ids=silent) if silent else grants_due(catalog)
 
 
 def grants_due(catalog: Catalog) -> GrantLeases | None:
-    """Who is to write what from now on; None: as it is, or the cluster's level has no leases."""
+    """Grants that are due; None: none are, or the cluster's feature level has no leases."""
     if catalog.feature_level < feature_levels.LEASES:
         return None
     running = [query.query_id for query in catalog.queries.values() if query.state == "RUNNING"]
@@ -59,7 +59,7 @@ def grants_due(catalog: Catalog) -> GrantLeases | None:
 
 
 def is_registered(catalog: Catalog, pipeline_id: str) -> bool:
-    """Whether a pipeline has to say no more than that it lives."""
+    """Whether a pipeline need only renew; False: it must register first."""
     return catalog.feature_level < feature_levels.LEASES or pipeline_id in catalog.pipelines
 
 

@@ -1,9 +1,9 @@
-"""Answers that take as long as they take, as to read a store through does.
+"""Answers that take unbounded time, such as a digest of a whole store: long polling.
 
-A time-out of fixed length is too short for a large store and too long for a dead node. So who asks
-says that it is *patient*: it is told `202 Accepted` every ASK_AGAIN_S while there is work, asks
-again, and fails only when nothing is said. The work goes on between two questions. Who is not
-patient (an older release) waits for the answer as it always did.
+A fixed time-out is too short for a large store and too long for a dead node. So a client that sends
+`patient=true` gets `202 Accepted` every ASK_AGAIN_S while the work is under way and polls again; it
+fails only when no answer comes. The work continues between two polls. A client of an older release
+does not send it, and waits for the answer.
 
 Not here: what the work is.
 """
@@ -17,30 +17,30 @@ from typing import Any, Final
 
 from standpipe.adapters.http.internal import HttpClient, PeerSilent, Reply, json_reply
 
-#: less than any time-out of who asks
+#: less than any client's time-out
 ASK_AGAIN_S: Final = 5.0
-#: for one answer of "still at work"
+#: for one answer of 202
 ANSWER_MS_MAX: Final = 20_000
-#: how long an answer waits for who asked for it
+#: how long an answer is kept for its client
 KEPT_S: Final = 60.0
-#: a disk that hangs says that it works for ever
+#: a disk that hangs would answer 202 without end
 WORK_S_MAX: Final = 3600.0
 ACCEPTED: Final = 202
-#: name of the parameter that says so
+#: name of that parameter
 PATIENT: Final = "patient"
 
 
 class LongAnswers:
-    """What this node is working at."""
+    """The work under way at this node."""
 
     def __init__(self) -> None:
-        #: what was asked -> its answer
+        #: request -> its answer
         self._work: dict[object, asyncio.Task[Reply]] = {}
 
     async def reply(
         self, what: object, work: Callable[[], Coroutine[Any, Any, Reply]], *, is_patient: bool
     ) -> Reply:
-        """The answer, or ACCEPTED. `what`: equal questions share one piece of work."""
+        """The answer, or 202 while it is under way. Requests with equal `what` share the work."""
         task = self._work.get(what)
         if task is None:
             task = self._work[what] = asyncio.create_task(work())
@@ -53,7 +53,7 @@ class LongAnswers:
 
     def _keep(self, what: object, task: asyncio.Task[Reply]) -> None:
         if not task.cancelled():
-            task.exception()  # whoever asks again gets it
+            task.exception()  # raised again at the next poll
         asyncio.get_running_loop().call_later(KEPT_S, self._forget, what, task)
 
     def _forget(self, what: object, task: asyncio.Task[Reply]) -> None:
@@ -64,7 +64,7 @@ class LongAnswers:
 async def ask_patiently(
     client: HttpClient, address: str, path: str, **parameters: str | int
 ) -> Reply:
-    """The answer of a node that may work at it for long. Raises PeerUnreachable and PeerSilent."""
+    """Poll a node until it answers. Raises PeerUnreachable and PeerSilent."""
     until_s = time.monotonic() + WORK_S_MAX
     while True:
         asked = {**parameters, PATIENT: "true"}

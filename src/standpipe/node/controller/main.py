@@ -1,16 +1,19 @@
-"""control: the node's replica of the metadata quorum, and what lives beside it.
+"""The controller process: the node's replica of the metadata quorum, and what runs beside it.
 
-    POST /execute ─► Writer ─► the leader: judge → propose → applied ─┬─► run/snapshot ─► workers,
-                                                                      │                   tailer
-    peers ─ wire ─► Quorum ─ apply ─► LogCopy (the catalog) ──────────┴─► GET /log ─► pipelines
+    POST /execute ─► Writer ─► the leader: judge ─► propose ─► applied
+                                                                  │
+    peers ─ wire ─► Quorum ─ apply ─► CatalogReplica ─┬─► run/snapshot ─► workers, tailer
+                                                      └─► GET /log ─► pipelines
 
-In this order: whose data directory it is, how its replica begins (`node.controller.bootstrap`), the
-replica (`node.controller.raft_driver`), its catalog (`node.controller.catalog_replica`), who writes
-(`node.controller.leader`), the routes. What is decided is pure and elsewhere: `control.raft.core`,
-`control.ddl.propose`, `control.metadata.catalog`, `control.metadata.topic_reconciler`.
+In this order: the data directory's identity, how its replica begins (`node.controller.bootstrap`),
+the replica (`node.controller.raft_driver`), its catalog (`node.controller.catalog_replica`), the
+writes (`node.controller.leader_proxy`, `node.controller.leader`), the routes that read.
 
-A `Part` is something else that lives in this process: it has routes and a task of its own and
-reads the catalog: beats and lags (`node.liveness.loop`) are one.
+A `ControllerTask` is anything else in this process that has routes and a task of its own and reads
+the catalog, as heartbeats and lags (`node.liveness.loop`).
+
+Not here: decisions. They are pure: `control.raft.core`, `control.ddl.propose`,
+`control.metadata.apply`, `control.metadata.topic_reconciler`.
 """
 
 from __future__ import annotations
@@ -55,17 +58,17 @@ from standpipe.model import NodeId, QueryStatus
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.controller import assignment_routes, bootstrap, quorum_routes
-from standpipe.node.controller.catalog_replica import LogCopy
+from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.digest_check import Verification
-from standpipe.node.controller.feature_probe import Asker
+from standpipe.node.controller.feature_probe import FeatureProbe
 from standpipe.node.controller.fsync_watch import SyncWatch
 from standpipe.node.controller.leader import Leading
 from standpipe.node.controller.leader_proxy import FORWARD_MS, Writer
 from standpipe.node.controller.leader_reads import LeaderReads
 from standpipe.node.controller.leases import Leasing
-from standpipe.node.controller.member_checks import Registration
+from standpipe.node.controller.member_checks import NodeRegistration
 from standpipe.node.controller.planner import Placing, limits_of
-from standpipe.node.controller.raft_driver import Quorum, Refused
+from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 from standpipe.node.controller.voters import VoterName
 from standpipe.node.liveness.loop import LivenessLoop
 from standpipe.node.store_transfer.donor import StoreCopies
@@ -83,64 +86,70 @@ Routes = Mapping[tuple[str, str], Handler]
 
 
 @dataclass(frozen=True)
-class Base:
-    """What the parts of control share."""
+class ControllerBase:
+    """What the tasks of the controller share."""
 
     config: NodeConfig
-    copy: LogCopy
+    copy: CatalogReplica
     quorum: Quorum
     client: HttpClient
 
 
-class Part(Protocol):
-    """Something that lives in control beside the log. An error in `run` ends the process."""
+class ControllerTask(Protocol):
+    """Something that runs in the controller beside the log."""
 
-    def routes(self) -> Routes: ...
+    def routes(self) -> Routes:
+        """Its routes on the internal listener."""
+        ...
 
-    async def run(self) -> NoReturn: ...
+    async def run(self) -> NoReturn:
+        """Its work, until it is cancelled. An error ends the process."""
+        ...
 
 
-def copies_of(base: Base) -> Part:
-    """Copies of stores for peers."""
+def copies_of(base: ControllerBase) -> ControllerTask:
+    """Hands copies of stores to peers."""
     return StoreCopies(base.config.paths)
 
 
-def verification_of(base: Base) -> Part:
-    """Digests of replicas, compared."""
+def verification_of(base: ControllerBase) -> ControllerTask:
+    """Compares the digests of replicas."""
     every_ms = base.config.settings()[keys.DIGEST_INTERVAL]
     return Verification(base.config, base.copy, base.client, every_ms=every_ms)
 
 
-#: More than beats and lags. Each is made once per process, after the replica has been opened.
-PARTS: Final[Sequence[Callable[[Base], Part]]] = (copies_of, verification_of)
+#: Beside heartbeats and lags. Each is made once per process, after the replica has been opened.
+TASKS: Final[Sequence[Callable[[ControllerBase], ControllerTask]]] = (copies_of, verification_of)
 
 
-class _HangsUp(asyncio.Protocol):
-    """Ends a connection as soon as it is made: nobody would ever close one that waits."""
+class _RejectConnection(asyncio.Protocol):
+    """Ends a connection as soon as it is made: otherwise it would stay open unused."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Abort it; the peer dials again."""
         cast("asyncio.Transport", transport).abort()
 
 
-class Doors:
+class InternalRoutes:
     """The internal listener's routes and its second protocol; they grow while a node starts."""
 
     def __init__(self) -> None:
         self.routes: dict[tuple[str, str], Handler] = {}
-        self.wire: QuorumWire | None = None  # from then on, all routes are there
+        self.wire: QuorumWire | None = None  # set once all routes are there
 
     def accept(self) -> asyncio.Protocol:
-        """For a peer's connection: before the replica runs, the peer is to dial again."""
-        return self.wire.accept() if self.wire else _HangsUp()
+        """The protocol of a peer's connection; one before the replica runs is rejected."""
+        return self.wire.accept() if self.wire else _RejectConnection()
 
-    async def otherwise(self, call: Call) -> Reply:
-        """For whoever is faster than this node's start: any route may be there in a moment."""
+    async def fallback(self, call: Call) -> Reply:
+        """Answers a request without a route. Until the node has started, that is 503, not 404: any
+        route may be there in a moment. Raises LogUnavailable."""
         if self.wire is not None:
             return await internal.no_route(call)
         raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
 
 
-def routes_of(copy: LogCopy) -> Routes:
+def routes_of(copy: CatalogReplica) -> Routes:
     """Routes that read the log (docs/INTERFACES.md)."""
 
     async def page(call: Call) -> Reply:
@@ -181,70 +190,72 @@ class LogQuery(msgspec.Struct, rename={"start": "from"}):
     wait_ms: int = 0
 
 
-# ---------------------------------------------------------------------------------- the chores
+# ------------------------------------------------------------------------------ background tasks
 
 
-async def show_when_whole(base: Base) -> None:
-    """Publish the map once this copy has all that was acknowledged."""
+async def show_when_whole(base: ControllerBase) -> None:
+    """Publish run/snapshot once this replica has every acknowledged command."""
     base.copy.show(is_whole=False)
     while True:
         try:
             await base.quorum.read()
-        except Refused:
+        except ProposalRefused:
             await asyncio.sleep(RETRY_S)
             continue
         base.copy.show(is_whole=True)
         return
 
 
-async def register(base: Base, writer: Writer) -> None:
-    """Make this node a member, under its addresses of now; then a voter, if it is one of the first.
+async def register(base: ControllerBase, writer: Writer) -> None:
+    """Make this node a member under its current addresses, then a voter if node.json says so.
 
-    Goes on until the leader has taken it.
+    Retries until the leader has accepted it.
     """
     node = configuration.member(base.config, base.copy.identity)
     rules = configuration.placement_rules(base.config.settings())
-    body = msgspec.json.encode(Registration.of(node, rules))
-    await _until_taken(writer, "/register", body)
+    body = msgspec.json.encode(NodeRegistration.of(node, rules))
+    await _until_accepted(writer, "/register", body)
     if base.config.node_id not in base.config.founders:
         return
     if base.quorum.me not in base.quorum.voters and not base.copy.identity.has_voted:
         me = VoterName(base.quorum.me.node, base.quorum.me.incarnation)
-        await _until_taken(writer, "/quorum/add-voter", msgspec.json.encode(me))
+        await _until_accepted(writer, "/quorum/add-voter", msgspec.json.encode(me))
     base.copy.identity = configuration.note_vote(base.config, base.copy.identity)
 
 
-async def _until_taken(writer: Writer, path: str, body: bytes) -> None:
-    told = b""
+async def _until_accepted(writer: Writer, path: str, body: bytes) -> None:
+    logged = b""
     while True:
         with contextlib.suppress(LogUnavailable):
             reply = await writer.write(Call(path, {}, body))
             if reply.ok:
                 return
-            if reply.body != told:
-                told = reply.body
-                _log.error("the leader refuses this node", path=path, answer=told.decode())
+            if reply.body != logged:
+                logged = reply.body
+                _log.error("the leader refuses this node", path=path, answer=logged.decode())
         await asyncio.sleep(RETRY_S)
 
 
 # --------------------------------------------------------------------------------- the process
 
 
-async def run(config: NodeConfig, parts: Sequence[Callable[[Base], Part]] = PARTS) -> None:
+async def run(
+    config: NodeConfig, tasks: Sequence[Callable[[ControllerBase], ControllerTask]] = TASKS
+) -> None:
     """Serve until SIGTERM. Raises StandpipeError where the process must not go on."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    values, secret, doors = config.settings(), config.secret(), Doors()
+    values, secret, internal_routes = config.settings(), config.secret(), InternalRoutes()
     client = HttpClient(secret, timeout_ms=FORWARD_MS)
-    body_max, otherwise = values[keys.BODY_MAX], doors.otherwise
-    app = InternalApp(secret, doors.routes, body_bytes_max=body_max, otherwise=otherwise)
+    body_max, fallback = values[keys.BODY_MAX], internal_routes.fallback
+    app = InternalApp(secret, internal_routes.routes, body_bytes_max=body_max, otherwise=fallback)
     bound = internal.bind_alone(config.internal)
-    quorum_part = (quorum_wire.MAGIC, doors.accept)
+    quorum_protocol = (quorum_wire.MAGIC, internal_routes.accept)
     try:
         async with asyncio.TaskGroup() as group:
-            living = group.create_task(live(config, doors, client, parts))
-            await internal.serve(bound, app, stop, GRACE_S, quorum_part)
+            living = group.create_task(live(config, internal_routes, client, tasks))
+            await internal.serve(bound, app, stop, GRACE_S, quorum_protocol)
             living.cancel()
     except* StandpipeError as failed:
         raise failed.exceptions[0] from None
@@ -254,12 +265,15 @@ async def run(config: NodeConfig, parts: Sequence[Callable[[Base], Part]] = PART
 
 async def live(
     config: NodeConfig,
-    doors: Doors,
+    internal_routes: InternalRoutes,
     client: HttpClient,
-    parts: Sequence[Callable[[Base], Part]],
+    tasks: Sequence[Callable[[ControllerBase], ControllerTask]],
 ) -> None:
-    """Open the replica, open the doors, do the chores; at cancellation hand over and close."""
-    base, wire = await open_replica(config, doors, client)
+    """Open the replica, add its routes, run the background tasks; hand over and close at the end.
+
+    The end is cancellation. Raises StandpipeError where the process must not continue.
+    """
+    base, wire = await open_replica(config, internal_routes, client)
     configuration.check_tags(config)
     incarnation = base.copy.identity.incarnation
     liveness = LivenessLoop(
@@ -270,42 +284,42 @@ async def live(
     placing = Placing(liveness, limits_of(values), time.monotonic, settle_s)
     rules = configuration.placement_rules(values)
     addresses = addresses_by(base.copy)
-    asker = Asker(base.copy, client, addresses)
+    probe = FeatureProbe(base.copy, client, addresses)
     leading = Leading(
         base.copy,
         base.quorum,
         lambda: topics_of(config),
         placing,
         rules,
-        asker=asker,
+        probe=probe,
         leasing=Leasing(values[keys.LEASE_TIMEOUT]),
     )
     writer = Writer(base.copy, base.quorum, leading, client, addresses)
     leader_reads = LeaderReads(base.quorum, client, addresses)
-    made: list[Part] = [liveness, *(part(base) for part in parts)]
+    made: list[ControllerTask] = [liveness, *(make(base) for make in tasks)]
     try:
         base.quorum.start()
         for routes in (
             writer.routes(),
             routes_of(base.copy),
-            quorum_routes.routes_of(base.copy, base.quorum, leader_reads, asker),
+            quorum_routes.routes_of(base.copy, base.quorum, leader_reads, probe),
             assignment_routes.routes_of(base.copy, base.quorum, placing, leader_reads),
-            *(part.routes() for part in made),
+            *(task.routes() for task in made),
         ):
-            doors.routes.update(routes)
-        doors.wire = wire
+            internal_routes.routes.update(routes)
+        internal_routes.wire = wire
         _log.info("control serves", log_index=base.copy.catalog.index)
         async with asyncio.TaskGroup() as group:
-            chores: list[Coroutine[Any, Any, None]] = [
+            background: list[Coroutine[Any, Any, None]] = [
                 base.quorum.run(),
                 base.copy.keep_published(),
                 leading.run(),
                 show_when_whole(base),
                 register(base, writer),
-                *(part.run() for part in made),
+                *(task.run() for task in made),
             ]
-            for chore in chores:
-                group.create_task(chore)
+            for task in background:
+                group.create_task(task)
     except* StandpipeError as failed:
         raise failed.exceptions[0] from None
     finally:
@@ -313,35 +327,35 @@ async def live(
 
 
 async def open_replica(
-    config: NodeConfig, doors: Doors, client: HttpClient
-) -> tuple[Base, QuorumWire]:
+    config: NodeConfig, internal_routes: InternalRoutes, client: HttpClient
+) -> tuple[ControllerBase, QuorumWire]:
     """The node's replica, its catalog and its connections; nothing runs yet."""
     identity = configuration.claim(config)
     running: list[Quorum] = []
 
-    async def tell(_: Call) -> Reply:
+    async def knowledge(_: Call) -> Reply:
         has_quorum = any(quorum.end > 0 for quorum in running)
         return json_reply(bootstrap.knowledge_of(config, identity, has_quorum=has_quorum))
 
-    doors.routes["GET", bootstrap.PATH] = tell
+    internal_routes.routes["GET", bootstrap.PATH] = knowledge
     identity = await bootstrap.begin(config, identity, client)
     opened = QuorumDisk.open(config.paths.log)
     if opened.cut_bytes:
         _log.warning("a torn write was cut away", torn_bytes_cut=opened.cut_bytes)
     fetch_ms = config.settings()[keys.FETCH_TIMEOUT]
     syncs = SyncWatch(fetch_ms, Clock().boot_ms)
-    copy = LogCopy(config, identity, syncs)
+    copy = CatalogReplica(config, identity, syncs)
     me = ReplicaKey(config.node_id, Incarnation(identity.incarnation))
     wire = QuorumWire(me, config.secret(), addresses_by(copy))
     wire.cluster = identity.cluster_id
     limits = RaftSettings.in_proportion(fetch_ms, entry_bytes_max=ENTRY_BYTES_MAX)
     quorum = Quorum(opened, wire, copy, syncs, bootstrap=tuple(config.nodes), settings=limits)
     running.append(quorum)
-    return Base(config, copy, quorum, client), wire
+    return ControllerBase(config, copy, quorum, client), wire
 
 
-def addresses_by(copy: LogCopy) -> Callable[[NodeId], Sequence[str]]:
-    """Where nodes are dialled, by the newest catalog."""
+def addresses_by(copy: CatalogReplica) -> Callable[[NodeId], Sequence[str]]:
+    """Addresses at which to dial a node, by the newest catalog."""
 
     def addresses(node_id: NodeId) -> Sequence[str]:
         node = copy.catalog.nodes.get(node_id)
@@ -352,7 +366,7 @@ def addresses_by(copy: LogCopy) -> Callable[[NodeId], Sequence[str]]:
 
 
 def topics_of(config: NodeConfig) -> TopicKeeper:
-    """Kafka's topics, for the leader."""
+    """What keeps Kafka's topics as the catalog wants them, for the leader."""
     return TopicKeeper(config.bootstrap_servers, config.service_id)
 
 
@@ -372,4 +386,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    os._exit(main())  # a thread that waits for Kafka must not delay the end
+    os._exit(main())  # a thread that waits for Kafka must not delay the exit

@@ -1,4 +1,8 @@
-"""What the leader asks before a node joins, drains or leaves."""
+"""What the leader checks before a node joins, drains or leaves.
+
+Not here: feature levels of a joining node (`control.metadata.feature_levels`), the writes
+themselves (`node.controller.leader`).
+"""
 
 from __future__ import annotations
 
@@ -16,30 +20,30 @@ _KEYS = {
 }
 
 
-class DrainWish(msgspec.Struct):
+class DrainRequest(msgspec.Struct):
     """Body of POST /nodes/drain."""
 
     node_id: NodeId
     undo: bool = False
 
 
-class Registration(NodeInfo, frozen=True, kw_only=True):
+class NodeRegistration(NodeInfo, frozen=True, kw_only=True):
     """Body of POST /register: a node, and the cluster-wide rules that its file names."""
 
-    placement_rules: PlacementRules | None = None  # None: a program from before them
+    placement_rules: PlacementRules | None = None  # None: sent by a program that has no rules
 
     @classmethod
-    def of(cls, node: NodeInfo, rules: PlacementRules) -> Registration:
-        """What a node sends."""
+    def of(cls, node: NodeInfo, rules: PlacementRules) -> NodeRegistration:
+        """The request of a node."""
         return cls(**msgspec.structs.asdict(node), placement_rules=rules)
 
     def node(self) -> NodeInfo:
-        """Without the rules, as it is logged."""
+        """The node's record as it is logged, without the rules."""
         return NodeInfo(**{name: getattr(self, name) for name in NodeInfo.__struct_fields__})
 
 
-def check_rules(node: Registration, rules: PlacementRules | None) -> None:
-    """Raises BadRequest that names what differs: two files must not pull copies to and fro."""
+def check_rules(node: NodeRegistration, rules: PlacementRules | None) -> None:
+    """Raises BadRequest with the differences: two files must not move replicas back and forth."""
     if rules is None or node.placement_rules is None or node.placement_rules == rules:
         return
     differing = [
@@ -54,14 +58,14 @@ def check_rules(node: Registration, rules: PlacementRules | None) -> None:
 
 
 def check_known(catalog: Catalog, node_id: NodeId) -> None:
-    """Raises BadRequest that lists the nodes there are."""
+    """Raises BadRequest that lists the nodes of the cluster."""
     if node_id not in catalog.nodes:
         names = ", ".join(sorted(catalog.nodes))
         raise BadRequest(f"{node_id} is no node of this cluster; its nodes are {names}")
 
 
 def check_removable(catalog: Catalog, node_id: NodeId, *, votes: bool) -> None:
-    """Raises BadRequest with what has to be done first: nothing that is needed is thrown away."""
+    """Raises BadRequest with the step to do first, while the node votes or holds replicas."""
     check_known(catalog, node_id)
     if votes:
         raise BadRequest(f"{node_id} votes: first `standpipe quorum remove-voter {node_id}`")
@@ -72,7 +76,7 @@ def check_removable(catalog: Catalog, node_id: NodeId, *, votes: bool) -> None:
 
 
 def copies_of(catalog: Catalog, node_id: NodeId) -> int:
-    """Table partitions that the node holds or is about to hold."""
+    """Count of the table partitions that the node holds or is about to hold."""
     return sum(node_id in placement.holders for placement in catalog.assignment.placements)
 
 

@@ -1,10 +1,10 @@
-"""Who shall hold what, worked out beside the loop that answers the node's peers.
+"""The next step of the assignment, computed outside the event loop that answers the node's peers.
 
-    catalog, Heard ─► placement.problem ─┬─ small ─► a thread ──────────────┬─► Step
-                                         └─ large ─► a process of its own ──┘
+    catalog, Heard ─► from_catalog.problem ─┬─ small ─► a thread ──────────────┬─► Step
+                                            └─ large ─► a process of its own ──┘
 
-A large cluster's plan takes seconds of one core, and a thread would share the interpreter with the
-beats of this node. Not here: when a step is committed (`node.controller.leader`).
+A large cluster's plan takes seconds of one core, and a thread would share the interpreter with this
+node's heartbeats. Not here: when a step is committed (`node.controller.leader`).
 """
 
 from __future__ import annotations
@@ -29,25 +29,31 @@ from standpipe.model import NodeId
 #: nodes × partitions that are placed in a thread: some 20 ms of work
 SMALL_MAX: Final = 20_000
 POLL_S: Final = 0.2
-#: without news: an owner may have come to trail its standby
+#: also without news: an active replica may have fallen behind its standby
 REVIEW_S: Final = 10.0
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class Ears(Protocol):
-    """What hears the other nodes (`node.liveness.loop`)."""
+class ClusterObserver(Protocol):
+    """What receives the other nodes' heartbeats and lag reports (`node.liveness.loop`)."""
 
-    def told(self) -> Heard: ...
+    def told(self) -> Heard:
+        """The newest lag reports, and the nodes that are down."""
+        ...
 
-    def away_ms(self) -> Mapping[NodeId, int]: ...
+    def away_ms(self) -> Mapping[NodeId, int]:
+        """Nodes that are down -> for how many ms."""
+        ...
 
     @property
-    def changes(self) -> object: ...
+    def changes(self) -> object:
+        """A value that differs whenever a report has changed."""
+        ...
 
 
 def limits_of(values: registry.Config) -> Limits:
-    """A node's own limits."""
+    """The limits on moves of replicas, from this node's configuration."""
     return Limits(
         acceptable_lag_records=values[keys.RECOVERY_LAG],
         throttle=Throttle(
@@ -61,38 +67,38 @@ def limits_of(values: registry.Config) -> Limits:
 
 @dataclass
 class Placing:
-    """One node's view of where copies should go. Only the leader's is committed."""
+    """Plans the assignment from what one node has heard. Only the leader's plans are committed."""
 
-    ears: Ears
+    observer: ClusterObserver
     limits: Limits
     clock_s: Callable[[], float]
-    #: how long a new leader waits for what the others report before it goes on without
+    #: how long a new leader waits for the others' reports before it plans without them
     settle_s: float
-    #: instant at which this node came to lead, or began
+    #: instant at which this node became the leader, or started
     _since_s: float = 0.0
     _waits_for_moves: bool = False
 
     def begin(self) -> None:
-        """Lead from now on: what was heard so far may be old."""
+        """Called when this node becomes the leader: what it heard before may be old."""
         self._since_s = self.clock_s()
 
     async def due(self, catalog: Catalog) -> CommitAssignment | None:
-        """The next assignment; None: the committed one."""
+        """The next assignment; None: the committed one stays."""
         step = await solve(self.problem(catalog))
         self._waits_for_moves = step.wants_followup
         return from_catalog.command(catalog, step)
 
     def problem(self, catalog: Catalog) -> Problem:
-        """What is known now, as the assignor wants it."""
-        heard = self.ears.told()
+        """The input of the assignor, as of now."""
+        heard = self.observer.told()
         missing = catalog.nodes.keys() - heard.reports.keys() - heard.away_ms.keys()
         if missing and self.clock_s() - self._since_s < self.settle_s:
-            heard = Heard(away_ms=heard.away_ms)  # nobody's word counts before all have spoken
+            heard = Heard(away_ms=heard.away_ms)  # no report counts before all have come
             self._waits_for_moves = True
         return from_catalog.problem(catalog, heard, self.limits)
 
     async def news(self) -> None:
-        """Returns when another look is due: somebody came or went, or a copy on the move moved."""
+        """Wait for a node that comes or goes or a moving replica's progress, at most REVIEW_S."""
         before = self._digest()
         for _ in range(int(REVIEW_S / POLL_S)):
             await asyncio.sleep(POLL_S)
@@ -100,14 +106,14 @@ class Placing:
                 return
 
     def _digest(self) -> object:
-        away_ms = self.ears.away_ms()
+        away_ms = self.observer.away_ms()
         gone = [node for node, ms in away_ms.items() if ms >= self.limits.gone_after_ms]
-        moved = self.ears.changes if self._waits_for_moves else None
+        moved = self.observer.changes if self._waits_for_moves else None
         return (tuple(sorted(away_ms)), tuple(sorted(gone)), moved)
 
 
 async def solve(problem: Problem) -> Step:
-    """The step, without holding up the loop."""
+    """The next step, without blocking the event loop."""
     if problem.size <= SMALL_MAX:
         return await asyncio.to_thread(problem.solve)
     process = await asyncio.create_subprocess_exec(
@@ -123,7 +129,9 @@ async def solve(problem: Problem) -> Step:
         process.kill()
         raise
     if process.returncode != 0:
-        _log.error("the assignor's process failed: placed here", status=process.returncode)
+        _log.error(
+            "the assignor's process failed: solving in this process", status=process.returncode
+        )
         return await asyncio.to_thread(problem.solve)
     step = pickle.loads(answer)  # noqa: S301 our own child, over a pipe
     assert isinstance(step, Step)

@@ -1,7 +1,7 @@
 """The assignor as a process of its own: a Problem on standard input, its Step on standard output.
 
-`node.controller.planner` starts it where the work would stall a node's beats. It lives for one
-answer.
+`node.controller.planner` starts it for one plan where the work would delay the node's heartbeats. A
+module of its own, since it is what the child process runs (`python -m`).
 """
 
 from __future__ import annotations

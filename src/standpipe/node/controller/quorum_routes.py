@@ -23,10 +23,10 @@ from standpipe.control.raft.progress import ReplicaDescription
 from standpipe.errors import LogUnavailable
 from standpipe.model import NodeId, Record
 from standpipe.node.batched import Shared
-from standpipe.node.controller.catalog_replica import LogCopy
-from standpipe.node.controller.feature_probe import Asker
+from standpipe.node.controller.catalog_replica import CatalogReplica
+from standpipe.node.controller.feature_probe import FeatureProbe
 from standpipe.node.controller.leader_reads import LeaderReads
-from standpipe.node.controller.raft_driver import Quorum, Refused
+from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 
 DESCRIBE_MS: Final = 2_000
 
@@ -89,7 +89,7 @@ def _age(at_ms: int | None, now_ms: int) -> int | None:
 
 
 def routes_of(
-    copy: LogCopy, quorum: Quorum, leader: LeaderReads, asker: Asker
+    copy: CatalogReplica, quorum: Quorum, leader: LeaderReads, probe: FeatureProbe
 ) -> Mapping[tuple[str, str], Handler]:
     """The routes of this module, for the internal listener."""
     reads = Shared(quorum.read)
@@ -101,7 +101,7 @@ def routes_of(
         return await leader.ask(call, DESCRIBE_MS)
 
     async def feature_levels(_: Call) -> Reply:
-        return json_reply(await asker.view())
+        return json_reply(await probe.view())
 
     async def catalog(call: Call) -> Reply:
         if call.query(ReadParameters).consistency == "linearizable":
@@ -116,7 +116,7 @@ def routes_of(
         """Returns when this copy has all that was acknowledged before. Raises LogUnavailable."""
         try:
             await reads.answer()
-        except Refused as refused:
+        except ProposalRefused as refused:
             raise LogUnavailable(
                 "a linearizable read needs a leader with a majority, and none answered in time: "
                 f"{refused}; consistency = local reads what this node knows"

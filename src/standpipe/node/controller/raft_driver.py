@@ -1,13 +1,14 @@
-"""The quorum's driver: facts in, orders out, in the order of `control.raft.events`' contract.
+"""The quorum's driver: carries events to the Raft core and its orders to disk, wire and catalog.
 
     wire ─ messages ─┐                         ┌─► disk's thread ─ LogFlushed ─► …
     timer ───────────┼─► Raft.handle ─ orders ─┼─► wire
     propose, read ───┘                         └─► state machine, answers
 
-One loop, no decisions: what is true is decided in `control.raft.core`. Orders wait behind a
-PersistElection until it is durable (`_carry_out`); appends, cuts and snapshots go to one thread in
-their order, and all that gathered while it wrote share its next sync. Whatever cannot be carried
-out on the disk, and whatever the core calls unsafe, ends the process (`run` raises).
+One loop, no decisions: those are in `control.raft.core`, and the order of its orders is the
+contract in `control.raft.events`. Orders wait behind a PersistElection until it is durable
+(`_carry_out`). Appends, truncations and snapshots go to one thread in their order, and all that
+gathered while it wrote share its next sync. A write that fails, and a state that the core calls
+unsafe, end the process (`run` raises).
 
 Not here: bytes (`adapters.raft.disk`), connections (`adapters.raft.wire`), what commands mean
 (`node.controller.catalog_replica`).
@@ -45,17 +46,17 @@ from standpipe.model import NodeId
 from standpipe.node.controller.fsync_watch import SyncWatch
 from standpipe.node.controller.snapshots import SnapshotShelf
 
-NOTE_S: Final = 0.25  # how far the hint of what is committed may be behind
+NOTE_S: Final = 0.25  # how old the hint of what is committed may be
 UNSAFE: Final = (LogViolation, ProtocolViolation, IllegalTransition, ElectionStateLost)
 _now_ms = Clock().boot_ms
 
 
 class QuorumHalted(ServerError):
-    """Going on would not be safe: the process ends, and its next start reads its disk again."""
+    """Continuing would be unsafe: the process ends, and its next start reads its disk again."""
 
 
-class Refused(Exception):
-    """The quorum did not do it. `offset` known: it may have been done, nobody can tell yet."""
+class ProposalRefused(Exception):
+    """The quorum did not accept it. With an `offset` the outcome is unknown: it may commit."""
 
     def __init__(
         self, error: Error, leader: NodeId | None = None, offset: LogOffset | None = None
@@ -67,18 +68,25 @@ class Refused(Exception):
 
 
 class Machine(Protocol):
-    """The state machine that the log is for. Calls must be quick: peers wait meanwhile."""
+    """The state machine that the log is for. No call may block: peers wait meanwhile."""
 
     @property
-    def cluster(self) -> str: ...  # once known, a replica of another cluster is refused
+    def cluster(self) -> str:
+        """Id of the cluster, empty until known; then replicas of other clusters are refused."""
+        ...
 
-    def apply(self, entries: Sequence[Entry]) -> None: ...
+    def apply(self, entries: Sequence[Entry]) -> None:
+        """Apply committed entries, in order."""
 
-    def load(self, state: bytes, end_offset: LogOffset) -> None: ...
+    def load(self, state: bytes, end_offset: LogOffset) -> None:
+        """Replace the state by that of a snapshot, which covers all below `end_offset`."""
 
-    def state(self) -> bytes: ...
+    def state(self) -> bytes:
+        """The state as a snapshot stores it."""
+        ...
 
-    def announce(self, leader: NodeId | None) -> None: ...
+    def announce(self, leader: NodeId | None) -> None:
+        """Another node leads; None: no leader is known."""
 
 
 class Quorum:
@@ -95,7 +103,7 @@ class Quorum:
         settings: RaftSettings | None = None,
         snapshot_every: int = 1000,  # entries
     ) -> None:
-        """`syncs`: told of each write; `bootstrap`: nodes to ask while the log names no voters."""
+        """`syncs` times each write; `bootstrap`: nodes to ask while the log names no voters."""
         self._disk: QuorumDisk = opened.disk
         self._wire = wire
         wire.owner = self
@@ -124,7 +132,7 @@ class Quorum:
         self._note: asyncio.TimerHandle | None = None
         self._shelf = SnapshotShelf(opened.snapshots)
         self._is_saving = False
-        #: number of a proposal, read or change -> who waits for its answer
+        #: number of a proposal, read or change -> the future of its answer
         self._waiting: dict[int, asyncio.Future[LogOffset | None]] = {}
         self._number = 0
         self._changed = asyncio.Event()  # leader, epoch or leading; replaced when it is set
@@ -139,15 +147,17 @@ class Quorum:
 
     @property
     def me(self) -> ReplicaKey:
+        """Node and disk of this replica."""
         return self._wire.me
 
     @property
     def voters(self) -> VoterSet:
-        """The set in force here."""
+        """The voter set in force at this replica."""
         return self._raft.log.voters
 
     @property
     def epoch(self) -> LeaderEpoch:
+        """The newest leader epoch that this replica knows."""
         return self._raft.epoch
 
     @property
@@ -156,36 +166,36 @@ class Quorum:
         return self._raft.log.end
 
     def start(self) -> None:
-        """Take part from now on; the first fact of all."""
+        """Take part from now on. Called once, before anything else."""
         self._tell(ev.Started(_now_ms()))
 
     async def run(self) -> NoReturn:
-        """Until the process ends. Raises what makes going on unsafe."""
+        """Wait until the process ends. Raises the error that makes continuing unsafe."""
         raise await asyncio.shield(self._failure)
 
     async def propose(self, data: bytes, epoch: LeaderEpoch) -> LogOffset:
         """Append a command in this epoch; its offset when it is committed and applied here.
 
-        Raises Refused; without an offset it was not appended.
+        Raises ProposalRefused; without an offset it was not appended.
         """
         offset = await self._asked(lambda at_ms, number: ev.Proposed(at_ms, number, data, epoch))
         assert offset is not None
         return offset
 
     async def read(self) -> None:
-        """Returns when the machine has all that was acknowledged before. Raises Refused."""
+        """Returns when the machine has all that was acknowledged before. Raises ProposalRefused."""
         await self._asked(ev.ReadRequested)
 
     async def add_voter(self, voter: ReplicaKey) -> None:
-        """Returns when it votes. Raises Refused; REQUEST_TIMED_OUT may still come true."""
+        """Returns once it votes. Raises ProposalRefused; after REQUEST_TIMED_OUT it still may."""
         await self._asked(lambda at_ms, number: ev.VoterAddRequested(at_ms, number, voter))
 
     async def remove_voter(self, voter: ReplicaKey) -> None:
-        """Returns when it does not vote any more. Raises Refused, as above."""
+        """Returns once it no longer votes. Raises ProposalRefused, as above."""
         await self._asked(lambda at_ms, number: ev.VoterRemoveRequested(at_ms, number, voter))
 
     async def transfer(self, voter: ReplicaKey) -> None:
-        """Returns when this replica has given up in favour of a voter. Raises Refused."""
+        """Returns once this replica has resigned in favour of a voter. Raises ProposalRefused."""
         await self._asked(lambda at_ms, number: ev.TransferRequested(at_ms, number, voter))
 
     def describe(self) -> tuple[QuorumDescription | None, int]:
@@ -215,7 +225,7 @@ class Quorum:
     # -- what comes in (quorum_wire.Owner) --------------------------------------------------------
 
     def heard(self, peer: Greeting, message: Message) -> None:
-        """A peer's message. Before this node knows its cluster, it believes in the peer's."""
+        """A peer's message. Before this node knows its cluster, the peer's is not checked."""
         cluster = peer.cluster if peer.cluster and self._wire.cluster else None
         self._tell(ev.MessageReceived(_now_ms(), peer.node, message, cluster))
 
@@ -232,7 +242,7 @@ class Quorum:
             self._held += self._raft.handle(event)
             self._carry_out()
         except UNSAFE as error:
-            self._fail(QuorumHalted(f"the quorum cannot go on safely: {error!r}"))
+            self._fail(QuorumHalted(f"the quorum cannot continue safely: {error!r}"))
         except Exception as error:
             self._fail(error)
         else:
@@ -266,11 +276,13 @@ class Quorum:
             case ev.AnnounceLeader() | ev.BeginLeading():
                 self._announce(order)
             case ev.AnswerProposal():
-                self._answer(order.proposal, Refused(order.error, order.leader, order.offset))
+                self._answer(
+                    order.proposal, ProposalRefused(order.error, order.leader, order.offset)
+                )
             case ev.AnswerRead():
-                self._answer(order.read, Refused(order.error, offset=order.offset))
+                self._answer(order.read, ProposalRefused(order.error, offset=order.offset))
             case ev.AnswerChange():
-                self._answer(order.change, Refused(order.error, order.leader))
+                self._answer(order.change, ProposalRefused(order.error, order.leader))
             case ev.Stop():
                 self._stopped.set()
 
@@ -300,7 +312,7 @@ class Quorum:
             self._writing = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        """Whatever gathers while the disk writes goes with its next sync."""
+        """Write what is pending; operations that gather meanwhile share the next sync."""
         try:
             while self._pending:
                 batch, self._pending = self._pending, []
@@ -334,7 +346,7 @@ class Quorum:
             self._wire.send(order.to, answer)
 
     def _take_snapshot(self) -> None:
-        """Save the machine's state now and then, so that the log can be cut."""
+        """Save the machine's state every `snapshot_every` entries, to let the log be trimmed."""
         log = self._raft.log
         epoch = log.epoch_before(self.applied)
         is_due = self.applied - log.snapshot.end_offset >= self._snapshot_every
@@ -377,19 +389,19 @@ class Quorum:
         self._changed = asyncio.Event()
 
     async def _asked(self, event: Callable[[int, int], ev.Event]) -> LogOffset | None:
-        """Tell the core (now, number) and wait for the answer with that number."""
-        if self._failure.done():  # stopped or failed: nobody would answer
-            raise Refused(Error.NOT_LEADER_OR_FOLLOWER)
+        """Pass an event of (now, number) to the core and wait for the answer to that number."""
+        if self._failure.done():  # stopped or failed: no answer would come
+            raise ProposalRefused(Error.NOT_LEADER_OR_FOLLOWER)
         self._number += 1
         future: asyncio.Future[LogOffset | None] = asyncio.get_running_loop().create_future()
         self._waiting[self._number] = future
         self._tell(event(_now_ms(), self._number))
         return await future
 
-    def _answer(self, number: int, answer: Refused) -> None:
+    def _answer(self, number: int, answer: ProposalRefused) -> None:
         future = self._waiting.pop(number, None)
         if future is None or future.done():
-            return  # who asked has gone away
+            return  # the caller was cancelled
         if answer.error is Error.NONE:
             future.set_result(answer.offset)
         else:

@@ -1,7 +1,7 @@
-"""The snapshots that a replica can load or hand out, and the one that it downloads, in memory.
+"""The snapshots that a replica can load or send, and the one that it downloads, in memory.
 
-They are whole files, as on disk (`adapters.raft.disk`): a catalog is small, and then handing out
-a piece reads nothing and waits for nobody.
+They are whole files, as on disk (`adapters.raft.disk`): a catalog is small, and so sending a piece
+needs no read and never blocks. Not here: when one is taken (`node.controller.raft_driver`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from standpipe.model import NodeId
 
 
 class SnapshotShelf:
-    """At most the log's start, the newest one, and one that was just taken."""
+    """Snapshots by id: at most the log's start, the newest one, and one that was just taken."""
 
     def __init__(self, found: Mapping[Snapshot, bytes]) -> None:
         self._files = {snapshot.id: data for snapshot, data in found.items()}
         self._partial: dict[SnapshotId, bytearray] = {}
 
     def put(self, snapshot: SnapshotId, data: bytes) -> None:
-        """A snapshot that is on disk by now."""
+        """Add a snapshot that is on disk."""
         self._files[snapshot] = data
 
     def write_chunk(self, order: ev.WriteSnapshotChunk) -> None:
-        """The next bytes of a download; position 0 begins it anew and drops any other."""
+        """Take the next bytes of a download; position 0 restarts it and drops any other."""
         if order.position == 0:
             self._partial.clear()
         part = self._partial.setdefault(order.snapshot, bytearray())
@@ -44,7 +44,7 @@ class SnapshotShelf:
         return data
 
     def trim(self, start: Snapshot) -> None:
-        """Older ones are gone from the disk."""
+        """Drop snapshots older than the log's new start."""
         self._files = {
             known: data
             for known, data in self._files.items()
@@ -52,12 +52,12 @@ class SnapshotShelf:
         }
 
     def state(self, snapshot: Snapshot) -> tuple[bytes, LogOffset]:
-        """What the state machine is to load, and the end offset that it stands for."""
+        """The state for the state machine, and the end offset that it covers."""
         _, state = snapshot_state(self._files[snapshot.id], Path(f"snapshot {snapshot.id}"))
         return state, snapshot.end_offset
 
     def piece(self, order: ev.SendSnapshotChunk, me: NodeId) -> FetchSnapshotResponse | None:
-        """The answer with the bytes asked for; None: trimmed since, the follower asks anew."""
+        """The requested bytes; None: trimmed since, and the follower will ask for a newer one."""
         data = self._files.get(order.snapshot.id)
         if data is None:
             return None

@@ -1,7 +1,6 @@
-"""Who votes in the quorum, changed by the leader on request: POST /quorum/add-voter, remove-voter,
-transfer.
+"""Changes of the quorum's voters at the leader: POST /quorum/add-voter, remove-voter, transfer.
 
-Not here: how a change comes about (`control.raft.voter_changes`), the other writes
+Not here: how Raft changes its voter set (`control.raft`), the other writes
 (`node.controller.leader`).
 """
 
@@ -16,8 +15,8 @@ from standpipe.control.raft.majority import Incarnation, LeaderEpoch, ReplicaKey
 from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest, LogUnavailable
 from standpipe.model import NodeId
-from standpipe.node.controller.catalog_replica import LogCopy
-from standpipe.node.controller.raft_driver import Quorum, Refused
+from standpipe.node.controller.catalog_replica import CatalogReplica
+from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 
 
 class VoterName(msgspec.Struct):
@@ -27,15 +26,18 @@ class VoterName(msgspec.Struct):
     incarnation: Incarnation = Incarnation("")  # empty: the one that is registered
 
 
-class VoterChanges:
-    """`epoch`: that of this node's lead; raises Refused where it does not lead."""
+class VoterRoutes:
+    """The handlers. `epoch` returns this leader's epoch; elsewhere it raises ProposalRefused."""
 
-    def __init__(self, copy: LogCopy, quorum: Quorum, epoch: Callable[[], LeaderEpoch]) -> None:
+    def __init__(
+        self, copy: CatalogReplica, quorum: Quorum, epoch: Callable[[], LeaderEpoch]
+    ) -> None:
         self._copy = copy
         self._quorum = quorum
         self._epoch = epoch
 
     async def add(self, call: Call) -> object:
+        """Add a voter; one that votes already is success. Raises BadRequest, LogUnavailable."""
         asked = call.json(VoterName)
         self._epoch()
         voter = ReplicaKey(asked.node_id, asked.incarnation or self._registered(asked.node_id))
@@ -44,14 +46,18 @@ class VoterChanges:
         return self._changed()
 
     async def remove(self, call: Call) -> object:
+        """Remove a voter, but not the last one. Raises BadRequest, LogUnavailable."""
         asked = call.json(VoterName)
         self._epoch()
         if len(self._quorum.voters) == 1:
-            raise BadRequest("the last voter cannot be removed: nobody could write any more")
+            raise BadRequest(
+                "the last voter cannot be removed: no command could be logged any more"
+            )
         await self._settled(self._quorum.remove_voter(self._voter(asked.node_id)))
         return self._changed()
 
     async def transfer(self, call: Call) -> object:
+        """Hand the leadership over to a voter. Raises BadRequest, LogUnavailable."""
         asked = call.json(VoterName)
         self._epoch()
         voter = self._voter(asked.node_id)
@@ -77,16 +83,16 @@ class VoterChanges:
     async def _settled(self, change: Awaitable[None]) -> None:
         try:
             await change
-        except Refused as refused:
+        except ProposalRefused as refused:
             if refused.error is Error.DUPLICATE_VOTER:
                 raise BadRequest(
-                    f"a voter of that name is there already, with another disk: {self._names()}; "
+                    f"a voter of that name exists already, with another disk: {self._names()}; "
                     "remove it first"
                 ) from refused
             if refused.error is Error.REQUEST_TIMED_OUT:
                 raise LogUnavailable(
-                    "the change did not come through in time: another one is under way, or the "
-                    "node does not follow; it may still come true, see `standpipe quorum describe`"
+                    "the change was not committed in time: another one is under way, or the node "
+                    "does not follow; it may still be committed, see `standpipe quorum describe`"
                 ) from refused
             raise
 

@@ -1,11 +1,11 @@
-"""A child of a node's parent process: forked, watched, started again, told to end.
+"""A child of a node's parent process: forked, watched, restarted, terminated.
 
-A fork, not a new interpreter: the parent has imported what the child needs, so that a child that
-died is back in milliseconds instead of a second of imports, and all share those pages. It is safe
-because the parent has one thread and no event loop. What a child writes comes through a pipe and
-goes to `logs/<child>.log`; the pipe's end is how its death is noticed.
+A fork, not a new interpreter: the parent has imported what the child needs, so that a child is
+restarted in milliseconds instead of a second of imports, and all children share those pages. It is
+safe because the parent has one thread and no event loop. A child's output comes through a pipe and
+goes to `logs/<child>.log`; the end of the pipe shows that the child has died.
 
-Not here: which children there are, and in what order (`parent.py`).
+Not here: which children there are, and in what order (`node.supervisor.parent`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from standpipe.node.configuration import NodePaths
 
 BACKOFF_S_MIN: Final = 0.2
 BACKOFF_S_MAX: Final = 5.0
-#: So many deaths within so many seconds are reported loudly; a life that long resets the back-off.
+#: So many deaths within so many seconds are logged as errors; a life that long resets the back-off.
 DEATHS_LOUD: Final = 5
 DEATHS_WINDOW_S: Final = 10.0
 LOG_BYTES_MAX: Final = 8 * 1024 * 1024  # of a child's log; one older file is kept beside it
@@ -44,13 +44,13 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @dataclass
 class Deaths:
-    """How often a child died lately, and what follows. Instants in seconds on any one clock."""
+    """Recent deaths of a child, and the back-off. Instants in seconds on one clock."""
 
     _lately: deque[float] = field(default_factory=lambda: deque[float](maxlen=DEATHS_LOUD))
     _delay_s: float = 0.0
 
     def count(self, *, started_s: float, died_s: float) -> float:
-        """Note a death; returns how long to wait before the next start.
+        """Record a death; returns the seconds to wait before the next start.
 
         0.2 s, doubled with every death up to 5 s, back to 0.2 s after a life of 10 s.
         """
@@ -70,7 +70,7 @@ class Deaths:
 class ChildLog:
     """`logs/<child>.log`: whole lines, at most LOG_BYTES_MAX, then it becomes `<child>.log.1`.
 
-    What a full disk does not take is lost: a node that cannot log still serves.
+    What a full disk rejects is lost: a node that cannot log still serves.
     """
 
     def __init__(self, path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
@@ -80,7 +80,7 @@ class ChildLog:
         self._unfinished = b""
 
     def write(self, data: bytes) -> None:
-        """Take what a child wrote. An unfinished line waits for its end, but not for ever."""
+        """Write a child's output. An unfinished line waits for its end, up to LINE_BYTES_MAX."""
         lines, newline, self._unfinished = (self._unfinished + data).rpartition(b"\n")
         if len(self._unfinished) > LINE_BYTES_MAX:
             lines, newline, self._unfinished = lines + newline + self._unfinished, b"\n", b""
@@ -94,7 +94,7 @@ class ChildLog:
             self._file.write(lines + newline)
 
     def close(self) -> None:
-        """Write what is left, as a line."""
+        """Write an unfinished line and close the file."""
         if self._unfinished:
             self.write(b"\n")
         self._file.close()
@@ -111,7 +111,7 @@ class _Life:
 
 
 class Child:
-    """One process that is meant to run until it is told to end. `run` returns its exit status."""
+    """One process that is kept running until `end`. `run` returns its exit status."""
 
     def __init__(self, name: str, run: Callable[[], int], paths: NodePaths) -> None:
         self.name = name
@@ -123,23 +123,23 @@ class Child:
 
     @property
     def output(self) -> int | None:
-        """A descriptor that becomes readable when there is something to `tend`; None: it is dead"""
+        """A descriptor that is readable when `tend` has something to do; None: it is dead."""
         return self._life.output if self._life else None
 
     def tend(self) -> None:
-        """Start it if that is due; copy what it wrote; notice its death."""
+        """Start it if that is due, copy its output, and notice its death."""
         if self._life is None and time.monotonic() >= self._due_s:
             self._start()
         elif self._life is not None:
             self._listen(self._life)
 
     def signal(self, number: signal.Signals) -> None:
-        """To a child that lives."""
+        """Send a signal to the child, if it lives."""
         if self._life is not None:
             os.kill(self._life.pid, number)  # not reaped yet: the id is still its own
 
     def listen(self) -> bool:
-        """Copy what it wrote; whether it still lives. It is not started again."""
+        """Copy its output; returns whether it still lives. Does not restart it."""
         if self._life is not None:
             self._listen(self._life)
         return self._life is not None
@@ -175,7 +175,7 @@ class Child:
         self._due_s = now_s + delay_s
         tell = _log.error if self._deaths.is_loud else _log.warning
         tell(
-            "child keeps dying" if self._deaths.is_loud else "child ended",
+            "child dies repeatedly" if self._deaths.is_loud else "child ended",
             child=self.name,
             status=status,
             restart_after_s=delay_s,
@@ -183,7 +183,7 @@ class Child:
         )
 
     def _note(self, pid: int) -> None:
-        """`run/<child>.pid`, whole at every instant; the one before it where the disk is full."""
+        """Write `run/<child>.pid` atomically; on a full disk the old one stays."""
         try:
             published.replace(self._paths.run / f"{self.name}.pid", b"%d\n" % pid)
         except OSError as error:
@@ -191,7 +191,7 @@ class Child:
 
 
 def _live(name: str, run: Callable[[], int], output: int) -> NoReturn:
-    """What the forked process does: nothing of its parent's, and never return."""
+    """The life of the forked process: drops its parent's files and handlers; never returns."""
     status = 1
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -211,7 +211,7 @@ def _live(name: str, run: Callable[[], int], output: int) -> NoReturn:
 
 
 def wait(children: Sequence[Child], seconds: float) -> None:
-    """Until one of them wrote or died, at most so long."""
+    """Wait until one of them wrote or died, at most so many seconds."""
     select([child.output for child in children if child.output is not None], [], [], seconds)
 
 

@@ -1,18 +1,19 @@
-"""A node's parent process: starts control, tailer and HTTP workers, and starts again what dies.
+"""A node's parent process: starts controller, tailer and HTTP workers, and restarts those that die.
 
-    run_node ─► workers (as soon as there is a run/snapshot) ─► tailer ─► control
+    run_node ─► workers (as soon as there is a run/snapshot) ─► tailer ─► controller
 
 The node is a process group of its own: one signal to the group kills all of it, and every child
 also dies with this process (PDEATHSIG). Modules are imported here, each just before the children
-that need it: after a restart the workers answer from the stores while the rest is still importing.
-On SIGTERM reads are handed over first (`node.leaving`): beats say that this node leaves, its peers
-read elsewhere, and every client's connection ends with its next answer. Then the workers end (no
-more questions), then the tailer, then control.
+that need it: after a restart the workers answer from the stores while the others still import.
 
-A child that cannot live does not take the others with it: a node with a dead tailer still answers
-from its stores, and says how old they are.
+On SIGTERM reads are handed over first (`node.leaving`): heartbeats carry that this node leaves, its
+peers read elsewhere, and every client's connection ends with its next answer. Then the workers end,
+so that no more requests come, then the tailer, then the controller.
 
-Not here: anything that children do; how a child lives and dies (`child.py`).
+A child that keeps dying does not end the others: a node with a dead tailer still answers from its
+stores, and each answer says how old they are.
+
+Not here: what the children do; how a child is started and watched (`node.supervisor.child`).
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from standpipe.node.configuration import NodeConfig, NodePaths
 from standpipe.node.leaving import Leaving
 from standpipe.node.supervisor.child import Child, end, wait
 
-#: From SIGTERM to SIGKILL: workers, tailer, control. Together they stay below 5 s.
+#: From SIGTERM to SIGKILL: workers, tailer, controller. Together they stay below 5 s.
 GRACES_S: Final = (1.8, 1.4, 1.2)
-#: Before that: a beat's interval, until peers' workers have read of it, and what was under way.
+#: Before that: a heartbeat's interval, until peers' workers read it, and requests under way.
 HANDOVER_S: Final = 0.4
 TICK_S: Final = 0.1  # how late SIGTERM or a start that is due may be noticed
 SNAPSHOT_POLL_S: Final = 0.02
@@ -57,7 +58,7 @@ class Family:
 
     @classmethod
     def of(cls, config: NodeConfig, node_file: Path) -> Family:
-        """Children as `node.json` asks for them."""
+        """The children that `node.json` configures."""
         count = config.workers or len(os.sched_getaffinity(0))
 
         def child(name: str, module: str, *more: str) -> Child:
@@ -80,7 +81,7 @@ class Family:
         prepare: Prepare,
         hand_over: Callable[[], None],
     ) -> None:
-        """Start all, keep them running until `must_end`, hand reads over, end all in order."""
+        """Start all children, run them until `must_end`, hand reads over, end them in order."""
         running: list[Child] = []
         if snapshot.exists():
             prepare("worker.main")
@@ -108,7 +109,7 @@ class Family:
             end(group, grace_s)
 
 
-#: Imports a module of `standpipe.node` and has it do what all its processes would do first.
+#: Imports a module of `standpipe.node` and does the work that its processes share.
 Prepare = Callable[[str], None]
 
 
@@ -130,7 +131,7 @@ def _preparing(config: NodeConfig) -> Prepare:
         imported = importlib.import_module(f"standpipe.node.{module}")
         if module == "worker.main":
             imported.warm_up(config)
-        # What is there now stays: a collection in a child need not look at it, nor copy its pages.
+        # A collection in a child then neither visits these objects nor copies their pages.
         gc.collect()
         gc.freeze()
 
@@ -165,8 +166,11 @@ def run_node(node_file: Path) -> int:
 
 
 def forget_life_before(paths: NodePaths) -> None:
-    """Drop what processes of this node told each other before it ended. A page that says RUNNING,
-    no lag, says it of then: workers would keep a bound by it until the tailer is there."""
+    """Drop the files in which this node's processes exchanged their state before it ended.
+
+    By an old status page workers would take a replica to be RUNNING without lag until the tailer is
+    back.
+    """
     shutil.rmtree(paths.run / "status", ignore_errors=True)
     for page in (paths.liveness, paths.lags):
         page.unlink(missing_ok=True)

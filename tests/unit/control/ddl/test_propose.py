@@ -135,7 +135,7 @@ def test_one_statement_at_a_time() -> None:
             "Incompatible data source type is TABLE, but statement was DROP STREAM",
         ),
         ("TERMINATE CTAS_X_9;", WITH_T, "Unknown queryId: CTAS_X_9"),
-        ("SHOW STREAMS;", WITH_T, "does not belong into the log"),
+        ("SHOW STREAMS;", WITH_T, "so it is not logged"),
     ],
 )
 def test_refusals(sql: str, catalog: Catalog, message: str) -> None:

@@ -64,7 +64,7 @@ def test_silence_names_who_is_silent_and_keeps_what_was_counted() -> None:
     status = said("RUNNING", reason="NO_PROGRESS", pipeline_id="p-1", bad_records=3, at_ms=77)
     reports.take([status], 0)
     (shown,) = reports.shown([QUERY], SILENT_MS)
-    assert "Pipeline p-1 has told this node nothing" in shown.message
+    assert "Pipeline p-1 has sent this node no report" in shown.message
     assert (shown.reason, shown.bad_records, shown.at_ms) == ("", 3, 77)
     assert dict(reports.newest) == {QUERY: status}, "decisions go by what was said"
 

@@ -24,7 +24,7 @@ from standpipe.node.controller.digest_check import (
     LOCAL,
     REBUILD,
     WHOLE,
-    Odd,
+    RebuildRequest,
     Verification,
 )
 
@@ -49,7 +49,7 @@ class Nodes:
     def __init__(self, kept: Mapping[str, Kept], read: Mapping[str, Read]) -> None:
         self.kept, self.read = kept, read
         self.asked: list[tuple[str, str]] = []
-        self.told: list[tuple[str, Odd]] = []
+        self.told: list[tuple[str, RebuildRequest]] = []
         self.told_status = 200
 
     async def get(self, address: str, path: str, **parameters: Any) -> Reply:
@@ -66,7 +66,7 @@ class Nodes:
             raise PeerUnreachable("down")
         return json_reply(said(*read))
 
-    async def post_json(self, address: str, path: str, value: Odd) -> Reply:
+    async def post_json(self, address: str, path: str, value: RebuildRequest) -> Reply:
         assert path == REBUILD
         self.told.append((address, value))
         return json_reply({}, self.told_status)
@@ -150,7 +150,7 @@ def test_compare(
         remembered = {name for name, recent in zip(NAMES, kept, strict=True) if recent}
         assert set(one["said"]) == remembered, "every owner is named with what it said"
         assert one["replica"] == str(IDENTITY.replica_id)
-        is_rebuilt = one["next_step"] == "the odd one is made anew"
+        is_rebuilt = one["next_step"] == "the diverged replica is rebuilt"
         assert is_rebuilt is bool(told), "else an operator has to do something"
     assert all(body.identity == IDENTITY and "other rows" in body.why for _, body in nodes.told)
 
@@ -189,7 +189,7 @@ def test_a_node_that_does_not_take_it_is_a_warning(tmp_path: Path, status: int) 
     with capture_logs() as logs:
         asyncio.run(verification(tmp_path, nodes)._compare())
     warned = [line["event"] for line in logs if line["log_level"] == "warning"]
-    assert warned == ([] if status == 200 else ["odd replica not told"])
+    assert warned == ([] if status == 200 else ["rebuild request failed"])
 
 
 def test_asked_for_a_whole_table(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_rebuild_is_left_to_the_tailer(tmp_path: Path) -> None:
     rebuild = made.routes()["POST", REBUILD]
 
     def asked(identity: StoreIdentity) -> Reply:
-        body = msgspec.json.encode(Odd(identity=identity, why="others have other rows"))
+        body = msgspec.json.encode(RebuildRequest(identity=identity, why="others have other rows"))
         return asyncio.run(cast("Any", rebuild(Call(REBUILD, {}, body))))
 
     assert asked(IDENTITY).ok

@@ -28,7 +28,7 @@ from standpipe.errors import DataDirectoryRefused
 from standpipe.model import BatchId, LeaseEpoch, QueryStatus
 from standpipe.node import configuration
 from standpipe.node.controller import leader_proxy, main
-from standpipe.node.controller.main import Base
+from standpipe.node.controller.main import ControllerBase
 
 
 def test_a_statement_is_durable_applied_and_shown_when_it_is_answered(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_statuses_are_shown_for_queries_that_exist(tmp_path: Path) -> None:
 class Echo:
     """A part with a route and a task."""
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: ControllerBase) -> None:
         self._base = base
         self._ran = asyncio.Event()
 
@@ -295,7 +295,7 @@ class Echo:
 
 def test_parts_live_beside_the_log(tmp_path: Path) -> None:
     async def story() -> None:
-        async with control(*configs_of(tmp_path, "a"), parts=[Echo]) as (node,):
+        async with control(*configs_of(tmp_path, "a"), tasks=[Echo]) as (node,):
             assert (await node.get("/echo")).json() == {"nodes": ["a"]}
 
     run(story)

@@ -54,7 +54,7 @@ from standpipe.node.worker.statements import control_client, explain, show
 from standpipe.node.worker.statements.assert_topic import assert_topic
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.node.worker.statements.read_index import is_linearizable, read_index
-from standpipe.node.worker.statements.show import Entity, Instant, Scene
+from standpipe.node.worker.statements.show import AnswerTime, Entity, Scene
 from standpipe.sql.plans import (
     AlterSourcePlan,
     AssertTopicPlan,
@@ -377,7 +377,7 @@ class Statements:
         view = self.map.view
         own = view.snapshot.node_id
         ids = [i for i, placement in view.placements.items() if own in placement.replicas]
-        instant = Instant(
+        instant = AnswerTime(
             boot_ms=Clock().boot_ms(),
             unix_ms=int(time.time() * 1000),
         )

@@ -40,7 +40,7 @@ _INTERNAL_TOPIC_PREFIXES = ("__", "_confluent")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Instant:
+class AnswerTime:
     """The two clocks at the moment of an answer, in ms."""
 
     boot_ms: int
@@ -53,7 +53,7 @@ class Scene:
 
     snapshot: Snapshot
     settings: Config
-    instant: Instant
+    instant: AnswerTime
     #: `(table id, generation, partition)` -> status page of this node's replicas
     replicas: Mapping[ReplicaId, ReplicaStatus | None] = field(
         default_factory=dict[ReplicaId, ReplicaStatus | None]

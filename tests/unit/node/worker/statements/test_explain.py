@@ -12,7 +12,7 @@ from standpipe.control.metadata.catalog import EMPTY, to_snapshot
 from standpipe.errors import StatementError
 from standpipe.model import LogIndex, NodeId
 from standpipe.node.worker.statements.explain import explained
-from standpipe.node.worker.statements.show import Instant, Scene
+from standpipe.node.worker.statements.show import AnswerTime, Scene
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.plans import ExplainPlan
 from standpipe.sql.syntax.parser import parse
@@ -39,7 +39,7 @@ def scene() -> Scene:
         quorum_sync_ms=0,
     )
     return Scene(
-        snapshot=snapshot, settings=registry.load({}), instant=Instant(boot_ms=0, unix_ms=0)
+        snapshot=snapshot, settings=registry.load({}), instant=AnswerTime(boot_ms=0, unix_ms=0)
     )
 
 

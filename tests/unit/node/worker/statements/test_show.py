@@ -28,7 +28,7 @@ from standpipe.model import (
     Window,
 )
 from standpipe.node.worker.statements import show
-from standpipe.node.worker.statements.show import Instant, Scene
+from standpipe.node.worker.statements.show import AnswerTime, Scene
 from standpipe.sql.types.types import parse_type
 
 STREAM = sample_stream(
@@ -93,7 +93,7 @@ def scene(snapshot: Snapshot = SNAPSHOT, settings: Config | None = None) -> Scen
     return Scene(
         snapshot=snapshot,
         settings=settings or load({}),
-        instant=Instant(boot_ms=10, unix_ms=10),
+        instant=AnswerTime(boot_ms=10, unix_ms=10),
         replicas={("T1", 1, 0): PAGE},
     )
 
