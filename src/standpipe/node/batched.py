@@ -1,10 +1,12 @@
-"""One question for all who wait: the batching of linearizable reads, at a worker and at a node.
+"""One request for all callers that wait: batches linearizable reads, at a worker and at a node.
 
-    first asks ───────────────► answered: those who waited when it was sent
-      others come meanwhile: the next one is sent when this one is back, for all of them
+    first caller ─► request 1 ──────────► answered: the callers that waited when it was sent
+      callers that come meanwhile wait: ─► request 2, sent when 1 is back, for all of them
 
-An answer speaks of the moment at which its question was sent. So who comes while a question is
-under way is not covered by it and waits for the next.
+An answer holds for the moment at which its request was sent. So a caller that comes while a request
+is under way is not covered by it and waits for the next.
+
+Not here: what is asked (`node.worker.statements.read_index`, `node.controller.quorum_routes`).
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """Questions of one kind, one at a time."""
+    """Requests of one kind, one at a time."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
-        self._question = ask
+        self._request = ask
         self._under_way: asyncio.Task[T] | None = None
         self._next: asyncio.Task[T] | None = None
 
     async def answer(self) -> T:
-        """The answer to a question that is sent from now on. Raises what the question raises."""
+        """The answer to a request that is sent after this call. Raises what the request raises."""
         if self._next is None:
             self._next = asyncio.create_task(self._ask(self._under_way))
             self._next.add_done_callback(_look_at)
@@ -35,10 +37,10 @@ class Shared(Generic[T]):
         if before is not None:
             await asyncio.wait([before])
         self._under_way, self._next = self._next, None
-        return await self._question()
+        return await self._request()
 
 
 def _look_at(asked: asyncio.Task[T]) -> None:
-    """All who waited may have gone: its error is nobody's then, and no warning."""
+    """Read its error even if all callers have gone, so that asyncio logs no warning."""
     if not asked.cancelled():
         asked.exception()

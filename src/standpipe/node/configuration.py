@@ -1,4 +1,4 @@
-"""What a node is told (`node.json`) and what its data directory says of itself (`meta.json`).
+"""A node's configuration (`node.json`) and the identity of its data directory (`meta.json`).
 
 `standpipe node` writes `node.json`; every child of the node reads it. `meta.json` is made once and
 then only ever compared: a data directory that was copied, moved to another node or written by a
@@ -44,7 +44,7 @@ class NodeConfig(Record, frozen=True, kw_only=True):
     #: nodes that vote in the metadata quorum from its beginning; the first one founds the cluster.
     #: Only looked at until the log names voters. Empty: this node alone
     voters: tuple[NodeId, ...] = ()
-    #: node id -> internal address of every other node, for as long as the log does not say
+    #: node id -> internal address of every other node, used until the log names it
     nodes: dict[NodeId, str] = msgspec.field(default_factory=dict[NodeId, str])
     secret_file: str
     service_id: str = keys.SERVICE_ID.default
@@ -64,6 +64,7 @@ class NodeConfig(Record, frozen=True, kw_only=True):
 
     @property
     def paths(self) -> NodePaths:
+        """Places in the node's data directory."""
         return NodePaths(Path(self.data_dir))
 
     def settings(self) -> registry.Config:
@@ -92,39 +93,47 @@ class NodePaths:
 
     @property
     def meta(self) -> Path:
+        """Identity of the directory (`DataIdentity`)."""
         return self.data / META_NAME
 
     @property
     def log(self) -> Path:
+        """The quorum's log and snapshots (`adapters.raft.disk`)."""
         return self.data / "log"
 
     @property
     def run(self) -> Path:
+        """Files in which the node's processes exchange their state; worthless after a stop."""
         return self.data / "run"
 
     @property
     def state(self) -> Path:
+        """Stores of the node's replicas."""
         return self.data / "state"
 
     @property
     def logs(self) -> Path:
+        """Log files of the node's processes."""
         return self.data / "logs"
 
     @property
     def snapshot(self) -> Path:
+        """The catalog as the controller publishes it (`model.Snapshot`)."""
         return self.run / "snapshot"
 
     @property
     def liveness(self) -> Path:
+        """Which nodes are alive (`model_liveness.Liveness`)."""
         return self.run / "liveness"
 
     @property
     def lags(self) -> Path:
+        """Lags of other nodes' replicas (`model_liveness.KnownLags`)."""
         return self.run / "lags"
 
     @property
     def session(self) -> Path:
-        """Number of control's newest start, which its reports of lags carry."""
+        """Number of the controller's newest start, which its lag reports carry."""
         return self.run / "session"
 
     @property
@@ -134,11 +143,12 @@ class NodePaths:
 
     @property
     def leaving(self) -> Path:
+        """There while the node is about to stop (`node.leaving`)."""
         return self.run / "leaving"
 
     @property
     def incoming(self) -> Path:
-        """Stores that are on their way from a peer."""
+        """Stores that are being copied from a peer."""
         return self.data / "incoming"
 
     @property
@@ -148,21 +158,22 @@ class NodePaths:
 
     @property
     def digests(self) -> Path:
-        """What this node's replicas say of their rows: JSON, list of data.agreement.KeptDigests."""
+        """Digests of this node's replicas: JSON, list of KeptDigests (`data.replica`)."""
         return self.run / "digests.json"
 
     @property
     def rebuilds(self) -> Path:
-        """Replicas to be made anew: a file each, named as /clusterStatus names the replica."""
+        """Replicas to rebuild: a file each, named as /clusterStatus names the replica."""
         return self.run / "rebuild"
 
     @property
     def restores(self) -> Path:
-        """How far restores are: JSON, name of the replica -> data.copying.RestoreView."""
+        """Progress of restores: JSON, name of the replica -> RestoreView (`data.replica`)."""
         return self.run / "restores.json"
 
     @property
     def status(self) -> Path:
+        """Status pages of the node's replicas, a file each."""
         return self.run / "status"
 
     def make(self) -> None:
@@ -177,7 +188,7 @@ def load(path: Path) -> NodeConfig:
         return msgspec.json.decode(path.read_bytes(), type=NodeConfig)
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(
-            f"cannot read {path}: {error}", next_step="let `standpipe node` write it anew"
+            f"cannot read {path}: {error}", next_step="let `standpipe node` write it again"
         ) from error
 
 
@@ -225,7 +236,7 @@ def claim(config: NodeConfig) -> DataIdentity:
 
 
 def join(config: NodeConfig, identity: DataIdentity, cluster_id: str) -> DataIdentity:
-    """Bind the data directory to the cluster whose log it follows, once and for ever.
+    """Bind the data directory permanently to the cluster whose log it follows.
 
     Raises DataDirectoryRefused if it is bound to another one.
     """
@@ -243,14 +254,14 @@ def join(config: NodeConfig, identity: DataIdentity, cluster_id: str) -> DataIde
 
 
 def renew(config: NodeConfig, identity: DataIdentity) -> DataIdentity:
-    """Another incarnation: its log begins anew, so it must not vote as if it remembered."""
+    """Draw another incarnation: the log is empty again, so the old one must not vote on."""
     renewed = msgspec.structs.replace(identity, incarnation=uuid.uuid4().hex, has_voted=False)
     _write(config.paths, renewed)
     return renewed
 
 
 def note_vote(config: NodeConfig, identity: DataIdentity) -> DataIdentity:
-    """The replica votes: what an operator removes later stays removed."""
+    """Record that the replica votes: once an operator removes it, it does not join again."""
     if identity.has_voted:
         return identity
     noted = msgspec.structs.replace(identity, has_voted=True)
@@ -275,12 +286,12 @@ def member(config: NodeConfig, identity: DataIdentity) -> NodeInfo:
 
 
 def feature_levels(config: NodeConfig) -> FeatureLevels:
-    """What this node's program knows, or admits to. Raises ConfigError."""
+    """Feature levels that this node takes part in. Raises ConfigError."""
     return features.known_to_program(config.settings()[keys.FEATURE_LEVEL_MAX])
 
 
 def placement_rules(values: registry.Config) -> PlacementRules:
-    """What a file says of the cluster-wide rules of placement. Raises ConfigError."""
+    """The cluster-wide placement rules in a node's configuration. Raises ConfigError."""
     try:
         forced = parse_forced(values[keys.RACK_FORCED])
     except ValueError as error:

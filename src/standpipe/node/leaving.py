@@ -1,14 +1,14 @@
-"""A node that is about to stop says so first: `run/leaving`, a file that is there or not.
+"""A node that is about to stop announces it first: the file `run/leaving`.
 
-    SIGTERM to the parent ──────────┐                  ┌─► control: "leaving" in every beat
-    the log says that it drains ────┴─► run/leaving ───┤      └─► peers try its replicas late
+    SIGTERM to the parent ──────────┐                  ┌─► controller: "leaving" in each heartbeat
+    DrainNode in the log ───────────┴─► run/leaving ───┤      └─► peers try its replicas last
                                                        └─► workers: `connection: close`, not healthy
 
-So reads are somewhere else before the first listener closes. A replica whose other holders are gone
-is still read from a node that leaves. That a drain also moves its copies is the assignment's work.
+So reads go to other nodes before the first listener closes. A replica whose other holders are gone
+is still read from a leaving node. That a drain also moves replicas is the assignment's work.
 
-Not here: what routing makes of it (`control.routing.route`), who sends beats
-(`node.liveness.loop`).
+A module of its own, since the supervisor, the controller and the workers share it.
+Not here: how routing uses it (`control.routing.route`), heartbeats (`node.liveness.loop`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ class Leaving:
 
     @property
     def is_set(self) -> bool:
-        """One `stat`."""
+        """Whether the node is leaving. Costs one `stat`."""
         return self.path.exists()
 
     def begin(self) -> None:
+        """Announce that the node is about to stop."""
         self.path.touch()
 
     def end(self) -> None:
+        """Take the announcement away, as at a start."""
         self.path.unlink(missing_ok=True)

@@ -2,10 +2,12 @@
 
     run/push/worker-<k>/<query id>
 
-Workers share a port and no memory, so any of them may be asked to close any query. Removing the
-file is how: its worker looks every 20 ms (`ended`). The number of files is what
-`ksql.max.push.queries` bounds. A worker that was killed leaves its files; the next one of its
-number removes them, and a node that starts removes all.
+Workers share a port and no memory, so a request to close a query may reach any of them. That worker
+removes the file, and the query's own worker checks its files every 20 ms (`ended`).
+`ksql.max.push.queries` bounds the number of files. A killed worker leaves its files; the next one
+of its number removes them, and a node that starts removes all.
+
+Not here: the queries (`node.worker.push`).
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ class PushBoard:
         self._own.mkdir(parents=True, exist_ok=True)
 
     def begin(self, query_id: str) -> None:
-        """Raises TooManyPushQueries. Two that come at once for the last place may both be refused,
-        but never both be served: each counts after it has put its file there."""
+        """Register a query. Raises TooManyPushQueries.
+
+        Of two that come at once for the last place both may be refused, but never both served:
+        each counts after it has made its file."""
         path = self._own / query_id
         path.touch()
         if sum(1 for _ in self._folder.glob("*/*")) > self._queries_max:
@@ -39,21 +43,22 @@ class PushBoard:
             )
 
     def end(self, query_id: str) -> None:
+        """Remove a query of this worker."""
         (self._own / query_id).unlink(missing_ok=True)
 
     def close(self, query_id: str) -> bool:
-        """Have a query of any worker of the node ended; False: there is none of that id."""
+        """Ask for the end of a query of any worker of the node; False: there is none of that id."""
         for path in self._folder.glob("*/*"):
-            if path.name == query_id:  # compared, never made into a path: clients send it
+            if path.name == query_id:  # compared, never used as a path: clients send it
                 path.unlink(missing_ok=True)
                 return True
         return False
 
     def ended(self, query_ids: Iterable[str]) -> set[str]:
-        """Those of this worker's queries that somebody closed."""
+        """Those of this worker's queries that were closed."""
         return set(query_ids) - {path.name for path in self._own.iterdir()}
 
 
 def clear(folder: Path) -> None:
-    """Forget what a node that is gone left."""
+    """Remove what an earlier life of the node left."""
     shutil.rmtree(folder, ignore_errors=True)

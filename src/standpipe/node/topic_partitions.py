@@ -1,4 +1,7 @@
-"""How many partitions topics have: of known sources, then of Kafka, asked only where it must be."""
+"""Partition counts of topics: from known sources, else from Kafka, asked only where necessary.
+
+Not here: what an unknown topic means to a statement (`sql.ddl.create`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, Final
 
 from standpipe.errors import KafkaUnavailable
 
-#: until a topic counts as absent: its maker hears that it is there before each broker knows it
+#: until a topic counts as absent: its creation is confirmed before every broker knows it
 ABSENT_S: Final = 1.0
 LOOK_PAUSE_S: Final = 0.05
 
@@ -28,6 +31,7 @@ class KafkaTopics:
         return self._counts if self._counts is not None else self.look_again()
 
     def look_again(self) -> Mapping[str, int]:
+        """Partition counts by topic as of now, kept for `look`. Raises KafkaUnavailable."""
         if self._ask is None:
             raise KafkaUnavailable("no Kafka is configured: node.json names no bootstrap servers")
         self._counts = self._ask()
@@ -37,9 +41,8 @@ class KafkaTopics:
 class TopicPartitions(Mapping[str, int]):
     """Partition counts by topic. Raises KafkaUnavailable from every access that asks Kafka.
 
-    Subscripting is for who counts on a topic: one that Kafka does not know is looked for again
-    for ABSENT_S, so not on an event loop. `get` and `in` only ask whether it is there; they look
-    once.
+    Subscripting is for a topic that should exist: one that Kafka does not know is looked up again
+    for ABSENT_S, so it must not run on an event loop. `get` and `in` look once.
     """
 
     def __init__(self, kafka: KafkaTopics, known: Mapping[str, int] | None = None) -> None:
@@ -57,6 +60,7 @@ class TopicPartitions(Mapping[str, int]):
         return counts[name]
 
     def get(self, name: str, default: Any = None) -> Any:
+        """Partition count of a topic, looked up once."""
         return self._known[name] if name in self._known else self._kafka.look().get(name, default)
 
     def __contains__(self, name: object) -> bool:

@@ -1,4 +1,4 @@
-"""ASSERT TOPIC: ask Kafka again and again until it says what the statement says, or time is up.
+"""ASSERT TOPIC: poll Kafka until the topic is as the statement wants it, or the time is up.
 
 Source: ksqlDB's AssertTopicExecutor; errors are 417 with code 41700.
 """
@@ -22,7 +22,8 @@ ReplicaCounts = Mapping[str, Sequence[int]]
 async def assert_topic(
     plan: AssertTopicPlan, ask: Callable[[], ReplicaCounts], text: str
 ) -> Entity:
-    """`ask` blocks. Raises AssertionRefused, and what `ask` raises."""
+    """The statement's entity once it holds. `ask` blocks. Raises AssertionRefused in time, and
+    what `ask` raises."""
     until = time.monotonic() + plan.timeout_ms / 1000
     while why := refusal_of(plan, await asyncio.to_thread(ask)):
         if time.monotonic() >= until:
@@ -38,7 +39,7 @@ async def assert_topic(
 
 
 def refusal_of(plan: AssertTopicPlan, topics: ReplicaCounts) -> str:
-    """Why Kafka's topics are not what the statement says; "" where they are."""
+    """How Kafka's topics differ from the statement; "" where they do not."""
     found = topics.get(plan.topic)
     if not plan.exists:
         return "" if found is None else f"Topic {plan.topic} exists"

@@ -1,4 +1,7 @@
-"""What control answers to the workers of its node: its errors as ours, and the assignment."""
+"""Answers of the node's controller to its workers: the assignment, and errors as StandpipeError.
+
+Not here: sending statements (`node.worker.statements.execute`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ ASSIGNMENT_SECONDS_MAX: Final = 20.0
 
 
 async def assignment(control: PeerClient, internal_address: str) -> Mapping[str, object]:
-    """What control has heard of all copies, and would do. Raises LogUnavailable."""
+    """The body of GET /assignment. Raises LogUnavailable, or the error that it answers."""
     try:
         reply = await control.request(
             internal_address, "/assignment", timeout_seconds=ASSIGNMENT_SECONDS_MAX
@@ -31,7 +34,7 @@ async def assignment(control: PeerClient, internal_address: str) -> Mapping[str,
 
 
 def error_of(body: Mapping[str, object], statement: str) -> StandpipeError:
-    """The error that control answered with, as one of ours."""
+    """The StandpipeError that an error body of the controller stands for."""
     message = str(body.get("message", "control refused the statement"))
     code = body.get("error_code")
     if code == StatementError.code:

@@ -12,7 +12,7 @@ from standpipe.sql.plans import CreateTableAsPlan, ExplainPlan, PullPlan, PushPl
 
 
 def explained(scene: Scene, plan: ExplainPlan, text: str) -> Entity:
-    """Raises StatementError for the id of no query."""
+    """The entity of EXPLAIN. Raises StatementError for an unknown query id."""
     if plan.query_id is not None:
         return _running(scene, plan.query_id, text)
     subject = plan.subject

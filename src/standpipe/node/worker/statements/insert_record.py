@@ -1,4 +1,7 @@
-"""A row of INSERT … VALUES as the bytes of a record. Pure."""
+"""A row of INSERT … VALUES as the bytes of a Kafka record. Pure.
+
+A module of its own: POST /inserts-stream encodes its rows with it too.
+"""
 
 from __future__ import annotations
 

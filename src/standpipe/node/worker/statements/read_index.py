@@ -1,8 +1,8 @@
-"""What a statement that reads the catalog may ask for: `standpipe.consistency`.
+"""The consistency of a statement that reads the catalog: `standpipe.consistency`.
 
-*local*: the catalog as this node's map shows it, as old as that may be. *linearizable*: one that
-has every statement that was acknowledged anywhere before the request arrived; it costs a round of
-the quorum (`control.raft.reads`) and fails where no majority can be reached.
+*local*: the catalog as this node has it, however old that is. *linearizable*: a catalog with every
+statement that was acknowledged anywhere before the request arrived; it costs a read index, one
+round of the quorum (`control.raft.reads`), and fails where no majority can be reached.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from standpipe.config import keys
 from standpipe.errors import BadRequest, LogUnavailable
 
 CONSISTENCIES: Final = ("local", "linearizable")
-#: How long control may take: the question that is under way there, then ours.
+#: How long the controller may take: the round that is under way there, then the next one.
 SECONDS_MAX: Final = 8.0
 
 
@@ -29,7 +29,7 @@ class _Answer(msgspec.Struct):
 
 
 def is_linearizable(properties: Mapping[str, str]) -> bool:
-    """Which of the two a request asks for. Raises BadRequest for anything else."""
+    """Whether a request asks for a linearizable read. Raises BadRequest for an unknown value."""
     asked = properties.get(keys.CONSISTENCY.name, keys.CONSISTENCY.default).lower()
     if asked not in CONSISTENCIES:
         raise BadRequest(f"{keys.CONSISTENCY.name} is {' or '.join(CONSISTENCIES)}, not '{asked}'")
@@ -42,7 +42,9 @@ async def read_index(control: PeerClient, internal_address: str) -> int:
         reply = await control.request(internal_address, "/read-index", timeout_seconds=SECONDS_MAX)
         answer = msgspec.json.decode(reply.body, type=_Answer)
     except (PathFailed, msgspec.MsgspecError) as error:
-        raise LogUnavailable(f"control does not answer a linearizable read: {error}") from error
+        raise LogUnavailable(
+            f"the node's controller does not answer a linearizable read: {error}"
+        ) from error
     if reply.status != 200:
         raise LogUnavailable(answer.message or f"control answered {reply.status}")
     return answer.log_index

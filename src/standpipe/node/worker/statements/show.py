@@ -49,7 +49,7 @@ class AnswerTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """All that an entity may show."""
+    """What this node knows at the moment of an answer: the input of every entity."""
 
     snapshot: Snapshot
     settings: Config
@@ -72,16 +72,19 @@ class Scene:
         return words.get(status.state, status.state)
 
     def query_status(self, query_id: str) -> QueryStatus | None:
+        """The newest report of a query; None: no pipeline reported it."""
         reported = (s for s in self.snapshot.query_statuses if s.query_id == query_id)
         return next(reported, None)
 
 
 def streams(scene: Scene, text: str) -> Entity:
+    """SHOW STREAMS."""
     items = [_listed(s) for s in scene.snapshot.sources if s.kind == "STREAM"]
     return entity("streams", text, streams=items)
 
 
 def tables(scene: Scene, text: str) -> Entity:
+    """SHOW TABLES."""
     items = [_listed(s) for s in scene.snapshot.sources if s.kind == "TABLE"]
     return entity("tables", text, tables=items)
 
@@ -98,6 +101,7 @@ def _listed(source: Source) -> dict[str, object]:
 
 
 def queries(scene: Scene, text: str) -> Entity:
+    """SHOW QUERIES, with what pipelines report of them."""
     items = [_query(scene, query) for query in scene.snapshot.queries]
     return entity("queries", text, queries=items)
 
@@ -170,12 +174,12 @@ def topics(replica_counts: Mapping[str, Sequence[int]], text: str) -> Entity:
 
 
 def route(described: Mapping[str, object], text: str) -> Entity:
-    """EXPLAIN ROUTE: ours, as `GET /route` shows it."""
+    """EXPLAIN ROUTE, Standpipe's own, as `GET /route` shows it."""
     return entity("route", text, **described)
 
 
 def assignment(view: Mapping[str, object], text: str) -> Entity:
-    """EXPLAIN ASSIGNMENT: ours, as `GET /assignment` shows it."""
+    """EXPLAIN ASSIGNMENT, Standpipe's own, as `GET /assignment` shows it."""
     return entity("assignment", text, **view)
 
 
@@ -186,6 +190,7 @@ def types(scene: Scene, text: str) -> Entity:
 
 
 def function_names(text: str) -> Entity:
+    """SHOW FUNCTIONS."""
     items = [
         {
             "name": name,
@@ -235,6 +240,7 @@ def variables(known: Mapping[str, str], text: str) -> Entity:
 
 
 def properties(settings: Config, text: str) -> Entity:
+    """SHOW PROPERTIES: the node's configuration."""
     items = [
         {"name": key.name, "scope": "KSQL", "value": _text(settings[key]), "level": "SERVER"}
         for key in KEYS.values()
@@ -261,6 +267,7 @@ def source_descriptions(scene: Scene, text: str, kind: str) -> Entity:
 
 
 def source_description(scene: Scene, source: Source, text: str, *, extended: bool) -> Entity:
+    """DESCRIBE, and DESCRIBE EXTENDED."""
     described = _described(scene, source, extended=extended)
     return entity("sourceDescription", text, sourceDescription=described)
 
