@@ -14,6 +14,7 @@ MODULE_LINES_MAX_ELSEWHERE = 400
 RATCHET: dict[str, int] = {
     "control/raft/core.py": 700,
     "node/controller/raft_driver.py": 412,  # one class
+    "model.py": 418,  # records alone
 }
 
 
