@@ -1,14 +1,14 @@
-"""Calls from node to node, both ends: one keep-alive pool, deadlines, and who is let in.
+"""Internal routes, both ends: how a node calls another one, and whom a listener admits.
 
-Failures are of three kinds, because the caller does different things with them: nothing was sent
-(PeerUnreachable: try elsewhere at once), no answer in time (PeerSilent: it may have been done), an
-answer that is an error (its StandpipeError body, given back as `Reply` with its status).
-Redirects are never followed: peers are dialled only at addresses that the log holds.
+A call fails in one of three ways, and the caller reacts differently to each: nothing was sent
+(PeerUnreachable: try another node at once), no answer in time (PeerSilent: the request may have
+been carried out), or an answer that is an error (returned as a `Reply` with its status).
 
-At the other end `InternalApp` compares the secret in constant time before it reads a byte of the
-body, bounds the body and makes StandpipeErrors into bodies.
+At the other end `InternalApp` compares the secret in constant time before it reads any byte of the
+body. It bounds the body, and turns a StandpipeError into an answer.
 
-Not here: which peer, and what to do when it fails; what the routes do.
+Not here: connections (`peer_client.py`); which peer, and what to do when it fails; what the routes
+do.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
-import aiohttp
 import msgspec
 import structlog
 
 from standpipe.adapters.http import server
-from standpipe.adapters.http.peer_client import SECRET_HEADER
+from standpipe.adapters.http.peer_client import SECRET_HEADER, ConnectFailed, PathFailed, PeerClient
 from standpipe.errors import (
     BadRequest,
     NotFound,
@@ -52,7 +51,7 @@ class PeerUnreachable(ServerError):
 
 
 class PeerSilent(ServerError):
-    """The peer took the request, or may have, and did not answer in time or broke off."""
+    """The peer may have received the request, and did not answer in time or closed."""
 
 
 @dataclass(frozen=True)
@@ -65,21 +64,23 @@ class Reply:
 
     @property
     def ok(self) -> bool:
+        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
     def json(self) -> Any:
-        """The body as JSON. Raises PeerSilent if it is none: what answered is no node of ours."""
+        """The body as JSON. Raises PeerSilent if it is not JSON: no Standpipe node answered."""
         return self.decoded(msgspec.json.Decoder(Any))
 
     def json_as(self, type_: type[T]) -> T:
-        """The body as a record, from JSON. Raises PeerSilent if it is none."""
+        """The body as a record, from JSON. Raises PeerSilent if it does not fit."""
         return self.decoded(msgspec.json.Decoder(type_))
 
     def msgpack(self, type_: type[T]) -> T:
-        """The body as a msgpack record. Raises PeerSilent if it is none."""
+        """The body as a msgpack record. Raises PeerSilent if it does not fit."""
         return self.decoded(msgspec.msgpack.Decoder(type_))
 
     def decoded(self, decoder: msgspec.json.Decoder[T] | msgspec.msgpack.Decoder[T]) -> T:
+        """The body by a decoder. Raises PeerSilent if it cannot read it."""
         try:
             return decoder.decode(self.body)
         except msgspec.MsgspecError as error:
@@ -97,7 +98,7 @@ def msgpack_reply(value: object) -> Reply:
 
 
 def error_reply(error: StandpipeError) -> Reply:
-    """An answer that carries an error; the sender's end gets it back as a `Reply`."""
+    """An answer that carries an error; the caller gets it as a `Reply`."""
     reply = json_reply(error.body(), error.status)
     if error.retry_after_s is None:
         return reply
@@ -106,7 +107,7 @@ def error_reply(error: StandpipeError) -> Reply:
 
 @dataclass(frozen=True)
 class Call:
-    """A request that was let in."""
+    """A request whose secret was accepted."""
 
     path: str
     params: Mapping[str, str]
@@ -136,14 +137,14 @@ Handler = Callable[[Call], Awaitable[Reply]]
 
 
 async def no_route(call: Call) -> Reply:
-    """What a path that is no route answers."""
+    """The answer for a path that has no route. Raises NotFound."""
     raise NotFound(f"no internal route {call.path}")
 
 
 class InternalApp:
     """ASGI application of an internal listener. `routes`: (method, path) -> handler.
 
-    `otherwise` answers what is no route; its call has no body.
+    `otherwise` answers a request that has no route; its call has no body.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class InternalApp:
 
     async def _answer(self, scope: Any, receive: Any) -> Reply:
         try:
-            self._let_in(scope["headers"])
+            self._admit(scope["headers"])
             handler = self._routes.get((scope["method"], scope["path"]))
             if handler is None:
                 return await self._otherwise(Call(f"{scope['method']} {scope['path']}", {}, b""))
@@ -182,14 +183,14 @@ class InternalApp:
             _log.exception("internal route failed", path=scope["path"])
             return error_reply(ServerError(f"{type(error).__name__}: {error}"))
 
-    def _let_in(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def _admit(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         given = next((value for name, value in headers if name == _SECRET_NAME), b"")
         if not hmac.compare_digest(given, self._secret):
             raise Unauthorized("an internal route without the cluster's secret")
 
 
-class _NoQuick:
-    """An internal listener has no short cut: every request goes to the application."""
+class _NoFastPath:
+    """An internal listener has no fast path: every request goes to the application."""
 
     def classify(self, path: bytes, headers: server.Headers) -> None:
         return None
@@ -206,7 +207,7 @@ def bind_alone(address: str) -> socket.socket:
     except OSError as error:
         raise PortInUse(
             f"cannot listen on {address}: {error.strerror}",
-            next_step="stop the other process or choose another port",
+            next_step="stop the other process, or choose another port",
         ) from error
     # Inherited by connections, on which asyncio does not set it: without it, an answer whose head
     # and body are two writes waits 40 ms for the other side's delayed acknowledgement.
@@ -226,7 +227,7 @@ async def serve(
 
     `other`: a second protocol on the same port, and the bytes that it opens with.
     """
-    listener = server.Listener(socket=bound, application=app, quick=_NoQuick())
+    listener = server.Listener(socket=bound, application=app, quick=_NoFastPath())
     if other is not None:
         opening, protocol = other
         listener.other = (opening, lambda _: protocol())
@@ -234,21 +235,21 @@ async def serve(
 
 
 class HttpClient:
-    """A pool of connections to other nodes. One per process; close it at the end."""
+    """Calls of other nodes' internal routes. One per process and event loop; close it at the end.
 
-    def __init__(
-        self, secret: str, *, timeout_ms: int = 1000, connections_per_host_max: int = 0
-    ) -> None:
-        self._headers = {SECRET_HEADER: secret}
+    A thin caller of `PeerClient`: the cluster's secret, a default time-out, and the two errors.
+    """
+
+    def __init__(self, secret: str, *, timeout_ms: int = 1000) -> None:
+        self._client = PeerClient({SECRET_HEADER: secret})
         self._timeout_ms = timeout_ms
-        self._connections_per_host_max = connections_per_host_max  # 0: no limit
-        self._session: aiohttp.ClientSession | None = None
 
     async def get(
         self, address: str, path: str, *, timeout_ms: int | None = None, **params: str | int
     ) -> Reply:
         """GET http://address/path?params. Raises PeerUnreachable or PeerSilent."""
-        return await self._request("GET", address, path, params=params, timeout_ms=timeout_ms)
+        target = f"{path}?{urlencode(params)}" if params else path
+        return await self._request("GET", address, target, timeout_ms=timeout_ms)
 
     async def post(
         self,
@@ -261,13 +262,9 @@ class HttpClient:
         timeout_ms: int | None = None,
     ) -> Reply:
         """POST bytes. Raises PeerUnreachable or PeerSilent."""
+        all_headers = {"content-type": content_type, **(headers or {})}
         return await self._request(
-            "POST",
-            address,
-            path,
-            data=body,
-            headers={"content-type": content_type, **(headers or {})},
-            timeout_ms=timeout_ms,
+            "POST", address, path, body=body, headers=all_headers, timeout_ms=timeout_ms
         )
 
     async def post_json(
@@ -277,38 +274,32 @@ class HttpClient:
         return await self.post(address, path, msgspec.json.encode(value), timeout_ms=timeout_ms)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        """Close the connections."""
+        self._client.close()
 
     async def _request(
-        self, method: str, address: str, path: str, *, timeout_ms: int | None, **options: Any
+        self,
+        method: str,
+        address: str,
+        target: str,
+        *,
+        timeout_ms: int | None,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
     ) -> Reply:
         total_s = (timeout_ms or self._timeout_ms) / 1000
         try:
-            async with self._opened().request(
-                method,
-                f"http://{address}{path}",
-                timeout=aiohttp.ClientTimeout(total=total_s),
-                allow_redirects=False,
-                **options,
-            ) as response:
-                return Reply(response.status, response.headers, await response.read())
-        except aiohttp.ClientConnectorError as error:
-            raise PeerUnreachable(f"{address} cannot be reached: {error.strerror}") from error
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            reason = str(error) or f"no answer within {total_s:g} s"
-            raise PeerSilent(f"{address} broke off: {reason}") from error
-
-    def _opened(self) -> aiohttp.ClientSession:
-        """The pool, made on first use because it needs the running loop."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                headers=self._headers,
-                connector=aiohttp.TCPConnector(
-                    limit=0, limit_per_host=self._connections_per_host_max, keepalive_timeout=60
-                ),
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
+            response = await self._client.request(
+                address,
+                target,
+                method=method,
+                timeout_seconds=total_s,
+                body=body,
+                headers=headers,
+                is_repeatable=method == "GET",
             )
-        return self._session
+        except ConnectFailed as error:
+            raise PeerUnreachable(f"{address} cannot be reached: {error}") from error
+        except PathFailed as error:
+            raise PeerSilent(f"{address} broke off: {error}") from error
+        return Reply(response.status, response.headers, response.body)

@@ -1,25 +1,29 @@
-"""HTTP/1.1 requests to the peer lane of other nodes and to the own control: kept connections,
-one request at a time each.
+"""The asynchronous HTTP/1.1 client: kept connections, one request at a time on each.
 
-About a fifth of what a general client costs per request, and it says what a forward must know: did
-the *path* fail (refused, reset, no answer in time), which condemns the peer for a while, or did the
-peer answer something. A kept connection that the peer had closed in the meantime is neither: the
-request goes again over a fresh one, which is harmless because forwards only read.
+A general client costs about five times as much per request, and a forwarded read is one request.
+It also tells a caller what it must know: did the *path* fail (refused, reset, no answer in time),
+which rules the peer out for a while, or did the peer answer. A kept connection that the peer closed
+in the meantime is neither. The request is sent again over a new connection, if the caller allows
+it: a read may be repeated, a command may not.
 
-Not here: which peer, what its answer means, breakers (`node.worker.pull.forward`).
+Redirects are never followed: the caller knows the address from the metadata log.
+
+Not here: which peer, what its answer means, circuit breakers (`node.worker.pull.forward`); calls of
+internal routes with their error names (`internal.HttpClient`); blocking calls (`sync_client.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
 import httptools
 
-#: Idle connections kept per peer; shorter than the server's own patience (75 s) by being used LIFO.
+#: Idle connections kept per peer. The newest is used first, and none is kept for as long as the
+#: server keeps its side (75 s).
 IDLE_CONNECTIONS_MAX = 64
 IDLE_SECONDS_MAX = 60.0
 
@@ -32,13 +36,17 @@ class PathFailed(Exception):
     """No answer came over this path: refused, reset or out of time. `str` says which."""
 
 
+class ConnectFailed(PathFailed):
+    """There is no connection: nothing was sent."""
+
+
 class StillWorking(Exception):
-    """The time was over, and the peer had said until then that it works at the answer."""
+    """The time-out passed while the peer kept saying that it works on the answer."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """A whole answer. Header names are in lower case."""
+    """A complete answer. Header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -120,9 +128,9 @@ class _Connection(asyncio.Protocol):
 
 @dataclass
 class PeerClient:
-    """Connections to all peers. `headers` go with every request (the secret is among them)."""
+    """Connections to all peers. `headers` are sent with every request, e.g. the secret."""
 
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     _idle: defaultdict[str, list[_Connection]] = field(
         default_factory=lambda: defaultdict[str, list[_Connection]](list)
     )
@@ -133,16 +141,22 @@ class PeerClient:
         target: str,
         *,
         timeout_seconds: float,
+        method: str | None = None,
         body: bytes = b"",
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         silence_seconds: float | None = None,
+        is_repeatable: bool = True,
     ) -> Response:
-        """POST `body` (or GET without one) to `http://address/target`. Raises PathFailed.
+        """Send a request to `http://address/target`. Raises PathFailed.
 
-        `silence_seconds`: the peer will send interim responses, so it fails when it is not heard
-        for so long, and is StillWorking (raised) when it was and the time-out is over.
+        `method`: POST if there is a `body`, else GET. `silence_seconds`: the peer sends interim
+        responses; PathFailed is raised when it is silent for that long, StillWorking when it was
+        not and the time-out passed. `is_repeatable`: the request may be sent a second time where a
+        kept connection turns out to be closed.
         """
-        message = self._message(address, target, body, headers or {})
+        verb = method or ("POST" if body else "GET")
+        all_headers = {**self.headers, **(headers or {})}
+        message = _message(f"{verb} {target}", address, body, all_headers)
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_seconds
         silence = silence_seconds or timeout_seconds
@@ -158,22 +172,28 @@ class PeerClient:
                         timeout.reschedule(min(until, silent_at))
 
                 on_heard = None if silence_seconds is None else heard
-                return await self._exchange(address, message, on_heard)
+                return await self._exchange(address, message, on_heard, is_repeatable=is_repeatable)
         except TimeoutError as error:
             if silent_at > loop.time():
                 raise StillWorking from error
             raise PathFailed(f"no answer within {patience * 1000:.0f} ms") from error
         except OSError as error:
-            raise PathFailed(str(error.strerror or error) or type(error).__name__) from error
+            raise PathFailed(_reason(error)) from error
 
     def close(self) -> None:
+        """Close the idle connections. No request may be under way."""
         for connections in self._idle.values():
             for connection in connections:
                 connection.abort()
         self._idle.clear()
 
     async def _exchange(
-        self, address: str, message: bytes, on_heard: Callable[[], None] | None
+        self,
+        address: str,
+        message: bytes,
+        on_heard: Callable[[], None] | None,
+        *,
+        is_repeatable: bool,
     ) -> Response:
         while True:
             connection, is_kept = await self._connection(address)
@@ -182,7 +202,7 @@ class PeerClient:
                 response = await connection.ask(message)
             except OSError:
                 connection.abort()
-                if is_kept and not connection.has_heard:
+                if is_repeatable and is_kept and not connection.has_heard:
                     continue  # the peer had closed it before it saw the request
                 raise
             except asyncio.CancelledError:
@@ -201,7 +221,12 @@ class PeerClient:
                 return kept, True
             kept.abort()
         host, _, port = address.rpartition(":")
-        _, connection = await loop.create_connection(_Connection, host.strip("[]"), int(port))
+        try:
+            _, connection = await loop.create_connection(_Connection, host.strip("[]"), int(port))
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ConnectFailed(_reason(error)) from error
         return connection, False
 
     def _keep(self, address: str, connection: _Connection) -> None:
@@ -212,10 +237,15 @@ class PeerClient:
         else:
             connection.abort()
 
-    def _message(self, address: str, target: str, body: bytes, headers: dict[str, str]) -> bytes:
-        method = "POST" if body else "GET"
-        lines = [f"{method} {target} HTTP/1.1", f"host: {address}"]
-        lines += [f"{name}: {value}" for name, value in {**self.headers, **headers}.items()]
-        if body:
-            lines.append(f"content-length: {len(body)}")
-        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+def _message(request: str, address: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """`request`: method and target."""
+    lines = [f"{request} HTTP/1.1", f"host: {address}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if body or request.startswith("POST"):
+        lines.append(f"content-length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def _reason(error: OSError) -> str:
+    return str(error.strerror or error) or type(error).__name__

@@ -1,4 +1,8 @@
-"""Asks a node's internal listener, for commands that an operator gives."""
+"""Calls of a node's internal listener, for an operator's commands.
+
+Not here: connections (`adapters/http/sync_client.py`); what a command asks for
+(`cli/quorum_client.py`, `cli/assignment.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import httpx2
+import msgspec
 
-from standpipe.adapters.http.peer_client import SECRET_HEADER
+from standpipe.adapters.http.peer_client import SECRET_HEADER, PathFailed, Response
+from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.errors import ConfigError, SetupError
 from standpipe.local.cluster.directory import running_cluster
 
@@ -18,34 +23,32 @@ ACCEPTED = 202
 
 
 class QuorumRefused(SetupError):
-    """The quorum did not do what was asked; the message is its own."""
+    """The quorum refused a request; the message is its own."""
 
     name = "E-QUORUM-001"
 
 
 @dataclass(frozen=True)
 class InternalClient:
-    """Asks the first of `nodes` (internal addresses) that answers."""
+    """Asks the first of `nodes` (internal `host:port`) that answers."""
 
     nodes: Sequence[str]
     secret: str
 
     def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """Body of the answer. Raises QuorumRefused."""
+        """The body of the answer. Raises QuorumRefused."""
         silent: list[str] = []
-        with httpx2.Client(headers={SECRET_HEADER: self.secret}, timeout=ANSWER_S_MAX) as client:
+        with SyncClient(headers={SECRET_HEADER: self.secret}, timeout_s=ANSWER_S_MAX) as client:
             for node in self.nodes:
                 try:
-                    answer = client.request(method, f"http://{node}{path}", content=body)
-                    while (
-                        answer.status_code == ACCEPTED
-                    ):  # there is work: `node/controller/long_poll.py`
-                        answer = client.request(method, f"http://{node}{path}", content=body)
-                except httpx2.TransportError as error:
-                    silent.append(f"{node} ({error or type(error).__name__})")
+                    answer = client.request(method, node, path, body=body)
+                    while answer.status == ACCEPTED:  # the node still works on it (`long_poll.py`)
+                        answer = client.request(method, node, path, body=body)
+                except PathFailed as error:
+                    silent.append(f"{node} ({error})")
                     continue
-                if answer.is_success:
-                    return answer.content
+                if 200 <= answer.status < 300:
+                    return answer.body
                 raise _refused(answer)
         raise QuorumRefused(
             f"no node answers on its internal address: {', '.join(silent)}",
@@ -53,16 +56,16 @@ class InternalClient:
         )
 
 
-def _refused(answer: httpx2.Response) -> QuorumRefused:
+def _refused(answer: Response) -> QuorumRefused:
     try:
-        message = str(answer.json()["message"])
+        message = str(msgspec.json.decode(answer.body)["message"])
     except (ValueError, KeyError, TypeError):
-        message = f"HTTP {answer.status_code} {answer.text[:200]}"
+        message = f"HTTP {answer.status} {answer.body[:200].decode(errors='replace')}"
     steps = {
         401: "give --secret-file the file that all nodes of the cluster share",
         503: "`standpipe quorum describe` shows who is missing; start those nodes",
     }
-    step = steps.get(answer.status_code, "`standpipe quorum describe` shows who votes")
+    step = steps.get(answer.status, "`standpipe quorum describe` shows who votes")
     return QuorumRefused(message, next_step=step)
 
 

@@ -1,9 +1,11 @@
 """Statements and pull queries over HTTP, for the commands of this package.
 
-Tries the nodes in order: one that refuses or hangs is passed over for the next. An answer that is
-an error becomes the exception that it names, so that the prompt can point at the position.
+The nodes are tried in order: one that refuses the connection or hangs is passed over for the next.
+An answer that is an error becomes the exception that it names, so that the prompt can point at the
+position.
 
-Not here: rendering (sql_output.py), the open-loop reader of the demo (local/demo/reader.py).
+Not here: connections (`adapters/http/sync_client.py`); rendering (`local/cli/sql_output.py`);
+the open-loop reader of the demo (`local/demo/reader.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
-import httpx2
 import msgspec
 
+from standpipe.adapters.http.peer_client import PathFailed, Response
+from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.errors import SetupError, StandpipeError, StatementError
 from standpipe.node.worker.request.freshness import Freshness, parse_headers
 
@@ -26,7 +29,7 @@ CONNECT_S_MAX = 2.0
 Entity = dict[str, Any]
 
 
-class Refused(StandpipeError):
+class ServerRefused(StandpipeError):
     """A node answered with an error that is not about the statement's text."""
 
 
@@ -57,9 +60,8 @@ class NodesClient:
         self, addresses: Sequence[str], *, timeout_s: float = 30.0, ca: Path | None = None
     ) -> None:
         self.addresses = list(addresses)
-        timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S_MAX)
-        verify = True if ca is None else _trusting(ca)
-        self._http = httpx2.Client(timeout=timeout, trust_env=False, verify=verify)
+        tls = None if ca is None else _trusting(ca)
+        self._http = SyncClient(timeout_s=timeout_s, connect_s_max=CONNECT_S_MAX, tls=tls)
 
     def __enter__(self) -> Self:
         return self
@@ -70,13 +72,13 @@ class NodesClient:
     def execute(self, text: str, properties: Mapping[str, str] | None = None) -> list[Entity]:
         """Run statements through POST /ksql: one entity per statement that has an answer."""
         response = self._post("/ksql", {"ksql": text, "streamsProperties": dict(properties or {})})
-        return cast(list[Entity], msgspec.json.decode(response.content))
+        return cast(list[Entity], msgspec.json.decode(response.body))
 
     def pull(self, text: str, properties: Mapping[str, str] | None = None) -> PullAnswer:
-        """Run one pull query. Raises StatementError or Refused, also for an error inside a 200."""
+        """Run one pull query. Raises StatementError or ServerRefused, even inside a 200."""
         body = {"sql": text, "properties": dict(properties or {})}
         response = self._post("/query-stream", body, accept=LINES)
-        first, *lines = response.content.splitlines()
+        first, *lines = response.body.splitlines()
         header = msgspec.json.decode(first, type=_Header)
         rows: list[tuple[Any, ...]] = []
         for line in lines:
@@ -94,66 +96,62 @@ class NodesClient:
     def follow(self, text: str, properties: Mapping[str, str] | None = None) -> Generator[str]:
         """The lines of a push query (items of /query, one a line) or of PRINT, as they come.
 
-        Closing the iterator ends the query. Raises StatementError or Refused before the first line,
-        and SetupError where the node goes away.
+        Closing the iterator ends the query. Raises StatementError or ServerRefused before the first
+        line, and SetupError when the node ends.
         """
         body = {"ksql": text, "streamsProperties": dict(properties or {})}
         accept = f"{ARRAY}, {LINES};q=0.9"  # PRINT comes as text only
         headers = {"accept": accept, "content-type": "application/json"}
         content = msgspec.json.encode(body)
         for address in list(self.addresses):
-            url = f"{_origin(address)}/query"
-            timeout = httpx2.Timeout(None, connect=CONNECT_S_MAX)
             begun = False
             try:
-                with self._http.stream(
-                    "POST", url, content=content, headers=headers, timeout=timeout
-                ) as response:
-                    if response.status_code != 200:
-                        response.read()
+                with self._http.stream(_origin(address), "/query", content, headers) as opened:
+                    response, lines = opened
+                    if response.status != 200:
                         raise _error_of_response(response)
                     begun = True
-                    yield from response.iter_lines()
+                    yield from lines
                 return
-            except httpx2.TransportError as error:
+            except PathFailed as error:
                 self._prefer_others(address)
                 if begun:
                     raise SetupError(
-                        f"{address} went away: {str(error) or type(error).__name__}",
+                        f"{address} went away: {error}",
                         next_step="ask again: another node will answer",
                     ) from error
         raise SetupError("no node answers", next_step="see `standpipe status`")
 
     def get(self, path: str) -> Any:
         """JSON of a GET on the first node that answers."""
-        return msgspec.json.decode(self._request("GET", path).content)
+        return msgspec.json.decode(self._request("GET", path).body)
 
     def _post(
         self, path: str, body: Mapping[str, object], *, accept: str = "application/json"
-    ) -> httpx2.Response:
+    ) -> Response:
         return self._request("POST", path, content=msgspec.json.encode(body), accept=accept)
 
     def _request(
-        self, method: str, path: str, *, content: bytes | None = None, accept: str = "*/*"
-    ) -> httpx2.Response:
+        self, method: str, path: str, *, content: bytes = b"", accept: str = "*/*"
+    ) -> Response:
         headers = {"accept": accept, "content-type": "application/json"}
         tried: list[str] = []
         for address in list(self.addresses):
             try:
                 response = self._http.request(
-                    method, f"{_origin(address)}{path}", content=content, headers=headers
+                    method, _origin(address), path, body=content, headers=headers
                 )
-            except httpx2.TransportError as error:
-                tried.append(f"{address}: {str(error) or type(error).__name__}")
+            except PathFailed as error:
+                tried.append(f"{address}: {error}")
                 self._prefer_others(address)
                 continue
-            if response.status_code != 200:
+            if response.status != 200:
                 raise _error_of_response(response)
             return response
         is_distrusted = any("CERTIFICATE_VERIFY_FAILED" in why for why in tried)
         raise SetupError(
             f"no node answers ({'; '.join(tried)})",
-            next_step="give --ca the PEM file of whoever signed the node's certificate"
+            next_step="give --ca the PEM file of the authority that signed the node's certificate"
             if is_distrusted
             else "see `standpipe status`; start a cluster with `standpipe up`",
         )
@@ -176,11 +174,12 @@ def _trusting(ca: Path) -> ssl.SSLContext:
         ) from error
 
 
-def _error_of_response(response: httpx2.Response) -> StandpipeError:
+def _error_of_response(response: Response) -> StandpipeError:
     try:
-        body = msgspec.json.decode(response.content, type=dict[str, Any])
+        body = msgspec.json.decode(response.body, type=dict[str, Any])
     except msgspec.MsgspecError:
-        return Refused(f"HTTP {response.status_code}: {response.text[:500]}")
+        text = response.body.decode(errors="replace")
+        return ServerRefused(f"HTTP {response.status}: {text[:500]}")
     return error_of(body, "")
 
 
@@ -199,4 +198,4 @@ def error_of(body: Mapping[str, Any], statement: str) -> StandpipeError:
             column=extras.get("column"),
             hint=str(extras.get("hint") or ""),
         )
-    return Refused(message, **dict(extras))
+    return ServerRefused(message, **dict(extras))

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-import httpx2
 import msgspec
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from standpipe.adapters.http.peer_client import PathFailed
+from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.errors import StandpipeError
 from standpipe.local.client.rest_client import Entity, NodesClient
 from standpipe.model import NO_BATCH, Record, ReplicaId
@@ -61,7 +62,7 @@ class Status(Record, frozen=True, kw_only=True):
 
 def gather(nodes: Sequence[tuple[str, str]]) -> Status:
     """Ask every node; `nodes` are (node id, public address)."""
-    with httpx2.Client(timeout=ASK_S_MAX, trust_env=False) as http:
+    with SyncClient(timeout_s=ASK_S_MAX) as http:
         views = tuple(ask_node(http, node_id, public) for node_id, public in nodes)
         replicas = [found for view in views if view.is_up for found in ask_replicas(http, view)]
     replicas.sort(key=lambda replica: (replica.query_id, replica.partition, replica.role))
@@ -75,11 +76,11 @@ def gather(nodes: Sequence[tuple[str, str]]) -> Status:
         return Status(nodes=views, problem=str(error))
 
 
-def ask_node(http: httpx2.Client, node_id: str, public: str) -> NodeView:
+def ask_node(http: SyncClient, node_id: str, public: str) -> NodeView:
     """Whether a node answers, and its version."""
     try:
-        info = msgspec.json.decode(http.get(f"http://{public}/info").content)
-    except (httpx2.TransportError, msgspec.MsgspecError):
+        info = msgspec.json.decode(http.get(public, "/info").body)
+    except (PathFailed, msgspec.MsgspecError):
         return NodeView(node_id=node_id, public=public, is_up=False)
     version = str(info.get("KsqlServerInfo", {}).get("version", ""))
     return NodeView(node_id=node_id, public=public, is_up=True, version=version)
@@ -152,11 +153,11 @@ def _state_of(states: dict[tuple[str, int], str], query_id: str, partition: int)
     return states.get((query_id.partition("_")[2], partition), "")
 
 
-def ask_replicas(http: httpx2.Client, node: NodeView) -> list[ReplicaView]:
+def ask_replicas(http: SyncClient, node: NodeView) -> list[ReplicaView]:
     """What a node reports of itself; nothing if it does not answer."""
     try:
-        body = msgspec.json.decode(http.get(f"http://{node.public}/clusterStatus").content)
-    except (httpx2.TransportError, msgspec.MsgspecError):
+        body = msgspec.json.decode(http.get(node.public, "/clusterStatus").body)
+    except (PathFailed, msgspec.MsgspecError):
         return []
     return replicas_of(body, node)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
-import httpx2
 import msgspec
 from rich import box
 from rich.console import Group, RenderableType
@@ -20,6 +19,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from standpipe.adapters.http.peer_client import PathFailed
+from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.local.client.rest_client import Entity
 from standpipe.local.client.status import ASK_S_MAX, NodeView, ask_node
 from standpipe.model import Record, ReplicaId
@@ -65,16 +66,16 @@ class Storage(Record, frozen=True, kw_only=True):
 
 def gather(nodes: Sequence[tuple[str, str]]) -> Storage:
     """Ask every node; `nodes` are (node id, public address)."""
-    with httpx2.Client(timeout=ASK_S_MAX, trust_env=False) as http:
+    with SyncClient(timeout_s=ASK_S_MAX) as http:
         views = tuple(ask_node(http, node_id, public) for node_id, public in nodes)
         answers = [(view, _ask(http, view)) for view in views if view.is_up]
     return storage_of(views, (each for view, body in answers for each in stores_of(body, view)))
 
 
-def _ask(http: httpx2.Client, node: NodeView) -> Entity:
+def _ask(http: SyncClient, node: NodeView) -> Entity:
     try:
-        return msgspec.json.decode(http.get(f"http://{node.public}/clusterStatus").content)
-    except (httpx2.TransportError, msgspec.MsgspecError):
+        return msgspec.json.decode(http.get(node.public, "/clusterStatus").body)
+    except (PathFailed, msgspec.MsgspecError):
         return {}
 
 

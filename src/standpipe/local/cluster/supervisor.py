@@ -22,8 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
-import httpx2
-
+from standpipe.adapters.http.peer_client import PathFailed
+from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.errors import BrokerDied, BrokerUnreachable, KafkaUnavailable, SetupError
 from standpipe.local.cluster import ports
@@ -143,13 +143,13 @@ class LocalCluster:
         """Wait until every node that is wanted answers GET /info. Raises SetupError."""
         with self.steps.step(f"{len(self.nodes)} nodes") as outcome:
             deadline = time.monotonic() + timeout_s
-            with httpx2.Client(timeout=1.0, trust_env=False) as client:
+            with SyncClient(timeout_s=1.0) as client:
                 for plan in self.plans:
                     if self.nodes[plan.node_id].wanted:
                         self._wait_for_node(client, plan, deadline)
             outcome.append(", ".join(plan.public for plan in self.plans))
 
-    def _wait_for_node(self, client: httpx2.Client, plan: NodePlan, deadline: float) -> None:
+    def _wait_for_node(self, client: SyncClient, plan: NodePlan, deadline: float) -> None:
         child = self.nodes[plan.node_id]
         while time.monotonic() < deadline:
             if child.process is not None and child.process.poll() is not None:
@@ -158,9 +158,9 @@ class LocalCluster:
                     next_step=f"read {child.log}",
                 )
             try:
-                if client.get(f"http://{plan.public}/info").status_code == 200:
+                if client.get(plan.public, "/info").status == 200:
                     return
-            except httpx2.TransportError:
+            except PathFailed:
                 pass
             time.sleep(0.05)
         raise SetupError(

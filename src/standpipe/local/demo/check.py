@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import aiohttp
 import msgspec
 
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient
 from standpipe.local.demo.flights import DAY_MS, WEEK_MS, data_directory
 from standpipe.local.demo.questions import same_number
 
@@ -118,24 +118,21 @@ def check(nodes: Sequence[str], expected: Sequence[Expected]) -> CheckResult:
 async def _check(nodes: Sequence[str], expected: Sequence[Expected]) -> CheckResult:
     result = CheckResult()
     gate = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
-    timeout = aiohttp.ClientTimeout(total=ASK_S_MAX)
-    headers = {"accept": LINES, "content-type": "application/json"}
-    async with aiohttp.ClientSession(timeout=timeout, headers=headers) as http:
+    http = PeerClient({"accept": LINES, "content-type": "application/json"})
 
-        async def one(index: int, node: str, wanted: Expected) -> None:
-            async with gate:
-                rows = await _ask(http, [node, nodes[(index + 1) % len(nodes)]], wanted.sql, result)
-            if rows is not None:
-                _compare(node, wanted, rows, result)
+    async def one(index: int, node: str, wanted: Expected) -> None:
+        async with gate:
+            rows = await _ask(http, [node, nodes[(index + 1) % len(nodes)]], wanted.sql, result)
+        if rows is not None:
+            _compare(node, wanted, rows, result)
 
-        await asyncio.gather(
-            *(one(i, node, item) for item in expected for i, node in enumerate(nodes))
-        )
+    await asyncio.gather(*(one(i, node, item) for item in expected for i, node in enumerate(nodes)))
+    http.close()
     return result
 
 
 async def _ask(
-    http: aiohttp.ClientSession, nodes: Sequence[str], sql: str, result: CheckResult
+    http: PeerClient, nodes: Sequence[str], sql: str, result: CheckResult
 ) -> list[list[Any]] | None:
     """Rows, from the first node or, if that fails, from the second; None: both failed."""
     notes: list[str] = []
@@ -143,12 +140,13 @@ async def _ask(
     result.reads += 1
     for node in nodes:
         try:
-            async with http.post(f"http://{node}/query-stream", data=body) as response:
-                content = await response.read()
+            response = await http.request(
+                node, "/query-stream", timeout_seconds=ASK_S_MAX, body=body, is_repeatable=False
+            )
             if response.status == 200:
-                return [msgspec.json.decode(line) for line in content.splitlines()[1:]]
-            notes.append(f"{node}: HTTP {response.status} {content[:200].decode()}")
-        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
+                return [msgspec.json.decode(line) for line in response.body.splitlines()[1:]]
+            notes.append(f"{node}: HTTP {response.status} {response.body[:200].decode()}")
+        except (PathFailed, msgspec.MsgspecError) as error:
             notes.append(f"{node}: {type(error).__name__} {error}")
     result.failed.append(f"{sql} {'; '.join(notes)}")
     return None

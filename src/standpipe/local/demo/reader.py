@@ -18,9 +18,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient
 from standpipe.local.demo.questions import (
     AnswerChecker,
     Picker,
@@ -48,13 +48,12 @@ class ReadFailed(Exception):
 class Reader:
     """Asks until told to stop. Uses the event loop's only thread."""
 
-    def __init__(self, plan: ReaderPlan, http: aiohttp.ClientSession) -> None:
+    def __init__(self, plan: ReaderPlan, http: PeerClient) -> None:
         self.plan = plan
         self.http = http
         self.picker = Picker([question.table for question in plan.questions], plan.seed)
         self.checker = AnswerChecker(plan.questions)
         self.bodies = [_body(question.sql) for question in plan.questions]
-        self.urls = [f"http://{node}/query-stream" for node in plan.nodes]
         self.reads: list[ReadSample] = []
         self.probes: list[ProbeSample] = []
         self.stopping = asyncio.Event()
@@ -87,11 +86,11 @@ class Reader:
         question = self.picker.next()
         notes: list[str] = []
         for attempt in (0, 1):
-            url = self.urls[(number + attempt) % len(self.urls)]
+            node = self.plan.nodes[(number + attempt) % len(self.plan.nodes)]
             try:
-                rows, served_by = await self.ask(url, self.bodies[question])
+                rows, served_by = await self.ask(node, self.bodies[question])
             except ReadFailed as error:
-                notes.append(f"{url}: {error}")
+                notes.append(f"{node}: {error}")
                 continue
             fault = self.checker.fault(question, rows, served_by)
             self.reads.append(
@@ -119,15 +118,16 @@ class Reader:
         )
         self.reads.append(sample)
 
-    async def ask(self, url: str, body: bytes) -> tuple[list[list[Any]], str]:
+    async def ask(self, node: str, body: bytes) -> tuple[list[list[Any]], str]:
         """Rows and who served them. Raises ReadFailed."""
         try:
-            async with self.http.post(url, data=body) as response:
-                content = await response.read()
-                if response.status != 200:
-                    raise ReadFailed(f"HTTP {response.status} {content[:300].decode()}")
-                lines = [msgspec.json.decode(line) for line in content.splitlines()[1:]]
-        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
+            response = await self.http.request(
+                node, "/query-stream", timeout_seconds=TRY_S_MAX, body=body, is_repeatable=False
+            )
+            if response.status != 200:
+                raise ReadFailed(f"HTTP {response.status} {response.body[:300].decode()}")
+            lines = [msgspec.json.decode(line) for line in response.body.splitlines()[1:]]
+        except (PathFailed, msgspec.MsgspecError) as error:
             raise ReadFailed(f"{type(error).__name__} {error}") from error
         if any(isinstance(line, dict) for line in lines):
             raise ReadFailed(f"an error inside the answer: {lines[-1]}")
@@ -140,7 +140,7 @@ class Reader:
         while time.time() < probe.acked + PROBE_S_MAX:
             entry += 1
             try:
-                rows, _ = await self.ask(self.urls[entry % len(self.urls)], body)
+                rows, _ = await self.ask(self.plan.nodes[entry % len(self.plan.nodes)], body)
             except ReadFailed:
                 continue
             if rows and rows[0][1] >= probe.count:
@@ -186,16 +186,14 @@ def _write(line: bytes) -> None:
 
 async def main(plan: ReaderPlan) -> None:
     """Ask until stdin is closed, then report what is left."""
-    timeout = aiohttp.ClientTimeout(total=TRY_S_MAX)
-    headers = {"accept": LINES, "content-type": "application/json"}
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(timeout=timeout, headers=headers, connector=connector) as http:
-        reader = Reader(plan, http)
-        side = [asyncio.create_task(_listen(reader)), asyncio.create_task(_say(reader))]
-        await reader.run()
-        for task in side:
-            task.cancel()
-        _write(reader.report())
+    http = PeerClient({"accept": LINES, "content-type": "application/json"})
+    reader = Reader(plan, http)
+    side = [asyncio.create_task(_listen(reader)), asyncio.create_task(_say(reader))]
+    await reader.run()
+    for task in side:
+        task.cancel()
+    _write(reader.report())
+    http.close()
 
 
 if __name__ == "__main__":

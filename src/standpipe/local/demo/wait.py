@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-import httpx2
-
+from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.errors import ServerError
 from standpipe.local.client import status
 from standpipe.local.demo.progress import ProgressFollower
@@ -54,7 +53,7 @@ class Arrival:
 
     def wait_for_replicas(self) -> None:
         """Until every replica on every node has applied what is committed now."""
-        with httpx2.Client(timeout=1.0, trust_env=False) as http:
+        with SyncClient(timeout_s=1.0) as http:
             self._wait(lambda: self._replicas_behind(http), "replicas trail the committed end")
 
     def events_in_tables(self) -> int:
@@ -70,7 +69,7 @@ class Arrival:
                 found.add(str(query["id"]))
         return found
 
-    def _replicas_behind(self, http: httpx2.Client) -> int:
+    def _replicas_behind(self, http: SyncClient) -> int:
         found: list[status.ReplicaView] = []
         for node_id, public in self._nodes:
             node = status.NodeView(node_id=node_id, public=public, is_up=True)

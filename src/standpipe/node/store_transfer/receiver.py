@@ -15,7 +15,6 @@ Not here: who gives (`data.replica.store_copy`), the giving side (`node.store_tr
 
 from __future__ import annotations
 
-import http.client
 import os
 import select
 import shutil
@@ -24,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +33,8 @@ import structlog
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.files.fsync import sync
-from standpipe.adapters.http.internal import SECRET_HEADER
+from standpipe.adapters.http.peer_client import SECRET_HEADER
+from standpipe.adapters.http.sync_client import open_connection
 from standpipe.adapters.store.copy import DATA, checksum_of
 from standpipe.adapters.store.writer import CLEAN, store_path
 from standpipe.data.replica.holdings import Holding
@@ -77,13 +78,7 @@ class _Damaged(FetchFailed):
 
 
 #: of a donor
-_FAULTS: Final = (OSError, http.client.HTTPException, msgspec.MsgspecError, FetchFailed)
-
-
-class _Line(http.client.HTTPConnection):
-    def connect(self) -> None:
-        super().connect()
-        self.sock.settimeout(SILENCE_S_MAX)
+_FAULTS: Final = (OSError, HTTPException, msgspec.MsgspecError, FetchFailed)
 
 
 @dataclass
@@ -159,8 +154,9 @@ class Fetch:
             self._copy_from(peer)
 
     def _copy_from(self, peer: NodeInfo) -> None:
-        host, _, port = peer.internal.rpartition(":")
-        line = _Line(host.strip("[]"), int(port), timeout=CONNECT_S_MAX)
+        line = open_connection(
+            peer.internal, connect_s_max=CONNECT_S_MAX, answer_s_max=SILENCE_S_MAX
+        )
         try:
             offer = self._offer(line, peer)
             self.total_bytes, began = offer.size_bytes, self.done_bytes
@@ -173,7 +169,7 @@ class Fetch:
             raise _Damaged(is_resumed=began > 0)
         self._install(file)
 
-    def _offer(self, line: _Line, peer: NodeInfo) -> CopyOffer:
+    def _offer(self, line: HTTPConnection, peer: NodeInfo) -> CopyOffer:
         note = self._note()
         if note is not None and note.donor == peer.internal:
             self.done_bytes = (self.incoming / DATA).stat().st_size
@@ -187,7 +183,7 @@ class Fetch:
         (self.incoming / _NOTE).write_bytes(msgspec.json.encode((peer.internal, offer)))
         return offer
 
-    def _made(self, line: _Line) -> CopyOffer:
+    def _made(self, line: HTTPConnection) -> CopyOffer:
         """A copy of now, once the donor has made it."""
         wanted = {**msgspec.to_builtins(StoreIdentity.of(self.replica_id)), "wait_ms": MAKE_WAIT_MS}
         until_s = time.monotonic() + MAKE_S_MAX
@@ -207,7 +203,7 @@ class Fetch:
             return None
         return _Note(donor, offer) if (self.incoming / DATA).exists() else None
 
-    def _fill(self, line: _Line, offer: CopyOffer) -> None:
+    def _fill(self, line: HTTPConnection, offer: CopyOffer) -> None:
         with (self.incoming / DATA).open("ab") as file:
             began_s, began = time.monotonic(), self.done_bytes
             while self.done_bytes < offer.size_bytes:
@@ -221,12 +217,14 @@ class Fetch:
             file.flush()
             os.fsync(file.fileno())
 
-    def _ask(self, line: _Line, path: str) -> bytes | None:
+    def _ask(self, line: HTTPConnection, path: str) -> bytes | None:
         """A piece; None: an answer that is none. Raises OSError and HTTPException."""
         status, answer = self._exchange(line, "GET", path)
         return answer if status == HTTPStatus.OK else None
 
-    def _exchange(self, line: _Line, verb: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    def _exchange(
+        self, line: HTTPConnection, verb: str, path: str, body: bytes = b""
+    ) -> tuple[int, bytes]:
         """Raises TimeoutError after one silence, other OSErrors and HTTPException after RETRIES."""
         for left in reversed(range(RETRIES)):
             try:
@@ -236,13 +234,13 @@ class Fetch:
                 return response.status, response.read()
             except TimeoutError:
                 raise  # it would be silent again
-            except (OSError, http.client.HTTPException):
+            except (OSError, HTTPException):
                 line.close()  # the next request opens it again
                 if not left:
                     raise
         raise AssertionError("unreachable")
 
-    def _await(self, line: _Line) -> None:
+    def _await(self, line: HTTPConnection) -> None:
         """Until an answer begins, for as long as one may still come. Raises TimeoutError."""
         began_s, answer = time.monotonic(), select.poll()
         answer.register(line.sock, select.POLLIN)

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from standpipe.errors import ConfigError, StatementError
 from standpipe.local.cli import sql_output
-from standpipe.local.client.rest_client import PullAnswer, Refused, error_of
+from standpipe.local.client.rest_client import PullAnswer, ServerRefused, error_of
 from standpipe.node.worker.request.freshness import Freshness
 
 FRESH = Freshness(
@@ -71,7 +71,7 @@ def test_lines_of_print_as_they_are() -> None:
 
 def test_an_error_in_a_live_answer_is_raised() -> None:
     error = '{"errorMessage":{"@type":"generic_error","error_code":50000,"message":"S is gone"}}]'
-    with pytest.raises(Refused, match="S is gone"):
+    with pytest.raises(ServerRefused, match="S is gone"):
         shown(live, (LIVE[0], error))
 
 

@@ -1,0 +1,189 @@
+"""The synchronous HTTP/1.1 client, for commands, threads and other callers without an event loop.
+
+It is built on `http.client`: a command must start fast, and a tailer must stay small. The two
+differences are the ones that a caller of a cluster needs: a short time-out for connecting beside
+the one for an answer, and one exception (`PathFailed`) for everything that is not an answer.
+
+A connection is kept per origin. One that the server has closed is recognised before it is used;
+nothing is ever sent twice. Redirects are not followed, and proxies of the environment are ignored.
+
+Not here: which node to ask, and what its answer means (`local/client/`, `node/store_transfer/`);
+calls on an event loop (`peer_client.py`).
+"""
+
+from __future__ import annotations
+
+import select
+import ssl
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Self
+from urllib.parse import urlsplit
+
+from standpipe.adapters.http.peer_client import ConnectFailed, PathFailed, Response
+
+
+def open_connection(
+    origin: str,
+    *,
+    connect_s_max: float,
+    answer_s_max: float | None,
+    tls: ssl.SSLContext | None = None,
+) -> HTTPConnection:
+    """A connection to `host:port`, `http://host:port` or `https://host:port`.
+
+    Its first request connects, as does the first one after a `close`, each with at most
+    `connect_s_max` seconds. `answer_s_max`: seconds of silence after which a read fails; None: no
+    limit.
+    """
+    parts = urlsplit(origin if "://" in origin else f"http://{origin}")
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        context = tls or ssl.create_default_context()
+        secure = _TlsConnection(host, parts.port, timeout=connect_s_max, context=context)
+        secure.answer_s_max = answer_s_max
+        return secure
+    plain = _PlainConnection(host, parts.port, timeout=connect_s_max)
+    plain.answer_s_max = answer_s_max
+    return plain
+
+
+class _PlainConnection(HTTPConnection):
+    answer_s_max: float | None = None
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(self.answer_s_max)
+
+
+class _TlsConnection(HTTPSConnection):
+    answer_s_max: float | None = None
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(self.answer_s_max)
+
+
+class SyncClient:
+    """Blocking calls. For one thread at a time; close it at the end.
+
+    `headers` are sent with every request. `tls`: which certificates to trust; None: the system's.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float,
+        connect_s_max: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._connect_s_max = timeout_s if connect_s_max is None else connect_s_max
+        self._headers = dict(headers or {})
+        self._tls = tls
+        self._kept: dict[str, HTTPConnection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        for connection in self._kept.values():
+            connection.close()
+        self._kept.clear()
+
+    def get(self, origin: str, target: str) -> Response:
+        """GET origin + target. Raises PathFailed."""
+        return self.request("GET", origin, target)
+
+    def request(
+        self,
+        method: str,
+        origin: str,
+        target: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """A complete answer, whatever its status. Raises PathFailed, or ConnectFailed when nothing
+        was sent."""
+        connection = self._kept.pop(origin, None)
+        if connection is None or not _is_usable(connection):
+            connection = self._connected(origin, self._timeout_s)
+        try:
+            connection.request(method, target, body or None, {**self._headers, **(headers or {})})
+            answer = connection.getresponse()
+            content = answer.read()
+        except (OSError, HTTPException) as error:
+            connection.close()
+            raise PathFailed(_reason(error)) from error
+        if connection.sock is not None:  # pyright: ignore[reportUnnecessaryComparison] None: closed
+            self._kept[origin] = connection
+        return Response(answer.status, _lower(answer), content)
+
+    @contextmanager
+    def stream(
+        self, origin: str, target: str, body: bytes, headers: Mapping[str, str]
+    ) -> Generator[tuple[Response, Generator[str]]]:
+        """POST a request whose answer does not end: its head, and its lines as they come.
+
+        Of an answer that is not 200 the head has the whole body, and there are no lines. Reading
+        has no time-out. Raises PathFailed, also from the lines.
+        """
+        connection = self._connected(origin, None)
+        try:
+            connection.request("POST", target, body, {**self._headers, **headers})
+            answer = connection.getresponse()
+            is_ok = answer.status == 200
+            content = b"" if is_ok else answer.read()
+            yield Response(answer.status, _lower(answer), content), _lines(answer)
+        except (OSError, HTTPException) as error:
+            raise PathFailed(_reason(error)) from error
+        finally:
+            connection.close()
+
+    def _connected(self, origin: str, answer_s_max: float | None) -> HTTPConnection:
+        connection = open_connection(
+            origin, connect_s_max=self._connect_s_max, answer_s_max=answer_s_max, tls=self._tls
+        )
+        try:
+            connection.connect()
+        except OSError as error:
+            raise ConnectFailed(_reason(error)) from error
+        return connection
+
+
+def _is_usable(connection: HTTPConnection) -> bool:
+    """Whether the server has kept its side open: a closed connection is readable."""
+    readable = select.poll()
+    readable.register(connection.sock, select.POLLIN)
+    if not readable.poll(0):
+        return True
+    connection.close()
+    return False
+
+
+def _lines(answer: HTTPResponse) -> Generator[str]:
+    """Not by `answer.readline`: it takes a connection that broke for the end of the answer."""
+    rest = b""
+    try:
+        while data := answer.read1(65536):
+            *whole, rest = (rest + data).split(b"\n")
+            yield from (line.decode().rstrip("\r") for line in whole)
+        if rest:
+            yield rest.decode()
+    except (OSError, HTTPException) as error:
+        raise PathFailed(_reason(error)) from error
+
+
+def _lower(answer: HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in answer.getheaders()}
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
