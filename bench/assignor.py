@@ -24,15 +24,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from standpipe.control.assignment.model import Held
-from standpipe.control.assignment.plan import Node, Plan, Rules, TablePartition, plan
-from standpipe.control.assignment.readiness import Report
+from standpipe.control.assignment.model import HeldCopies, PlanNode, PlanRules, TablePartition
+from standpipe.control.assignment.plan import Plan, plan
+from standpipe.control.assignment.readiness import BadReport
 from standpipe.control.assignment.rebalance import Cluster, rebalance
 from standpipe.model import NodeId
 
 RUNS = 5
 STANDBYS = 2
-RULES = Rules(rack_aware_tags=("zone", "rack"))
+RULES = PlanRules(rack_aware_tags=("zone", "rack"))
 RESULTS = Path(__file__).parent / "results" / "assignor.json"
 #: nodes, partitions: the curve, and the two sizes that have a budget
 CURVE = [(10, 100), (30, 300), (100, 1_000), (300, 3_000), (1_000, 10_000)]
@@ -44,14 +44,14 @@ BUDGETS_S = {
 }
 
 
-def cluster_nodes(shape: str, count: int) -> list[Node]:
+def cluster_nodes(shape: str, count: int) -> list[PlanNode]:
     def zone(number: int) -> str:
         if shape == "even":
             return "abcde"[number % 5]
         return "a" if number < count * 0.8 else "b" if number < count * 0.95 else "c"
 
     return [
-        Node(NodeId(f"node-{n:04d}"), {"zone": zone(n), "rack": f"rack-{n % 40}"})
+        PlanNode(NodeId(f"node-{n:04d}"), {"zone": zone(n), "rack": f"rack-{n % 40}"})
         for n in range(count)
     ]
 
@@ -77,15 +77,15 @@ def timed(work: Callable[[], object]) -> tuple[list[float], list[float]]:
     return core, wall
 
 
-def after_loss(nodes: list[Node], settled: Plan) -> Callable[[], object]:
+def after_loss(nodes: list[PlanNode], settled: Plan) -> Callable[[], object]:
     """The first node is gone; every other copy has caught up."""
     lost = nodes[0].node_id
     lags = {
-        p: {n: (0 if place else Report.SERVING) for place, n in enumerate(row) if n != lost}
+        p: {n: (0 if place else BadReport.SERVING) for place, n in enumerate(row) if n != lost}
         for p, row in settled.replicas.items()
     }
     cluster = Cluster(tuple(nodes[1:]), tuple(settled.replicas), lags)
-    current = {p: Held(replicas=row) for p, row in settled.replicas.items()}
+    current = {p: HeldCopies(replicas=row) for p, row in settled.replicas.items()}
     return lambda: rebalance(cluster, current, STANDBYS, RULES)
 
 

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from tests.sim import report
 
-from standpipe.control.assignment.plan import Node, Rules, TablePartition
+from standpipe.control.assignment.model import HeldCopies, PlanNode, PlanRules, TablePartition
 from standpipe.control.assignment.readiness import Lag
-from standpipe.control.assignment.rebalance import Cluster, Held, Step, Throttle, rebalance
+from standpipe.control.assignment.rebalance import Cluster, Step, Throttle, rebalance
 from standpipe.model import NodeId
 
 END_OFFSET = 150_000
@@ -61,14 +61,14 @@ class World:
     """A cluster with a memory: what every disk holds, lags included."""
 
     rng: random.Random
-    nodes: dict[NodeId, Node]
+    nodes: dict[NodeId, PlanNode]
     partitions: tuple[TablePartition, ...]
     standby_count: int
-    rules: Rules
+    rules: PlanRules
     throttle: Throttle
     #: records that a copy reads between two steps
     per_round: int
-    holdings: Mapping[TablePartition, Held] = field(default_factory=dict)
+    holdings: Mapping[TablePartition, HeldCopies] = field(default_factory=dict)
     disks: Disks = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
@@ -114,7 +114,7 @@ def new_world(seed: int) -> World:
             for p in range(rng.randint(1, 8))
         ),
         standby_count=rng.choice([0, 1, 1, 1, 2, 2, 3]),
-        rules=Rules(rack_aware_tags=tags, acceptable_lag_records=LIMIT),
+        rules=PlanRules(rack_aware_tags=tags, acceptable_lag_records=LIMIT),
         throttle=Throttle(warmup_count_max=rng.randint(1, 6)),
         per_round=rng.choice([END_OFFSET, END_OFFSET, 60_000]),
     )
@@ -132,7 +132,7 @@ def add_node(world: World, number: int, skew: list[int] | None = None) -> NodeId
         "cluster": rng.choice(["one", "two", "three"]),
     }
     kept = {tag: value for tag, value in tags.items() if rng.random() > 0.08}
-    world.nodes[node_id] = Node(node_id, kept, capacity=rng.choice([1, 1, 1, 1, 2, 3]))
+    world.nodes[node_id] = PlanNode(node_id, kept, capacity=rng.choice([1, 1, 1, 1, 2, 3]))
     return node_id
 
 
@@ -166,8 +166,8 @@ def events(world: World) -> Iterator[str]:
                 yield f"return of {victim}"
 
 
-def replace_capacity(node: Node, capacity: int) -> Node:
-    return Node(node.node_id, node.tags, capacity, node.rack)
+def replace_capacity(node: PlanNode, capacity: int) -> PlanNode:
+    return PlanNode(node.node_id, node.tags, capacity, node.rack)
 
 
 # ------------------------------------------------------------------------- settling and checks
@@ -201,7 +201,7 @@ def settle(world: World, event: str) -> None:
 def check_step(world: World, step: Step, where: str) -> None:
     warmups = 0
     for partition in world.partitions:
-        held = step.holdings.get(partition, Held())
+        held = step.holdings.get(partition, HeldCopies())
         warmups += len(held.warmups)
         wanted = min(len(world.able), 1 + world.standby_count)
         if len(held.replicas) != wanted:
@@ -256,12 +256,14 @@ def best_distinct(world: World, nodes: tuple[NodeId, ...]) -> int:
 # ------------------------------------------------------------------------- counting moves
 
 
-def copies_made(before: Mapping[TablePartition, Held], after: Mapping[TablePartition, Held]) -> int:
-    none = Held()
+def copies_made(
+    before: Mapping[TablePartition, HeldCopies], after: Mapping[TablePartition, HeldCopies]
+) -> int:
+    none = HeldCopies()
     return sum(len(set(held.nodes) - set(before.get(p, none).nodes)) for p, held in after.items())
 
 
-def actives_moved(world: World, after: Mapping[TablePartition, Held]) -> int:
+def actives_moved(world: World, after: Mapping[TablePartition, HeldCopies]) -> int:
     """Actives that changed hands although their owner is there."""
     return sum(
         held.active in world.nodes and after[p].active != held.active
@@ -269,13 +271,13 @@ def actives_moved(world: World, after: Mapping[TablePartition, Held]) -> int:
     )
 
 
-def count_fewest(world: World, before: Mapping[TablePartition, Held], ready: Ready) -> None:
+def count_fewest(world: World, before: Mapping[TablePartition, HeldCopies], ready: Ready) -> None:
     """Fewest moves from `before` to any placement with the loads that were reached."""
     world.totals["actives fewest"] += fewest_active_moves(world, before, ready)
     had = Counter(n for held in before.values() for n in held.nodes)
     has = Counter(n for held in world.holdings.values() for n in held.nodes)
     by_node = sum(max(0, has[n] - had[n]) for n in world.able)
-    none = Held()
+    none = HeldCopies()
     by_partition = sum(
         max(0, len(held.nodes) - len([n for n in before.get(p, none).nodes if n in world.able]))
         for p, held in world.holdings.items()
@@ -283,7 +285,9 @@ def count_fewest(world: World, before: Mapping[TablePartition, Held], ready: Rea
     world.totals["copies fewest"] += max(by_node, by_partition)
 
 
-def fewest_active_moves(world: World, before: Mapping[TablePartition, Held], ready: Ready) -> int:
+def fewest_active_moves(
+    world: World, before: Mapping[TablePartition, HeldCopies], ready: Ready
+) -> int:
     """As few as any placement with these actives per table and node needs (bipartite matching).
 
     An active with a live owner is best left there. One without is first led by a copy that has

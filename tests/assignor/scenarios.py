@@ -17,10 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from standpipe.control.assignment.plan import Node, Rules, TablePartition, plan
+from standpipe.control.assignment.model import HeldCopies, PlanNode, PlanRules, TablePartition
+from standpipe.control.assignment.plan import plan
 from standpipe.control.assignment.racks import keeps_spread, places, strategy
-from standpipe.control.assignment.readiness import Lag, Report, lag_records
-from standpipe.control.assignment.rebalance import Cluster, Held, Throttle, advance, rebalance
+from standpipe.control.assignment.readiness import BadReport, Lag, lag_records
+from standpipe.control.assignment.rebalance import Cluster, Throttle, advance, rebalance
 from standpipe.model import NodeId
 
 Json = dict[str, Any]
@@ -67,8 +68,8 @@ def partitions_of(tasks: Sequence[Json]) -> dict[str, TablePartition]:
     return {t["id"]: partition_of(t["id"], stateful=t.get("stateful", True)) for t in tasks}
 
 
-def node_of(server: Json) -> Node:
-    return Node(
+def node_of(server: Json) -> PlanNode:
+    return PlanNode(
         node_id=NodeId(server["id"]),
         tags=server.get("tags", {}),
         capacity=server.get("capacity", 1),
@@ -77,12 +78,12 @@ def node_of(server: Json) -> Node:
 
 
 def lag_of(value: int | str) -> Lag:
-    return Report(value) if isinstance(value, str) else value
+    return BadReport(value) if isinstance(value, str) else value
 
 
-def rules_of(config: Json) -> Rules:
+def rules_of(config: Json) -> PlanRules:
     limit = config.get("acceptable_recovery_lag", 10000)
-    return Rules(
+    return PlanRules(
         rack_aware_tags=tuple(config.get("rack_aware_tags", [])),
         acceptable_lag_records=None if limit == "inf" else limit,
     )
@@ -131,19 +132,19 @@ def copies_of(
 GONE = NodeId("(gone)")
 
 
-def holdings_of(problem: Json) -> dict[TablePartition, Held]:
+def holdings_of(problem: Json) -> dict[TablePartition, HeldCopies]:
     copies = copies_of(problem, "prev_active", "prev_standby")
     return {
-        p: Held(replicas=(NodeId(active or GONE), *map(NodeId, standbys)))
+        p: HeldCopies(replicas=(NodeId(active or GONE), *map(NodeId, standbys)))
         for p, (active, standbys) in copies.items()
         if active or standbys
     }
 
 
-def result_of(problem: Json, holdings: Mapping[TablePartition, Held], followup: bool) -> Json:
+def result_of(problem: Json, holdings: Mapping[TablePartition, HeldCopies], followup: bool) -> Json:
     assignment = {s["id"]: {"active": [], "standby": [], "warmup": []} for s in problem["servers"]}
     for task, partition in partitions_of(problem["tasks"]).items():
-        held = holdings.get(partition, Held())
+        held = holdings.get(partition, HeldCopies())
         for place, node in enumerate(held.replicas):
             assignment[node]["standby" if place else "active"].append(task)
         for node in held.warmups:
@@ -213,7 +214,7 @@ def run_standby_only(scenario: Json, judge: ModuleType) -> Failures:
         rules=rules_of(scenario["config"]),
         actives={p: NodeId(active) for p, (active, _) in copies.items() if active},
     )
-    held = {p: Held(replicas=row) for p, row in goal.replicas.items()}
+    held = {p: HeldCopies(replicas=row) for p, row in goal.replicas.items()}
     result = result_of(scenario, held, followup=False)
     return judge.check_assign(scenario, result, scenario["expect"])
 
@@ -262,7 +263,7 @@ def run_lag(scenario: Json, judge: ModuleType) -> Failures:
         ends = scenario["end_offsets"][task]
         position = scenario["servers"][0].get("offsets", {}).get(task, "inf")
         lag = lag_records(lag_of(position), ends if isinstance(ends, list) else [ends])
-        shown = str(lag) if isinstance(lag, Report) else lag
+        shown = str(lag) if isinstance(lag, BadReport) else lag
         if shown != wanted:
             failures.append(f"lags: {task} {shown} != {wanted}")
     return failures

@@ -229,5 +229,5 @@ def test_what_is_needed_is_not_thrown_away(cluster: TestCluster) -> None:
         ask("POST", "/nodes/remove", node)
     with pytest.raises(QuorumRefused, match="node-9 is no node of this cluster; its nodes are"):
         ask("POST", "/nodes/drain", msgspec.json.encode({"node_id": "node-9"}))
-    with pytest.raises(QuorumRefused, match="'burn it' is no supposition; there are: remove NODE"):
+    with pytest.raises(QuorumRefused, match="'burn it' is not a change; use one of: remove NODE"):
         view(cluster, "burn it")

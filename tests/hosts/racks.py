@@ -26,7 +26,7 @@ from tests.hosts.cluster import PARTITIONS, HostCluster, HostNode, Plan, until
 from tests.hosts.network import Network, enter
 
 from standpipe.config import keys
-from standpipe.control.assignment.plan import Wish
+from standpipe.control.assignment.plan import Goal
 from standpipe.control.metadata.commands import CommitAssignment, LogPage, decode
 from standpipe.local.client.internal_client import InternalClient, QuorumRefused
 from standpipe.model import Assignment, PlacementRules
@@ -124,7 +124,7 @@ def forced_on(racks: Racks) -> None:
     with racks.without("b"):
         until("the rack to count as gone", lambda: is_gone(racks, "b"))
         alone = until("one copy of each", lambda: racks.settled(lambda stand: stand == ["a"]))
-        left_out = {one["partition"] for one in alone["unmet"] if one["wish"] == Wish.FORCED}
+        left_out = {one["partition"] for one in alone["unmet"] if one["wish"] == Goal.FORCED}
         time.sleep(CALM_S)
         placed = [one for each in racks.committed(before) for one in each.placements]
         assert placed, "the loss led to other assignments"

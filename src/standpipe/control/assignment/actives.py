@@ -1,12 +1,12 @@
 """Which node is the active of each table partition: balanced, then with the fewest moves.
 
-Order of wishes:
- 1. every node has its fair share of the actives (fair_share.py);
+Order of the rules:
+ 1. every node has its fair share of the actives (`fair_share.py`);
  2. an active stays where it is unless its node holds more than its share;
  3. one that must go somewhere goes to a node that holds its data, the readiest first;
  4. within each table a node's actives are its fair share, rounded up or down, so that one hot
     table does not heat one node. Repaired by exchanging actives along the shortest cycle.
-Nodes, tables and partitions are indices here; assignment.py translates.
+Nodes, tables and partitions are indices here; `plan.py` translates.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class ActiveWork:
 
 
 def choose_actives(work: ActiveWork) -> list[int]:
-    """partition -> node. Empty capacities mean nobody: [NOBODY, ...]."""
+    """partition -> node; NOBODY for all of them when there are no nodes."""
     if not work.capacities:
         return [NOBODY] * len(work.tables)
-    seats = _Seats(work)
-    seats.keep_owners()
-    seats.seat_orphans_on_their_data()
-    seats.move_surplus()
-    seats.seat_the_rest()
-    seats.even_out_tables()
-    seats.take_what_is_begun()
-    return seats.active
+    placement = _ActivePlacement(work)
+    placement.keep_owners()
+    placement.place_orphans_on_replicas()
+    placement.move_surplus()
+    placement.place_the_rest()
+    placement.even_out_tables()
+    placement.prefer_warmups()
+    return placement.active
 
 
 #: table, from node, to node
 Shift = tuple[int, int, int]
 
 
-class _Seats:
+class _ActivePlacement:
     def __init__(self, work: ActiveWork) -> None:
         nodes = range(len(work.capacities))
         shares = fair_shares(work.capacities, len(work.tables), work.loads)
@@ -143,7 +143,7 @@ class _Seats:
             if owner != NOBODY:
                 self._put(partition, owner)
 
-    def seat_orphans_on_their_data(self) -> None:
+    def place_orphans_on_replicas(self) -> None:
         """As many orphans as possible: a bipartite matching, by shortest augmenting paths."""
         orphans = [p for p, node in enumerate(self.active) if node == NOBODY]
         settled: dict[int, list[int]] = {}
@@ -197,9 +197,9 @@ class _Seats:
         has just brought here must not be sent back."""
 
         def gain(table: int) -> tuple[int, int, int]:
-            mends = self._is_uneven(table, node, is_over=True)
-            mends += self._is_uneven(table, target, is_over=False)
-            return (mends, self._cell(table, node) - self._cell(table, target), -table)
+            gains = self._is_uneven(table, node, is_over=True)
+            gains += self._is_uneven(table, target, is_over=False)
+            return (gains, self._cell(table, node) - self._cell(table, target), -table)
 
         return max(self._cells[node], key=gain)
 
@@ -211,10 +211,10 @@ class _Seats:
     def _give_to_holders(self, node: int) -> None:
         offers: list[tuple[bool, int, int, int]] = []
         for table, partitions in self._cells[node].items():
-            crowded = self._cell(table, node) > self._fair_high(table, node)
+            overloaded = self._cell(table, node) > self._fair_high(table, node)
             for partition in partitions:
                 offers += [
-                    (not crowded, rank, partition, holder)
+                    (not overloaded, rank, partition, holder)
                     for rank, holder in enumerate(self._work.holders[partition])
                     if holder != node and self._has_room(holder)
                 ]
@@ -227,7 +227,7 @@ class _Seats:
                 self._take(partition)
                 self._put(partition, holder)
 
-    def seat_the_rest(self) -> None:
+    def place_the_rest(self) -> None:
         """Orphans without data anywhere, dealt in order: a table's partitions to nodes in turn."""
         open_nodes = self._open_nodes()
         for partition, node in enumerate(self.active):
@@ -267,11 +267,11 @@ class _Seats:
                 for shift in shifts:
                     self._apply(shift)
 
-    def take_what_is_begun(self) -> None:
-        """Where a node gets some partition of a table, it gets the one that it is copying already.
+    def prefer_warmups(self) -> None:
+        """Where a node gets a partition of a table, it gets the one that it is copying already.
 
-        Loads are the same either way; but two equally good plans that differ in this would undo
-        each other's warm-ups for ever.
+        Loads are the same either way, but two equally good plans that differ in this would undo
+        each other's warm-ups repeatedly.
         """
         owners = self._work.owners
         for partition, holders in enumerate(self._work.holders):

@@ -53,7 +53,7 @@ class _Levelling:
     def run(self) -> None:
         progress = True
         while progress and not self._is_level() and self._looks < LOOKS_MAX:
-            progress = self._shift_directly() or self._shift_chains() or self._place_one_anew()
+            progress = self._shift_directly() or self._shift_chains() or self._place_one_again()
 
     def _is_level(self) -> bool:
         heights = [self._copies.height(n) for n in self._nodes]
@@ -193,7 +193,7 @@ class _Levelling:
 
     # ------------------------------------------------------------------ several at once
 
-    def _place_one_anew(self) -> bool:
+    def _place_one_again(self) -> bool:
         """Choose all standbys of some partition again, if that lowers the sum of squared loads.
 
         Where a full spread ties standbys together (KIP-708: nodes 5 and 9, or 6 and 8), none of

@@ -1,4 +1,4 @@
-"""Who holds what, why, and what would move: the assignment as people and tools look at it.
+"""Who holds what, why, and what would move: the assignment for people and tools.
 
 `suppose` changes a problem as an operator words it ("remove node-3"), `view` describes a problem
 and its step. Nothing here is committed.
@@ -13,7 +13,7 @@ import msgspec
 
 from standpipe.control.assignment import racks
 from standpipe.control.assignment.from_catalog import Problem
-from standpipe.control.assignment.model import Held, Holdings, Node, TablePartition
+from standpipe.control.assignment.model import HeldCopies, Holdings, PlanNode, TablePartition
 from standpipe.control.assignment.readiness import Lags
 from standpipe.control.assignment.rebalance import Move, Step, Throttle
 from standpipe.control.metadata.catalog import Catalog
@@ -43,7 +43,7 @@ def suppose(problem: Problem, text: str) -> Problem:
         change = _CHANGES.get(clause[0].lower())
         if change is None or len(clause) < 2:
             raise ValueError(
-                f"{' '.join(clause)!r} is no supposition; there are: {', '.join(SUPPOSITIONS)}"
+                f"{' '.join(clause)!r} is not a change; use one of: {', '.join(SUPPOSITIONS)}"
             )
         problem = change(problem, clause[1:])
     return problem
@@ -73,7 +73,7 @@ def _add(problem: Problem, words: list[str]) -> Problem:
     if not all("=" in tag for tag in tags):
         raise ValueError(f"tags are written tag=value, not {' '.join(tags)!r}")
     pairs = dict(tag.split("=", 1) for tag in tags)
-    return _with_nodes(problem, [*problem.cluster.nodes, Node(NodeId(name), pairs)])
+    return _with_nodes(problem, [*problem.cluster.nodes, PlanNode(NodeId(name), pairs)])
 
 
 def _standbys(problem: Problem, words: list[str]) -> Problem:
@@ -89,21 +89,21 @@ _CHANGES: Final[Mapping[str, Callable[[Problem, list[str]], Problem]]] = {
 }
 
 
-def _node(problem: Problem, name: str) -> Node:
+def _node(problem: Problem, name: str) -> PlanNode:
     found = next((node for node in problem.cluster.nodes if node.node_id == name), None)
     if found is None:
         names = ", ".join(sorted(node.node_id for node in problem.cluster.nodes))
-        raise ValueError(f"{name} is no node here; nodes are {names}")
+        raise ValueError(f"there is no node {name}; the nodes are {names}")
     return found
 
 
 def _number(word: str) -> int:
     if not word.isdigit():
-        raise ValueError(f"{word or 'nothing'} is no number")
+        raise ValueError(f"{word!r} is not a number")
     return int(word)
 
 
-def _with_nodes(problem: Problem, nodes: Iterable[Node]) -> Problem:
+def _with_nodes(problem: Problem, nodes: Iterable[PlanNode]) -> Problem:
     cluster = msgspec.structs.replace(problem.cluster, nodes=tuple(nodes))
     return msgspec.structs.replace(problem, cluster=cluster)
 
@@ -195,7 +195,7 @@ def _partition_line(
     step: Step,
     goal: Holdings | None,
 ) -> dict[str, object]:
-    now = problem.current.get(at, Held())
+    now = problem.current.get(at, HeldCopies())
     lags = (problem.cluster.lags or {}).get(at, {})
     line: dict[str, object] = {
         **_named(names, at),
@@ -210,7 +210,7 @@ def _partition_line(
     return line
 
 
-def _held(held: Held) -> dict[str, object]:
+def _held(held: HeldCopies) -> dict[str, object]:
     return {
         "active": held.active,
         "standbys": list(held.replicas[1:]),
@@ -218,7 +218,7 @@ def _held(held: Held) -> dict[str, object]:
     }
 
 
-def _spread(problem: Problem, held: Held) -> dict[str, list[str | None]]:
+def _spread(problem: Problem, held: HeldCopies) -> dict[str, list[str | None]]:
     """Dimension -> the values that the copies stand on, the active's first."""
     nodes = problem.cluster.nodes
     tags = problem.rules.rack_aware_tags

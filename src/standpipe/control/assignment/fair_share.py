@@ -36,11 +36,12 @@ class Levels:
         self.unit = [common // capacity for capacity in capacities]
 
     def level(self, node: int, count: int) -> int:
+        """Height of a node that has `count` units."""
         return count * self.unit[node]
 
 
 def fair_shares(capacities: Sequence[int], total: int, held: Sequence[int]) -> Shares:
-    """Divide `total` units among nodes that already hold `held` units which cannot move."""
+    """Divide `total` units among nodes that already hold `held` units, which cannot move."""
     levels = Levels(capacities)
     sure = [0] * len(capacities)
     heap = [(levels.level(n, held[n] + 1), n) for n in range(len(capacities))]

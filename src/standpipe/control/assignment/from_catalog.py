@@ -1,14 +1,14 @@
-"""The next assignment of a catalog: its tables and nodes, and what was heard of the copies.
+"""The planner's input, from the catalog and from what a node has observed of the cluster.
 
-    Catalog ──┐
-              ├─► problem ─► moves.rebalance ─► Step ─► CommitAssignment, if anything changes
-    Heard   ──┘
+    Catalog ────────────┐
+                        ├─► problem ─► rebalance ─► Step ─► CommitAssignment, if anything changes
+    ClusterObservation ─┘
 
 Away is not gone: a node that is silent keeps its copies until `gone_after_ms`, but its lags count
 as unknown, so another copy leads meanwhile. Where too little is known (a leader that has just been
-elected), owners stay and only what nobody holds is placed.
-Not here: clocks, reports, who commits (`node.controller.leader`); where copies should be
-(`assignment`).
+elected), owners stay and only partitions without any holder are placed.
+
+Not here: clocks, reports, commits (`node.controller.leader`); where copies should be (`plan.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ from typing import Final
 
 import msgspec
 
-from standpipe.control.assignment.model import DEFAULT_RULES, Held, Holdings, Node, Rules
-from standpipe.control.assignment.plan import TablePartition
-from standpipe.control.assignment.readiness import Lag, Lags, Report
+from standpipe.control.assignment.model import (
+    DEFAULT_RULES,
+    HeldCopies,
+    Holdings,
+    PlanNode,
+    PlanRules,
+    TablePartition,
+)
+from standpipe.control.assignment.readiness import BadReport, Lag, Lags
 from standpipe.control.assignment.rebalance import (
     DEFAULT_THROTTLE,
     Cluster,
@@ -44,26 +50,26 @@ from standpipe.model import (
 from standpipe.model_liveness import ReplicaLag
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """What the leader's own file says; not part of the rules, for it moves nothing to and fro."""
+class MoveLimits(msgspec.Struct, frozen=True):
+    """The leader's own settings. They are not logged: two leaders that differ move nothing back."""
 
     acceptable_lag_records: int | None = DEFAULT_RULES.acceptable_lag_records
     throttle: Throttle = DEFAULT_THROTTLE
-    #: silence after which a node's copies are made anew elsewhere
+    #: silence after which a node's copies are rebuilt elsewhere
     gone_after_ms: int = 600_000
 
 
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = MoveLimits()
 
 
-class Heard(msgspec.Struct, frozen=True):
-    """What one node knows of the cluster at one instant."""
+class ClusterObservation(msgspec.Struct, frozen=True):
+    """What one node has observed of the cluster at one instant."""
 
-    #: nodes that do not beat -> for how long
+    #: node without heartbeats -> for how long
     away_ms: Mapping[NodeId, int] = {}
-    #: node -> what it says of its copies; only nodes that have told everything
+    #: node -> its report of its copies; only nodes whose report is complete
     reports: Mapping[NodeId, Mapping[TablePartition, ReplicaLag]] = {}
-    #: node -> copies that were at their end of late, by their own word (`Ledger.current`)
+    #: node -> copies that reported of late to be at their end (`Ledger.current`)
     current: Mapping[NodeId, AbstractSet[TablePartition]] = {}
     #: the furthest committed ends, by reports of any age
     ends: Mapping[TablePartition, Offset] = {}
@@ -75,7 +81,7 @@ class Problem(msgspec.Struct, frozen=True):
     cluster: Cluster
     current: Holdings
     standby_count: int
-    rules: Rules
+    rules: PlanRules
     throttle: Throttle
 
     @property
@@ -88,12 +94,14 @@ class Problem(msgspec.Struct, frozen=True):
         return rebalance(self.cluster, self.current, self.standby_count, self.rules, self.throttle)
 
 
-def problem(catalog: Catalog, heard: Heard, limits: Limits = DEFAULT_LIMITS) -> Problem:
+def problem(
+    catalog: Catalog, heard: ClusterObservation, limits: MoveLimits = DEFAULT_LIMITS
+) -> Problem:
     """What has to be placed, on which nodes, and how far each copy is."""
-    wished = catalog.placement_rules or PlacementRules()
-    rules = Rules(
-        rack_aware_tags=wished.rack_aware_tags,
-        forced=wished.forced,
+    rules_logged = catalog.placement_rules or PlacementRules()
+    rules = PlanRules(
+        rack_aware_tags=rules_logged.rack_aware_tags,
+        forced=rules_logged.forced,
         acceptable_lag_records=limits.acceptable_lag_records,
     )
     current = holdings(catalog.assignment)
@@ -109,14 +117,16 @@ def problem(catalog: Catalog, heard: Heard, limits: Limits = DEFAULT_LIMITS) -> 
         lags=_lags(current, heard, limits.acceptable_lag_records),
         sizes_bytes=_sizes(heard),
     )
-    return Problem(cluster, current, wished.standby_count, rules, limits.throttle)
+    return Problem(cluster, current, rules_logged.standby_count, rules, limits.throttle)
 
 
-def members(catalog: Catalog, heard: Heard, gone_after_ms: int) -> tuple[Node, ...]:
+def members(
+    catalog: Catalog, heard: ClusterObservation, gone_after_ms: int
+) -> tuple[PlanNode, ...]:
     """Nodes that may hold copies; those that drain have no capacity. A tag named `rack` is a
     node's rack where client.rack is not set."""
     return tuple(
-        Node(
+        PlanNode(
             node.node_id,
             node.tags,
             capacity=0 if node.node_id in catalog.draining else node.capacity,
@@ -145,10 +155,10 @@ def command(catalog: Catalog, step: Step) -> CommitAssignment | None:
     return CommitAssignment(assignment=Assignment(epoch=epoch, placements=placements))
 
 
-def holdings(assignment: Assignment) -> dict[TablePartition, Held]:
+def holdings(assignment: Assignment) -> dict[TablePartition, HeldCopies]:
     """Who holds what, as committed."""
     return {
-        TablePartition(each.table_id, each.generation, each.partition): Held(
+        TablePartition(each.table_id, each.generation, each.partition): HeldCopies(
             each.replicas, each.warmups
         )
         for each in assignment.placements
@@ -158,7 +168,7 @@ def holdings(assignment: Assignment) -> dict[TablePartition, Held]:
 # --------------------------------------------------------------------------------------- lags
 
 
-def _lags(current: Holdings, heard: Heard, limit: int | None) -> Lags:
+def _lags(current: Holdings, heard: ClusterObservation, limit: int | None) -> Lags:
     """Only holders are asked: what another node may have left on its disk is not looked for."""
     return {
         partition: {node: _lag(partition, node, held, heard, limit) for node in held.nodes}
@@ -167,23 +177,29 @@ def _lags(current: Holdings, heard: Heard, limit: int | None) -> Lags:
 
 
 def _lag(
-    partition: TablePartition, node: NodeId, held: Held, heard: Heard, limit: int | None
+    partition: TablePartition,
+    node: NodeId,
+    held: HeldCopies,
+    heard: ClusterObservation,
+    limit: int | None,
 ) -> Lag:
     reports = heard.reports.get(node)
     if reports is None or node in heard.away_ms:
-        return Report.UNKNOWN
+        return BadReport.UNKNOWN
     report = reports.get(partition)
     if report is None or report.state is ReplicaState.ABSENT:
-        return Report.NOTHING
+        return BadReport.NOTHING
     lag = offset_lag(_ends(partition, node, held, heard), report.position)
     if report.state is ReplicaState.BOOTSTRAP:
         # No whole batch: it cannot answer, however little it still has to read. A number all the
         # same, so that a young table keeps the owner that it was given.
         return max(lag or 0, 0 if limit is None else limit + 1)
-    return lag if lag is not None and report.state.answers else Report.UNKNOWN
+    return lag if lag is not None and report.state.answers else BadReport.UNKNOWN
 
 
-def _ends(partition: TablePartition, node: NodeId, held: Held, heard: Heard) -> list[Offset]:
+def _ends(
+    partition: TablePartition, node: NodeId, held: HeldCopies, heard: ClusterObservation
+) -> list[Offset]:
     """Against which a copy's position counts."""
     if partition in heard.current.get(node, ()):
         return [heard.reports[node][partition].committed_end]  # the others' may be newer
@@ -191,7 +207,7 @@ def _ends(partition: TablePartition, node: NodeId, held: Held, heard: Heard) -> 
     return [heard.ends.get(partition, NO_END), *(lag.committed_end for lag in told if lag)]
 
 
-def _sizes(heard: Heard) -> dict[TablePartition, int]:
+def _sizes(heard: ClusterObservation) -> dict[TablePartition, int]:
     """Bytes of the largest copy of each partition: what a move costs at the most."""
     sizes: dict[TablePartition, int] = {}
     for reports in heard.reports.values():

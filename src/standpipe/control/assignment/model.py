@@ -1,4 +1,12 @@
-"""What is placed, on what, and under which rules: the input of plan.py and rebalance.py."""
+"""What is placed, on which nodes and under which rules: the planner's own view of the cluster.
+
+Why not the records of `standpipe.model`: those are logged, these are worked on. A `PlanNode` has
+no addresses, and a capacity of 0 when it drains; `HeldCopies` is a `Placement` without its key;
+`PlanRules` adds this leader's own limit to the logged `PlacementRules`. `from_catalog.py`
+translates in both directions.
+
+Not here: the plan (`plan.py`), and the steps towards it (`rebalance.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,46 +18,49 @@ import msgspec
 from standpipe.model import NodeId
 
 
-class Node(msgspec.Struct, frozen=True):
-    """A node that may hold copies. A node that is gone is simply not in the input."""
+class PlanNode(msgspec.Struct, frozen=True):
+    """A node that may hold copies (`NodeInfo`). A node that is gone is not in the input."""
 
     node_id: NodeId
     tags: Mapping[str, str] = {}
-    #: weight, > 0; 0 = draining: it must end up empty, and serves until others are ready
+    #: weight, > 0. 0 = draining: it must end up empty, and serves until others are ready
     capacity: int = 1
     #: client.rack: the one dimension of the spread where no tag is named
     rack: str = ""
 
 
 class TablePartition(msgspec.Struct, frozen=True, order=True):
-    """What is placed: one partition of one generation of a table. Ordered by its fields."""
+    """What is placed: one partition of one generation of a table. Ordered by its fields.
+
+    On a node it is a replica (`ReplicaId`); here it has no node yet.
+    """
 
     table_id: str
     generation: int
     partition: int
-    #: False: nothing on disk (a lease, say); one holder, no standby, moves at will
+    #: False: nothing on disk, e.g. a lease. One holder, no standby, and it moves at no cost
     stateful: bool = True
 
 
-class Rules(msgspec.Struct, frozen=True):
-    """Cluster-wide settings that placement obeys; they live in the quorum."""
+class PlanRules(msgspec.Struct, frozen=True):
+    """The logged rules (`PlacementRules`) and the recovery lag of the leader that plans."""
 
-    #: rack.aware.assignment.tags; the order breaks ties only (see spread.py)
+    #: rack.aware.assignment.tags; the order breaks ties only (`spread.py`)
     rack_aware_tags: tuple[str, ...] = ()
-    #: standpipe.rack.aware.forced: tag -> values that count whether or not a node of them is up
+    #: standpipe.rack.aware.forced: tag -> values that count whether or not a node has them
     forced: Mapping[str, Collection[str]] = {}
     #: acceptable.recovery.lag, records, inclusive; None: any copy may become active (KIP-441)
     acceptable_lag_records: int | None = 10_000
 
 
-DEFAULT_RULES: Final = Rules()
+DEFAULT_RULES: Final = PlanRules()
 
 #: table partition -> its nodes, the active first
 Replicas = Mapping[TablePartition, tuple[NodeId, ...]]
 
 
-class Held(msgspec.Struct, frozen=True):
-    """Copies of one table partition as committed."""
+class HeldCopies(msgspec.Struct, frozen=True):
+    """The copies of one table partition, as committed (`Placement` without its key)."""
 
     #: active first, then standbys in order of promotion
     replicas: tuple[NodeId, ...] = ()
@@ -58,11 +69,13 @@ class Held(msgspec.Struct, frozen=True):
 
     @property
     def active(self) -> NodeId | None:
+        """The node that serves first; None: there is no copy."""
         return self.replicas[0] if self.replicas else None
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
+        """All nodes that keep a copy, warm-ups included."""
         return (*self.replicas, *self.warmups)
 
 
-Holdings = Mapping[TablePartition, Held]
+Holdings = Mapping[TablePartition, HeldCopies]

@@ -1,13 +1,15 @@
-"""Who holds which table partition: a pure function of the cluster and of who held it before.
+"""Which node should hold which table partition: a pure function of the cluster and its history.
 
-Read `plan` from top to bottom. Each wish has a room of its own:
-  actives.py   every node its share of the actives, the fewest of them moved
+Read `plan` from top to bottom. Each goal has a module of its own:
+  actives.py   every node its share of the actives, with the fewest moves
   standbys.py  copies as far apart as the tags allow
   balance.py   nodes equally full
-  takeover.py  what a lost node did is spread over the others
-Whatever cannot be had is left out and said: `Plan.unmet`. Nothing here fails, waits, or depends
-on the order of its input (KIP-708: an assignment that is not ideal is still an assignment).
-Not here: that a copy must catch up before it may lead. The plan is the goal, rebalance.py the way.
+  takeover.py  the work of a lost node spread over the others
+A goal that cannot be met is reported as a `Violation`; nothing here fails, waits, or depends on
+the order of its input (KIP-708: an assignment that is not ideal is still an assignment).
+
+Not here: that a copy must catch up before it may lead (`rebalance.py` takes the steps). Why it is
+so: DESIGN.md.
 """
 
 from __future__ import annotations
@@ -21,22 +23,26 @@ import msgspec
 
 from standpipe.control.assignment.actives import NOBODY, ActiveWork, choose_actives
 from standpipe.control.assignment.balance import level
-from standpipe.control.assignment.model import DEFAULT_RULES, Node, Replicas, Rules, TablePartition
+from standpipe.control.assignment.model import (
+    DEFAULT_RULES,
+    PlanNode,
+    PlanRules,
+    Replicas,
+    TablePartition,
+)
 from standpipe.control.assignment.racks import Place, copies_per_value_max, places
-from standpipe.control.assignment.readiness import Lags, Report, is_caught_up
+from standpipe.control.assignment.readiness import BadReport, Lags, is_caught_up
 from standpipe.control.assignment.spread import UNKNOWN, Spread
 from standpipe.control.assignment.standbys import Copies, StandbyWork, place_standbys
-from standpipe.control.assignment.takeover import crowded_heirs, spread_takeovers
+from standpipe.control.assignment.takeover import overloaded_successors, spread_takeovers
 from standpipe.model import NodeId
-
-__all__ = ["Node", "Plan", "Rules", "TablePartition", "Unmet", "Wish", "assign", "plan"]
 
 #: rounds of levelling and of spreading takeovers; small clusters need two
 ROUNDS_MAX: Final = 10
 
 
-class Wish(StrEnum):
-    """What an assignment could not give."""
+class Goal(StrEnum):
+    """A goal that a plan can fail to meet."""
 
     COPIES = "copies"  # fewer copies than asked for
     SPREAD = "spread"  # two copies share a value of a tag
@@ -45,10 +51,10 @@ class Wish(StrEnum):
     FAILOVER = "failover"  # the loss of a node would fall on too few others
 
 
-class Unmet(msgspec.Struct, frozen=True):
-    """A wish that was not met, and why. `partition` None: it is about nodes."""
+class Violation(msgspec.Struct, frozen=True):
+    """A goal that was not met, and why. `partition` None: it concerns nodes."""
 
-    wish: Wish
+    wish: Goal
     why: str
     partition: TablePartition | None = None
 
@@ -57,11 +63,11 @@ class Plan(msgspec.Struct, frozen=True):
     """Where copies should be once all of them have caught up."""
 
     replicas: Replicas
-    unmet: tuple[Unmet, ...] = ()
+    unmet: tuple[Violation, ...] = ()
 
 
 def assign(
-    nodes: Iterable[Node],
+    nodes: Iterable[PlanNode],
     partitions: Iterable[TablePartition],
     previous: Replicas,
     standby_count: int,
@@ -71,12 +77,12 @@ def assign(
 
 
 def plan(
-    nodes: Iterable[Node],
+    nodes: Iterable[PlanNode],
     partitions: Iterable[TablePartition],
     previous: Replicas,
     standby_count: int,
     *,
-    rules: Rules = DEFAULT_RULES,
+    rules: PlanRules = DEFAULT_RULES,
     lags: Lags | None = None,
     actives: Mapping[TablePartition, NodeId] | None = None,
     begun: Replicas | None = None,
@@ -85,7 +91,7 @@ def plan(
 
     `actives`: placement of actives that is settled already; those partitions only get standbys.
     `begun`: warm-ups of an earlier plan, among `previous`. They are kept before other copies, else
-    equally good plans could take turns and none would be reached.
+    equally good plans could alternate and none would be reached.
     Partitions without state (`TablePartition.stateful`) share what the others leave of each node.
     """
     everything = sorted(set(partitions))
@@ -108,7 +114,7 @@ def plan(
 
 
 def place_stateless(
-    nodes: Iterable[Node],
+    nodes: Iterable[PlanNode],
     partitions: Iterable[TablePartition],
     previous: Replicas,
     serving: Iterable[NodeId],
@@ -142,7 +148,7 @@ class _Problem:
     """Nodes and partitions as indices, in the order of their ids."""
 
     def __init__(
-        self, nodes: Sequence[Node], partitions: Sequence[TablePartition], rules: Rules
+        self, nodes: Sequence[PlanNode], partitions: Sequence[TablePartition], rules: PlanRules
     ) -> None:
         self.nodes = nodes
         self.partitions = partitions
@@ -183,8 +189,8 @@ class _Problem:
     ) -> list[Sequence[int]]:
         """... and for a partition without any, the nodes with a disk that has caught up.
 
-        A disk that nobody assigned counts for nothing else: leftovers of old assignments would
-        pull copies about.
+        A disk that is not assigned counts for nothing else: leftovers of old assignments would
+        attract copies.
         """
         return [
             row or sorted(self._ready(partition, lags))
@@ -197,7 +203,7 @@ class _Problem:
         return {
             self.index[node]
             for node, lag in (reports or {}).items()
-            if node in self.index and lag is not Report.NOTHING and is_caught_up(lag, limit)
+            if node in self.index and lag is not BadReport.NOTHING and is_caught_up(lag, limit)
         }
 
     def lead(
@@ -242,7 +248,7 @@ class _Problem:
         copies = place_standbys(work)
         level(copies)
         for _ in range(ROUNDS_MAX):
-            # What one changed can make room for the other; both together never go in circles,
+            # What one changed can make room for the other; both together never cycle,
             # since the sum of squared loads does not grow in one and falls in the other.
             if not spread_takeovers(copies):
                 break
@@ -292,35 +298,35 @@ class _Problem:
 # ---------------------------------------------------------------- what could not be had
 
 
-def _unmet(problem: _Problem, copies: Copies) -> list[Unmet]:
+def _unmet(problem: _Problem, copies: Copies) -> list[Violation]:
     wanted = 1 + copies.work.standby_count
     grid = problem.grid(min(len(problem.nodes), wanted))
-    found: list[Unmet] = []
-    seen: dict[tuple[int, ...], list[tuple[Wish, str]]] = {}
+    found: list[Violation] = []
+    seen: dict[tuple[int, ...], list[tuple[Goal, str]]] = {}
     for partition, row in zip(problem.partitions, copies.of, strict=True):
         corners = tuple(sorted(grid.corner_of[n] for n in row))
         if corners not in seen:
             seen[corners] = [*_missing(problem, grid, len(row), wanted), *_shared(grid, corners)]
-        found += [Unmet(wish, why, partition) for wish, why in seen[corners]]
+        found += [Violation(wish, why, partition) for wish, why in seen[corners]]
     return found + _unmet_between_nodes(problem, copies)
 
 
-def _missing(problem: _Problem, grid: _Grid, count: int, wanted: int) -> list[tuple[Wish, str]]:
+def _missing(problem: _Problem, grid: _Grid, count: int, wanted: int) -> list[tuple[Goal, str]]:
     if count >= wanted:
         return []
     if count >= len(problem.nodes):
-        return [(Wish.COPIES, f"{count} of {wanted} copies: no other node can take one")]
+        return [(Goal.COPIES, f"{count} of {wanted} copies: no other node can take one")]
     limits = ", ".join(
         f"{name} allows {limit} per value"
         for name, limit in zip(grid.names, grid.limits, strict=True)
         if limit is not None
     )
-    return [(Wish.FORCED, f"{count} of {wanted} copies: {limits}, and no node of another is up")]
+    return [(Goal.FORCED, f"{count} of {wanted} copies: {limits}, and no node of another is up")]
 
 
-def _shared(grid: _Grid, corners: tuple[int, ...]) -> list[tuple[Wish, str]]:
+def _shared(grid: _Grid, corners: tuple[int, ...]) -> list[tuple[Goal, str]]:
     """Per tag, why the copies do not all differ."""
-    reasons: list[tuple[Wish, str]] = []
+    reasons: list[tuple[Goal, str]] = []
     for d, name in enumerate(grid.names):
         values = {grid.corners[c][d] for c in corners} - {UNKNOWN}
         if len(values) >= len(corners):
@@ -332,13 +338,13 @@ def _shared(grid: _Grid, corners: tuple[int, ...]) -> list[tuple[Wish, str]]:
             else "more would cost another tag, or no such set contains the active's node"
         )
         reasons.append(
-            (Wish.SPREAD, f"{name}: {len(values)} values for {len(corners)} copies; {cause}")
+            (Goal.SPREAD, f"{name}: {len(values)} values for {len(corners)} copies; {cause}")
         )
     return reasons
 
 
-def _unmet_between_nodes(problem: _Problem, copies: Copies) -> list[Unmet]:
-    found: list[Unmet] = []
+def _unmet_between_nodes(problem: _Problem, copies: Copies) -> list[Violation]:
+    found: list[Violation] = []
     nodes = range(len(problem.nodes))
     if nodes:
         name = [node.node_id for node in problem.nodes]
@@ -346,18 +352,18 @@ def _unmet_between_nodes(problem: _Problem, copies: Copies) -> list[Unmet]:
         empty = min(nodes, key=lambda n: (copies.height(n, 1), n))
         if copies.height(full) > copies.height(empty, 1):
             found.append(
-                Unmet(
-                    Wish.BALANCE,
+                Violation(
+                    Goal.BALANCE,
                     f"{name[full]} holds {copies.count[full]} copies, {name[empty]} "
                     f"{copies.count[empty]}: none can move without losing spread",
                 )
             )
         found += [
-            Unmet(
-                Wish.FAILOVER,
+            Violation(
+                Goal.FAILOVER,
                 f"after the loss of {name[lost]}, {name[heir]} would take over {count} actives: "
                 "no change that helps keeps spread and balance",
             )
-            for lost, heir, count in crowded_heirs(copies)
+            for lost, heir, count in overloaded_successors(copies)
         ]
     return found

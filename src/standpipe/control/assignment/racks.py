@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 # KIP-708 names no limits; these are the ones of Kafka's StreamsConfig, so that tags which are
-# good there are good here and the other way round (docs/sources.md).
+# valid there are valid here, and the reverse (docs/sources.md).
 TAG_COUNT_MAX: Final = 5
 TAG_KEY_LENGTH_MAX: Final = 20
 TAG_VALUE_LENGTH_MAX: Final = 30

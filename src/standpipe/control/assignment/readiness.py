@@ -1,7 +1,9 @@
 """What a lag report is worth when copies are moved.
 
-Lag is in records of one table partition. Three reports are not numbers and must never be taken
-for one: Kafka encodes them as -2 and -3, and its "unknown" then sorts as the best of all.
+Lag is in records of one table partition. Three reports are not numbers and must never be compared
+as numbers: Kafka encodes them as -2 and -3, so that its "unknown" sorts as the best of all.
+
+Not here: who is moved (`transition.py`); how lags are measured (`control/liveness/lag.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from standpipe.model import NodeId
 LAG_RECORDS_MAX: Final = 2**63 - 1
 
 
-class Report(StrEnum):
+class BadReport(StrEnum):
     """A report that is not a number."""
 
     SERVING = "active"  # the running active: nothing to catch up with
@@ -25,7 +27,7 @@ class Report(StrEnum):
     UNKNOWN = "unknown"  # could not tell: never caught up, never better than a number
 
 
-Lag = int | Report
+Lag = int | BadReport
 #: a partition's nodes that are not listed have nothing on disk
 Lags = Mapping[TablePartition, Mapping[NodeId, Lag]]
 
@@ -35,16 +37,16 @@ def is_caught_up(lag: Lag, limit: int | None) -> bool:
 
     `limit` None: any copy is good enough, even one that starts from nothing.
     """
-    if lag is Report.SERVING:
+    if lag is BadReport.SERVING:
         return True
-    if lag is Report.UNKNOWN:
+    if lag is BadReport.UNKNOWN:
         return False
-    return limit is None or (lag is not Report.NOTHING and lag <= limit)
+    return limit is None or (lag is not BadReport.NOTHING and lag <= limit)
 
 
 def catch_up_key(lag: Lag) -> tuple[int, int]:
     """Sorts copies by what they still have to read; equal keys are equally far."""
-    if lag is Report.SERVING:
+    if lag is BadReport.SERVING:
         return (0, 0)
     if isinstance(lag, int):
         return (0, lag)
@@ -54,12 +56,12 @@ def catch_up_key(lag: Lag) -> tuple[int, int]:
 def lag_records(position: Lag, ends: Iterable[int]) -> Lag:
     """Lag of a copy at `position` in changelogs that end at `ends`, summed; clamped to 64 bits.
 
-    A position beyond the end is of another topic: that copy starts from nothing, so its lag is
-    everything (Kafka's ClientState; our DATA_LOSS).
-    """
+        A position beyond the end is of another topic: that copy starts from nothing, so its lag is
+            everything (Kafka Streams' ClientState does the same).
+        """
     end = min(sum(ends), LAG_RECORDS_MAX)
-    if position is Report.NOTHING:
+    if position is BadReport.NOTHING:
         return end
-    if isinstance(position, Report):
+    if isinstance(position, BadReport):
         return position
     return end if position > end else end - position

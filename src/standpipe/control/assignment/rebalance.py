@@ -1,14 +1,15 @@
-"""From where copies are to where the plan wants them, without a pause for readers (KIP-441).
+"""Steps from the committed assignment to the plan, without an interruption of reads (KIP-441).
 
-One call of `advance` looks at who holds what, at the lags and at the plan, and says who holds
-what next. It keeps no state: the committed assignment, warm-ups included, is all that a new
-leader needs to continue mid-move.
-  an active goes only to a copy that has caught up; until then the old owner serves
+One call of `advance` takes the holders, the lags and the plan, and returns the next holders. It
+keeps no state: the committed assignment, warm-ups included, is all that a new leader needs to
+continue a move.
+  an active moves only to a copy that has caught up; until then the old owner serves
   a copy that the plan wants elsewhere is made first and dropped after (make before break)
   copies beyond the wanted number are warm-ups; they are throttled by count and by bytes
-KIP-441 looks again every ten minutes (probing.rebalance.interval.ms); here the caller calls
-again on the event that a warm-up caught up, and `Step.moves` says which copies it waits for.
-Not here: when a node counts as gone (the caller leaves it out of `nodes` then).
+KIP-441 probes every ten minutes (probing.rebalance.interval.ms). Here the caller calls again when
+a warm-up has caught up; `Step.moves` names the copies that it waits for.
+
+Not here: when a node counts as gone (the caller leaves it out of `nodes`).
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import msgspec
 
 from standpipe.control.assignment.model import (
     DEFAULT_RULES,
-    Held,
+    HeldCopies,
     Holdings,
-    Node,
+    PlanNode,
+    PlanRules,
     Replicas,
-    Rules,
     TablePartition,
 )
-from standpipe.control.assignment.plan import Unmet, place_stateless, plan
+from standpipe.control.assignment.plan import Violation, place_stateless, plan
 from standpipe.control.assignment.readiness import Lags
 from standpipe.control.assignment.transition import Draft, Transition, on_nodes
 from standpipe.model import NodeId
@@ -73,7 +74,7 @@ class Step(msgspec.Struct, frozen=True):
 
     holdings: Holdings
     moves: tuple[Move, ...] = ()
-    unmet: tuple[Unmet, ...] = ()
+    unmet: tuple[Violation, ...] = ()
 
     @property
     def wants_followup(self) -> bool:
@@ -84,7 +85,7 @@ class Step(msgspec.Struct, frozen=True):
 class Cluster(msgspec.Struct, frozen=True):
     """What `rebalance` looks at."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[PlanNode, ...]
     partitions: tuple[TablePartition, ...]
     #: None: lags could not be determined at all
     lags: Lags | None
@@ -96,7 +97,7 @@ def rebalance(
     cluster: Cluster,
     current: Holdings,
     standby_count: int,
-    rules: Rules = DEFAULT_RULES,
+    rules: PlanRules = DEFAULT_RULES,
     throttle: Throttle = DEFAULT_THROTTLE,
 ) -> Step:
     """Plan, and take the next step towards the plan."""
@@ -119,7 +120,7 @@ def rebalance(
         {p: held.replicas for p, held in current.items()},
         [held.replicas[0] for held in step.holdings.values() if held.replicas],
     )
-    holdings = {**step.holdings, **{p: Held(replicas=row) for p, row in alone.items()}}
+    holdings = {**step.holdings, **{p: HeldCopies(replicas=row) for p, row in alone.items()}}
     if not step.moves and any(held.warmups for held in current.values()):
         # The plan was bound by warm-ups that have just become copies like others: look again.
         return rebalance(cluster, holdings, standby_count, rules, throttle)
@@ -129,11 +130,11 @@ def rebalance(
 def keep_owners(cluster: Cluster, current: Holdings) -> Step:
     """Without lags nothing moves: who could take over is unknown (KIP-441, fallback assignor).
 
-    Copies on nodes that are gone are dropped; the next copy in order leads. What nobody holds
-    goes to the able node with the fewest copies, since no copy can be lost by that.
+    Copies on nodes that are gone are dropped; the next copy in order leads. A partition without
+    holders goes to the able node with the fewest copies, since no copy can be lost by that.
     """
     live = {node.node_id for node in cluster.nodes}
-    kept = {p: on_nodes(current.get(p, Held()), live) for p in sorted(cluster.partitions)}
+    kept = {p: on_nodes(current.get(p, HeldCopies()), live) for p in sorted(cluster.partitions)}
     load = {node.node_id: 0 for node in cluster.nodes if node.capacity > 0}
     for held in kept.values():
         for node in held.nodes:
@@ -144,7 +145,7 @@ def keep_owners(cluster: Cluster, current: Holdings) -> Step:
         if not held.replicas and able:
             node = min(able, key=lambda n: (load[n], n))
             load[node] += 1
-            kept[partition] = Held(replicas=(node,))
+            kept[partition] = HeldCopies(replicas=(node,))
         if kept[partition].replicas:
             why = "lags are unknown: owners stay, look again when they are known"
             moves.append(Move(partition, MoveKind.WAIT, kept[partition].replicas[0], why))
@@ -158,19 +159,19 @@ def advance(
     cluster: Cluster,
     current: Holdings,
     goal: Replicas,
-    rules: Rules = DEFAULT_RULES,
+    rules: PlanRules = DEFAULT_RULES,
     throttle: Throttle = DEFAULT_THROTTLE,
 ) -> Step:
     """The next holdings on the way to `goal`, and the moves that remain after them."""
     road = Transition(cluster.nodes, cluster.lags or {}, rules, throttle.leaving_lag_records)
     budget = _Budget(throttle, cluster.sizes_bytes)
-    drafts = {p: road.draft(p, current.get(p, Held()), goal[p]) for p in sorted(goal)}
+    drafts = {p: road.draft(p, current.get(p, HeldCopies()), goal[p]) for p in sorted(goal)}
     admitted = budget.admit(drafts.values())
-    holdings: dict[TablePartition, Held] = {}
+    holdings: dict[TablePartition, HeldCopies] = {}
     moves: list[Move] = []
     for partition, draft in drafts.items():
         warmups = tuple(n for n in draft.wanted if (partition, n) in admitted)
-        holdings[partition] = Held(draft.replicas, warmups)
+        holdings[partition] = HeldCopies(draft.replicas, warmups)
         moves += _remaining(draft, warmups, cluster.sizes_bytes.get(partition, 0))
     return Step(holdings, tuple(moves))
 
@@ -183,11 +184,11 @@ class _Budget:
         self._sizes_bytes = sizes_bytes
 
     def admit(self, drafts: Iterable[Draft]) -> set[tuple[TablePartition, NodeId]]:
-        """What has begun goes on; then future actives; then standbys; each in order of partition.
+        """Begun copies first, then future actives, then standbys; each in order of partition.
 
-        Finishing what has begun frees its slot soonest, and a half-read copy is not thrown away.
-        Only a copy that has to wait for a second one gives way: it could hold the last slot for
-        ever, and the second one waits for a slot.
+        Finishing a begun copy frees its slot soonest, and no half-read copy is discarded. A copy
+        that has to wait for a second one comes last: it could hold the last slot permanently while
+        the second one waits for a slot.
         """
         queue = sorted(
             (

@@ -29,6 +29,7 @@ UNKNOWN: Final = -1
 
 
 def with_corner(chosen: Chosen, corner: Corner) -> Chosen:
+    """The corners of one more copy; the order never matters, so they stay sorted."""
     return tuple(sorted((*chosen, corner)))
 
 

@@ -3,11 +3,11 @@
 Order of wishes:
  1. as many copies as asked for, never two on one node;
  2. as far apart as is possible for this active (spread.py: every pick looks ahead);
- 3. nodes carry their fair share of all copies (balance.py does what greed cannot);
+ 3. nodes carry their fair share of all copies (`balance.py` improves it);
  4. after the loss of any one node its actives' first standbys are spread over the others
-    (takeover.py);
+    (`takeover.py`);
  5. a copy stays where its data is.
-Nodes and partitions are indices here; assignment.py translates.
+Nodes and partitions are indices here; `plan.py` translates.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StandbyWork:
     holders: Sequence[Sequence[int]]
     standby_count: int
     #: partition -> those of its holders that are warm-ups. They stay where they are: two equally
-    #: good plans would else undo each other's for ever
+    #: good plans would otherwise undo each other's repeatedly
     begun: Sequence[Collection[int]]
 
 
@@ -64,6 +64,7 @@ class Copies:
                 self.count[active] += 1
 
     def add(self, partition: int, node: int) -> None:
+        """Add a copy, as the last standby in the order of promotion."""
         self.of[partition].append(node)
         self.count[node] += 1
         self.standing[node].add(partition)
@@ -71,6 +72,7 @@ class Copies:
         pairs[node] = pairs.get(node, 0) + 1
 
     def remove(self, partition: int, node: int) -> None:
+        """Take a copy away. It must be there."""
         self.of[partition].remove(node)
         self.count[node] -= 1
         self.standing[node].remove(partition)
@@ -88,6 +90,7 @@ class Copies:
         return self.levels.level(node, self.count[node] + more)
 
     def chosen(self, partition: int, without: int = NOBODY) -> Chosen:
+        """Corners of a partition's copies, sorted; of all but the one on `without`."""
         corners = self.work.corners
         return tuple(sorted(corners[n] for n in self.of[partition] if n != without))
 
@@ -103,7 +106,7 @@ class Copies:
 
     def crowding(self, partition: int, old: int, new: int) -> int:
         """What a move adds to the sum of squares of what each node backs up for this active's
-        node: the better of two equal moves is the one that leaves less for takeover.py to undo."""
+        node: of two equal moves, the better one leaves less for `takeover.py` to undo."""
         pairs, unit = self.pairs[self.of[partition][0]], self.levels.unit
         added = unit[new] * (2 * pairs.get(new, 0) + 1)
         return added - unit[old] * (2 * pairs.get(old, 0) - 1)
@@ -114,11 +117,12 @@ class Copies:
         return added <= self.levels.unit[old] * (2 * self.count[old] - 1)
 
     def holds_data(self, partition: int, node: int) -> bool:
+        """Whether the node has data of the partition already, so that a copy there is cheap."""
         return node in self.work.holders[partition]
 
 
 def place_standbys(work: StandbyWork) -> Copies:
-    """Standbys for all partitions that have an active; balance.py and takeover.py refine them."""
+    """Standbys of all partitions with an active. `balance.py` and `takeover.py` refine them."""
     copies = Copies(work)
     _keep(copies)
     _fill(copies)

@@ -1,13 +1,12 @@
-"""When reads move to a table's next generation: pure.
+"""When reads move to a table's next generation. Pure.
 
-A generation that is built beside another one has caught up when a batch of its query took all that
-there was (its backlog is 0), and a replica of each of its partitions shows that batch, on every
-node that lives and keeps one. Then one command moves reads, all at once on each node that applies
-it. Until then, and where anything of this is not known, reads stay where they are.
+A generation that is built beside another one has caught up when two things hold: a batch of its
+query took all that there was (its backlog is 0), and on every live node that keeps a replica, the
+replica shows that batch. Then one command moves reads, at once on each node that applies it. Until
+then, and where any of this is unknown, reads stay where they are.
 
-Source: ksqlDB has no such thing (CREATE OR REPLACE changes a query in place or is refused). Not
-here: what the command changes (`control.metadata.apply`), who looks
-(`node.controller.leader`).
+Source: none. ksqlDB changes a query in place, or refuses CREATE OR REPLACE. Not here: what the
+command changes (`control/metadata/apply.py`); who looks (`node/controller/leader.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from standpipe.control.assignment.from_catalog import Heard
-from standpipe.control.assignment.plan import TablePartition
+from standpipe.control.assignment.from_catalog import ClusterObservation
+from standpipe.control.assignment.model import TablePartition
 from standpipe.control.liveness.lag import offset_lag
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import SwitchTable
@@ -25,14 +24,14 @@ from standpipe.model_liveness import ReplicaLag
 
 
 class Watch:
-    """Looks again and again, and keeps of each query the first of the batches that took all there
-    was, one after the other: the newest one is no replica's yet, if reports come seldom."""
+    """Looks repeatedly, and keeps of each query the first of consecutive batches that took all
+    there was. The newest such batch would never be on a replica where reports are rare."""
 
     def __init__(self) -> None:
         self._caught_up: dict[tuple[str, LeaseEpoch], BatchId] = {}
 
     def due(
-        self, catalog: Catalog, statuses: Mapping[str, QueryStatus], heard: Heard
+        self, catalog: Catalog, statuses: Mapping[str, QueryStatus], heard: ClusterObservation
     ) -> SwitchTable | None:
         """The first table whose next generation can take over; None: there is none."""
         before, self._caught_up = self._caught_up, {}
@@ -51,11 +50,13 @@ class Watch:
 def _took_everything(status: QueryStatus, catalog: Catalog) -> bool:
     lease = catalog.leases.get(status.query_id)
     if lease is None or status.lease_epoch != lease.lease_epoch:
-        return False  # who said it does not write the query any more
+        return False  # its sender no longer writes the query
     return (status.state, status.backlog_records) == ("RUNNING", 0) and status.batch != NO_BATCH
 
 
-def _is_shown(successor: Source, batch: BatchId, catalog: Catalog, heard: Heard) -> bool:
+def _is_shown(
+    successor: Source, batch: BatchId, catalog: Catalog, heard: ClusterObservation
+) -> bool:
     """Whether each partition has a replica, and all that can be reached show the batch."""
     copies: dict[TablePartition, list[ReplicaLag | None]] = defaultdict(list)
     for placement in catalog.assignment.placements:

@@ -1,4 +1,4 @@
-"""Who takes over what when a node is lost: the order of standbys, so that no survivor gets all.
+"""Who takes over what when a node is lost: the order of standbys, so that none gets them all.
 
 The first standby of a partition is promoted first. For every node, the first standbys of its
 actives are spread over the others: no survivor gets more than another could have got instead, per
@@ -17,9 +17,9 @@ from typing import Final
 
 from standpipe.control.assignment.standbys import Copies
 
-#: changes looked at in one run; what is left crowded then is reported, not wrong
+#: changes looked at in one run; what is left overloaded then is reported, not wrong
 LOOKS_MAX: Final = 300_000
-#: ... and for one crowded pair of nodes, so that a hopeless one does not use up the rest
+#: ... and for one overloaded pair of nodes, so that a hopeless one does not use up the rest
 LOOKS_PER_PAIR_MAX: Final = 3_000
 
 
@@ -33,13 +33,13 @@ def spread_takeovers(copies: Copies) -> bool:
     return changed
 
 
-def crowded_heirs(copies: Copies) -> list[tuple[int, int, int]]:
+def overloaded_successors(copies: Copies) -> list[tuple[int, int, int]]:
     """(lost node, survivor, actives it would promote) where another could have taken one."""
     takeover = _Takeover(copies)
     return [
-        (lost, heir, takeover.heirs[lost][heir])
-        for lost in range(len(takeover.heirs))
-        for heir in takeover.crowded(lost)
+        (lost, successor, takeover.successors[lost][successor])
+        for lost in range(len(takeover.successors))
+        for successor in takeover.overloaded(lost)
     ]
 
 
@@ -62,46 +62,48 @@ class _Takeover:
         #: node -> partitions that it is the active of and that have a standby
         self._actives: list[list[int]] = [[] for _ in nodes]
         #: lost node -> survivor -> actives that it would promote
-        self.heirs: list[dict[int, int]] = [{} for _ in nodes]
+        self.successors: list[dict[int, int]] = [{} for _ in nodes]
         for partition, holders in enumerate(copies.of):
             if len(holders) > 1:
                 self._actives[holders[0]].append(partition)
                 self._count(partition, 1)
 
     def _count(self, partition: int, more: int) -> None:
-        lost, heir = self._copies.of[partition][:2]
-        self.heirs[lost][heir] = self.heirs[lost].get(heir, 0) + more
+        lost, successor = self._copies.of[partition][:2]
+        self.successors[lost][successor] = self.successors[lost].get(successor, 0) + more
 
-    def _height(self, lost: int, heir: int, more: int = 0) -> int:
-        return (self.heirs[lost].get(heir, 0) + more) * self._unit[heir]
+    def _height(self, lost: int, successor: int, more: int = 0) -> int:
+        return (self.successors[lost].get(successor, 0) + more) * self._unit[successor]
 
-    def crowded(self, lost: int) -> list[int]:
+    def overloaded(self, lost: int) -> list[int]:
         """Heirs of a node that stand higher than another one would with one more; worst first."""
-        heirs = self.heirs[lost]
-        if max(heirs.values(), default=0) < 2:
+        successors = self.successors[lost]
+        if max(successors.values(), default=0) < 2:
             return []
         others = [n for n in range(len(self._unit)) if n != lost]
-        worst_first = sorted(heirs, key=lambda heir: (-self._height(lost, heir), heir))
+        worst_first = sorted(
+            successors, key=lambda successor: (-self._height(lost, successor), successor)
+        )
         return [h for h in worst_first if any(self._is_unfair(lost, h, n) for n in others)]
 
-    def _is_unfair(self, lost: int, heir: int, other: int) -> bool:
+    def _is_unfair(self, lost: int, successor: int, other: int) -> bool:
         """One takes over at least two more than the other, and that for its capacity too."""
-        heirs = self.heirs[lost]
-        return heirs[heir] >= heirs.get(other, 0) + 2 and (
-            self._height(lost, heir) > self._height(lost, other, 1)
+        successors = self.successors[lost]
+        return successors[successor] >= successors.get(other, 0) + 2 and (
+            self._height(lost, successor) > self._height(lost, other, 1)
         )
 
     # ------------------------------------------------------------------ free: another order
 
     def reorder(self) -> None:
-        for lost in range(len(self.heirs)):
+        for lost in range(len(self.successors)):
             while path := self._first_order_path(lost):
                 for partition, promoted in path:
                     self._promote_first(partition, promoted)
 
     def _first_order_path(self, lost: int) -> list[tuple[int, int]]:
-        for heir in self.crowded(lost):
-            if path := self._order_path(lost, heir):
+        for successor in self.overloaded(lost):
+            if path := self._order_path(lost, successor):
                 return path
         return []
 
@@ -112,10 +114,10 @@ class _Takeover:
         holders.insert(1, node)
         self._count(partition, 1)
 
-    def _order_path(self, lost: int, heir: int) -> list[tuple[int, int]]:
-        """(partition, its new first standby): shortest chain to an heir that stays lower."""
-        came_by: dict[int, tuple[int, int] | None] = {heir: None}
-        queue = deque([heir])
+    def _order_path(self, lost: int, successor: int) -> list[tuple[int, int]]:
+        """(partition, its new first standby): shortest chain to an successor that stays lower."""
+        came_by: dict[int, tuple[int, int] | None] = {successor: None}
+        queue = deque([successor])
         while queue:
             node = queue.popleft()
             for partition in self._actives[lost]:
@@ -124,7 +126,7 @@ class _Takeover:
                     if other in came_by:
                         continue
                     came_by[other] = (partition, node)
-                    if self._is_unfair(lost, heir, other):
+                    if self._is_unfair(lost, successor, other):
                         return self._order_back(came_by, other)
                     queue.append(other)
         return []
@@ -142,19 +144,19 @@ class _Takeover:
     def repair(self) -> bool:
         """One round over all nodes; whether anything changed. Ends: a sum of squares falls."""
         progress = False
-        for lost in range(len(self.heirs)):
-            for heir in self.crowded(lost) if self._looks < LOOKS_MAX else ():
-                change = self._find_change(lost, heir)
+        for lost in range(len(self.successors)):
+            for successor in self.overloaded(lost) if self._looks < LOOKS_MAX else ():
+                change = self._find_change(lost, successor)
                 if change:
                     self._apply(change)
                     progress = True
         return progress
 
-    def _find_change(self, lost: int, heir: int) -> _Change | None:
+    def _find_change(self, lost: int, successor: int) -> _Change | None:
         """The first change that helps and moves the least data."""
         looks_max = self._looks + LOOKS_PER_PAIR_MAX
         best: tuple[int, _Change] | None = None
-        for change in self._changes(lost, heir):
+        for change in self._changes(lost, successor):
             self._looks += 1
             if best and self._looks > looks_max:
                 break
@@ -167,23 +169,23 @@ class _Takeover:
                 break
         return best[1] if best else None
 
-    def _changes(self, lost: int, heir: int) -> Iterator[_Change]:
+    def _changes(self, lost: int, successor: int) -> Iterator[_Change]:
         lower = sorted(
             (self._height(lost, n, 1), n)
             for n in range(len(self._unit))
-            if n not in (lost, heir) and self._is_unfair(lost, heir, n)
+            if n not in (lost, successor) and self._is_unfair(lost, successor, n)
         )
         copies = self._copies
-        mine = [p for p in self._actives[lost] if copies.of[p][1] == heir]
+        mine = [p for p in self._actives[lost] if copies.of[p][1] == successor]
         for _, node in lower:
             for partition in mine:
-                if not copies.may_replace(partition, heir, node):
+                if not copies.may_replace(partition, successor, node):
                     self._looks += 1
                     continue
-                if copies.keeps_level(heir, node):
-                    yield _Change(partition, heir, node)
+                if copies.keeps_level(successor, node):
+                    yield _Change(partition, successor, node)
                 for other in sorted(copies.standing[node]):
-                    yield _Change(partition, heir, node, other)
+                    yield _Change(partition, successor, node, other)
 
     def _data_moved(self, change: _Change) -> int:
         """Copies to be made because of it, less those that need not be made any more."""
@@ -194,8 +196,8 @@ class _Takeover:
         return sum(copies.holds_data(p, old) - copies.holds_data(p, new) for p, old, new in moves)
 
     def _helps(self, lost: int, change: _Change) -> bool:
-        """Whether the sum of squares of all loads at stake falls; else two nodes could for ever
-        hand their crowding to each other."""
+        """Whether the sum of squares of all loads at stake falls; or two nodes could
+        pass the excess load to each other without end."""
         copies, other = self._copies, change.other
         delta = self._delta(lost, change.old, change.new)
         if other is None:
@@ -207,9 +209,9 @@ class _Takeover:
         return delta < 0
 
     def _delta(self, lost: int, old: int, new: int) -> int:
-        heirs = self.heirs[lost]
-        return self._unit[new] * (2 * heirs.get(new, 0) + 1) - self._unit[old] * (
-            2 * heirs.get(old, 0) - 1
+        successors = self.successors[lost]
+        return self._unit[new] * (2 * successors.get(new, 0) + 1) - self._unit[old] * (
+            2 * successors.get(old, 0) - 1
         )
 
     def _apply(self, change: _Change) -> None:

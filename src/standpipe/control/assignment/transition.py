@@ -1,6 +1,7 @@
-"""One table partition on its way to the plan: who leads, who stands by, who has to warm up.
+"""One table partition on its way to the plan: its active, its standbys, and its warm-ups.
 
-KIP-441 for a single partition, without the throttle that partitions share (rebalance.py).
+These are the rules of KIP-441 for a single partition. Not here: the throttle that all partitions
+share (`rebalance.py`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from standpipe.control.assignment.model import Held, Node, Rules, TablePartition
+from standpipe.control.assignment.model import HeldCopies, PlanNode, PlanRules, TablePartition
 from standpipe.control.assignment.racks import Place, places
-from standpipe.control.assignment.readiness import Lag, Lags, Report, catch_up_key, is_caught_up
+from standpipe.control.assignment.readiness import BadReport, Lag, Lags, catch_up_key, is_caught_up
 from standpipe.model import NodeId
 
 #: sets of standbys compared for one partition; with more than about five standbys readiness alone
@@ -36,11 +37,11 @@ class Draft(msgspec.Struct, frozen=True):
     usable: frozenset[NodeId] = frozenset()
 
 
-def on_nodes(held: Held, live: Collection[NodeId]) -> Held:
+def on_nodes(held: HeldCopies, live: Collection[NodeId]) -> HeldCopies:
     """The copies that are left on these nodes; a warm-up leads only if nothing else is left."""
     replicas = tuple(n for n in held.replicas if n in live)
     warmups = tuple(n for n in held.warmups if n in live)
-    return Held(replicas, warmups) if replicas else Held(warmups)
+    return HeldCopies(replicas, warmups) if replicas else HeldCopies(warmups)
 
 
 class Transition:
@@ -48,9 +49,9 @@ class Transition:
 
     def __init__(
         self,
-        nodes: Iterable[Node],
+        nodes: Iterable[PlanNode],
         lags: Lags,
-        rules: Rules,
+        rules: PlanRules,
         leaving_lag_records: int | None,
     ) -> None:
         ordered = sorted(nodes, key=lambda n: n.node_id)
@@ -64,12 +65,15 @@ class Transition:
         self._extra = dict.fromkeys(self.nodes, 0)
 
     def _lag(self, partition: TablePartition, node: NodeId) -> Lag:
-        return self._lags.get(partition, {}).get(node, Report.NOTHING)
+        return self._lags.get(partition, {}).get(node, BadReport.NOTHING)
 
     def _ready(self, partition: TablePartition, node: NodeId) -> bool:
         return is_caught_up(self._lag(partition, node), self._limit)
 
-    def draft(self, partition: TablePartition, committed: Held, goal: tuple[NodeId, ...]) -> Draft:
+    def draft(
+        self, partition: TablePartition, committed: HeldCopies, goal: tuple[NodeId, ...]
+    ) -> Draft:
+        """The next holders of one partition, and the copies that it still waits for."""
         held = on_nodes(committed, self.nodes)
         if not goal:
             return Draft(partition, goal, held.replicas, (), frozenset())
@@ -87,10 +91,10 @@ class Transition:
         self,
         partition: TablePartition,
         owner: NodeId | None,
-        held: Held,
+        held: HeldCopies,
         goal: tuple[NodeId, ...],
     ) -> NodeId:
-        """Rules in order; the first that names a node decides. `owner` None: it is gone."""
+        """PlanRules in order; the first that names a node decides. `owner` None: it is gone."""
         planned = goal[0]
         if self._ready(partition, planned):
             return planned
@@ -103,7 +107,7 @@ class Transition:
         # Nobody has caught up: who has least to read. Equal lag is not better, so the owner and
         # then the planned node win ties; an unknown lag is never better than a known one.
         keys = {n: catch_up_key(self._lag(partition, n)) for n in self._with_data(partition)}
-        least = min(keys.values(), default=catch_up_key(Report.NOTHING))
+        least = min(keys.values(), default=catch_up_key(BadReport.NOTHING))
         if owner and keys.get(owner) == least:
             return owner
         if catch_up_key(self._lag(partition, planned)) == least:
@@ -126,11 +130,11 @@ class Transition:
         return sorted(
             node
             for node, lag in self._lags.get(partition, {}).items()
-            if node in self.nodes and lag is not Report.NOTHING
+            if node in self.nodes and lag is not BadReport.NOTHING
         )
 
     def _stand_in(
-        self, candidates: Sequence[NodeId], held: Held, goal: tuple[NodeId, ...]
+        self, candidates: Sequence[NodeId], held: HeldCopies, goal: tuple[NodeId, ...]
     ) -> NodeId:
         """Leads until the planned node is ready: a planned copy, then a current one, then the
         node that stands in least."""
@@ -149,7 +153,7 @@ class Transition:
     # ------------------------------------------------------------------ standbys on the way
 
     def _standbys(
-        self, partition: TablePartition, held: Held, goal: tuple[NodeId, ...], active: NodeId
+        self, partition: TablePartition, held: HeldCopies, goal: tuple[NodeId, ...], active: NodeId
     ) -> tuple[NodeId, ...]:
         """As many as planned, from planned and current copies: the readiest, planned ones first.
 
@@ -194,7 +198,7 @@ class Transition:
 
         return min(itertools.combinations(pool, count), key=key)
 
-    def _floor(self, held: Held, goal: tuple[NodeId, ...]) -> int:
+    def _floor(self, held: HeldCopies, goal: tuple[NodeId, ...]) -> int:
         """Distinct values below which copies must not fall on the way."""
         return min(self._distinct(goal), self._distinct(held.replicas or goal))
 
@@ -203,7 +207,7 @@ class Transition:
         node: NodeId,
         active: NodeId,
         standbys: Sequence[NodeId],
-        held: Held,
+        held: HeldCopies,
         goal: tuple[NodeId, ...],
     ) -> bool:
         """Whether `node` could take the place of one copy that has to go."""

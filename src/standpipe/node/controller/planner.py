@@ -1,7 +1,7 @@
 """The next step of the assignment, computed outside the event loop that answers the node's peers.
 
-    catalog, Heard ─► from_catalog.problem ─┬─ small ─► a thread ──────────────┬─► Step
-                                            └─ large ─► a process of its own ──┘
+    catalog, ClusterObservation ─► from_catalog.problem ─┬─ small ─► a thread ────────────┬─► Step
+                                                         └─ large ─► a process of its own ┘
 
 A large cluster's plan takes seconds of one core, and a thread would share the interpreter with this
 node's heartbeats. Not here: when a step is committed (`node.controller.leader`).
@@ -20,7 +20,7 @@ import structlog
 
 from standpipe.config import keys, registry
 from standpipe.control.assignment import from_catalog
-from standpipe.control.assignment.from_catalog import Heard, Limits, Problem
+from standpipe.control.assignment.from_catalog import ClusterObservation, MoveLimits, Problem
 from standpipe.control.assignment.rebalance import Step, Throttle
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import CommitAssignment
@@ -38,7 +38,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class ClusterObserver(Protocol):
     """What receives the other nodes' heartbeats and lag reports (`node.liveness.loop`)."""
 
-    def told(self) -> Heard:
+    def told(self) -> ClusterObservation:
         """The newest lag reports, and the nodes that are down."""
         ...
 
@@ -52,9 +52,9 @@ class ClusterObserver(Protocol):
         ...
 
 
-def limits_of(values: registry.Config) -> Limits:
+def limits_of(values: registry.Config) -> MoveLimits:
     """The limits on moves of replicas, from this node's configuration."""
-    return Limits(
+    return MoveLimits(
         acceptable_lag_records=values[keys.RECOVERY_LAG],
         throttle=Throttle(
             warmup_count_max=values[keys.WARMUPS_MAX],
@@ -70,7 +70,7 @@ class Placing:
     """Plans the assignment from what one node has heard. Only the leader's plans are committed."""
 
     observer: ClusterObserver
-    limits: Limits
+    limits: MoveLimits
     clock_s: Callable[[], float]
     #: how long a new leader waits for the others' reports before it plans without them
     settle_s: float
@@ -93,7 +93,7 @@ class Placing:
         heard = self.observer.told()
         missing = catalog.nodes.keys() - heard.reports.keys() - heard.away_ms.keys()
         if missing and self.clock_s() - self._since_s < self.settle_s:
-            heard = Heard(away_ms=heard.away_ms)  # no report counts before all have come
+            heard = ClusterObservation(away_ms=heard.away_ms)  # no report counts before all are in
             self._waits_for_moves = True
         return from_catalog.problem(catalog, heard, self.limits)
 

@@ -37,7 +37,7 @@ from standpipe.config import liveness as settings
 from standpipe.config.registry import (
     Config,
 )
-from standpipe.control.assignment.from_catalog import Heard
+from standpipe.control.assignment.from_catalog import ClusterObservation
 from standpipe.control.assignment.model import TablePartition
 from standpipe.control.liveness.failure_detector import Verdicts
 from standpipe.control.liveness.gossip import SPREAD, Rumour
@@ -155,7 +155,7 @@ class LivenessLoop:
             self._client.close()
         raise AssertionError("loops end by cancellation only")
 
-    def told(self) -> Heard:
+    def told(self) -> ClusterObservation:
         """Who is away and how far copies are, this node's own included
         (`control.assignment.from_catalog`)."""
         self._look_at_members()
@@ -164,7 +164,7 @@ class LivenessLoop:
         reports = self._ledger.whole(self._belief.since_ms)
         reports[self._config.node_id] = {lag.replica_id: lag for lag in self._reporter.lags}
         current = self._ledger.current(self._belief.since_ms) if self._by_reports else {}
-        return Heard(
+        return ClusterObservation(
             away_ms=self.away_ms(),
             reports={
                 node: {TablePartition(*replica): lag for replica, lag in lags.items()}

@@ -9,7 +9,12 @@ import pytest
 from tests.samples import sample_table
 
 from standpipe.control.assignment import explain
-from standpipe.control.assignment.from_catalog import Heard, Limits, command, problem
+from standpipe.control.assignment.from_catalog import (
+    ClusterObservation,
+    MoveLimits,
+    command,
+    problem,
+)
 from standpipe.control.assignment.model import TablePartition
 from standpipe.control.assignment.rebalance import MoveKind, Throttle
 from standpipe.control.metadata.apply import apply
@@ -27,8 +32,8 @@ from standpipe.model import (
 )
 from standpipe.model_liveness import ReplicaLag
 
-LIMITS = Limits(gone_after_ms=10_000, throttle=Throttle(warmup_count_max=2))
-NOTHING = Heard()
+LIMITS = MoveLimits(gone_after_ms=10_000, throttle=Throttle(warmup_count_max=2))
+NOTHING = ClusterObservation()
 RUNNING, BOOTSTRAP = ReplicaState.RUNNING, ReplicaState.BOOTSTRAP
 
 
@@ -74,9 +79,9 @@ def lag(
     )
 
 
-def heard(away: dict[str, int] | None = None, **positions: dict[int, int]) -> Heard:
+def heard(away: dict[str, int] | None = None, **positions: dict[int, int]) -> ClusterObservation:
     """`a={0: 100_000}`: node a has partition 0 up to there. Nodes without word: not whole."""
-    return Heard(
+    return ClusterObservation(
         away_ms={NodeId(node): ms for node, ms in (away or {}).items()},
         reports={
             NodeId(node): {at(p): lag(p, position) for p, position in held.items()}
@@ -85,7 +90,7 @@ def heard(away: dict[str, int] | None = None, **positions: dict[int, int]) -> He
     )
 
 
-def committed(catalog: Catalog, said: Heard = NOTHING) -> Catalog:
+def committed(catalog: Catalog, said: ClusterObservation = NOTHING) -> Catalog:
     """The catalog after its next assignment."""
     due = command(catalog, problem(catalog, said, LIMITS).solve())
     return apply(catalog, LogIndex(catalog.index + 1), due) if due else catalog
@@ -187,7 +192,7 @@ def test_a_node_that_is_gone_is_replaced() -> None:
 
 def test_owners_stay_while_nobody_has_spoken() -> None:
     catalog = placed(cluster("abc"), p0="ab", p1="bc")
-    assert committed(catalog, Heard()) is catalog
+    assert committed(catalog, ClusterObservation()) is catalog
 
 
 def test_a_node_that_comes_is_warmed_up_before_it_takes_over() -> None:
@@ -208,7 +213,7 @@ def test_a_copy_without_a_whole_batch_is_not_caught_up() -> None:
     warming = committed(catalog, said)
     (partition,) = [p for p, row in replicas(warming).items() if "+" in row][:1]
     reports = {**said.reports, NodeId("c"): {at(partition): lag(partition, 100_000, BOOTSTRAP)}}
-    assert committed(warming, Heard(reports=reports)) is warming
+    assert committed(warming, ClusterObservation(reports=reports)) is warming
 
 
 def test_a_young_table_keeps_its_owner() -> None:
@@ -218,7 +223,7 @@ def test_a_young_table_keeps_its_owner() -> None:
         NodeId(node): {at(p): lag(p, 0 if node == "a" else 10, BOOTSTRAP, 50) for p in (0, 1)}
         for node in "ab"
     }
-    assert committed(catalog, Heard(reports=reports)) is catalog
+    assert committed(catalog, ClusterObservation(reports=reports)) is catalog
 
 
 def test_a_draining_node_ends_up_empty_and_serves_meanwhile() -> None:
@@ -262,23 +267,23 @@ def test_what_if_a_node_were_removed() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("remove z", "z is no node here; nodes are a, b, c"),
-        ("explode a", "'explode a' is no supposition"),
-        ("remove", "'remove' is no supposition"),
+        ("remove z", "there is no node z; the nodes are a, b, c"),
+        ("explode a", "'explode a' is not a change"),
+        ("remove", "'remove' is not a change"),
         ("add a", "a is in the cluster already"),
         ("add d zone", "tags are written tag=value"),
-        ("standbys many", "many is no number"),
-        ("capacity a", "nothing is no number"),
+        ("standbys many", "'many' is not a number"),
+        ("capacity a", "'' is not a number"),
     ],
 )
 def test_what_cannot_be_supposed(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        explain.suppose(problem(cluster("abc"), Heard(), LIMITS), text)
+        explain.suppose(problem(cluster("abc"), ClusterObservation(), LIMITS), text)
 
 
 def test_suppositions_add_up() -> None:
     supposed = explain.suppose(
-        problem(cluster("abc"), Heard(), LIMITS),
+        problem(cluster("abc"), ClusterObservation(), LIMITS),
         "add d zone=x, remove a, drain b, capacity c 3, standbys 2",
     )
     by_name = {node.node_id: node for node in supposed.cluster.nodes}
@@ -304,7 +309,7 @@ def test_a_lag_that_was_told_a_while_ago_counts_by_the_copys_own_word() -> None:
     """What was written since would seem to be missing, and a busy copy never be caught up."""
     catalog = committed(cluster("ab", partitions=1))
     active, standby = (NodeId(name) for name in replicas(catalog)[0])
-    said = Heard(
+    said = ClusterObservation(
         reports={
             active: {at(0): lag(0, 200_000, end=200_000)},
             standby: {at(0): lag(0, 99_000, end=100_000)},
@@ -319,5 +324,7 @@ def test_an_end_of_those_who_fell_silent_still_counts() -> None:
     """All that is left is a copy that stands still: it is no more caught up for that."""
     catalog = committed(cluster("ab", partitions=1))
     active = NodeId(replicas(catalog)[0][0])
-    said = Heard(reports={active: {at(0): lag(0, 100, end=100)}}, ends={at(0): Offset(90_000)})
+    said = ClusterObservation(
+        reports={active: {at(0): lag(0, 100, end=100)}}, ends={at(0): Offset(90_000)}
+    )
     assert problem(catalog, said, LIMITS).cluster.lags[at(0)][active] == 89_900

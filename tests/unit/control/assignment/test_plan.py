@@ -11,28 +11,20 @@ from collections import Counter
 
 import pytest
 
-from standpipe.control.assignment.plan import (
-    Node,
-    Plan,
-    Rules,
-    TablePartition,
-    Wish,
-    assign,
-    place_stateless,
-    plan,
-)
-from standpipe.control.assignment.readiness import Report
+from standpipe.control.assignment.model import PlanNode, PlanRules, TablePartition
+from standpipe.control.assignment.plan import Goal, Plan, assign, place_stateless, plan
+from standpipe.control.assignment.readiness import BadReport
 from standpipe.model import NodeId
 
-GRID = Rules(rack_aware_tags=("zone", "cluster"))
-ZONES = Rules(rack_aware_tags=("zone",))
+GRID = PlanRules(rack_aware_tags=("zone", "cluster"))
+ZONES = PlanRules(rack_aware_tags=("zone",))
 
 
-def node(node_id: str, capacity: int = 1, **tags: str) -> Node:
-    return Node(NodeId(node_id), tags, capacity)
+def node(node_id: str, capacity: int = 1, **tags: str) -> PlanNode:
+    return PlanNode(NodeId(node_id), tags, capacity)
 
 
-def grid(clusters: int, zones: int) -> list[Node]:
+def grid(clusters: int, zones: int) -> list[PlanNode]:
     """KIP-708's nodes: 1, 2, 3 are zones a, b, c of cluster 1; 4, 5, 6 of cluster 2; and so on."""
     return [
         node(str(c * zones + z + 1), cluster=f"K8s_Cluster{c + 1}", zone=f"eu-central-1{'abc'[z]}")
@@ -80,17 +72,17 @@ def test_kip_708_two_clusters_in_three_zones() -> None:
 
 def test_elasticsearch_forced_awareness() -> None:
     """Two zones declared, one up: five actives and no standbys, until the other zone comes."""
-    rules = Rules(rack_aware_tags=("zone",), forced={"zone": ("zone1", "zone2")})
+    rules = PlanRules(rack_aware_tags=("zone",), forced={"zone": ("zone1", "zone2")})
     one_zone = [node("a", zone="zone1"), node("b", zone="zone1")]
     goal = plan(one_zone, table(5), {}, 1, rules=rules)
     assert [len(row) for row in goal.replicas.values()] == [1] * 5
-    assert Counter(unmet.wish for unmet in goal.unmet)[Wish.FORCED] == 5
+    assert Counter(unmet.wish for unmet in goal.unmet)[Goal.FORCED] == 5
 
     both = [*one_zone, node("c", zone="zone2"), node("d", zone="zone2")]
     goal = plan(both, table(5), goal.replicas, 1, rules=rules)
     zones = {n.node_id: n.tags["zone"] for n in both}
     assert [{zones[n] for n in row} for row in goal.replicas.values()] == [{"zone1", "zone2"}] * 5
-    assert not [unmet for unmet in goal.unmet if unmet.wish is Wish.FORCED]
+    assert not [unmet for unmet in goal.unmet if unmet.wish is Goal.FORCED]
 
 
 def test_without_forced_awareness_the_rest_is_used() -> None:
@@ -117,7 +109,7 @@ def test_redis_rack_zone() -> None:
     before = plan(nodes, table(12), {}, 1, rules=ZONES).replicas
     survivors = [n for n in nodes if n.tags["zone"] != "a"]
     lags = {
-        p: {n: (0 if place else Report.SERVING) for place, n in enumerate(row)}
+        p: {n: (0 if place else BadReport.SERVING) for place, n in enumerate(row)}
         for p, row in before.items()
     }
     after = plan(survivors, table(12), before, 1, rules=ZONES, lags=lags).replicas
@@ -226,14 +218,14 @@ def test_takeover_is_spread(node_count: int, standbys: int) -> None:
 @pytest.mark.parametrize(
     ("nodes", "standbys", "rules", "wishes", "why"),
     [
-        ([node("a")], 1, Rules(), {Wish.COPIES}, "nowhere to put the standby"),
-        ([node("a", zone="x"), node("b", zone="x")], 1, ZONES, {Wish.SPREAD}, "one zone only"),
-        ([node("a", zone="x"), node("b")], 1, ZONES, {Wish.SPREAD}, "unknown is not distinct"),
+        ([node("a")], 1, PlanRules(), {Goal.COPIES}, "nowhere to put the standby"),
+        ([node("a", zone="x"), node("b", zone="x")], 1, ZONES, {Goal.SPREAD}, "one zone only"),
+        ([node("a", zone="x"), node("b")], 1, ZONES, {Goal.SPREAD}, "unknown is not distinct"),
         ([node("a", zone="x"), node("b", zone="y")], 1, ZONES, set(), "all wishes met"),
     ],
 )
 def test_unmet_wishes_are_said(
-    nodes: list[Node], standbys: int, rules: Rules, wishes: set[Wish], why: str
+    nodes: list[PlanNode], standbys: int, rules: PlanRules, wishes: set[Goal], why: str
 ) -> None:
     assert {
         unmet.wish for unmet in plan(nodes, table(4), {}, standbys, rules=rules).unmet

@@ -13,21 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.assignor import clusters
 
-from standpipe.control.assignment.model import Held, Replicas
-from standpipe.control.assignment.plan import Node, Rules, TablePartition, plan
-from standpipe.control.assignment.readiness import Lag, Report
+from standpipe.control.assignment.model import (
+    HeldCopies,
+    PlanNode,
+    PlanRules,
+    Replicas,
+    TablePartition,
+)
+from standpipe.control.assignment.plan import plan
+from standpipe.control.assignment.readiness import BadReport, Lag
 from standpipe.control.assignment.rebalance import Cluster, Throttle, rebalance
 from standpipe.model import NodeId
 
 TAGS = ("zone", "cluster")
-RULES = Rules(rack_aware_tags=TAGS, acceptable_lag_records=100)
+RULES = PlanRules(rack_aware_tags=TAGS, acceptable_lag_records=100)
 
 
 @st.composite
-def node_lists(draw: st.DrawFn, size_max: int = 6) -> list[Node]:
+def node_lists(draw: st.DrawFn, size_max: int = 6) -> list[PlanNode]:
     count = draw(st.integers(1, size_max))
     return [
-        Node(
+        PlanNode(
             NodeId(f"n{i}"),
             {
                 tag: value
@@ -45,13 +51,13 @@ def table(count: int) -> list[TablePartition]:
 
 
 @st.composite
-def previous_placements(draw: st.DrawFn, nodes: list[Node], count: int) -> Replicas:
+def previous_placements(draw: st.DrawFn, nodes: list[PlanNode], count: int) -> Replicas:
     ids = [n.node_id for n in nodes] + [NodeId("gone")]
     row = st.lists(st.sampled_from(ids), unique=True, max_size=3)
     return {p: tuple(draw(row)) for p in table(count)}
 
 
-def distinct(nodes: list[Node], row: tuple[NodeId, ...]) -> int:
+def distinct(nodes: list[PlanNode], row: tuple[NodeId, ...]) -> int:
     tags = [n.tags for n in nodes if n.node_id in row]
     return sum(len({t[tag] for t in tags if tag in t}) for tag in TAGS)
 
@@ -69,7 +75,7 @@ def test_spread_agrees_with_brute_force(data: st.DataObject, standbys: int, coun
         assert distinct(nodes, row) == best
 
 
-def stable_counts(nodes: list[Node], total: int) -> list[tuple[int, ...]]:
+def stable_counts(nodes: list[PlanNode], total: int) -> list[tuple[int, ...]]:
     """All divisions of actives that no single move improves."""
     capacities = [n.capacity for n in nodes]
     return [
@@ -121,7 +127,7 @@ def test_a_plan_is_its_own_plan(data: st.DataObject, standbys: int, count: int) 
     assert plan(nodes, table(count), once, standbys, rules=RULES).replicas == once
 
 
-LAGS = st.sampled_from([0, 50, 100, 101, 5_000, Report.UNKNOWN, Report.NOTHING])
+LAGS = st.sampled_from([0, 50, 100, 101, 5_000, BadReport.UNKNOWN, BadReport.NOTHING])
 
 
 @given(st.data(), st.integers(0, 2), st.integers(1, 5))
@@ -135,7 +141,7 @@ def test_one_step_serves_from_the_readiest(data: st.DataObject, standbys: int, c
     }
     step = rebalance(
         Cluster(tuple(nodes), tuple(table(count)), lags),
-        {p: Held(replicas=row) for p, row in previous.items()},
+        {p: HeldCopies(replicas=row) for p, row in previous.items()},
         standbys,
         RULES,
         Throttle(warmup_count_max=2, leaving_lag_records=100),

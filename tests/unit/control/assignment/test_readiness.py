@@ -6,8 +6,8 @@ import pytest
 
 from standpipe.control.assignment.readiness import (
     LAG_RECORDS_MAX,
+    BadReport,
     Lag,
-    Report,
     catch_up_key,
     is_caught_up,
     lag_records,
@@ -19,10 +19,10 @@ from standpipe.control.assignment.readiness import (
     [
         (100, 100, True, "the limit is inclusive"),
         (101, 100, False, "one more"),
-        (Report.SERVING, 0, True, "the running active has nothing to catch up with"),
-        (Report.UNKNOWN, None, False, "unknown is never caught up, whatever the limit"),
-        (Report.NOTHING, 100, False, "nothing on disk"),
-        (Report.NOTHING, None, True, "without a limit any copy will do"),
+        (BadReport.SERVING, 0, True, "the running active has nothing to catch up with"),
+        (BadReport.UNKNOWN, None, False, "unknown is never caught up, whatever the limit"),
+        (BadReport.NOTHING, 100, False, "nothing on disk"),
+        (BadReport.NOTHING, None, True, "without a limit any copy will do"),
     ],
 )
 def test_is_caught_up(lag: Lag, limit: int | None, expected: bool, why: str) -> None:
@@ -30,19 +30,19 @@ def test_is_caught_up(lag: Lag, limit: int | None, expected: bool, why: str) -> 
 
 
 def test_order_of_copies() -> None:
-    lags: list[Lag] = [Report.NOTHING, LAG_RECORDS_MAX, Report.UNKNOWN, 5, Report.SERVING]
-    assert sorted(lags, key=catch_up_key)[:3] == [Report.SERVING, 5, LAG_RECORDS_MAX]
+    lags: list[Lag] = [BadReport.NOTHING, LAG_RECORDS_MAX, BadReport.UNKNOWN, 5, BadReport.SERVING]
+    assert sorted(lags, key=catch_up_key)[:3] == [BadReport.SERVING, 5, LAG_RECORDS_MAX]
 
 
 @pytest.mark.parametrize(
     ("position", "ends", "lag", "why"),
     [
         (400, [500], 100, "end - position"),
-        (Report.NOTHING, [500], 500, "never held: everything"),
+        (BadReport.NOTHING, [500], 500, "never held: everything"),
         (501, [500], 500, "beyond the end: another topic, starts from nothing"),
         (500, [500], 0, "the pair of it: exactly at the end"),
         (0, [LAG_RECORDS_MAX, 5], LAG_RECORDS_MAX, "sums stop at 64 bits"),
-        (Report.UNKNOWN, [500], Report.UNKNOWN, "unknown stays unknown"),
+        (BadReport.UNKNOWN, [500], BadReport.UNKNOWN, "unknown stays unknown"),
     ],
 )
 def test_lag_records(position: Lag, ends: list[int], lag: Lag, why: str) -> None:

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from standpipe.control.assignment.model import Held
-from standpipe.control.assignment.plan import Node, Rules, TablePartition
-from standpipe.control.assignment.readiness import Lag, Report
+from standpipe.control.assignment.model import HeldCopies, PlanNode, PlanRules, TablePartition
+from standpipe.control.assignment.readiness import BadReport, Lag
 from standpipe.control.assignment.rebalance import Cluster, MoveKind, Throttle, advance, rebalance
 from standpipe.model import NodeId
 
 A, B, C, D = (NodeId(name) for name in "abcd")
-NOTHING, SERVING, UNKNOWN = Report.NOTHING, Report.SERVING, Report.UNKNOWN
-RULES = Rules(rack_aware_tags=("zone",), acceptable_lag_records=100)
+NOTHING, SERVING, UNKNOWN = BadReport.NOTHING, BadReport.SERVING, BadReport.UNKNOWN
+RULES = PlanRules(rack_aware_tags=("zone",), acceptable_lag_records=100)
 T0, T1, T2 = (TablePartition("T", 1, p) for p in range(3))
 
 
@@ -27,7 +26,7 @@ def cluster(
     """Nodes a and b are in zone x, c and d in zone y."""
     return Cluster(
         nodes=tuple(
-            Node(NodeId(n), {"zone": "x" if n in "ab" else "y"}, 0 if n in draining else 1)
+            PlanNode(NodeId(n), {"zone": "x" if n in "ab" else "y"}, 0 if n in draining else 1)
             for n in nodes
         ),
         partitions=(T0, T1, T2),
@@ -36,10 +35,10 @@ def cluster(
     )
 
 
-def held(text: str) -> Held:
+def held(text: str) -> HeldCopies:
     """`ab+c`: active a, standby b, warm-up c."""
     replicas, _, warmups = text.partition("+")
-    return Held(tuple(map(NodeId, replicas)), tuple(map(NodeId, warmups)))
+    return HeldCopies(tuple(map(NodeId, replicas)), tuple(map(NodeId, warmups)))
 
 
 @pytest.mark.parametrize(

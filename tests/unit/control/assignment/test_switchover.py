@@ -9,8 +9,8 @@ import pytest
 from tests.unit.control.metadata.test_catalog import after, generation_of, stream, table_as
 
 from standpipe.control.assignment import switchover
-from standpipe.control.assignment.from_catalog import Heard
-from standpipe.control.assignment.plan import TablePartition
+from standpipe.control.assignment.from_catalog import ClusterObservation
+from standpipe.control.assignment.model import TablePartition
 from standpipe.control.metadata.commands import (
     CommitAssignment,
     CreateSource,
@@ -67,7 +67,9 @@ def report(partition: int, **changes: Any) -> ReplicaLag:
     return msgspec.structs.replace(lag, **changes)
 
 
-def heard(away: tuple[NodeId, ...] = (), silent: tuple[NodeId, ...] = (), **changes: Any) -> Heard:
+def heard(
+    away: tuple[NodeId, ...] = (), silent: tuple[NodeId, ...] = (), **changes: Any
+) -> ClusterObservation:
     """Both nodes told of all partitions; the last partition of `b` is as `changes` say."""
     reports = {
         node: {
@@ -77,7 +79,7 @@ def heard(away: tuple[NodeId, ...] = (), silent: tuple[NodeId, ...] = (), **chan
         for node in (A, B)
         if node not in silent
     }
-    return Heard(away_ms=dict.fromkeys(away, 5000), reports=reports)
+    return ClusterObservation(away_ms=dict.fromkeys(away, 5000), reports=reports)
 
 
 SWITCH = SwitchTable(name="U", generation=2)

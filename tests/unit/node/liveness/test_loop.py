@@ -17,9 +17,9 @@ from standpipe.adapters.http.internal import Call
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.config.liveness import HEARTBEAT, LAG_SEND
 from standpipe.control.assignment import from_catalog
-from standpipe.control.assignment.from_catalog import Limits
+from standpipe.control.assignment.from_catalog import MoveLimits
 from standpipe.control.assignment.model import TablePartition
-from standpipe.control.assignment.readiness import Lag, Report, is_caught_up
+from standpipe.control.assignment.readiness import BadReport, Lag, is_caught_up
 from standpipe.control.liveness.failure_detector import SWITCH_NODES
 from standpipe.control.liveness.lag import Reporter
 from standpipe.control.metadata.catalog import EMPTY, Catalog
@@ -182,7 +182,7 @@ class Leader:
     def lag_of(self, node: NodeId) -> Lag:
         """As the assignor gets it."""
         due = from_catalog.problem(
-            self.catalog, self.loop.told(), Limits(acceptable_lag_records=LAG_MAX)
+            self.catalog, self.loop.told(), MoveLimits(acceptable_lag_records=LAG_MAX)
         )
         return due.cluster.lags[AT][node]
 
@@ -260,7 +260,7 @@ def test_what_was_told_long_ago_is_not_believed_when_beats_carry_lags_again(
     leader.pass_ms(60_000)
     leader.turn(SWITCH_NODES)
     leader.report(OTHER)
-    assert leader.lag_of(BUSY) is Report.UNKNOWN
+    assert leader.lag_of(BUSY) is BadReport.UNKNOWN
     leader.beat(BUSY)
     assert leader.finds(BUSY)
 
@@ -294,10 +294,10 @@ def test_a_leader_that_stood_still_finds_nobody_unheard_of(tmp_path: Path, count
             leader.report(node)
         leader.pass_ms(100)
     leader.clock.now_ms += 20_000
-    assert leader.lag_of(BUSY) is not Report.UNKNOWN
+    assert leader.lag_of(BUSY) is not BadReport.UNKNOWN
     leader.report(OTHER)
     leader.pass_ms(900)
-    assert leader.lag_of(BUSY) is not Report.UNKNOWN, "its next report is on its way"
+    assert leader.lag_of(BUSY) is not BadReport.UNKNOWN, "its next report is on its way"
 
 
 def test_a_short_interval_makes_nobody_unheard_of(tmp_path: Path) -> None:
@@ -320,4 +320,4 @@ def test_without_beats_it_is_the_same(tmp_path: Path, stuck_ms: int) -> None:
         assert (leader.finds(BUSY), leader.finds(OTHER)) == (stuck_ms == 0, True)
     for _ in range(120):
         leader.pass_ms(100)
-    assert leader.lag_of(OTHER) is Report.UNKNOWN, "silent for three intervals"
+    assert leader.lag_of(OTHER) is BadReport.UNKNOWN, "silent for three intervals"
