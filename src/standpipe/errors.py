@@ -1,35 +1,52 @@
-"""Every error that a person or a client can meet: HTTP status, code, text, what to do.
+"""Every error that a person or a client can meet: HTTP status, code, and what to do.
 
-StandpipeError                         500  50000
-├── BadRequest                         400  40000   malformed body, unknown property
-├── StatementError                     400  40001   parse, analysis, planning: points at line:col
-│   ├── SqlSyntaxError                        40001
-│   └── UnknownName                         40001   carries the nearest name
-├── QueryOnStatementEndpoint           400  40002   SELECT or PRINT sent to /ksql
-├── TooManyPushQueries                 400  40003
-├── Http2Only                          400  40004   /inserts-stream over HTTP/1.1
-├── Unauthorized                       401  40100   internal route without the cluster's secret
-├── NotFound                           404  40400
-├── BodyTooLarge                       413  41300
-├── AssertionRefused                   417  41700   what an ASSERT names was not there in time
-├── TooManyRequests                    429  42900
-├── ServerError                        500  50000
-├── NodeLeaving                        503  50303
-├── NotReady                           503  50305   replicas exist, none holds a whole batch yet
-├── NoReplica                          503  50306   every replica was ruled out; verdicts say why
-├── LogUnavailable                     503  50307   no leader of the quorum answers
-├── KafkaUnavailable                   503  50308
-└── SetupError                          -   E-…     start-up of a process; printed, exit status 1
-    ├── JavaMissing                         E-JAVA-001
-    ├── PortInUse                           E-PORT-001
-    ├── BrokerUnreachable                   E-KAFKA-001
-    ├── BrokerDied                          E-KAFKA-002
-    ├── DataDirectoryRefused                E-DATA-001
-    ├── FeatureLevelRefused                 E-FEATURE-001
-    └── ConfigError                         E-CONFIG-001
+The whole tree, the classes of other modules included (their module is named); a test keeps it
+complete. `code // 100 == status` is ksqlDB's rule, and a test walks the tree for it. An `E-…` ends
+a process at its start, with exit status 1.
 
-`code // 100 == status` (ksqlDB's rule), and a test walks the registry. Source: ksqlDB's error
-codes; KLIP-12 and the article of docs/sources.md for the texts of 503.
+StandpipeError                         50000   base; 500
+├── BadRequest                         40000   malformed body, unknown property
+│   └── UnfitKey                       40000   data.encoding.kafka_keys
+├── StatementError                     40001   parse, analysis, planning: points at line:column
+│   ├── SqlSyntaxError                 40001
+│   ├── UnknownName                    40001   names the nearest one
+│   └── QueryOnStatementEndpoint       40002   SELECT or PRINT sent to /ksql
+├── TooManyPushQueries                 40003
+├── Http2Only                          40004   /inserts-stream over HTTP/1.1
+├── Unauthorized                       40100   internal route without the cluster's secret
+├── NotFound                           40400
+├── BodyTooLarge                       41300
+├── AssertionRefused                   41700   ASSERT: not true until its timeout
+├── TooManyRequests                    42900
+├── ServerError                        50000   an internal error; the node's log has the traceback
+│   ├── DamagedRow                     50000   data.encoding.stored_rows
+│   ├── DiskFailed                     50000   adapters.raft.log_file
+│   ├── InvalidStateStore              50000   node.worker.inspect.kip535
+│   ├── PeerSilent                     50000   adapters.http.internal
+│   ├── PeerUnreachable                50000   adapters.http.internal
+│   ├── QuorumHalted                   50000   node.controller.raft_driver
+│   ├── RecordsLost                    50000   adapters.kafka.tail
+│   ├── UnknownCommand                 50000   control.metadata.commands
+│   └── Unreadable                     50000   control.raft.codec
+├── ServerRefused                      50000   local.client.rest_client: a node's error
+├── NodeLeaving                        50303
+├── NotReady                           50305   replicas exist, none holds a whole batch yet
+├── NoReplica                          50306   every replica was ruled out; `verdicts` says why
+├── LogUnavailable                     50307   no leader of the quorum answers
+├── KafkaUnavailable                   50308
+└── SetupError                         E-SETUP-001     start-up; printed with the next step
+    ├── JavaMissing                    E-JAVA-001
+    ├── JarsMissing                    E-JAVA-002      local.cluster.jvm
+    ├── PortInUse                      E-PORT-001
+    ├── BrokerUnreachable              E-KAFKA-001
+    ├── BrokerDied                     E-KAFKA-002
+    ├── DataDirectoryRefused           E-DATA-001
+    ├── FeatureLevelRefused            E-FEATURE-001
+    ├── QuorumRefused                  E-QUORUM-001    local.client.internal_client
+    └── ConfigError                    E-CONFIG-001
+
+Sources: ksqlDB's error codes (Errors.java); KLIP-12 and the article "Highly Available,
+Fault-Tolerant Pull Queries in ksqlDB" for the 503s. `docs/errors.md` is generated from the classes.
 """
 
 from __future__ import annotations
@@ -42,7 +59,7 @@ class StandpipeError(Exception):
 
     status: ClassVar[int] = 500
     code: ClassVar[int] = 50000
-    #: seconds after which trying again makes sense; None: it will not get better by itself
+    #: seconds after which a retry makes sense (`Retry-After`); None: a retry does not help
     retry_after_s: ClassVar[int | None] = None
 
     def __init__(self, message: str, **details: object) -> None:
@@ -51,7 +68,7 @@ class StandpipeError(Exception):
         self.details = details
 
     def body(self) -> dict[str, object]:
-        """The JSON body in ksqlDB's shape; our extras ride under `standpipe`."""
+        """The JSON body in ksqlDB's shape. What ksqlDB does not have is under `standpipe`."""
         shape: dict[str, object] = {
             "@type": "generic_error",
             "error_code": self.code,
@@ -63,14 +80,14 @@ class StandpipeError(Exception):
 
 
 class BadRequest(StandpipeError):
-    """The request cannot be read: not JSON, a missing field, an unknown property."""
+    """The request cannot be read: not JSON, a field is missing, or a property is unknown."""
 
     status = 400
     code = 40000
 
 
 class StatementError(StandpipeError):
-    """A statement cannot be parsed, analysed or planned. `line` and `column` are 1-based."""
+    """A statement cannot be parsed, analysed or planned. `line` and `column` start at 1."""
 
     status = 400
     code = 40001
@@ -106,7 +123,7 @@ class StatementError(StandpipeError):
         return shape
 
     def pointed(self) -> str:
-        """The message with the offending line and a caret under the column."""
+        """The message, the line that it is about, and a caret under the column."""
         if self.line is None or self.column is None:
             return self.message
         lines = self.statement.splitlines()
@@ -117,28 +134,28 @@ class StatementError(StandpipeError):
 
 
 class SqlSyntaxError(StatementError):
-    """The text is not in the grammar."""
+    """The text is not a statement of the grammar."""
 
 
 class UnknownName(StatementError):
-    """A stream, table, column or function that does not exist; `hint` names the nearest."""
+    """A stream, table, column or function does not exist; `hint` names the nearest one."""
 
 
 class QueryOnStatementEndpoint(StatementError):
-    """SELECT or PRINT was sent to /ksql; it belongs to /query or /query-stream."""
+    """SELECT or PRINT was sent to /ksql. Send it to /query or /query-stream."""
 
     code = 40002
 
 
 class TooManyPushQueries(StandpipeError):
-    """The node serves as many push queries as `ksql.max.push.queries` allows."""
+    """The node serves as many push queries as `ksql.max.push.queries` allows. Try another node."""
 
     status = 400
     code = 40003
 
 
 class Http2Only(StandpipeError):
-    """The endpoint streams both ways at once, which takes HTTP/2."""
+    """The endpoint streams in both directions at once, which needs HTTP/2."""
 
     status = 400
     code = 40004
@@ -152,7 +169,7 @@ class Unauthorized(StandpipeError):
 
 
 class NotFound(StandpipeError):
-    """No such path, command or query id."""
+    """There is no such path, command or query id."""
 
     status = 404
     code = 40400
@@ -166,19 +183,19 @@ class BodyTooLarge(StandpipeError):
 
     def __init__(self, message: str, *, is_read: bool = False) -> None:
         super().__init__(message)
-        #: to its end: there is nothing to read away before the answer may end
+        #: whether the body was read to its end, so that nothing of it precedes the next request
         self.is_read = is_read
 
 
 class AssertionRefused(StandpipeError):
-    """An ASSERT found something else than it names, until its timeout was over."""
+    """What an ASSERT names was not so by the end of its timeout."""
 
     status = 417
     code = 41700
 
 
 class TooManyRequests(StandpipeError):
-    """The node is at a limit; the client should back off."""
+    """The node is at a limit. Back off, then try again."""
 
     status = 429
     code = 42900
@@ -186,11 +203,11 @@ class TooManyRequests(StandpipeError):
 
 
 class ServerError(StandpipeError):
-    """A fault of ours: anything not foreseen. The log of the node has the traceback."""
+    """An internal error. The log of the node has the traceback."""
 
 
 class NodeLeaving(StandpipeError):
-    """The node is about to stop and begins nothing that goes on; another node will."""
+    """The node is about to stop and accepts no long-running request. Ask another node."""
 
     status = 503
     code = 50303
@@ -206,7 +223,7 @@ class NotReady(StandpipeError):
 
 
 class NoReplica(StandpipeError):
-    """Every replica of a partition was ruled out; `verdicts` says why, one per replica."""
+    """Every replica of a partition was ruled out; `verdicts` gives a reason for each of them."""
 
     status = 503
     code = 50306
@@ -214,7 +231,7 @@ class NoReplica(StandpipeError):
 
 
 class LogUnavailable(StandpipeError):
-    """No leader of the metadata quorum answers in time. Reads go on; statements wait."""
+    """No leader of the metadata quorum answered in time. Reads continue; statements wait."""
 
     status = 503
     code = 50307
@@ -222,7 +239,7 @@ class LogUnavailable(StandpipeError):
 
 
 class KafkaUnavailable(StandpipeError):
-    """Kafka does not answer. Reads go on; inserts and statements that make topics wait."""
+    """Kafka does not answer. Reads continue; inserts and statements that create topics wait."""
 
     status = 503
     code = 50308
@@ -230,7 +247,7 @@ class KafkaUnavailable(StandpipeError):
 
 
 class SetupError(StandpipeError):
-    """A process cannot start. Printed without a traceback; `next_step` says what to do."""
+    """A process cannot start. It prints the error and `next_step`, without a traceback."""
 
     name: ClassVar[str] = "E-SETUP-001"
 
@@ -249,19 +266,19 @@ class JavaMissing(SetupError):
 
 
 class PortInUse(SetupError):
-    """A port that was asked for by number is taken."""
+    """A port that was given by number is in use."""
 
     name = "E-PORT-001"
 
 
 class BrokerUnreachable(SetupError):
-    """No Kafka broker answers at the addresses given."""
+    """No Kafka broker answers at the given addresses."""
 
     name = "E-KAFKA-001"
 
 
 class BrokerDied(SetupError):
-    """The embedded broker ended by itself; the tail of its log is in the message."""
+    """The embedded broker ended unexpectedly; the message has the end of its log."""
 
     name = "E-KAFKA-002"
 
@@ -273,12 +290,12 @@ class DataDirectoryRefused(SetupError):
 
 
 class FeatureLevelRefused(SetupError):
-    """The cluster has a feature level that this program does not know: it must not take part."""
+    """The cluster has a feature level that this program does not know. Upgrade the program."""
 
     name = "E-FEATURE-001"
 
 
 class ConfigError(SetupError):
-    """A key is unknown or its value is out of bounds; the nearest key is named."""
+    """A key is unknown (the nearest one is named), or its value is out of bounds."""
 
     name = "E-CONFIG-001"

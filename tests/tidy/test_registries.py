@@ -1,6 +1,7 @@
 """Keys and errors: declared once, documented, and numbered by ksqlDB's rule."""
 
 import ast
+import re
 
 import pytest
 from tests.tidy.source import ROOT
@@ -13,6 +14,9 @@ from standpipe.pipeline import failures
 from standpipe.sql.syntax import ast_statements
 from standpipe.sql.syntax.ast import Query, Statement
 
+TREE = ast.parse((ROOT / "src/standpipe/errors.py").read_text())
+TREE_LINE = re.compile(r"^(?P<indent>(?:[│├└ ][─ ]{2} )*)(?P<name>[A-Z]\w+) +(?P<code>\d{5}|E-\S+)")
+
 
 def test_config_page_is_up_to_date() -> None:
     assert (ROOT / "docs/config.md").read_text() == config_doc.page(), "run `make docs`"
@@ -23,12 +27,12 @@ def test_error_page_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("key", registry.KEYS.values(), ids=lambda key: key.name)
-def test_default_is_within_the_bounds(key: registry.Key[int]) -> None:
+def test_default_is_within_the_bounds(key: registry.ConfigKey[int]) -> None:
     assert key.parse(key.default) == key.default
 
 
 @pytest.mark.parametrize("key", registry.KEYS.values(), ids=lambda key: key.name)
-def test_key_says_what_it_is(key: registry.Key[int]) -> None:
+def test_key_says_what_it_is(key: registry.ConfigKey[int]) -> None:
     assert key.doc.endswith(".")
     if key.name.endswith((".ms", ".bytes")):
         assert key.unit in ("ms", "bytes", "count")
@@ -63,6 +67,19 @@ def test_code_fits_the_status(entry: ErrorEntry) -> None:
         assert int(entry.code) // 100 == entry.status
     else:
         assert entry.code.startswith("E-")
+
+
+def test_the_tree_at_the_top_of_errors_is_complete() -> None:
+    """Each class once, under its base, with its code."""
+    drawn: set[tuple[str, str, str]] = set()
+    bases = ["Exception"]
+    for line in filter(None, (ast.get_docstring(TREE) or "").splitlines()):
+        if found := TREE_LINE.match(line):
+            depth = len(found["indent"]) // 4
+            del bases[depth + 1 :]
+            drawn.add((found["name"], bases[-1], found["code"]))
+            bases.append(found["name"])
+    assert drawn == {(entry.name, entry.base, entry.code) for entry in errors.entries()}
 
 
 def test_names_of_start_up_errors_differ() -> None:

@@ -1,17 +1,14 @@
 """Every key once: name, type, unit, default, bounds, source, meaning; and relations between keys.
 
-How they are layered and checked: `standpipe.config.registry`. `docs/config.md` is generated from
-this list (`make docs`).
+`docs/config.md` is generated from this list (`make docs`). Not here: how keys are layered and
+checked (`registry.py`); the keys of heartbeats and lag reports (`liveness.py`).
 """
 
 from __future__ import annotations
 
 import re
 
-from standpipe.config.registry import (
-    key,
-    relation,
-)
+from standpipe.config.registry import key, relation
 
 # ------------------------------------------------------------------------------- the keys
 
@@ -20,7 +17,7 @@ SERVICE_ID = key(
     str,
     "default_",
     source="ksqlDB",
-    doc="Prefix of this cluster's own topics: progress and processing log.",
+    doc="Prefix of the topics that the cluster itself owns: progress and processing log.",
 )
 STANDBYS = key(
     "num.standby.replicas",
@@ -37,22 +34,23 @@ RACK_TAGS = key(
     str,
     "",
     source="KIP-708",
-    doc="Tags over whose values the copies of a partition are spread, with commas between them; "
-    "each node sets client.tag.<name> for each. Cluster-wide: lives in the metadata log.",
+    doc="Tags, separated by commas, over whose values the copies of a partition are spread. Each "
+    "node sets client.tag.<name> for each of them. Cluster-wide: stored in the metadata log.",
 )
 RACK_FORCED = key(
     "standpipe.rack.aware.forced",
     str,
     "",
-    doc="Forced awareness (Elasticsearch's): tag:value,… of all racks that exist. Copies of a rack "
-    "that is away are not made in the others. Cluster-wide: lives in the metadata log.",
+    doc="Forced awareness, as in Elasticsearch: tag:value,… of all racks that exist. When a "
+    "rack is lost, its copies are not rebuilt in the others. Cluster-wide: stored in the "
+    "metadata log.",
 )
 RACK = key(
     "client.rack",
     str,
     "",
     source="Kafka",
-    doc="Rack of this node: what copies are spread over where no tags are named.",
+    doc="Rack of this node. Copies are spread over racks where no tags are named.",
 )
 CAPACITY = key(
     "standpipe.node.capacity",
@@ -70,7 +68,7 @@ RECOVERY_LAG = key(
     unit="records",
     low=0,
     source="Kafka Streams",
-    doc="A copy that trails by at most so much counts as caught up and may become the active.",
+    doc="A copy whose lag is at most this counts as caught up and may become the active.",
 )
 WARMUPS_MAX = key(
     "max.warmup.replicas",
@@ -79,7 +77,7 @@ WARMUPS_MAX = key(
     unit="count",
     low=1,
     source="Kafka Streams",
-    doc="Copies that may be on the move at once in the whole cluster.",
+    doc="Copies that may be built at once, in the whole cluster, to move a replica.",
 )
 MOVE_BYTES_MAX = key(
     "standpipe.move.bytes.max",
@@ -87,7 +85,8 @@ MOVE_BYTES_MAX = key(
     2**63 - 1,
     unit="bytes",
     low=1,
-    doc="Bytes of the stores that may be on the move at once; one store may always move.",
+    doc="Bytes of the stores that may be built at once to move replicas. One store may always "
+    "move.",
 )
 GONE_AFTER = key(
     "standpipe.node.gone.after.ms",
@@ -95,8 +94,8 @@ GONE_AFTER = key(
     600_000,
     unit="ms",
     low=1_000,
-    doc="A node that is silent for so long loses its copies: they are made anew elsewhere. Until "
-    "then others only lead in its place.",
+    doc="A node that is silent for this long loses its copies: they are rebuilt on other nodes. "
+    "Until then other replicas only lead in its place.",
 )
 FEATURE_LEVEL_MAX = key(
     "standpipe.feature.level.max",
@@ -104,8 +103,8 @@ FEATURE_LEVEL_MAX = key(
     0,
     unit="count",
     low=0,
-    doc="Newest feature level that this node admits to know, as an older release would; 0: all "
-    "that its program knows. To try an upgrade with two versions in one cluster.",
+    doc="Newest feature level that this node claims to support, as an older release would; 0: all "
+    "that the program supports. For trying an upgrade with two versions in one cluster.",
 )
 LAG_MAX = key(
     "ksql.query.pull.max.allowed.offset.lag",
@@ -114,7 +113,7 @@ LAG_MAX = key(
     unit="records",
     low=0,
     source="ksqlDB",
-    doc="A replica that trails the committed end by more is not read.",
+    doc="A replica whose lag behind the committed end is larger is not read.",
 )
 LAG_LIMIT = key(
     "standpipe.query.pull.max.allowed.offset.lag.limit",
@@ -122,7 +121,7 @@ LAG_LIMIT = key(
     2**63 - 1,
     unit="records",
     low=0,
-    doc="Caps the lag that a request, a table or this node may allow.",
+    doc="Upper limit of the lag that a request, a table or this node may allow.",
 )
 STANDBY_READS = key(
     "ksql.query.pull.enable.standby.reads",
@@ -138,7 +137,7 @@ PUSH_QUERIES_MAX = key(
     unit="count",
     low=0,
     source="ksqlDB",
-    doc="Push queries and PRINTs that a node serves at once; each has a Kafka consumer.",
+    doc="Push queries and PRINT statements that a node serves at once. Each has a Kafka consumer.",
 )
 FORWARD_TIMEOUT = key(
     "ksql.query.pull.forwarding.timeout.ms",
@@ -156,7 +155,7 @@ ROUTING_TIMEOUT = key(
     unit="ms",
     low=10,
     source="KLIP-12",
-    doc="How long a read may take with all its tries, before it fails.",
+    doc="How long a read may take in total, retries included, before it fails.",
 )
 SCAN_TIMEOUT = key(
     "standpipe.query.pull.scan.timeout.ms",
@@ -164,16 +163,16 @@ SCAN_TIMEOUT = key(
     30_000,
     unit="ms",
     low=10,
-    doc="How long a pull query that scans (no keys in WHERE) may take, with all its tries. A node "
-    "that works at a scan says so to the one that forwarded it, so a forward of a scan fails after "
-    "`ksql.query.pull.forwarding.timeout.ms` of silence, not of work.",
+    doc="How long a pull query that scans (no keys in WHERE) may take in total. A node that "
+    "works on a scan reports so to the node that forwarded it. A forwarded scan therefore fails "
+    "after `ksql.query.pull.forwarding.timeout.ms` of silence, not of work.",
 )
 ROUTING_POLICY = key(
     "standpipe.query.pull.routing.policy",
     str,
     "active-first",
     doc="Which usable replica is read first: `active-first` (KLIP-12), `balanced` (this node's "
-    "own, else spread), `nearest` (this node's own, else the one that shares most tags with it).",
+    "own, else spread), `nearest` (this node's own, else the one that shares most tags).",
 )
 HEDGE_LOAD = key(
     "standpipe.forward.hedge.load.percent",
@@ -182,8 +181,9 @@ HEDGE_LOAD = key(
     unit="percent",
     low=0,
     high=100,
-    doc="A forward slower than the p95 is asked of the next replica too; so many more reads than "
-    "clients asked for at the most (over 10 s, with a burst). 0: never.",
+    doc="A forwarded read that is slower than the p95 is also sent to the next replica (hedging). "
+    "Limit on these extra reads, as a share of the reads of 10 s; short bursts may exceed it. "
+    "0: no hedging.",
 )
 RETRY_LOAD = key(
     "standpipe.forward.retry.load.percent",
@@ -192,8 +192,8 @@ RETRY_LOAD = key(
     unit="percent",
     low=0,
     high=100,
-    doc="Reads that are sent again after a path failed: so many more at the most (over 10 s, with "
-    "a burst), so that a sick cluster is not asked twice as much.",
+    doc="Limit on reads that are sent again after a path failed, as a share of the reads of 10 s; "
+    "short bursts may exceed it. Without it a failing cluster would get twice the load.",
 )
 FETCH_TIMEOUT = key(
     "controller.quorum.fetch.timeout.ms",
@@ -203,10 +203,11 @@ FETCH_TIMEOUT = key(
     low=300,
     high=3_000,
     source="Kafka",
-    doc="How long a voter of the metadata quorum waits for its leader before it seeks an election; "
-    "the quorum's other time-outs keep their proportion to it. Set the same on every node. A disk "
-    "that takes more than about four fifths of it for a write (`standpipe_quorum_sync_seconds`) "
-    "costs leaders. Longer bears a slower disk, and replaces a dead leader later. Kafka's is 2000.",
+    doc="How long a voter of the metadata quorum waits for its leader before it starts an "
+    "election; the quorum's other time-outs are proportional to it. Set the same value on every "
+    "node. If a disk needs more than about four fifths of it for a write "
+    "(`standpipe_quorum_sync_seconds`), a leader on it loses the leadership. A larger value "
+    "tolerates a slower disk, and a dead leader is replaced later. Kafka's default is 2000.",
 )
 LEASE_TIMEOUT = key(
     "standpipe.pipeline.lease.timeout.ms",
@@ -215,7 +216,7 @@ LEASE_TIMEOUT = key(
     unit="ms",
     low=2000,
     doc="A pipeline that is silent for longer loses its queries to another one, if there is one. "
-    "Pipelines say that they live once a second.",
+    "Pipelines renew their leases once a second.",
 )
 BREAKER_OPEN = key(
     "standpipe.forward.breaker.open.ms",
@@ -223,7 +224,8 @@ BREAKER_OPEN = key(
     1000,
     unit="ms",
     low=0,
-    doc="How long a peer that refused or timed out is passed over before it is tried again.",
+    doc="How long a peer that refused a connection or timed out is skipped before it is tried "
+    "again.",
 )
 BODY_MAX = key(
     "standpipe.request.body.bytes.max",
@@ -231,7 +233,7 @@ BODY_MAX = key(
     1_048_576,
     unit="bytes",
     low=1024,
-    doc="Larger request bodies are refused with 413.",
+    doc="Largest request body. Larger ones are refused with HTTP status 413.",
 )
 WORKERS = key(
     "standpipe.http.workers",
@@ -240,7 +242,7 @@ WORKERS = key(
     unit="count",
     low=0,
     high=256,
-    doc="HTTP worker processes of a node; 0: one per core.",
+    doc="HTTP worker processes of a node. 0: one per core.",
 )
 HTTP2_STREAMS_MAX = key(
     "standpipe.http2.streams.max",
@@ -249,21 +251,22 @@ HTTP2_STREAMS_MAX = key(
     unit="count",
     low=0,
     high=10_000,
-    doc="Requests at once on one HTTP/2 connection; 0: the public port speaks HTTP/1.1 alone.",
+    doc="Concurrent requests on one HTTP/2 connection. 0: the public port speaks HTTP/1.1 only.",
 )
 TLS_LISTENER = key(
     "standpipe.tls.listener",
     str,
     "",
     doc="host:port of a second public listener that speaks TLS (HTTP/1.1, and HTTP/2 by ALPN); "
-    "empty: none. The first one stays: bind it to the loopback where clients must not use it.",
+    "empty: none. The listener without TLS stays: bind it to the loopback address where clients "
+    "must not use it.",
 )
 TLS_CERTIFICATE = key(
     "standpipe.tls.certificate",
     str,
     "",
     doc="PEM file with the certificate of `standpipe.tls.listener`, and the chain behind it. A "
-    "file that changes is taken up within a second.",
+    "changed file is loaded within a second.",
 )
 TLS_KEY = key(
     "standpipe.tls.key",
@@ -277,7 +280,7 @@ LMDB_MAP_START = key(
     256 * 1024 * 1024,
     unit="bytes",
     low=1024 * 1024,
-    doc="First size of a store's memory map, which takes no disk; it doubles when full.",
+    doc="Initial size of a store's memory map. It takes no disk space, and doubles when full.",
 )
 DIGEST_INTERVAL = key(
     "standpipe.digest.compare.interval.ms",
@@ -285,7 +288,7 @@ DIGEST_INTERVAL = key(
     30_000,
     unit="ms",
     low=0,
-    doc="How often replicas compare digests and the odd one is made anew; 0: never by itself.",
+    doc="How often replicas compare digests; a diverged replica is rebuilt. 0: not periodically.",
 )
 RESTORE_BYTES = key(
     "standpipe.restore.bytes.per.second.max",
@@ -293,8 +296,8 @@ RESTORE_BYTES = key(
     64 * 1024 * 1024,
     unit="bytes",
     low=64 * 1024,
-    doc="How fast a replica without a store copies one from a peer, so that readers keep the disk "
-    "and the network.",
+    doc="How fast a replica without a store copies one from a peer. The limit leaves disk and "
+    "network to readers.",
 )
 BATCH_OFFSETS_MAX = key(
     "standpipe.pipeline.commit.batch.offsets.max",
@@ -302,7 +305,7 @@ BATCH_OFFSETS_MAX = key(
     400_000,
     unit="records",
     low=1,
-    doc="Source records of one Spark batch at the most: a batch is a transaction for readers.",
+    doc="Most source records of one Spark batch. A batch is one transaction for readers.",
 )
 KAFKA_FETCH_WAIT = key(
     "standpipe.pipeline.kafka.fetch.wait.ms",
@@ -318,7 +321,7 @@ SHUFFLE_PARTITIONS = key(
     2,
     unit="count",
     low=1,
-    doc="Partitions of Spark's state; fixed for a query at its first start.",
+    doc="Partitions of Spark's state. Fixed for a query at its first start.",
 )
 BAD_RECORDS_SAMPLED = key(
     "standpipe.pipeline.bad.records.sampled.max",
@@ -326,7 +329,7 @@ BAD_RECORDS_SAMPLED = key(
     20,
     unit="records",
     low=0,
-    doc="Bad records of one batch that are copied into the processing log; all are counted.",
+    doc="Bad records of one batch that are copied into the processing log. All are counted.",
 )
 RECORD_BYTES_MAX = key(
     "standpipe.pipeline.record.bytes.max",
@@ -335,18 +338,18 @@ RECORD_BYTES_MAX = key(
     unit="bytes",
     low=1024,
     high=64 * 1024 * 1024,
-    doc="Key and value of a record, uncompressed. A larger one of a source is a bad record, and a "
-    "row that would be larger is left out: both are counted and sampled in the processing log. Of "
-    "a row the max.message.bytes of its topic counts where that is smaller. Kafka's clients send "
-    "no more than 1 MiB unless they are told to.",
+    doc="Largest key and value of a record together, uncompressed. A larger source record is a "
+    "bad record, and a row that would be larger is left out; both are counted, and sampled in "
+    "the processing log. For a row, the max.message.bytes of its topic applies where it is "
+    "smaller. Kafka's clients send at most 1 MiB by default.",
 )
 CONSISTENCY = key(
     "standpipe.consistency",
     str,
     "local",
     source="KIP-650",
-    doc="What statements read of the catalog: local, what this node knows; or linearizable, every "
-    "statement that was acknowledged anywhere before the request. Given per request.",
+    doc="Which catalog statements see: `local`, what this node knows; or `linearizable`, every "
+    "statement that any node acknowledged before the request. Set per request.",
 )
 
 # -------------------------------------------------------------------------- relations

@@ -1,6 +1,6 @@
 """The keys of heartbeats and lag reports, with the relations between them (KLIP-12).
 
-Not here: what they do (`control.liveness.heartbeats`, `control.liveness.lag`), all other keys
+Not here: what they control (`control.liveness.heartbeats`, `control.liveness.lag`); all other keys
 (`standpipe.config.keys`).
 """
 
@@ -13,7 +13,8 @@ HEARTBEAT = key(
     bool,
     True,
     source="ksqlDB",
-    doc="Nodes beat to each other and pass over those that do not. On by default, unlike ksqlDB.",
+    doc="Nodes send heartbeats to each other, and skip nodes without them. On by default, unlike "
+    "ksqlDB.",
 )
 BEAT_SEND = key(
     "ksql.heartbeat.send.interval.ms",
@@ -22,7 +23,7 @@ BEAT_SEND = key(
     unit="ms",
     low=10,
     source="KLIP-12",
-    doc="How often a node tells each other node that it lives.",
+    doc="How often a node sends a heartbeat to each other node.",
 )
 BEAT_CHECK = key(
     "ksql.heartbeat.check.interval.ms",
@@ -31,8 +32,8 @@ BEAT_CHECK = key(
     unit="ms",
     low=10,
     source="KLIP-12",
-    doc="How often a node judges the others by their beats. A node that stops is found within "
-    "send x missed + check.",
+    doc="How often a node evaluates the heartbeats of the others. A node that stops is detected "
+    "within send interval x missed threshold + check interval.",
 )
 BEAT_WINDOW = key(
     "ksql.heartbeat.window.ms",
@@ -41,7 +42,7 @@ BEAT_WINDOW = key(
     unit="ms",
     low=100,
     source="KLIP-12",
-    doc="Beats older than this are not looked at.",
+    doc="Heartbeats older than this are ignored.",
 )
 BEATS_MISSED = key(
     "ksql.heartbeat.missed.threshold.ms",
@@ -50,7 +51,8 @@ BEATS_MISSED = key(
     unit="count",
     low=1,
     source="KLIP-12",
-    doc="Beats missed in a row that mark a node down. ksqlDB's name says ms; it is a count.",
+    doc="Consecutive missed heartbeats that mark a node down. ksqlDB's name says ms; it is a "
+    "count.",
 )
 BEATS_RECEIVED = key(
     "standpipe.heartbeat.received.threshold",
@@ -59,14 +61,14 @@ BEATS_RECEIVED = key(
     unit="count",
     low=1,
     source="KLIP-12",
-    doc="Beats received in a row that mark a node alive. ksqlDB never had this one of KLIP-12's.",
+    doc="Consecutive received heartbeats that mark a node alive. In KLIP-12, but never in ksqlDB.",
 )
 LAG_REPORTS = key(
     "ksql.lag.reporting.enable",
     bool,
     True,
     source="ksqlDB",
-    doc="Nodes report how far their replicas are. On by default, unlike ksqlDB.",
+    doc="Nodes report the positions of their replicas. On by default, unlike ksqlDB.",
 )
 LAG_SEND = key(
     "ksql.lag.reporting.send.interval.ms",
@@ -75,15 +77,15 @@ LAG_SEND = key(
     unit="ms",
     low=100,
     source="ksqlDB",
-    doc="How often a node reports all of its lags. In clusters of up to 20 nodes changes go with "
-    "its beats, if it beats; elsewhere a report is believed for three intervals, so all nodes "
-    "should have the same.",
+    doc="How often a node reports all of its lags. In clusters of up to 20 nodes its "
+    "heartbeats, if enabled, carry changes as well. Otherwise a report is valid for three "
+    "intervals, so set the same value on all nodes.",
 )
 
 relation(
     lambda config: config[BEAT_WINDOW] > config[BEAT_SEND] * config[BEATS_MISSED],
-    why="ksql.heartbeat.window.ms must exceed send interval x missed threshold: a shorter window "
-    "cannot see the misses",
+    why="ksql.heartbeat.window.ms must exceed send interval x missed threshold: a shorter "
+    "window cannot contain the misses",
 )
 relation(
     lambda config: config[BEAT_WINDOW] > config[BEAT_SEND] * config[BEATS_RECEIVED],
@@ -92,20 +94,20 @@ relation(
 )
 
 
-#: Where reports alone confirm lags, so many may be lost.
+#: Reports in a row that may be lost where reports alone confirm lags.
 REPORTS_LOST_MAX = 3
-#: However fast reports come: a node that is slow for a moment is not unheard of.
+#: At least this, however often reports are sent: a node that is briefly slow stays known.
 REPORTS_AGE_MS_MIN = 3000
-#: The same, of a leader that has just been elected.
+#: The same, for a leader that has just been elected.
 REPORTS_SETTLE_MS_MIN = 5000
 
 
 def reports_age_ms_max(config: Config) -> int:
-    """For how long a lag is believed that reports alone confirm."""
+    """How long a lag is valid that reports alone confirm. Milliseconds."""
     low = max(config[BEAT_WINDOW], REPORTS_AGE_MS_MIN)
     return max(low, REPORTS_LOST_MAX * config[LAG_SEND])
 
 
 def reports_settle_ms(config: Config) -> int:
-    """Within which all nodes have reported again, be one report lost on its way."""
+    """Within this time all nodes have reported again, even if one report is lost. Milliseconds."""
     return max(REPORTS_SETTLE_MS_MIN, 3 * config[LAG_SEND] // 2)

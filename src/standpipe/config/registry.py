@@ -1,8 +1,10 @@
-"""How keys are declared, layered and checked; which keys there are says `standpipe.config.keys`.
+"""How keys are declared, layered and checked.
 
 Layers, strongest first: command line, environment (`KSQL_HEARTBEAT_ENABLE` for
 `ksql.heartbeat.enable`), a TOML file, the default. An unknown key is an error that names the
-nearest one; a key of ksqlDB or Kafka Streams that means nothing here is accepted with a warning.
+nearest one; a key of ksqlDB or Kafka Streams without a meaning here is accepted with a warning.
+
+Not here: which keys there are (`keys.py`, `liveness.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ T = TypeVar("T", int, float, bool, str)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Key(Generic[T]):
+class ConfigKey(Generic[T]):
     """One configuration key. `unit` is a word (`ms`, `bytes`, `count`), else empty."""
 
     name: str
@@ -34,6 +36,7 @@ class Key(Generic[T]):
 
     @property
     def environment_name(self) -> str:
+        """The environment variable that sets the key."""
         return self.name.replace(".", "_").upper()
 
     def parse(self, text: object) -> T:
@@ -42,7 +45,7 @@ class Key(Generic[T]):
             value = self._convert(text)
         except ValueError as error:
             raise ConfigError(
-                f"{self.name} = {text!r} is no {self.type.__name__}",
+                f"{self.name} = {text!r} is not a valid {self.type.__name__}",
                 next_step=f"give a {self.type.__name__}, e.g. {self.default!r}",
             ) from error
         low_ok = self.low is None or isinstance(value, str) or value >= self.low
@@ -64,15 +67,15 @@ class Key(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Relation:
+class KeyConstraint:
     """A condition between keys that must hold for every configuration, and why."""
 
     holds: Callable[[Config], bool]
     why: str
 
 
-KEYS: dict[str, Key[Any]] = {}
-RELATIONS: list[Relation] = []
+KEYS: dict[str, ConfigKey[Any]] = {}
+RELATIONS: list[KeyConstraint] = []
 
 #: Keys of ksqlDB and Kafka Streams that are read and then ignored, by prefix, with the reason.
 IGNORED_PREFIXES: dict[str, str] = {
@@ -97,9 +100,9 @@ def key(
     low: float | None = None,
     high: float | None = None,
     source: str = "standpipe",
-) -> Key[T]:
+) -> ConfigKey[T]:
     """Declare a key. The one place where it is named."""
-    made = Key(
+    made = ConfigKey(
         name=name,
         type=type_,
         default=default,
@@ -116,17 +119,17 @@ def key(
 
 def relation(holds: Callable[[Config], bool], *, why: str) -> None:
     """Declare a relation between keys that `load` checks."""
-    RELATIONS.append(Relation(holds, why))
+    RELATIONS.append(KeyConstraint(holds, why))
 
 
 @dataclass(frozen=True)
 class Config:
-    """Values of all keys. `config[SEND]` is typed by the key; `warnings` are said once at start."""
+    """Values of all keys. `config[SEND]` has the key's type; `warnings` are logged at start."""
 
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     warnings: tuple[str, ...] = ()
 
-    def __getitem__(self, item: Key[T]) -> T:
+    def __getitem__(self, item: ConfigKey[T]) -> T:
         return cast(T, self.values.get(item.name, item.default))
 
 
@@ -148,7 +151,7 @@ def load(*layers: Mapping[str, object]) -> Config:
     for rule in RELATIONS:
         if not rule.holds(config):
             raise ConfigError(
-                f"settings exclude each other: {rule.why}", next_step="change one of the keys named"
+                f"settings contradict each other: {rule.why}", next_step="change one of these keys"
             )
     return config
 
@@ -178,7 +181,7 @@ def file_layer(path: Path) -> dict[str, object]:
     try:
         flatten("", tomllib.loads(path.read_text()))
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}", next_step="mend the file") from error
+        raise ConfigError(f"cannot read {path}: {error}", next_step="fix the file") from error
     return flat
 
 

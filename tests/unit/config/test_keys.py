@@ -29,8 +29,8 @@ def test_value(name: str, text: object, value: object) -> None:
         ({"x": 1}, "unknown key x", "see docs/config.md"),
         ({"num.standby.replicas": 9}, "out of bounds", "from 0 to 8"),
         ({"num.standby.replicas": -1}, "out of bounds", "from 0 to 8"),
-        ({"num.standby.replicas": "two"}, "is no int", "give a int"),
-        ({"ksql.query.pull.enable.standby.reads": "yes"}, "is no bool", "give a bool"),
+        ({"num.standby.replicas": "two"}, "is not a valid int", "give a int"),
+        ({"ksql.query.pull.enable.standby.reads": "yes"}, "is not a valid bool", "give a bool"),
     ],
 )
 def test_refused(layer: dict[str, object], message: str, next_step: str) -> None:
@@ -70,7 +70,7 @@ def test_environment_names() -> None:
 def test_relations_are_checked_on_every_load() -> None:
     """Any relation that is declared holds for the defaults, and breaks loudly."""
     registry.load()
-    broken = registry.Relation(lambda _: False, "one excludes the other")
+    broken = registry.KeyConstraint(lambda _: False, "one excludes the other")
     registry.RELATIONS.append(broken)
     try:
         with pytest.raises(ConfigError, match="one excludes the other"):
@@ -82,13 +82,13 @@ def test_relations_are_checked_on_every_load() -> None:
 @pytest.mark.parametrize(
     ("layer", "why"),
     [
-        ({"ksql.heartbeat.window.ms": 300}, "cannot see the misses"),
+        ({"ksql.heartbeat.window.ms": 300}, "cannot contain the misses"),
         ({"standpipe.heartbeat.received.threshold": 20}, "ever counts as alive"),
         ({"standpipe.query.pull.routing.policy": "random"}, "one of active-first"),
     ],
 )
 def test_relations(layer: dict[str, object], why: str) -> None:
-    with pytest.raises(ConfigError, match="exclude each other") as caught:
+    with pytest.raises(ConfigError, match="contradict each other") as caught:
         registry.load(layer)
     assert why in caught.value.message
     registry.load({"ksql.heartbeat.window.ms": 301})

@@ -56,9 +56,9 @@ def catch_up_key(lag: Lag) -> tuple[int, int]:
 def lag_records(position: Lag, ends: Iterable[int]) -> Lag:
     """Lag of a copy at `position` in changelogs that end at `ends`, summed; clamped to 64 bits.
 
-        A position beyond the end is of another topic: that copy starts from nothing, so its lag is
-            everything (Kafka Streams' ClientState does the same).
-        """
+    A position beyond the end is of another topic: that copy starts from nothing, so its lag is
+        everything (Kafka Streams' ClientState does the same).
+    """
     end = min(sum(ends), LAG_RECORDS_MAX)
     if position is BadReport.NOTHING:
         return end

@@ -56,15 +56,16 @@ def show(console: Console, values: registry.Config, name: str | None, *, as_json
         console.print(f"    {key.doc}", style="dim", markup=False, highlight=False)
 
 
-def _section(key: registry.Key[Any]) -> str:
-    facts = (
+def _section(key: registry.ConfigKey[Any]) -> str:
+    return (
+        f"## `{key.name}`\n\n{key.doc}\n\n"
         f"{_type(key)}; default {_shown(key.default)}{_bounds(key)}; from {key.source}; "
         f"environment `{key.environment_name}`."
     )
     return f"## `{key.name}`\n\n{paragraph(key.doc)}\n\n{paragraph(facts)}\n"
 
 
-def _type(key: registry.Key[Any]) -> str:
+def _type(key: registry.ConfigKey[Any]) -> str:
     names = {"int": "Whole number", "float": "Number", "bool": "true or false", "str": "Text"}
     unit = f", {key.unit}" if key.unit else ""
     return f"{names[key.type.__name__]}{unit}"
@@ -74,7 +75,7 @@ def _shown(value: object) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def _bounds(key: registry.Key[Any]) -> str:
+def _bounds(key: registry.ConfigKey[Any]) -> str:
     if key.low is None and key.high is None:
         return ""
     if key.high is None:
