@@ -25,7 +25,7 @@ from rich.console import Console
 
 from freshness import PARTITIONS, STREAM, TABLE, Feed, Probes, Reader, about
 from standpipe.adapters.http.peer_client import SECRET_HEADER
-from standpipe.local.cluster.process_group import Child
+from standpipe.local.cluster.process_group import ManagedProcess
 from standpipe.local.cluster.steps import Steps
 from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster
 
@@ -76,7 +76,7 @@ class Leases:
         (lease,) = self._http.get("/describe").json()["leases"].values()
         return str(lease["pipeline_id"])
 
-    def process_of(self, pipeline_id: str) -> Child:
+    def process_of(self, pipeline_id: str) -> ManagedProcess:
         """An id has its process id in it."""
         pid = int(pipeline_id.split("-")[-2])
         return next(child for child in self._cluster.pipelines if child.pid == pid)

@@ -45,8 +45,8 @@ StandpipeError                         50000   base; 500
     ├── QuorumRefused                  E-QUORUM-001    local.client.internal_client
     └── ConfigError                    E-CONFIG-001
 
-Sources: ksqlDB's error codes (Errors.java); KLIP-12 and the article "Highly Available,
-Fault-Tolerant Pull Queries in ksqlDB" for the 503s. `docs/errors.md` is generated from the classes.
+Sources: ksqlDB's error codes (Errors.java); KLIP-12 and the article of docs/sources.md for the
+503s. `docs/errors.md` is generated from the classes.
 """
 
 from __future__ import annotations

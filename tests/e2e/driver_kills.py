@@ -34,10 +34,10 @@ from rich.progress import Progress as Bar
 from tests import report
 from tests.e2e.cluster import TestCluster, start, wait_until
 
-from standpipe.local.cluster.process_group import Child
+from standpipe.local.cluster.process_group import ManagedProcess
 from standpipe.local.demo import check as demo_check
 from standpipe.local.demo import feed, flights
-from standpipe.local.demo.progress import ProgressFollower
+from standpipe.local.demo.progress import DemoProgress
 from standpipe.local.demo.wait import Arrival
 from standpipe.pipeline.commit import failpoint
 
@@ -64,7 +64,7 @@ class Kills:
         cluster.sql(flights.STREAM)
         for statement in flights.TABLES.values():
             cluster.sql(statement)
-        self.progress = ProgressFollower(cluster.bootstrap_servers, "default_")
+        self.progress = DemoProgress(cluster.bootstrap_servers, "default_")
         self.arrival = Arrival(cluster.addresses, self.progress, flights.FLIGHTS_TOPIC, str)
         self.arrival.queries = {table: cluster.query_of(table) for table in flights.TABLES}
         self.progress.start()
@@ -72,7 +72,7 @@ class Kills:
         self.events = iter(flights.load(None).events)
 
     @property
-    def driver(self) -> Child:
+    def driver(self) -> ManagedProcess:
         assert self.cluster.local.pipeline is not None
         return self.cluster.local.pipeline
 

@@ -20,7 +20,7 @@ from tests.hosts.wall_clock import WallClock, build, why_not
 
 from standpipe.local.cluster.node_files import StandaloneNode, write_standalone
 from standpipe.local.cluster.ports import any_port
-from standpipe.local.cluster.process_group import Child
+from standpipe.local.cluster.process_group import ManagedProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -142,7 +142,7 @@ def node(tmp_path: Path, clock: WallClock) -> Iterator[Callable[[], float]]:
         )
     )
     command = clock.command([sys.executable, "-m", "standpipe.node", "--node-file", str(file)])
-    child = Child("node-1", command, tmp_path / "node.log")
+    child = ManagedProcess("node-1", command, tmp_path / "node.log")
     child.start()
     wrote = tmp_path / "node-1" / "run" / "tailer.json"
     yield lambda: time.time() - wrote.stat().st_mtime if wrote.exists() else WAIT_S_MAX

@@ -28,7 +28,7 @@ from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.errors import StandpipeError
 from standpipe.local.client.rest_client import NodesClient
 from standpipe.local.demo import check, feed, flights
-from standpipe.local.demo.progress import ProgressFollower
+from standpipe.local.demo.progress import DemoProgress
 from standpipe.local.demo.wait import Arrival
 from standpipe.model import NodeId
 from standpipe.pipeline.commit import failpoint
@@ -83,7 +83,7 @@ class Flow:
         cluster.sql(flights.STREAM)
         for statement in flights.TABLES.values():
             cluster.sql(statement)
-        self.progress = ProgressFollower(cluster.bootstrap_servers, "default_")
+        self.progress = DemoProgress(cluster.bootstrap_servers, "default_")
         self.arrival = Arrival(cluster.addresses, self.progress, flights.FLIGHTS_TOPIC, str)
         self.arrival.queries = {table: cluster.query_of(table) for table in flights.TABLES}
         self.progress.start()

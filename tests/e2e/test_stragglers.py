@@ -25,7 +25,7 @@ from tests.e2e.cluster import TestCluster, start, wait_until
 from standpipe.data.encoding.store_keys import commit_header, partition_of, rowtime_header
 from standpipe.data.replica.digest_verdict import KeptDigests
 from standpipe.local.demo.flights import Event
-from standpipe.local.demo.progress import ProgressFollower
+from standpipe.local.demo.progress import DemoProgress
 from standpipe.model import Commit, NodeId
 
 PARTITIONS = 4
@@ -66,7 +66,7 @@ class Story:
             cluster.topic(topic)
         cluster.sql(STATEMENTS)
         self.queries = {name: cluster.query_of(name) for name in ("COUNTS", "JOINED", "TOTALS")}
-        self.progress = ProgressFollower(cluster.bootstrap_servers, "default_")
+        self.progress = DemoProgress(cluster.bootstrap_servers, "default_")
         self.progress.start()
         self.sent: dict[str, int] = {}
 

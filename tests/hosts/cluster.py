@@ -42,7 +42,7 @@ from standpipe.errors import StandpipeError, StatementError
 from standpipe.local.client.rest_client import NodesClient
 from standpipe.local.cluster.broker import Broker
 from standpipe.local.cluster.node_files import StandaloneNode, write_standalone
-from standpipe.local.cluster.process_group import Child
+from standpipe.local.cluster.process_group import ManagedProcess
 from standpipe.model import (
     NO_BATCH,
     BatchId,
@@ -99,7 +99,7 @@ class HostNode:
 
     host: Host
     config: NodeConfig
-    child: Child
+    child: ManagedProcess
     clock: WallClock | None = None
 
     @property
@@ -167,7 +167,7 @@ class HostCluster:
         self.plan = plan
         self.broker = Broker(folder / "kafka", BROKER, host=HUB, start_s_max=WAIT_S_MAX)
         self.nodes: list[HostNode] = []
-        self.pipeline: Child | None = None
+        self.pipeline: ManagedProcess | None = None
         self.table: Source | None = None
 
     def __enter__(self) -> Self:
@@ -228,7 +228,7 @@ class HostCluster:
         if self.plan.clocks:
             clock = WallClock(self.folder / f"{name}.clock", self.clock_library)
             command = clock.command(command)
-        child = Child(name, host.command(command), self.folder / f"{name}.log")
+        child = ManagedProcess(name, host.command(command), self.folder / f"{name}.log")
         return HostNode(host, load(file), child, clock)
 
     def _executed(self, text: str) -> bool:
@@ -255,7 +255,7 @@ class HostCluster:
         command += ["--master", "local[2]"]
         for name, value in self.plan.config.items():
             command += ["--config", f"{name}={value}"]
-        self.pipeline = Child("pipeline", command, self.folder / "pipeline.log")
+        self.pipeline = ManagedProcess("pipeline", command, self.folder / "pipeline.log")
         self.pipeline.start()
 
     def kill_pipeline(self) -> None:

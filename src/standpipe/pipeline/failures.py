@@ -1,16 +1,17 @@
-"""Why a query cannot go on: failures that have a name, and how Spark's are recognised.
+"""Why a query cannot continue: failures that have a name, and how Spark's are recognised.
 
 A named failure ends in QueryStatus FAILED and is not retried: trying again could only lose data or
-repeat it. Everything else is tried again with back-off (`query_run.py`). Other queries go on.
+repeat it. Everything else is retried with back-off (`run/scheduler.py`). Other queries are not
+affected.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: parts of a message of Spark or Kafka -> our reason; the first that fits counts. Not here: that a
-#: topic is unknown. Kafka says so for a moment, too, of one that a broker has not heard of yet;
-#: the next start asks whether it is gone (`topic_check.py`)
+#: parts of a message of Spark or Kafka -> our reason; the first that fits counts. Not here: an
+#: unknown topic. Kafka answers so for a moment of a new topic that a broker does not know yet; the
+#: next start checks whether it was deleted (`commit/topic_check.py`)
 _KNOWN: Final = (
     ("KAFKA_DATA_LOSS", "DATA_LOSS"),
     ("Some data may have been lost", "DATA_LOSS"),
@@ -18,16 +19,17 @@ _KNOWN: Final = (
     ("STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "PLAN_CHANGED"),
     ("CANNOT_LOAD_STATE_STORE", "STATE_DAMAGED"),
 )
-_ANEW: Final = "DROP {kind} {name}; and then {statement}"
+_REBUILD: Final = "DROP {kind} {name}; and then {statement}"
 
 #: reason -> what happened, and the command that resolves it
 _RESOLVED_BY: Final = {
-    "DATA_LOSS": "a topic that the query reads has lost records that were not read yet (deleted, "
-    "made anew, or retention was shorter than an outage). To go on from what is there: " + _ANEW,
-    "PLAN_CHANGED": "the state in the checkpoint is of another plan of this query. To build it "
-    "anew: " + _ANEW,
+    "DATA_LOSS": "a topic that the query reads has lost records that were not read yet (it was "
+    "deleted or recreated, or its retention is shorter than an outage). To continue with what is "
+    "left: " + _REBUILD,
+    "PLAN_CHANGED": "the state in the checkpoint is of another plan of this query. To rebuild "
+    "it: " + _REBUILD,
     "STATE_DAMAGED": "the state in the checkpoint cannot be read. Restore the directory of the "
-    "checkpoint, or build it anew: " + _ANEW,
+    "checkpoint, or rebuild it: " + _REBUILD,
 }
 
 
@@ -37,21 +39,21 @@ REASONS: Final = {
     "CHECKPOINT_LOST": "Final. Readers have seen a batch that the checkpoint does not have.",
     "CHECKPOINT_DAMAGED": "Final. A file of the checkpoint cannot be read.",
     "DATA_LOSS": "Final. A topic has lost records that the query had not read.",
-    "TOPIC_CHANGED": "Final. A topic of the query was deleted or made anew, or a source has other "
-    "partitions than it was declared with. Of a query that is RUNNING: its table topic was given "
-    "partitions, which it does without.",
+    "TOPIC_CHANGED": "Final. A topic of the query was deleted or recreated, or a source has other "
+    "partitions than its declaration. Of a query that is RUNNING: partitions were added to its "
+    "table topic; they are not used.",
     "PLAN_CHANGED": "Final. The state in the checkpoint is of another plan.",
     "STATE_DAMAGED": "Final. The state in the checkpoint cannot be read.",
     "PLAN_UNREADABLE": "Final. Spark cannot run the plan.",
-    "TOPIC_MISSING": "Waits for a topic. Where commits name it, TOPIC_CHANGED after 10 s.",
-    "NO_PROGRESS": "Its source has data, and nothing was committed for 20 s.",
+    "TOPIC_MISSING": "Waits for a topic. If commits name the topic, TOPIC_CHANGED after 10 s.",
+    "NO_PROGRESS": "Its source has data, but nothing was committed for 20 s.",
 }
-#: a topic that is absent for so long is no more unknown to a broker: it was deleted
+#: a topic that is absent for this long was deleted; a new one is known to all brokers by then
 GONE_S: Final = 10.0
 
 
 class QueryFailed(Exception):
-    """A failure with a stable name; `message` says what to do about it."""
+    """A failure with a stable name; `message` names the next step."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -60,9 +62,9 @@ class QueryFailed(Exception):
 
 
 class NotYet(Exception):
-    """Something that the query needs is about to appear, such as its topic.
+    """Something that the query needs does not exist yet, such as its topic.
 
-    `in_the_end`: what it is called when it has not appeared for `GONE_S`; None: it may yet.
+    `in_the_end`: the failure when it has not appeared for `GONE_S`; None: wait longer.
     """
 
     def __init__(self, reason: str, message: str, in_the_end: QueryFailed | None = None) -> None:
@@ -83,5 +85,5 @@ def resolved_by(reason: str, *, kind: str, name: str, statement: str) -> str:
 
 
 def reason_of(message: str) -> str | None:
-    """Our name for a failure of Spark; None: it may pass by itself."""
+    """The reason for a failure of Spark; None: a retry may succeed."""
     return next((reason for part, reason in _KNOWN if part in message), None)

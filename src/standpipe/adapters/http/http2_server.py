@@ -14,13 +14,13 @@ What a client can make a connection hold:
 |---|---|---|
 | head of a request, unpacked | `HEAD_BYTES_MAX` | the connection ends: ENHANCE_YOUR_CALM |
 | headers remembered for it, to pack those of answers | `PACKING_BYTES_MAX` | the oldest go |
-| streams at once | `Limits.streams_max` | the connection ends: PROTOCOL_ERROR |
+| streams at once | `ConnectionLimits.streams_max` | the connection ends: PROTOCOL_ERROR |
 | of these: requests still running whose stream was reset | the same | the stream: REFUSED_STREAM |
 | body bytes that no application has taken | 64 KiB a stream, 1 MiB in all | the windows stay shut |
 | answers that wait for the client | `WAITING_BYTES_MAX` in the socket | senders wait |
 | frames that ask for no answer (PING, RST_STREAM, SETTINGS, …) | `Allowance` | ENHANCE_YOUR_CALM |
 | answers to such frames that the client does not read | `UNREAD_BYTES_MAX` | cut off |
-| silence; a stream that waits for the client | `Limits.idle_seconds` | GOAWAY; CANCEL |
+| silence; a stream that waits for the client | `ConnectionLimits.idle_seconds` | GOAWAY; CANCEL |
 
 Source: RFC 9113; ksqlDB's listeners.
 """
@@ -72,7 +72,7 @@ LAST_STREAM_OF_ALL = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ConnectionLimits:
     """What may be set."""
 
     streams_max: int
@@ -125,7 +125,7 @@ class _Packer(Encoder):
             self.table_size_changes.append(size)
 
 
-class _Connection(H2Connection):
+class _Http2Connection(H2Connection):
     #: h2 remembers 65,536 closed streams of each connection, to tell late frames from wrong ones.
     MAX_CLOSED_STREAMS = 1024
 
@@ -138,7 +138,7 @@ class _Connection(H2Connection):
         """What is left to send when a GOAWAY comes in is sent."""
 
 
-def offer_http2(listener: Listener, limits: Limits) -> None:
+def offer_http2(listener: Listener, limits: ConnectionLimits) -> None:
     """Let the listener's port speak HTTP/2 too, for the same application."""
     listener.other = (PREFACE, lambda state: Http2Protocol(listener, state, limits))
 
@@ -146,14 +146,14 @@ def offer_http2(listener: Listener, limits: Limits) -> None:
 class Http2Protocol(asyncio.Protocol):
     """One connection, from behind its preface on. `shutdown` and `transport` are for `serve`."""
 
-    def __init__(self, listener: Listener, state: ServerState, limits: Limits) -> None:
+    def __init__(self, listener: Listener, state: ServerState, limits: ConnectionLimits) -> None:
         self._listener = listener
         self._state = state
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._allowance = Allowance(self._loop.time())
         self._exchanges: dict[int, Exchange] = {}
-        self._h2 = _Connection()
+        self._h2 = _Http2Connection()
         self._heard_at = self._loop.time()
         self._is_paused = False
         self._is_lost = False
@@ -163,6 +163,7 @@ class Http2Protocol(asyncio.Protocol):
     # ------------------------------------------------------------ asyncio's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop: send the settings."""
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=WAITING_BYTES_MAX)
         self._client = transport.get_extra_info("peername")
@@ -185,6 +186,7 @@ class Http2Protocol(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop: cancel all streams."""
         self._is_lost = True
         self._watch.cancel()
         self._state.connections.discard(cast("Any", self))
@@ -192,13 +194,16 @@ class Http2Protocol(asyncio.Protocol):
             exchange.cut()
 
     def pause_writing(self) -> None:
+        """Called by the event loop: the socket is full."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
+        """Called by the event loop: the socket has room again."""
         self._is_paused = False
         self._wake_all()
 
     def data_received(self, data: bytes) -> None:
+        """Called by the event loop: frames of the client."""
         self._heard_at = self._loop.time()
         try:
             for at in range(0, len(data), SLICE_BYTES):
@@ -215,6 +220,7 @@ class Http2Protocol(asyncio.Protocol):
             self.transport.abort()
 
     def eof_received(self) -> bool:
+        """Called by the event loop: the client sends no more."""
         return False  # nothing can be asked any more; what is asked is not waited for either
 
     # ---------------------------------------------------------------- frames in
@@ -279,14 +285,17 @@ class Http2Protocol(asyncio.Protocol):
     # --------------------------------------------------- frames out (Exchange's Wire)
 
     def head(self, stream_id: int, lines: Headers, *, is_end: bool) -> None:
+        """Send the head of a response (`Wire`)."""
         self._allowance.earn()
         self._attempt(lambda: self._h2.send_headers(stream_id, list(lines), end_stream=is_end))
 
     def data(self, stream_id: int, part: bytes, *, is_end: bool) -> None:
+        """Send a part of a body (`Wire`). It must fit into `room`."""
         self._allowance.earn()
         self._attempt(lambda: self._h2.send_data(stream_id, part, end_stream=is_end))
 
     def room(self, stream_id: int) -> int:
+        """Bytes of a body that may be sent now (`Wire`); 0: wait."""
         if self._is_paused or self._is_lost:
             return 0
         try:
@@ -296,14 +305,17 @@ class Http2Protocol(asyncio.Protocol):
         return min(window, self._h2.max_outbound_frame_size)
 
     def credit(self, stream_id: int, size: int) -> None:
+        """Give the client window for `size` bytes of a request (`Wire`)."""
         if size:
             self._attempt(lambda: self._h2.acknowledge_received_data(size, stream_id))
 
     def reset(self, stream_id: int, *, is_fault: bool) -> None:
+        """End a stream without an answer (`Wire`). `is_fault`: the handler failed."""
         code = ErrorCodes.INTERNAL_ERROR if is_fault else ErrorCodes.NO_ERROR
         self._reset(stream_id, code)
 
     def now(self) -> float:
+        """The event loop's clock, in s (`Wire`)."""
         return self._loop.time()
 
     def _reset(self, stream_id: int, code: ErrorCodes) -> None:

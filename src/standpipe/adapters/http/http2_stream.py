@@ -97,6 +97,7 @@ class Exchange:
         self.wake()
 
     def end_body(self) -> None:
+        """The body is complete."""
         self._is_whole = True
         self.wake()
 

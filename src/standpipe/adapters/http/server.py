@@ -94,6 +94,7 @@ class Pulse:
     doubt_until_s: float = 0.0
 
     def beat(self, now_s: float) -> None:
+        """Note an instant; a long pause before it puts answers in doubt for a while."""
         if now_s - self.at_s > STILL_S:
             self.doubt_until_s = now_s + DOUBT_S
         self.at_s = now_s
@@ -165,6 +166,7 @@ class LookupProtocol(HttpToolsProtocol):
     # -------------------------------------------------------------- reading
 
     def data_received(self, data: bytes) -> None:
+        """Called by the event loop: bytes of requests."""
         self._heard_at = self.loop.time()
         if self._is_abandoned():
             self.transport.abort()
@@ -235,6 +237,7 @@ class LookupProtocol(HttpToolsProtocol):
     # ---------------------------------------------------- the parser's calls
 
     def on_message_begin(self) -> None:
+        """Called by the parser: a request begins."""
         self._partial = self._in_head = True
         self._head_bytes = 0
         super().on_message_begin()
@@ -242,6 +245,7 @@ class LookupProtocol(HttpToolsProtocol):
         self.scope["extensions"] = {WORKING: self._say_working}  # type: ignore[typeddict-item]
 
     def on_headers_complete(self) -> None:
+        """Called by the parser: the head is complete."""
         self._in_head = False
         super().on_headers_complete()
         if self._listener.is_leaving:
@@ -250,6 +254,7 @@ class LookupProtocol(HttpToolsProtocol):
             self._candidate = self._classified()
 
     def on_message_complete(self) -> None:
+        """Called by the parser: the request is complete."""
         self._partial = False
         super().on_message_complete()
 
@@ -270,11 +275,13 @@ class LookupProtocol(HttpToolsProtocol):
     # ---------------------------------------------------------------- timers
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Called by the event loop: watch for silence from now on."""
         super().connection_made(transport)
         self._heard_at = self.loop.time()
         self._watch = self.loop.call_later(IDLE_SECONDS_MAX, self._check_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
         if self._watch is not None:
             self._watch.cancel()
         super().connection_lost(exc)

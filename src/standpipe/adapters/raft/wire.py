@@ -297,7 +297,7 @@ class _Dialled(_Frames):
 
 
 @dataclass
-class _Peer:
+class _PeerLink:
     """The way to one peer."""
 
     link: _Dialled | None = None
@@ -320,7 +320,7 @@ class QuorumWire:
         self.owner: Owner
         self._secret = secret.encode()
         self._addresses = addresses
-        self._peers: dict[NodeId, _Peer] = {}
+        self._peers: dict[NodeId, _PeerLink] = {}
         #: newest proved connection of each peer that dialled us
         self._accepted: dict[NodeId, Accepted] = {}
         self._incoming: set[Accepted] = set()
@@ -339,7 +339,7 @@ class QuorumWire:
             if (back := self._accepted.get(to)) is not None:
                 back.send(message)
             return
-        peer = self._peers.setdefault(to, _Peer())
+        peer = self._peers.setdefault(to, _PeerLink())
         if peer.link is not None:
             peer.link.ask(message)
         else:
@@ -394,14 +394,14 @@ class QuorumWire:
 
     # -- dialling ---------------------------------------------------------------------------------
 
-    def _dial(self, to: NodeId, peer: _Peer, message: Message) -> None:
+    def _dial(self, to: NodeId, peer: _PeerLink, message: Message) -> None:
         """Begin a connection with its first request; others fail at once while it is made."""
         if peer.dialling is None and not self.is_closed:
             peer.dialling = asyncio.create_task(self._connect(to, peer, message))
         else:
             asyncio.get_running_loop().call_later(DIAL_PAUSE_S, self._fail, to, message.request)
 
-    async def _connect(self, to: NodeId, peer: _Peer, first: Message) -> None:
+    async def _connect(self, to: NodeId, peer: _PeerLink, first: Message) -> None:
         try:
             async with asyncio.timeout(GREETING_S_MAX):
                 link = await self._opened(to, peer)
@@ -414,7 +414,7 @@ class QuorumWire:
         finally:
             peer.dialling = None
 
-    async def _opened(self, to: NodeId, peer: _Peer) -> _Dialled:
+    async def _opened(self, to: NodeId, peer: _PeerLink) -> _Dialled:
         addresses = self._addresses(to)
         if not addresses:
             raise ConnectionError(f"no address of {to} is known")

@@ -1,4 +1,7 @@
-"""`standpipe assignment …`: who holds which table partition, why, and what would move."""
+"""`standpipe assignment …`, `node drain` and `node remove`: who holds which table partition.
+
+Not here: the output (`assignment_output.py`); the planner (`control/assignment/`).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ import msgspec
 import typer
 from rich.console import Console
 
-from standpipe.local.cli.internal_options import AsJson, Directory, Node, Secret
+from standpipe.local.cli.options import AsJson, Directory, Node, Secret
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY
 
 if TYPE_CHECKING:
     from standpipe.local.client.internal_client import InternalClient
 
 app = typer.Typer(
-    help="See who holds which table partition, why, and what would move.",
+    help="Show which node holds which table partition, why, and what would move.",
     epilog="Example: standpipe assignment show --what-if 'remove node-3'",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -25,8 +28,8 @@ app = typer.Typer(
 WhatIf = Annotated[
     str,
     typer.Option(
-        help="Suppose: remove NODE, drain NODE, add NODE [tag=value …], capacity NODE NUMBER, "
-        "standbys NUMBER; several with commas between them.",
+        help="A change to try: remove NODE, drain NODE, add NODE [tag=value …], capacity NODE "
+        "NUMBER, standbys NUMBER; several separated by commas.",
         metavar="TEXT",
     ),
 ]
@@ -40,19 +43,22 @@ def show(
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Show who holds what, what moves and why; or what would, if."""
+    """Show which node holds what, what moves and why; with --what-if, what would move."""
     _print(_view(node, secret_file, directory, what_if), as_json=as_json)
 
 
 @app.command(epilog="Example: standpipe assignment rebalance --dry-run")
 def rebalance(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would move.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Accepted for scripts: this command never moves anything."),
+    ] = False,
     node: Node = None,
     secret_file: Secret = None,
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Show the moves that are due. The leader makes them by itself, a few at a time."""
+    """Show the moves that are due. The leader makes them automatically, a few at a time."""
     view = _view(node, secret_file, directory)
     if as_json:
         moves = {"dry_run": dry_run, "moves": view["moves"], "moveBytes": view["moveBytes"]}
@@ -66,9 +72,11 @@ def rebalance(
 @app.command(epilog="Example: standpipe assignment rules --standbys 2 --spread-over zone")
 def rules(
     *,
-    standbys: Annotated[int, typer.Option(min=0, max=8, help="Copies beside the active one.")],
+    standbys: Annotated[
+        int, typer.Option(min=0, max=8, help="Number of copies beside the active one.")
+    ],
     spread_over: Annotated[
-        str, typer.Option(help="Tags with commas between them: rack.aware.assignment.tags.")
+        str, typer.Option(help="Tags, separated by commas: rack.aware.assignment.tags.")
     ] = "",
     forced: Annotated[
         str, typer.Option(help="tag:value,… of all racks: standpipe.rack.aware.forced.")
@@ -78,8 +86,9 @@ def rules(
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Change the cluster-wide rules of placement. Change the nodes' files too: a node whose file
-    says something else is refused at its next start."""
+    """Change the cluster-wide placement rules.
+
+    Change the nodes' files too: a node whose file differs is refused at its next start."""
     from standpipe.config import keys, registry
     from standpipe.node.configuration import placement_rules
 
@@ -92,40 +101,44 @@ def rules(
     )
     body = msgspec.json.encode(placement_rules(values))
     _client(node, secret_file, directory).ask("POST", "/assignment/rules", body)
-    typer.echo(body.decode() if as_json else "the rules are changed; copies follow by themselves")
+    typer.echo(body.decode() if as_json else "the rules are changed; copies move automatically")
 
 
 def drain(
-    node_id: Annotated[str, typer.Argument(metavar="NODE_ID")],
+    node_id: Annotated[
+        str, typer.Argument(help="The node, as `status` shows it.", metavar="NODE_ID")
+    ],
     *,
-    undo: Annotated[bool, typer.Option("--undo", help="Let it hold copies again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Allow it to hold copies again.")] = False,
     node: Node = None,
     secret_file: Secret = None,
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Move all copies off a node; it serves until others are ready. Returns at once."""
+    """Move all copies to other nodes; the node serves until they are ready. Does not wait."""
     body = msgspec.json.encode({"node_id": node_id, "undo": undo})
     answer = _client(node, secret_file, directory).ask("POST", "/nodes/drain", body)
     if as_json:
         typer.echo(answer.decode())
         return
     copies = msgspec.json.decode(answer)["copies"]
-    text = "holds copies again" if undo else f"drains: {copies} copies move to other nodes"
-    typer.echo(f"{node_id} {text}. `standpipe assignment show` shows how far it is")
+    text = "may hold copies again" if undo else f"drains: {copies} copies move to other nodes"
+    typer.echo(f"{node_id} {text}. `standpipe assignment show` shows the progress")
 
 
 def remove(
-    node_id: Annotated[str, typer.Argument(metavar="NODE_ID")],
+    node_id: Annotated[
+        str, typer.Argument(help="The node, as `status` shows it.", metavar="NODE_ID")
+    ],
     node: Node = None,
     secret_file: Secret = None,
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Strike a node that is empty and stopped from the list of members."""
+    """Remove a drained and stopped node from the cluster."""
     body = msgspec.json.encode({"node_id": node_id})
     answer = _client(node, secret_file, directory).ask("POST", "/nodes/remove", body)
-    typer.echo(answer.decode() if as_json else f"{node_id} is no member any more")
+    typer.echo(answer.decode() if as_json else f"{node_id} is removed")
 
 
 def _view(

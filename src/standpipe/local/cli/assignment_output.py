@@ -1,4 +1,7 @@
-"""The assignment as a person reads it: nodes, table partitions, moves, and what cannot be had."""
+"""The assignment on a terminal: nodes, table partitions, moves, and rules that are not met.
+
+Not here: where the view comes from (`control/assignment/explain.py`).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def print_view(console: Console, view: Mapping[str, Any]) -> None:
 
 
 def print_moves(console: Console, view: Mapping[str, Any]) -> None:
-    """What is due, or that nothing is."""
+    """The moves that are due, if any."""
     moves = view["moves"]
     if not moves:
         console.print("nothing has to move", style="green")
@@ -40,7 +43,7 @@ def print_moves(console: Console, view: Mapping[str, Any]) -> None:
         place = f"{move['table']}/{move['partition']}"
         table.add_row(place, move["kind"], move["node"], _size(move["bytes"]), move["why"])
     console.print(table)
-    console.print(f"{len(moves)} moves, {_size(view['moveBytes'])} to copy at the most")
+    console.print(f"{len(moves)} moves, {_size(view['moveBytes'])} to copy at most")
 
 
 def _print_nodes(console: Console, nodes: list[Mapping[str, Any]]) -> None:
@@ -71,7 +74,7 @@ def _print_partitions(console: Console, partitions: list[Mapping[str, Any]]) -> 
             ", ".join(_copy(name, lags) for name in line["standbys"]),
             ", ".join(_copy(name, lags) for name in line["warmups"]),
             spread,
-            ", ".join([then["active"] or "nobody", *then["standbys"]]) if then else "",
+            ", ".join([then["active"] or "none", *then["standbys"]]) if then else "",
         )
     if partitions:
         console.print(table)
@@ -83,7 +86,7 @@ def _print_partitions(console: Console, partitions: list[Mapping[str, Any]]) -> 
 def _copy(node: str | None, lags: Mapping[str, int | None]) -> str:
     """`node-1` where it has caught up, else with its lag in records."""
     if node is None:
-        return "nobody"
+        return "none"
     lag = lags.get(node, 0)
     return node if lag == 0 else f"{node} (lag {'?' if lag is None else lag})"
 

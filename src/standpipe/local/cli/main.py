@@ -1,8 +1,10 @@
-"""The command line: one function per command, thin; what a command does is in `standpipe.local`.
+"""The command line: one thin function per command.
 
-Errors that a person can mend (SetupError and its kinds, errors of statements) are printed in red
+Errors that a person can fix (SetupError and its kinds, errors of statements) are printed in red
 without a traceback, with the next step, and end with exit status 1; `--debug` adds the traceback.
-Imports of heavy parts are inside the commands, so that `--help` and `sql` start fast.
+Heavy imports are inside the commands, so that `--help` and `sql` start fast.
+
+Not here: what a command does (the other modules of `standpipe.local`).
 """
 
 from __future__ import annotations
@@ -18,15 +20,32 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from standpipe.config import registry
-from standpipe.errors import ConfigError, SetupError, StandpipeError
+from standpipe.errors import SetupError, StandpipeError
 from standpipe.local.cli import assignment, quorum, table
+from standpipe.local.cli.options import (
+    AsJson,
+    Bootstrap,
+    BrokerPort,
+    ConfigFile,
+    Directory,
+    Master,
+    NodePort,
+    Nodes,
+    Server,
+    Settings,
+    addresses_of,
+    config_layers,
+    directory_hint,
+    pairs_of,
+)
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY, ClusterDirectory, running_cluster
 
 
 class Commands(TyperGroup):
-    """The group of commands; what a person can mend is printed without a traceback."""
+    """The group of commands; it prints a StandpipeError without its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
+        """Run a command. A StandpipeError ends it with exit status 1."""
         try:
             return super().invoke(ctx)
         except StandpipeError as error:
@@ -41,8 +60,9 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     name="standpipe",
-    help="Serves the tables that Spark streams keep, and keeps serving them while servers die.",
-    epilog="First time here? Try: standpipe demo",
+    help="SQL key lookups over the tables that Spark streams maintain, from replicas that survive "
+    "the loss of servers.",
+    epilog="To start with: standpipe demo",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -58,31 +78,12 @@ app.add_typer(node_app, name="node")
 node_app.command(epilog="Example: standpipe node drain node-3")(assignment.drain)
 node_app.command(epilog="Example: standpipe node remove node-3")(assignment.remove)
 
-Directory = Annotated[Path, typer.Option(help="Where the cluster keeps its data.", metavar="DIR")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="A configuration key.", metavar="KEY=VALUE")
-]
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="A TOML file with configuration keys.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for other programs.")]
-Nodes = Annotated[int, typer.Option(min=1, max=50, help="How many nodes.")]
-Master = Annotated[str, typer.Option(help="Spark master: local[*], spark://…, k8s://…")]
-Bootstrap = Annotated[
-    str | None, typer.Option(help="A Kafka that exists, instead of an embedded one.")
-]
-NodePort = Annotated[int, typer.Option("--port", help="First node's port; taken: the next free.")]
-BrokerPort = Annotated[int, typer.Option(help="Port of the embedded Kafka; taken: the next free.")]
-Server = Annotated[
-    list[str] | None,
-    typer.Option(help="A node's public address; default: the local cluster.", metavar="HOST:PORT"),
-]
-
 
 @app.callback()
 def options(
-    debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
+    debug: Annotated[bool, typer.Option(help="Print the tracebacks of errors.")] = False,
 ) -> None:
+    """Options of all commands."""
     if debug:
         os.environ["STANDPIPE_DEBUG"] = "1"
 
@@ -96,14 +97,18 @@ def up(
     broker_port: BrokerPort = 9092,
     bootstrap_servers: Bootstrap = None,
     master: Master = "local[*]",
-    workers: Annotated[int, typer.Option(min=0, help="HTTP workers per node; 0: per core.")] = 1,
-    pipelines: Annotated[int, typer.Option(min=1, help="Spark drivers; one takes over.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=0, help="HTTP workers per node; 0: one per core.")
+    ] = 1,
+    pipelines: Annotated[
+        int, typer.Option(min=1, help="Spark drivers; each takes over from another.")
+    ] = 1,
     config: ConfigFile = None,
     set_: Settings = None,
 ) -> None:
-    """Start Kafka, nodes and a pipeline here, until Ctrl-C.
+    """Run Kafka, nodes and a pipeline on this machine, until Ctrl-C.
 
-    The data are kept for the next start; `standpipe purge` removes them."""
+    The data stay for the next start; `standpipe purge` removes them."""
     from standpipe.local.cluster.steps import Steps
     from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster, until_interrupted
 
@@ -116,34 +121,40 @@ def up(
         workers=workers,
         master=master,
         pipelines=pipelines,
-        config=_config_layers(config, set_),
+        config=config_layers(config, set_),
     )
     steps = Steps(Console())
     with LocalCluster(chosen, steps) as cluster:
         public = cluster.plans[0].public
         steps.say(f"\nReady after {steps.seconds:.1f} s. In another terminal:", style="bold")
-        steps.say(f"  standpipe sql{_hint(directory)}")
-        steps.say(f"  standpipe status{_hint(directory)}")
+        steps.say(f"  standpipe sql{directory_hint(directory)}")
+        steps.say(f"  standpipe status{directory_hint(directory)}")
         steps.say(f"  curl http://{public}/info")
-        steps.say("Ctrl-C stops everything; the data stay.")
+        steps.say("Ctrl-C stops the cluster. Its data stay.")
         until_interrupted(steps.say)
 
 
 @app.command(epilog="Example: standpipe demo --seconds 120 --keep")
 def demo(
     *,
-    seconds: Annotated[float, typer.Option(min=5, help="Live phase, after start-up.")] = 60,
-    events: Annotated[int | None, typer.Option(min=1000, help="Only the first N flights.")] = None,
-    reads_per_second: Annotated[int, typer.Option(min=1)] = 200,
-    events_per_second: Annotated[int, typer.Option(min=1, help="In the live phase.")] = 1000,
-    nodes: Annotated[int, typer.Option(min=2, max=20)] = 3,
-    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("out/demo"),
-    directory: Annotated[Path, typer.Option(help="Emptied first.")] = DEFAULT_DIRECTORY / "demo",
+    seconds: Annotated[
+        float, typer.Option(min=5, help="Length of the live phase, after start-up.")
+    ] = 60,
+    events: Annotated[
+        int | None, typer.Option(min=1000, help="Load only the first N flights.")
+    ] = None,
+    reads_per_second: Annotated[int, typer.Option(min=1, help="Rate of key lookups.")] = 200,
+    events_per_second: Annotated[int, typer.Option(min=1, help="Rate in the live phase.")] = 1000,
+    nodes: Annotated[int, typer.Option(min=2, max=20, help="Number of nodes.")] = 3,
+    out: Annotated[Path, typer.Option(help="Directory of the report.")] = Path("out/demo"),
+    directory: Annotated[
+        Path, typer.Option(help="Data directory; emptied first.")
+    ] = DEFAULT_DIRECTORY / "demo",
     port: NodePort = 8088,
     broker_port: BrokerPort = 9092,
-    keep: Annotated[bool, typer.Option(help="Leave it running until Ctrl-C.")] = False,
+    keep: Annotated[bool, typer.Option(help="Keep the cluster running until Ctrl-C.")] = False,
 ) -> None:
-    """Real flights into tables on three nodes; one node is killed under load."""
+    """Load flights into tables on three nodes, and kill a node under load."""
     from standpipe.local.demo.main import DemoOptions, run_demo
 
     status = run_demo(
@@ -174,31 +185,40 @@ def node(
     context: typer.Context,
     *,
     node_file: Annotated[
-        Path | None, typer.Option(help="A node.json that is there, instead of all below.")
+        Path | None, typer.Option(help="An existing node.json, instead of the options below.")
     ] = None,
-    node_id: Annotated[str, typer.Option(help="Unique in the cluster.")] = "node-1",
-    data_dir: Annotated[Path, typer.Option(help="State, log, node.json.")] = Path("standpipe-data"),
-    bootstrap_servers: Annotated[str, typer.Option(help="Kafka.")] = "127.0.0.1:9092",
+    node_id: Annotated[
+        str, typer.Option(help="Name of the node, unique in the cluster.")
+    ] = "node-1",
+    data_dir: Annotated[Path, typer.Option(help="Directory of the node's data.")] = Path(
+        "standpipe-data"
+    ),
+    bootstrap_servers: Annotated[str, typer.Option(help="HOST:PORT of Kafka.")] = "127.0.0.1:9092",
     listen: Annotated[
-        str, typer.Option(help="Public address; internal is the port + 1, peer + 3.")
+        str, typer.Option(help="Public address. Internal port: + 1; peer port: + 3.")
     ] = "127.0.0.1:8088",
     advertise: Annotated[
-        str | None, typer.Option(help="The same as others should dial it.")
+        str | None, typer.Option(help="Public address as other machines reach it.")
     ] = None,
     voter: Annotated[
         list[str] | None,
-        typer.Option(help="First voters, founder first; default: three of all, by id."),
+        typer.Option(help="The first voters, the founder first; default: three nodes, by id."),
     ] = None,
     other: Annotated[
-        list[str] | None, typer.Option(help="Another node.", metavar="ID=INTERNAL_ADDRESS")
+        list[str] | None,
+        typer.Option(help="Another node; repeatable.", metavar="ID=INTERNAL_ADDRESS"),
     ] = None,
-    secret_file: Annotated[Path, typer.Option(help="The secret that all share.")] = Path("secret"),
+    secret_file: Annotated[Path, typer.Option(help="File of the cluster's secret.")] = Path(
+        "secret"
+    ),
     workers: Annotated[int, typer.Option(min=0, help="HTTP workers; 0: one per core.")] = 0,
-    tag: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Tag, e.g. zone=a; repeatable.", metavar="KEY=VALUE")
+    ] = None,
     config: ConfigFile = None,
     set_: Settings = None,
 ) -> None:
-    """Run one node, until SIGTERM; or, with a command, see to one that runs."""
+    """Run one node until SIGTERM, or drain or remove a node."""
     if context.invoked_subcommand is not None:
         return
     from standpipe.local.cluster.node_files import StandaloneNode, write_standalone
@@ -211,12 +231,12 @@ def node(
             bootstrap_servers=bootstrap_servers,
             listen=listen,
             advertise=advertise or listen,
-            others=_pairs("--other", other),
+            others=pairs_of("--other", other),
             secret_file=secret_file.absolute(),
             voters=tuple(voter or ()),
             workers=workers,
-            tags=_pairs("--tag", tag),
-            config=_config_layers(config, set_),
+            tags=pairs_of("--tag", tag),
+            config=config_layers(config, set_),
         )
     )
     raise typer.Exit(run_node(written))
@@ -228,35 +248,37 @@ def node(
 )
 def pipeline(
     *,
-    nodes: Annotated[str, typer.Option(help="Internal addresses, comma between.")],
-    bootstrap_servers: Annotated[str, typer.Option(help="Kafka.")],
-    checkpoints: Annotated[Path, typer.Option(help="Spark's checkpoints; keep them.")],
-    secret_file: Annotated[Path, typer.Option(help="The secret that the nodes share.")],
+    nodes: Annotated[str, typer.Option(help="Internal addresses of nodes, separated by commas.")],
+    bootstrap_servers: Annotated[str, typer.Option(help="HOST:PORT of Kafka.")],
+    checkpoints: Annotated[Path, typer.Option(help="Directory of Spark's checkpoints; keep it.")],
+    secret_file: Annotated[Path, typer.Option(help="File of the cluster's secret.")],
     master: Master = "local[*]",
     config: ConfigFile = None,
     set_: Settings = None,
 ) -> None:
     """Run the persistent queries on Spark, until SIGTERM.
 
-    Start several, on several machines: they share the queries, and take over from each other. Their
-    checkpoints must be the same storage."""
+    Start several on several machines: they share the queries and take over from each other. All of
+    them need the same checkpoint storage."""
     from standpipe.pipeline.run import driver
 
     arguments = ["--nodes", nodes, "--bootstrap-servers", bootstrap_servers]
     arguments += ["--checkpoints", str(checkpoints), "--secret-file", str(secret_file)]
-    for name, value in _config_layers(config, set_).items():
+    for name, value in config_layers(config, set_).items():
         arguments += ["--config", f"{name}={value}"]
     raise typer.Exit(driver.main([*arguments, "--master", master]))
 
 
 @app.command(epilog="Example: standpipe broker --data-dir /var/tmp/kafka --port 9092")
 def broker(
-    data_dir: Annotated[Path, typer.Option(help="Where Kafka keeps its log.")] = (
+    data_dir: Annotated[Path, typer.Option(help="Directory of Kafka's log.")] = (
         DEFAULT_DIRECTORY / "kafka"
     ),
-    port: Annotated[int | None, typer.Option(help="Default: 9092, taken: the next free.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Default: 9092; if it is in use, the next free one.")
+    ] = None,
 ) -> None:
-    """Run the embedded Kafka alone, until Ctrl-C."""
+    """Run only the embedded Kafka, until Ctrl-C."""
     from standpipe.local.cluster import broker as broker_module
 
     arguments = ["--data-dir", str(data_dir)]
@@ -267,19 +289,25 @@ def broker(
 @app.command(epilog="Example: standpipe sql -e \"SELECT * FROM AIRCRAFT WHERE TAILNUM='N14228';\"")
 def sql(
     *,
-    execute: Annotated[str | None, typer.Option("-e", help="Run this and end.")] = None,
-    file: Annotated[Path | None, typer.Option("-f", help="Run this file and end.")] = None,
+    execute: Annotated[
+        str | None, typer.Option("-e", help="Run these statements and exit.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", help="Run the statements of a file and exit.")
+    ] = None,
     server: Server = None,
-    ca: Annotated[Path | None, typer.Option(help="PEM file to trust, for https://…")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="PEM file of certificates to trust, for https.")
+    ] = None,
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Statements and key lookups: a prompt, or -e and -f."""
+    """Run statements and queries: at a prompt, or with -e or -f."""
     from standpipe.local.cli import prompt
     from standpipe.local.client.rest_client import NodesClient
 
     console = Console(width=None if sys.stdout.isatty() else 200)
-    with NodesClient(_addresses(server, directory), ca=ca) as client:
+    with NodesClient(addresses_of(server, directory), ca=ca) as client:
         texts = [*([execute] if execute is not None else []), *([_read(file)] if file else [])]
         if not texts and not sys.stdin.isatty():
             texts = [sys.stdin.read()]
@@ -295,12 +323,14 @@ def status(
     server: Server = None,
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option(help="Again every second, until Ctrl-C.")] = False,
-    storage: Annotated[bool, typer.Option(help="Instead: sizes per table, copy, node.")] = False,
+    watch: Annotated[bool, typer.Option(help="Repeat every second, until Ctrl-C.")] = False,
+    storage: Annotated[
+        bool, typer.Option(help="Show sizes per table, copy and node instead.")
+    ] = False,
 ) -> None:
     """Show nodes, tables, replicas and queries.
 
-    Exit status 1 when no node answers."""
+    The exit status is 1 when no node answers."""
     from standpipe.local.cli import status_command
 
     named = [(address, address) for address in server or []] or [
@@ -314,26 +344,26 @@ def status(
     name="config", epilog="Example: standpipe config ksql.query.pull.max.allowed.offset.lag"
 )
 def config_command(
-    key: Annotated[str | None, typer.Argument(help="One key; default: all.")] = None,
+    key: Annotated[str | None, typer.Argument(help="A key; default: all.")] = None,
     config: ConfigFile = None,
     set_: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show configuration keys: value, default, meaning."""
+    """Show configuration keys: value, default and meaning."""
     from standpipe.local.docgen import config as config_doc
 
-    values = registry.load(_config_layers(config, set_))
+    values = registry.load(config_layers(config, set_))
     config_doc.show(Console(), values, key, as_json=as_json)
 
 
 @app.command(epilog="Example: standpipe purge --yes")
 def purge(
     directory: Directory = DEFAULT_DIRECTORY,
-    yes: Annotated[bool, typer.Option(help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option(help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove the data of the local cluster.
+    """Remove the data of the local cluster: Kafka's log, tables and checkpoints.
 
-    Kafka's log, the tables, the checkpoints; nothing may be running."""
+    Stop the cluster first."""
     found = ClusterDirectory(directory)
     if not found.root.exists():
         typer.echo(f"{directory} does not exist: nothing to remove")
@@ -347,7 +377,7 @@ def purge(
 
 @app.command(epilog="Example: standpipe version --json")
 def version(as_json: AsJson = False) -> None:
-    """Show the versions that a bug report needs."""
+    """Show the versions for a bug report."""
     from standpipe.local.cli.status_command import print_version
 
     print_version(Console(), version_of("standpipe"), as_json=as_json)
@@ -356,43 +386,13 @@ def version(as_json: AsJson = False) -> None:
 # ------------------------------------------------------------------------------ helpers
 
 
-def _config_layers(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
-    """Keys from file, environment and command line, weakest first, as text. Checked by `load`."""
-    merged: dict[str, object] = registry.file_layer(file) if file is not None else {}
-    merged |= registry.environment_layer(os.environ)
-    merged |= _pairs("--set", pairs)
-    for warning in registry.load(merged).warnings:
-        Console(stderr=True).print(warning, style="yellow", markup=False)
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in merged.items()
-    }
-
-
-def _pairs(option: str, pairs: list[str] | None) -> dict[str, str]:
-    """KEY=VALUE as often as it was given."""
-    found: dict[str, str] = {}
-    for pair in pairs or []:
-        name, sign, value = pair.partition("=")
-        if not sign:
-            raise ConfigError(f"{option} {pair} has no =", next_step=f"write {option} KEY=VALUE")
-        found[name] = value
-    return found
-
-
-def _addresses(server: list[str] | None, directory: Path) -> list[str]:
-    return server or [entry.public for entry in running_cluster(directory).nodes]
-
-
 def _read(file: Path) -> str:
     try:
         return file.read_text()
     except OSError as error:
-        raise SetupError(f"cannot read {file}: {error.strerror}", next_step="check -f") from error
-
-
-def _hint(directory: Path) -> str:
-    return "" if directory == DEFAULT_DIRECTORY else f" --directory {directory}"
+        raise SetupError(
+            f"cannot read {file}: {error.strerror}", next_step="check the name after -f"
+        ) from error
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
 """`standpipe sql`: a prompt with history and completion, and the same for `-e` and `-f`.
 
-A statement runs when its `;` is entered; Ctrl-C cancels it, Ctrl-D ends. Push queries and PRINT
-show rows as they come, until Ctrl-C. SET holds for the session. A statement that fails ends `-e`
-and `-f` with exit status 1; at the prompt it only prints.
+A statement runs when its `;` is entered; Ctrl-C cancels it, Ctrl-D exits. Push queries and PRINT
+show rows as they arrive, until Ctrl-C. SET applies to the session. A statement that fails ends `-e`
+and `-f` with exit status 1; at the prompt it only prints the error.
+
+Not here: output (`sql_output.py`); the text before it is parsed (`sql_text.py`).
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ from standpipe.local.client.rest_client import Entity, NodesClient
 NAMES_FRESH_S = 10.0
 
 WELCOME = """\
-Standpipe SQL. A statement ends with ; and may span lines. Ctrl-C cancels, Ctrl-D ends.
+Standpipe SQL. A statement ends with ; and may span lines. Ctrl-C cancels, Ctrl-D exits.
 Try: SHOW TABLES;"""
 
 
 class SqlSession:
-    """Runs statements and prints their answers. SET and UNSET hold for those that follow."""
+    """Runs statements and prints their answers. SET and UNSET apply to those that follow."""
 
     def __init__(self, client: NodesClient, console: Console, *, as_json: bool) -> None:
         self._client = client
@@ -45,13 +47,13 @@ class SqlSession:
         self._properties: dict[str, str] = {}
 
     def run(self, text: str) -> None:
-        """Statements in order; a last one may lack its `;`. Raises what the first failure says."""
+        """Run statements in order; the last one may lack its `;`. Raises the first failure."""
         statements, rest = sql_text.split_statements(text)
         for statement in [*statements, *([f"{rest.strip()};"] if rest else [])]:
             self._run_one(statement)
 
     def _run_one(self, text: str) -> None:
-        """On the endpoint it belongs to."""
+        """Send a statement to its endpoint and print the answer."""
         if sql_text.is_live(text):
             self._follow(text)
         elif sql_text.is_query(text):
@@ -63,7 +65,7 @@ class SqlSession:
             self._remember(sql_text.setting(text))
 
     def _follow(self, text: str) -> None:
-        """Until it ends, or Ctrl-C does: the connection is closed, and with it the query."""
+        """Print lines until the query ends, or Ctrl-C ends it by closing the connection."""
         output = LiveOutput(self._console, text, as_json=self._as_json)
         with closing(self._client.follow(text, self._properties)) as lines:
             for line in lines:
@@ -86,7 +88,7 @@ def run_text(client: NodesClient, console: Console, text: str, *, as_json: bool)
 
 
 class CatalogNames:
-    """Names of streams, tables and columns, asked for again after 10 s; errors mean none."""
+    """Names of streams, tables and columns, at most 10 s old; none where a node fails."""
 
     def __init__(self, client: NodesClient) -> None:
         self._client = client
@@ -125,6 +127,7 @@ class SqlCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
+        """The completions of the word before the cursor."""
         before = document.text_before_cursor
         word = document.get_word_before_cursor()
         for found in sql_text.completions(before, self._names()):

@@ -1,30 +1,37 @@
-"""`standpipe quorum …`: see and change who keeps the metadata, back it up, bring it back."""
+"""`standpipe quorum …`: show and change the metadata quorum; back it up and restore it.
+
+Not here: the requests and the output (`quorum_client.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 import typer
 from rich.console import Console
 
-from standpipe.local.cli.internal_options import AsJson, Directory, Node, Secret
+from standpipe.local.cli.options import AsJson, Directory, Node, Secret
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY
 
 if TYPE_CHECKING:
     from standpipe.local.cli.quorum_client import QuorumClient
 
+View = TypeVar("View")
+
 app = typer.Typer(
-    help="See and change who keeps the metadata; back it up, bring it back.",
+    help="Show and change the metadata quorum; back it up and restore it.",
     epilog="Example: standpipe quorum describe",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-NodeName = Annotated[str, typer.Argument(metavar="NODE_ID")]
-File = Annotated[Path, typer.Argument(metavar="FILE")]
+NodeName = Annotated[
+    str, typer.Argument(help="The node, as `describe` shows it.", metavar="NODE_ID")
+]
+File = Annotated[Path, typer.Argument(help="The backup file.", metavar="FILE")]
 
 
 @app.command(epilog="Example: standpipe quorum describe --json")
@@ -34,14 +41,10 @@ def describe(
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Show leader, epoch, high watermark, and each replica's lag."""
+    """Show leader, epoch, high watermark and the lag of each replica."""
     from standpipe.local.cli.quorum_client import print_view
 
-    view = _client(node, secret_file, directory).describe()
-    if as_json:
-        typer.echo(msgspec.json.encode(view).decode())
-    else:
-        print_view(Console(), view)
+    _show(_client(node, secret_file, directory).describe(), print_view, as_json=as_json)
 
 
 @app.command(name="add-voter", epilog="Example: standpipe quorum add-voter node-4")
@@ -52,7 +55,7 @@ def add_voter(
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Let a node vote, once it has caught up."""
+    """Make a node a voter once it has caught up."""
     _change("add-voter", node_id, _client(node, secret_file, directory), as_json=as_json)
 
 
@@ -64,7 +67,7 @@ def remove_voter(
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Let a node vote no more; it goes on as an observer."""
+    """Make a voter an observer."""
     _change("remove-voter", node_id, _client(node, secret_file, directory), as_json=as_json)
 
 
@@ -76,7 +79,7 @@ def transfer(
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Let another voter lead."""
+    """Make another voter the leader."""
     _change("transfer", node_id, _client(node, secret_file, directory), as_json=as_json)
 
 
@@ -87,30 +90,26 @@ def features(
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Show the cluster's feature level, and which ones each node's program knows."""
+    """Show the cluster's feature level and the levels that each node supports."""
     from standpipe.local.cli.quorum_client import print_features
 
-    view = _client(node, secret_file, directory).features()
-    if as_json:
-        typer.echo(msgspec.json.encode(view).decode())
-    else:
-        print_features(Console(), view)
+    _show(_client(node, secret_file, directory).features(), print_features, as_json=as_json)
 
 
 @app.command(epilog="Example: standpipe quorum upgrade --level 2")
 def upgrade(
     *,
     level: Annotated[
-        int, typer.Option(min=0, help="Level to raise to; 0: the newest that the leader knows.")
+        int, typer.Option(min=0, help="New level; 0: the newest that the leader supports.")
     ] = 0,
     node: Node = None,
     secret_file: Secret = None,
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Raise the feature level, after all nodes and pipelines run the newer release.
+    """Raise the feature level once all nodes and pipelines run the newer release.
 
-    It never falls: an older release cannot join any more."""
+    It cannot be lowered: an older release can no longer join."""
     raised = _client(node, secret_file, directory).upgrade(level)
     _say({"feature_level": raised}, f"feature level: {raised}", as_json=as_json)
 
@@ -123,11 +122,11 @@ def backup(
     secret_file: Secret = None,
     directory: Directory = DEFAULT_DIRECTORY,
     local: Annotated[
-        bool, typer.Option("--local", help="What the node knows, for when no majority is left.")
+        bool, typer.Option("--local", help="Back up what the node knows, when no majority is left.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write statements, members and placements into a file. Rows are Kafka's."""
+    """Back up statements, members and placements to a file. Rows are in Kafka."""
     from standpipe.local.cli.quorum_client import write_backup
 
     consistency = "local" if local else "linearizable"
@@ -142,21 +141,21 @@ def backup(
 )
 def restore(
     file: File,
-    data_dir: Annotated[Path, typer.Option(help="Data directory of a node that does not run.")],
-    node_id: Annotated[str, typer.Option(help="That node; the cluster's only voter at first.")],
+    data_dir: Annotated[Path, typer.Option(help="Data directory of a stopped node.")],
+    node_id: Annotated[str, typer.Option(help="That node, at first the only voter.")],
     as_json: AsJson = False,
 ) -> None:
-    """Begin a cluster again from a backup, on one node.
+    """Restore a cluster from a backup, on one node.
 
-    Start that node, then each other one with an empty log/ directory and the same --voter order:
-    the first voters join by themselves."""
+    Start that node, then every other one with an empty log/ directory and the same order of
+    --voter. The first voters then join automatically."""
     from standpipe.local.cli import quorum_client
 
     catalog = quorum_client.restore(file, data_dir, node_id)
     told = {"cluster_id": catalog.cluster_id, "log_index": catalog.index, "node_id": node_id}
     text = (
-        f"{data_dir} begins cluster {catalog.cluster_id} behind index {catalog.index}.\n"
-        f"Next: move log/ away on every other node, start {node_id}, then the others"
+        f"{data_dir} holds cluster {catalog.cluster_id} up to index {catalog.index}.\n"
+        f"Next: move log/ away on every other node, start {node_id}, then start the others"
     )
     _say(told, text, as_json=as_json)
 
@@ -171,6 +170,13 @@ def _client(nodes: list[str] | None, secret_file: Path | None, directory: Path) 
 def _change(what: str, node_id: str, client: QuorumClient, *, as_json: bool) -> None:
     voters = client.change(what, node_id)
     _say({"voters": voters}, f"voters: {', '.join(voters)}", as_json=as_json)
+
+
+def _show(view: View, output: Callable[[Console, View], None], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.encode(view).decode())
+    else:
+        output(Console(), view)
 
 
 def _say(told: Mapping[str, object], text: str, *, as_json: bool) -> None:

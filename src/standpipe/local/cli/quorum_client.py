@@ -1,7 +1,10 @@
-"""What `standpipe quorum` does: asks a node's internal listener, and writes and reads backups.
+"""The requests and output of `standpipe quorum`, and its backups.
 
-A backup is a snapshot file of the quorum (`adapters.raft.disk`): a checksummed catalog. It holds
-statements, members and placements; rows are Kafka's and come again from the changelogs.
+A backup is a snapshot file of the quorum (`adapters.raft.disk`): a catalog with a checksum. It
+holds statements, members and placements. Rows are not in it: nodes restore them from the changelog
+topics.
+
+Not here: the commands (`quorum.py`).
 """
 
 from __future__ import annotations
@@ -34,24 +37,24 @@ from standpipe.node.controller.quorum_routes import QuorumView, ReplicaLine
 
 
 class QuorumClient(InternalClient):
-    """What `standpipe quorum` asks of a node."""
+    """The requests of `standpipe quorum` to a node."""
 
     def describe(self) -> QuorumView:
         """The quorum as its leader sees it. Raises QuorumRefused."""
         return msgspec.json.decode(self.ask("GET", "/quorum"), type=QuorumView)
 
     def change(self, what: str, node_id: str) -> list[str]:
-        """add-voter, remove-voter or transfer; who votes then. Raises QuorumRefused."""
+        """add-voter, remove-voter or transfer; the voters afterwards. Raises QuorumRefused."""
         body = msgspec.json.encode({"node_id": node_id})
         answer = msgspec.json.decode(self.ask("POST", f"/quorum/{what}", body))
         return list(answer["voters"])
 
     def features(self) -> FeaturesView:
-        """Which feature levels the nodes know. Raises QuorumRefused."""
+        """The feature levels that the nodes support. Raises QuorumRefused."""
         return msgspec.json.decode(self.ask("GET", "/quorum/features"), type=FeaturesView)
 
     def upgrade(self, level: int) -> int:
-        """Raise the feature level; 0: to the newest. What it is then. Raises QuorumRefused."""
+        """Raise the feature level, 0 to the newest; the level afterwards. Raises QuorumRefused."""
         answer = self.ask("POST", "/quorum/upgrade", msgspec.json.encode(UpgradeRequest(level)))
         return int(msgspec.json.decode(answer)["feature_level"])
 
@@ -87,11 +90,12 @@ def print_features(console: Console, view: FeaturesView) -> None:
     """The feature levels as a table."""
     newest = _text(view.newest_of_all)
     console.print(
-        f"feature level {view.feature_level}  newest that all nodes know {newest}", highlight=False
+        f"feature level {view.feature_level}  newest that all nodes support {newest}",
+        highlight=False,
     )
     table = Table("node", "oldest", "newest", "known from", box=None, pad_edge=False)
     for line in view.nodes:
-        source = "itself" if line.answers else "nobody" if line.newest is None else "the log"
+        source = "the node" if line.answers else "unknown" if line.newest is None else "the log"
         table.add_row(line.node_id, _text(line.oldest), _text(line.newest), source)
     console.print(table)
 
@@ -140,9 +144,9 @@ def read_backup(path: Path) -> Catalog:
 
 
 def restore(path: Path, data_directory: Path, node_id: str) -> Catalog:
-    """Make a data directory from which a node begins the cluster of a backup, as its only voter.
+    """Create a data directory from which a node starts the cluster of a backup as its only voter.
 
-    Raises DataDirectoryRefused where there is a log already: nothing is overwritten.
+    Raises DataDirectoryRefused where there is a log: nothing is overwritten.
     """
     catalog = read_backup(path)
     config = configuration.NodeConfig(
@@ -157,7 +161,7 @@ def restore(path: Path, data_directory: Path, node_id: str) -> Catalog:
     log = config.paths.log
     if QuorumDisk.is_formatted(log):
         raise DataDirectoryRefused(
-            f"{log} holds a log of the quorum already",
+            f"{log} already holds a log of the quorum",
             next_step="move that directory away first, here and on every other node",
         )
     identity = configuration.renew(config, configuration.claim(config))

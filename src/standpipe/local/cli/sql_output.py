@@ -1,6 +1,6 @@
-"""Answers as a person reads them: tables by rich, or JSON lines for other programs.
+"""Answers on a terminal: tables by rich, or JSON lines for other programs.
 
-Not here: how the answer was had (rest_client.py).
+Not here: the requests (`local/client/rest_client.py`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from standpipe.local.cli.sql_text import column_names
 from standpipe.local.client.rest_client import Entity, PullAnswer, error_of
 from standpipe.node.worker.request.freshness import Freshness
 
-#: fields of a listing that only programs want; `--json` has them
+#: fields of a listing that only programs need; `--json` has them
 HIDDEN = ("@type", "standpipe", "statusCount", "sinkKafkaTopics", "queryType")
 LIVE_WIDTH = 16
 NUMERIC = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL")
 
 
 def print_pull(console: Console, answer: PullAnswer, *, as_json: bool) -> None:
-    """Rows of a pull query and, below them, who served them and how fresh they are."""
+    """The rows of a pull query and, below them, which node served them and how fresh they are."""
     if as_json:
         for row in answer.rows:
             _line(console, dict(zip(answer.column_names, row, strict=True)))

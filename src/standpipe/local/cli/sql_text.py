@@ -1,6 +1,7 @@
-"""Text that a person types, before any parser sees it: where statements end, what may follow.
+"""What a person types, before it is parsed: where statements end, and what may come next.
 
-Only lexical: quotes and comments are known, nothing else. The nodes' parser is the authority.
+It knows quotes and comments only. The authority is the parser of the nodes
+(`sql/syntax/parser.py`).
 """
 
 from __future__ import annotations

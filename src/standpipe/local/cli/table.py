@@ -1,4 +1,7 @@
-"""`standpipe table verify NAME`: do all replicas hold the same rows?"""
+"""`standpipe table verify NAME`: whether all replicas hold the same rows.
+
+Not here: how replicas are compared (`data/replica/digest_verdict.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from standpipe.local.cli.internal_options import AsJson, Directory, Node, Secret
+from standpipe.local.cli.options import AsJson, Directory, Node, Secret
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY
 
 if TYPE_CHECKING:
@@ -20,12 +23,12 @@ if TYPE_CHECKING:
 
 #: exit statuses beside 0
 DIFFERENT, UNKNOWN = 1, 2
-#: under load replicas are seldom asked at one batch
+#: under load, replicas are rarely at the same batch when they are asked
 TRY_S_MAX = 20.0
 TRY_EVERY_S = 0.3
 
 app = typer.Typer(
-    help="See to the replicas of a table.",
+    help="Compare the replicas of a table.",
     epilog="Example: standpipe table verify AIRCRAFT --recompute",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -34,25 +37,25 @@ app = typer.Typer(
 
 @app.callback()
 def _group() -> None:
-    """See to the replicas of a table."""
+    """Compare the replicas of a table."""
 
 
 @app.command(epilog="Example: standpipe table verify AIRCRAFT --recompute")
 def verify(
-    name: Annotated[str, typer.Argument(help="The table, as SHOW TABLES names it.")],
+    name: Annotated[str, typer.Argument(help="Name of the table, as SHOW TABLES prints it.")],
     *,
     recompute: Annotated[
-        bool, typer.Option("--recompute", help="Read every row, instead of the digest beside them.")
+        bool, typer.Option("--recompute", help="Read every row instead of the stored digest.")
     ] = False,
     node: Node = None,
     secret_file: Secret = None,
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the digests of all replicas at one batch.
+    """Compare the digests of all replicas at the same batch.
 
-    Exit status 0: equal; 1: two replicas differ, or a row is damaged; 2: it cannot be told, since a
-    replica does not answer or they were never seen at one batch.
+    Exit status: 0, all are equal; 1, two replicas differ or a row is damaged; 2, unknown: a replica
+    does not answer, or the replicas were never seen at the same batch.
     """
     from standpipe.data.replica.digest_verdict import Agreement
     from standpipe.local.client.internal_client import InternalClient, client_of
@@ -97,7 +100,7 @@ def _print(console: Console, found: TableDigests) -> None:
         digest = "" if one.of.digest is None else f"{one.of.digest:016x}"
         remark = verdict.agreement.value
         if one.node_id in verdict.odd:
-            remark = f"THE ODD ONE: {one.of.damage or 'its rows are others'}"
+            remark = f"DIVERGED: {one.of.damage or 'its rows differ'}"
         table.add_row(
             str(one.partition), one.node_id, str(one.of.position), str(one.of.batch), digest, remark
         )
@@ -109,17 +112,17 @@ def _print(console: Console, found: TableDigests) -> None:
 def _summary(found: TableDigests, odd: Sequence[str]) -> str:
     kinds = {one.agreement.value for one in found.verdicts}
     if not kinds:
-        return f"{found.table} has no replicas yet: `standpipe assignment show` says why"
+        return f"{found.table} has no replicas yet; `standpipe assignment show` gives the reason"
     if kinds == {"equal"}:
         return f"all replicas of {found.table} hold the same rows"
     if "different" in kinds:
         if odd:
-            return f"replicas of {found.table} DIFFER: the one on {', '.join(odd)} is made anew"
+            return f"replicas of {found.table} DIFFER: the one on {', '.join(odd)} is being rebuilt"
         return (
-            f"replicas of {found.table} DIFFER, which one is wrong cannot be told: try --recompute."
-            " To make a replica anew: stop its node, move its store aside (state/ in its data "
-            "directory), start the node"
+            f"replicas of {found.table} DIFFER, and it is unknown which one is wrong: try "
+            "--recompute. To rebuild a replica, stop its node, move its store aside (state/ in the "
+            "data directory), and start the node"
         )
     if "apart" in kinds:
-        return f"never seen at one batch within {TRY_S_MAX:.0f} s: try again when less is written"
-    return f"nothing to compare: {found.table} has a single replica that answers"
+        return f"never seen at the same batch within {TRY_S_MAX:.0f} s: try again under less load"
+    return f"nothing to compare: only one replica of {found.table} answers"

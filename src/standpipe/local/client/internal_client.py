@@ -75,10 +75,11 @@ Client = TypeVar("Client", bound=InternalClient)
 def client_of(
     kind: type[Client], nodes: Sequence[str] | None, secret_file: Path | None, directory: Path
 ) -> Client:
-    """To the nodes that were named, else to those of the local cluster. Raises ConfigError."""
+    """A client of the named nodes, or else of the local cluster. Raises ConfigError."""
     if nodes and secret_file is None:
         raise ConfigError(
-            "--node needs --secret-file", next_step="give the file that all nodes share"
+            "--node needs --secret-file",
+            next_step="give the file of the secret that all nodes share",
         )
     if nodes and secret_file is not None:
         return kind(nodes, _secret(secret_file))

@@ -1,7 +1,9 @@
 """`standpipe status`: nodes, tables, replicas with state and lag, queries; from HTTP alone.
 
-Everything is asked of the nodes themselves (`GET /info`, `GET /clusterStatus`, SHOW …): what is
-shown is what a client would meet. A node that does not answer is shown as down, never left out.
+It asks the nodes themselves (`GET /info`, `GET /clusterStatus`, SHOW …), so it shows what a client
+meets. A node that does not answer is shown as down, never left out.
+
+Not here: sizes (`storage.py`).
 """
 
 from __future__ import annotations
@@ -46,12 +48,12 @@ class ReplicaView(Record, frozen=True, kw_only=True):
     lag: int | None = None
     #: RUNNING, CATCHING_UP, …; empty: unknown
     state: str = ""
-    #: while it is made: "copy of node-2, 45 %, 12 s left"; empty: it is not, or nobody says
+    #: while it is built: "copy of node-2, 45 %, 12 s left"; empty: it is not, or unknown
     restore: str = ""
 
 
-class Status(Record, frozen=True, kw_only=True):
-    """Everything that `standpipe status` shows."""
+class ClusterStatus(Record, frozen=True, kw_only=True):
+    """The content of `standpipe status`."""
 
     nodes: tuple[NodeView, ...]
     tables: tuple[dict[str, Any], ...] = ()
@@ -60,7 +62,7 @@ class Status(Record, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def gather(nodes: Sequence[tuple[str, str]]) -> Status:
+def gather(nodes: Sequence[tuple[str, str]]) -> ClusterStatus:
     """Ask every node; `nodes` are (node id, public address)."""
     with SyncClient(timeout_s=ASK_S_MAX) as http:
         views = tuple(ask_node(http, node_id, public) for node_id, public in nodes)
@@ -68,12 +70,12 @@ def gather(nodes: Sequence[tuple[str, str]]) -> Status:
     replicas.sort(key=lambda replica: (replica.query_id, replica.partition, replica.role))
     up = [view.public for view in views if view.is_up]
     if not up:
-        return Status(nodes=views, problem="no node answers")
+        return ClusterStatus(nodes=views, problem="no node answers")
     try:
         with NodesClient(up, timeout_s=5.0) as client:
             return _ask_cluster(client, views, tuple(replicas))
     except StandpipeError as error:
-        return Status(nodes=views, problem=str(error))
+        return ClusterStatus(nodes=views, problem=str(error))
 
 
 def ask_node(http: SyncClient, node_id: str, public: str) -> NodeView:
@@ -88,13 +90,15 @@ def ask_node(http: SyncClient, node_id: str, public: str) -> NodeView:
 
 def _ask_cluster(
     client: NodesClient, views: tuple[NodeView, ...], replicas: tuple[ReplicaView, ...]
-) -> Status:
+) -> ClusterStatus:
     tables: list[Entity] = []
     queries: list[Entity] = []
     for entity in client.execute("SHOW TABLES; SHOW QUERIES;"):
         tables += entity.get("tables", [])
         queries += entity.get("queries", [])
-    return Status(nodes=views, tables=tuple(tables), queries=tuple(queries), replicas=replicas)
+    return ClusterStatus(
+        nodes=views, tables=tuple(tables), queries=tuple(queries), replicas=replicas
+    )
 
 
 def replicas_of(body: Entity, node: NodeView) -> list[ReplicaView]:
@@ -135,7 +139,7 @@ def _states(extras: Entity) -> dict[tuple[str, int], str]:
 
 
 def _restores(extras: Entity) -> dict[tuple[str, int], str]:
-    """How far a replica is that is being made; by the same names."""
+    """The progress of a replica that is being built; by the same names."""
     found: dict[tuple[str, int], str] = {}
     for name, described in cast(dict[str, Entity], extras.get("replicas") or {}).items():
         if (view := cast(Entity, described.get("restore") or {})) and view["total"]:
@@ -172,7 +176,7 @@ def _lags(body: Entity) -> dict[tuple[str, int], dict[str, int]]:
     return found
 
 
-def render(status: Status) -> RenderableType:
+def render(status: ClusterStatus) -> RenderableType:
     """The status as tables for a terminal."""
     parts: list[RenderableType] = [_nodes(status)]
     if status.problem:
@@ -186,7 +190,7 @@ def render(status: Status) -> RenderableType:
     return Group(*parts)
 
 
-def _nodes(status: Status) -> Table:
+def _nodes(status: ClusterStatus) -> Table:
     table = Table("Node", "Address", "State", "Version", box=box.SIMPLE_HEAD, title_justify="left")
     for node in status.nodes:
         state = Text("up", style="green") if node.is_up else Text("down", style="red")
@@ -194,7 +198,7 @@ def _nodes(status: Status) -> Table:
     return table
 
 
-def _replicas(status: Status) -> Table:
+def _replicas(status: ClusterStatus) -> Table:
     """One line per table partition: who is active, who stands by, and how far each trails."""
     table = Table("Query", "Partition", "Active", "Standbys", box=box.SIMPLE_HEAD)
     places = dict.fromkeys((r.query_id, r.partition) for r in status.replicas)
@@ -215,8 +219,8 @@ def _replica_text(replica: ReplicaView) -> str:
     return f"{replica.node} ({state}{lag}{restore})"
 
 
-def _queries(status: Status) -> Table:
-    """One line per persistent query, with what its pipeline last said of it."""
+def _queries(status: ClusterStatus) -> Table:
+    """One line per persistent query, with the last report of its pipeline."""
     names = ("Query", "State", "Pipeline", "Batch", "Rows/s", "Bad", "Late")
     table = Table(*names, box=box.SIMPLE_HEAD)
     for query in status.queries:
@@ -224,7 +228,7 @@ def _queries(status: Status) -> Table:
         state = str(said.get("state") or query.get("state") or "unknown")
         reason = " ".join(str(said[key]) for key in ("reason", "message") if said.get(key))
         if (percent := said.get("progressPercent")) is not None:
-            reason = f"builds the table beside the one that is read: {percent} % {reason}"
+            reason = f"builds the next generation of the table: {percent} % {reason}"
         table.add_row(
             str(query.get("id")),
             Text(f"{state} {reason}".strip(), style="green" if state == "RUNNING" else "red"),
@@ -234,7 +238,7 @@ def _queries(status: Status) -> Table:
     return table
 
 
-def _tables(status: Status) -> Table:
+def _tables(status: ClusterStatus) -> Table:
     table = Table("Table", "Topic", "Key", "Value", "Windowed", box=box.SIMPLE_HEAD)
     for row in status.tables:
         formats = (str(row.get("keyFormat")), str(row.get("valueFormat")))

@@ -1,7 +1,7 @@
 """`standpipe status --storage`: what each copy of each table takes on the disk of its node.
 
-Every node is asked for its own stores (`standpipe.storage` in its `/clusterStatus`): nobody knows
-them better. A node that does not answer is named, and its stores are missing from the sums.
+Every node is asked for its own stores (`standpipe.storage` in its `/clusterStatus`). A node that
+does not answer is named, and its stores are missing from the sums.
 
 Not here: sizes of Kafka's topics. A client learns them by DescribeLogDirs, which confluent-kafka
 does not offer.
@@ -50,13 +50,13 @@ class Total(Record, frozen=True, kw_only=True):
 
     name: str
     copies: int
-    #: of a table each partition counts once, whoever holds copies of it; None: some are unknown
+    #: of a table, each partition counts once, however many copies it has; None: some are unknown
     rows: int | None
     store_bytes: int
 
 
 class Storage(Record, frozen=True, kw_only=True):
-    """Everything that `standpipe status --storage` shows."""
+    """The content of `standpipe status --storage`."""
 
     nodes: tuple[NodeView, ...]
     stores: tuple[StoreView, ...] = ()
@@ -145,7 +145,7 @@ def _grouped(
 
 
 def _rows_of_table(stores: Sequence[StoreView]) -> int | None:
-    """Of each partition those of its active; where that says nothing, the most of any copy."""
+    """Of each partition the rows of its active; if unknown, the most of any copy."""
     partitions: dict[int, list[StoreView]] = {}
     for each in stores:
         partitions.setdefault(each.partition, []).append(each)
@@ -177,7 +177,7 @@ def render(storage: Storage) -> RenderableType:
     parts: list[RenderableType] = []
     if down := [node.node_id for node in storage.nodes if not node.is_up]:
         names = ", ".join(down)
-        parts.append(Text(f"no answer from {names}: what is stored there is missing", style="red"))
+        parts.append(Text(f"no answer from {names}: stores there are missing below", style="red"))
     if not storage.stores:
         return Group(*parts, Text("no stores"))
     name_of = _table_name(storage.stores)

@@ -57,7 +57,7 @@ transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
-# nobody else will join: do not wait 3 s for them
+# no other member will join: do not wait 3 s for one
 group.initial.rebalance.delay.ms=0
 # after a kill, the controller must forget the old incarnation before it takes the new one:
 # at Kafka's 9 s and 2 s a start after SIGKILL takes 12 s, like this 5 s
@@ -117,6 +117,7 @@ class Broker:
         return self._child.pid if self._child else None
 
     def is_alive(self) -> bool:
+        """Whether the JVM runs."""
         return self._child is not None and self._child.is_alive()
 
     def tail_of_log(self, lines: int = 20) -> str:
@@ -142,7 +143,7 @@ class Broker:
         self._take_lock()
         try:
             while not self._try_port(java, class_path):
-                self._say(f"Port {self._port} was taken meanwhile.")
+                self._say(f"Port {self._port} is in use by now.")
         except BaseException:
             self.stop()
             raise
@@ -163,7 +164,7 @@ class Broker:
     # ---------------------------------------------------------------------- steps of `start`
 
     def _try_port(self, java: Path, class_path: str) -> bool:
-        """False: somebody else took the port between our look and our broker's bind."""
+        """False: another process took the port between the check and the broker's bind."""
         self._port = self._choose_port()
         properties = self._write_properties()
         if not self._meta.exists():
@@ -175,7 +176,7 @@ class Broker:
         return False
 
     def _take_lock(self) -> None:
-        """One supervisor for one data directory; a JVM left by a dead one is waited for."""
+        """One supervisor per data directory. Waits for the JVM of a supervisor that has died."""
         file = (self.data_dir / "lock").open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -191,7 +192,7 @@ class Broker:
             raise self._refused()
 
     def _left_over(self) -> bool:
-        """Whether `broker.pid` names a process that lives and is a broker on these data."""
+        """Whether `broker.pid` names a live process that is a broker on these data."""
         try:
             pid = int((self.data_dir / "broker.pid").read_text())
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -201,22 +202,22 @@ class Broker:
 
     def _refused(self) -> DataDirectoryRefused:
         return DataDirectoryRefused(
-            f"another Kafka broker is at work in {self.data_dir}",
-            next_step="stop it, or give another data directory",
+            f"another Kafka broker runs on {self.data_dir}",
+            next_step="stop it, or use another data directory",
         )
 
     def _choose_port(self) -> int:
         if self._port_asked is not None:
             if not _is_free(self.host, self._port_asked):
                 raise PortInUse(
-                    f"port {self._port_asked} for Kafka is taken",
-                    next_step="give another port, or none to take the next free one",
+                    f"port {self._port_asked} for Kafka is in use",
+                    next_step="give another port, or omit it to use the next free one",
                 )
             return self._port_asked
         tried = range(PORT_DEFAULT, PORT_DEFAULT + PORTS_TRIED_MAX)
         port = next(port for port in tried if _is_free(self.host, port))
         if port != PORT_DEFAULT:
-            self._say(f"Port {PORT_DEFAULT} is taken; Kafka listens on {port}.")
+            self._say(f"Port {PORT_DEFAULT} is in use; Kafka listens on {port}.")
         return port
 
     def _write_properties(self) -> Path:
@@ -272,7 +273,7 @@ class Broker:
                     answering = str(admin.list_topics(timeout=5).cluster_id)
                     return answering == self._cluster_id()
             if not self.is_alive() and not _is_free(self.host, self._port):
-                return False  # who took it does not answer yet, or speaks no Kafka
+                return False  # the process on the port does not answer yet, or is not Kafka
             self.raise_if_dead()
             time.sleep(0.05)
         raise self._died(f"did not answer within {self._start_s_max:.0f} s")
@@ -287,7 +288,7 @@ class Broker:
 
     def _died(self, how: str | None = None) -> BrokerDied:
         code = self._child.exit_status if self._child else None
-        what = how or f"ended by itself (exit status {code})"
+        what = how or f"ended unexpectedly (exit status {code})"
         return BrokerDied(
             f"the Kafka broker on {self.bootstrap_servers} {what}; its log ends with\n"
             f"{self.tail_of_log()}",
@@ -333,7 +334,7 @@ def _tail(path: Path, lines: int) -> str:
 
 
 def _stop_on_signals() -> threading.Event:
-    """Set by SIGINT and SIGTERM. To be called first: one that comes early must not be lost."""
+    """Set by SIGINT and SIGTERM. Call it first: an early signal must not be lost."""
     asked_to_stop = threading.Event()
 
     def stop(_signal: int, _frame: object) -> None:
@@ -345,7 +346,7 @@ def _stop_on_signals() -> threading.Event:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a broker until SIGINT or SIGTERM; exit status 1 if it dies by itself."""
+    """Run a broker until SIGINT or SIGTERM; exit status 1 if it dies."""
     parser = argparse.ArgumentParser(
         prog="python -m standpipe.local.cluster.broker", description=__doc__
     )

@@ -1,4 +1,4 @@
-"""A child process that the kernel kills with this one, whatever ends this one."""
+"""A child process that the kernel kills when this process ends, for whatever reason."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ class DependentChild:
         self._ended.set()
 
     def is_alive(self) -> bool:
+        """Whether the process runs."""
         return not self._ended.is_set()
 
     def end(self, patience_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The directory of a local cluster: where each part keeps its files, and who holds it.
+"""The directory of a local cluster: where each part keeps its files, and the lock on it.
 
     .standpipe/ kafka/  node-1/ node-2/ …  checkpoints/  logs/  run/{cluster.json,lock,secret}
 
@@ -60,29 +60,36 @@ class ClusterDirectory:
 
     @property
     def kafka(self) -> Path:
+        """Kafka's data."""
         return self.root / "kafka"
 
     @property
     def checkpoints(self) -> Path:
+        """Spark's checkpoints."""
         return self.root / "checkpoints"
 
     @property
     def logs(self) -> Path:
+        """The logs of all processes."""
         return self.root / "logs"
 
     @property
     def run(self) -> Path:
+        """What describes the running cluster; empty while none runs."""
         return self.root / "run"
 
     @property
     def cluster_file(self) -> Path:
+        """The description of the running cluster (`ClusterFile`)."""
         return self.run / "cluster.json"
 
     @property
     def secret_file(self) -> Path:
+        """The cluster's secret, readable by its owner only."""
         return self.run / "secret"
 
     def node(self, node_id: NodeId) -> Path:
+        """The data of one node."""
         return self.root / node_id
 
     def take(self) -> None:
@@ -98,8 +105,8 @@ class ClusterDirectory:
         except OSError as error:
             lock.close()
             raise DataDirectoryRefused(
-                f"{self.root} is in use by another standpipe (pid {self._holder()})",
-                next_step="stop that one with Ctrl-C, or give another directory: --directory DIR",
+                f"{self.root} is in use by another `standpipe` (pid {self._holder()})",
+                next_step="stop it with Ctrl-C, or use another directory: --directory DIR",
             ) from error
         lock.truncate(0)
         lock.write(str(os.getpid()))
@@ -111,14 +118,14 @@ class ClusterDirectory:
                 file.write(secrets.token_urlsafe(32))
 
     def release(self) -> None:
-        """Give the lock back and take `cluster.json` away: nothing is running any more."""
+        """Release the lock and remove `cluster.json`: nothing runs any more."""
         self.cluster_file.unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def write(self, cluster: ClusterFile) -> None:
-        """Replace `run/cluster.json` as a whole: a reader never sees half of it."""
+        """Replace `run/cluster.json` by a rename: a reader never sees a part of it."""
         data = msgspec.json.format(msgspec.json.encode(cluster), indent=2)
         published.replace(self.cluster_file, data)
 
@@ -133,11 +140,11 @@ class ClusterDirectory:
             ) from None
         except msgspec.MsgspecError as error:
             raise SetupError(
-                f"{self.cluster_file} cannot be read: {error}", next_step="start the cluster anew"
+                f"{self.cluster_file} cannot be read: {error}", next_step="start the cluster again"
             ) from error
 
     def purge(self) -> int:
-        """Remove everything. Returns the bytes that went; raises when a cluster is running."""
+        """Remove everything. Returns the bytes removed; raises when a cluster is running."""
         if not self.root.exists():
             return 0
         self.take()
@@ -154,7 +161,7 @@ class ClusterDirectory:
 
 
 def running_cluster(directory: Path) -> ClusterFile:
-    """The cluster that runs in the directory, else the demo's beside it."""
+    """The cluster that runs in the directory, or else the demo's in its `demo` folder."""
     demo_directory = ClusterDirectory(directory / "demo")
     found = ClusterDirectory(directory)
     if not found.cluster_file.exists() and demo_directory.cluster_file.exists():

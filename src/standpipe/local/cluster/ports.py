@@ -1,4 +1,4 @@
-"""Free ports on loopback. Asked for and taken → the next free one, and the caller says so.
+"""Free ports on loopback. If the wanted one is in use, the next free one, and a message about it.
 
 Node *i* (from 0) takes public 8088+10i, internal +1, (+2 is free), peer +3
 (docs/INTERFACES.md).
@@ -21,7 +21,7 @@ NODE_STEP = 10  # ports kept for one node; it uses four of them
 TRIES_MAX = 200
 #: `any_port` chooses from these; None: the upper half below the kernel's range for outgoing ones
 ANY: range | None = None
-_given: set[int] = set()  # by `any_port`; who was given one may bind it much later
+_given: set[int] = set()  # by `any_port`; its caller may bind it much later
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,12 @@ class NodePorts:
 
     @property
     def internal(self) -> int:
+        """Port of the metadata log and the quorum."""
         return self.public + 1
 
     @property
     def peer(self) -> int:
+        """Port for forwarded reads."""
         return self.public + 3
 
     @property
@@ -44,7 +46,7 @@ class NodePorts:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on the port (a socket in TIME_WAIT does not count)."""
+    """Whether no process listens on the port (a socket in TIME_WAIT does not count)."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -55,7 +57,7 @@ def is_free(port: int) -> bool:
 
 
 def any_port() -> int:
-    """A free port that nobody cares about, from below the kernel's range for outgoing connections.
+    """Any free port, from below the kernel's range for outgoing connections.
 
     Port 0 would give one from that range, and an outgoing connection of any process may take it
     between this question and our bind (seen in the tests: a node that could not listen). No port
@@ -79,7 +81,7 @@ def broker_port(wanted: int, say: Callable[[str], None]) -> int:
 def node_ports(
     wanted: int, count: int, say: Callable[[str], None], *, taken: frozenset[int] = frozenset()
 ) -> tuple[NodePorts, ...]:
-    """Ports for `count` nodes from `wanted` up; `taken` are promised to somebody else."""
+    """Ports for `count` nodes from `wanted` up; `taken` are reserved for others."""
     found: list[NodePorts] = []
     port = wanted
     for index in range(count):

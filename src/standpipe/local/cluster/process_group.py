@@ -1,4 +1,4 @@
-"""A process group that is meant to run: started, signalled as one, and gone with its parent.
+"""A process group that should run: started, signalled as one, and ended with its parent.
 
 Not here: when it is started again (`supervisor.py`).
 """
@@ -19,13 +19,13 @@ from standpipe.adapters.process import signal_at_parent_death
 
 #: The kernel sends PDEATHSIG when the *thread* that forked ends; this one lives as long as we do.
 _SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="spawn")
-#: Whatever ends this process, its children get SIGTERM and take their own children with them.
+#: However this process ends, its children get SIGTERM and end their own children.
 _END_WITH_PARENT: Final = partial(signal_at_parent_death, signal.SIGTERM)
 
 
 @dataclass
-class Child:
-    """A process group that is meant to run. `wanted` false: taken down on purpose."""
+class ManagedProcess:
+    """A process group that should run. `wanted` false: stopped on purpose."""
 
     name: str
     command: list[str]
@@ -37,6 +37,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
+        """Process id of the leader; None: not running."""
         return self.process.pid if self.process and self.process.poll() is None else None
 
     def start(self) -> None:
@@ -55,7 +56,7 @@ class Child:
             )
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Signal the whole group; a group that is gone is no error."""
+        """Signal the whole group; a group that has ended is no error."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
@@ -71,7 +72,7 @@ class Child:
         return True
 
     def tail_of_log(self, lines: int = 15) -> str:
-        """The last lines it said."""
+        """The last lines of its log."""
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

@@ -1,4 +1,4 @@
-"""What a person sees while things start: one line per step, with its time.
+"""The output while a cluster starts: one line per step, with its time.
 
 On a terminal a spinner turns while a step runs; elsewhere plain lines, each flushed at once.
 """
@@ -21,22 +21,22 @@ class Steps:
         self.started = time.monotonic()
 
     def say(self, text: str, *, style: str = "") -> None:
-        """One line of its own."""
+        """Print a line."""
         if not self.quiet or style:
             self.console.print(text, style=style, highlight=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """One line that stands out: something differs from what was asked for."""
+        """Print a line that stands out: something differs from what was wanted."""
         self.say(text, style="yellow")
 
     @property
     def seconds(self) -> float:
-        """Since these steps began."""
+        """Seconds since the first step."""
         return time.monotonic() - self.started
 
     @contextmanager
     def step(self, what: str) -> Generator[list[str]]:
-        """Shows `what` while the body runs; the body may append words about the outcome."""
+        """Show `what` while the body runs; the body may append words about the outcome."""
         outcome: list[str] = []
         began = time.monotonic()
         if self.console.is_terminal and not self.quiet:

@@ -30,7 +30,7 @@ from standpipe.local.cluster import ports
 from standpipe.local.cluster.broker import Broker
 from standpipe.local.cluster.directory import ClusterDirectory, ClusterFile, NodeEntry
 from standpipe.local.cluster.node_files import NodePlan, SharedSettings, write_node_file
-from standpipe.local.cluster.process_group import Child
+from standpipe.local.cluster.process_group import ManagedProcess
 from standpipe.local.cluster.steps import Steps
 from standpipe.model import NodeId
 
@@ -42,13 +42,13 @@ RESTART_DELAY_S_MAX = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
-    """What `up`, `demo` and the tests may choose."""
+    """The options of `up`, `demo` and the tests."""
 
     directory: Path
     nodes: int = 3
     node_port: int = ports.NODE_PORT
     broker_port: int = ports.BROKER_PORT
-    #: a Kafka that exists already; None: start an embedded one
+    #: an existing Kafka; None: start the embedded one
     bootstrap_servers: str | None = None
     workers: int = 0
     master: str = "local[*]"
@@ -69,8 +69,8 @@ class LocalCluster:
         self.bootstrap_servers = options.bootstrap_servers or ""
         self.plans: tuple[NodePlan, ...] = ()
         #: node id -> its process group
-        self.nodes: dict[NodeId, Child] = {}
-        self.pipelines: list[Child] = []
+        self.nodes: dict[NodeId, ManagedProcess] = {}
+        self.pipelines: list[ManagedProcess] = []
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -123,7 +123,9 @@ class LocalCluster:
         for plan in self.plans:
             node_file = write_node_file(plan, self.plans, self._shared_settings())
             command = [sys.executable, "-m", "standpipe.node", "--node-file", str(node_file)]
-            child = Child(plan.node_id, command, self.directory.logs / f"{plan.node_id}.log")
+            child = ManagedProcess(
+                plan.node_id, command, self.directory.logs / f"{plan.node_id}.log"
+            )
             child.start()
             self.nodes[plan.node_id] = child
 
@@ -136,7 +138,7 @@ class LocalCluster:
         command += ["--master", self.options.master]
         for key, value in self.options.config.items():
             command += ["--config", f"{key}={value}"]
-        self.pipelines.append(Child(name, command, self.directory.logs / f"{name}.log"))
+        self.pipelines.append(ManagedProcess(name, command, self.directory.logs / f"{name}.log"))
         self.pipelines[-1].start()
 
     def wait_until_ready(self, timeout_s: float = READY_S_MAX) -> None:
@@ -180,7 +182,7 @@ class LocalCluster:
             self._publish()
 
     def restart_node(self, node_id: NodeId) -> None:
-        """Start a node that is down again, on its old data and addresses."""
+        """Restart a node that is down, on its old data and addresses."""
         with self._lock:
             child = self.nodes[node_id]
             child.wanted = True
@@ -188,11 +190,11 @@ class LocalCluster:
             self._publish()
 
     @property
-    def pipeline(self) -> Child | None:
+    def pipeline(self) -> ManagedProcess | None:
         """The first one."""
         return self.pipelines[0] if self.pipelines else None
 
-    def kill_pipeline(self, pipeline: Child | None = None) -> None:
+    def kill_pipeline(self, pipeline: ManagedProcess | None = None) -> None:
         """SIGKILL to a driver (default: the first) and its JVM. The watcher starts it again."""
         if killed := pipeline or self.pipeline:
             killed.signal_group(signal.SIGKILL)
@@ -206,7 +208,7 @@ class LocalCluster:
                     self._look_after(time.monotonic())
 
     def _look_after(self, now: float) -> None:
-        """Start again what ended by itself. A dead broker is reported once."""
+        """Restart what ended unexpectedly. A dead broker is reported once."""
         changed = False
         for child in self._children():
             if child.wanted and child.pid is None:
@@ -217,13 +219,13 @@ class LocalCluster:
         if changed:
             self._publish()
 
-    def _revive(self, child: Child, now: float) -> bool:
-        """Start it at once the first time, later after 1, 2, 4 … 10 s. True: it was started."""
+    def _revive(self, child: ManagedProcess, now: float) -> bool:
+        """Restart it at once the first time, later after 1, 2, 4 … 10 s. True: it was started."""
         if child.retry_at == 0.0:
             status = child.process.poll() if child.process else None
             last = child.tail_of_log(1).strip()
             self.steps.warn(
-                f"{child.name} ended (status {status}): starting it again"
+                f"{child.name} ended (status {status}): restarting it"
                 + (f"\n  {last}\n  more in {child.log}" if last else "")
             )
             child.signal_group(signal.SIGKILL)  # what is left of its group
@@ -259,7 +261,7 @@ class LocalCluster:
 
     # ------------------------------------------------------------------------- helpers
 
-    def _children(self) -> list[Child]:
+    def _children(self) -> list[ManagedProcess]:
         return self.pipelines + list(self.nodes.values())
 
     def _shared_settings(self) -> SharedSettings:
@@ -271,11 +273,11 @@ class LocalCluster:
         )
 
     def _publish(self) -> None:
-        """Write what is running where into run/cluster.json."""
+        """Write into run/cluster.json what runs where."""
         self.directory.write(self.describe())
 
     def describe(self) -> ClusterFile:
-        """What is running where, now."""
+        """What runs where, now."""
         return ClusterFile(
             directory=str(self.directory.root),
             bootstrap_servers=self.bootstrap_servers,
@@ -301,8 +303,8 @@ class LocalCluster:
 
 def _broker_died(broker: Broker) -> BrokerDied:
     return BrokerDied(
-        f"the embedded Kafka ended by itself:\n{broker.tail_of_log()}",
-        next_step="reads go on; stop with Ctrl-C and start again, the data is kept",
+        f"the embedded Kafka ended unexpectedly:\n{broker.tail_of_log()}",
+        next_step="reads continue; stop with Ctrl-C and start again, the data are kept",
     )
 
 

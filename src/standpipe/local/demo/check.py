@@ -1,8 +1,10 @@
-"""Every key of every table against a pandas recompute of the same flights, row by row.
+"""Compares every key of every table with a pandas recompute of the same flights, row by row.
 
-Independent of the product: the recompute reads the CSV file anew and shares no code with what was
-produced. Every key is asked through every node. A row that differs, is missing or should not be
+The recompute is independent of the product: it reads the CSV file again and shares no code with the
+pipeline. Every key is read through every node. A row that differs, is missing, or should not be
 there is wrong.
+
+Not here: checks of single answers while the demo runs (`questions.py`).
 """
 
 # pandas has no type hints of its own; what leaves this module is typed

@@ -1,4 +1,7 @@
-"""The demo's side of the reader process: starts it, tells it probes, collects what it saw."""
+"""The demo's end of the reader process: it starts it, sends it probes, and collects its samples.
+
+Not here: the reader itself (`reader.py`).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ END_S_MAX = 40.0  # a probe gives up after 30 s
 
 
 class ReaderProcess:
-    """The reader. `reads` and `probes` grow while it runs; start it from a thread that lives on."""
+    """The reader. `reads` and `probes` grow while it runs; start it from a thread that stays
+    alive."""
 
     def __init__(self, plan: ReaderPlan, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,13 +45,13 @@ class ReaderProcess:
         self._collector.start()
 
     def wait_until_asking(self) -> None:
-        """Until its first report: it has begun to read. Raises ServerError if it does not."""
+        """Wait for its first report, the sign that it reads. Raises ServerError if none comes."""
         if not self._is_asking.wait(START_S_MAX):
             self.kill()
             self.finish()
 
     def tell(self, probe: Probe) -> None:
-        """Have the reader wait for an event. From any thread; nothing once it is closed."""
+        """Have the reader wait for an event. From any thread; does nothing once it is closed."""
         with self._lock:
             pipe = self._process.stdin
             if pipe is not None and not pipe.closed:
@@ -56,7 +60,8 @@ class ReaderProcess:
                     pipe.flush()
 
     def finish(self) -> None:
-        """No more reads: wait for those under way. Raises ServerError if the reader had died."""
+        """End the reads, and wait for those under way. Raises ServerError if the reader has
+        died."""
         with self._lock:
             if self._process.stdin is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -71,7 +76,7 @@ class ReaderProcess:
             raise ServerError(f"the demo's reader ended with status {status}:\n{tail}")
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """End the process at once."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()

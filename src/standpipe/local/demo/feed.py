@@ -27,12 +27,12 @@ PROBE_EVERY_S = 0.25
 TICK_S = 0.01
 SHOWN_S_MAX = 10.0
 FLUSH_S_MAX = 30.0
-#: the events are of 2013: keep them for ever, and do not begin a new segment for each week of 2013
+#: the events are of 2013: keep them permanently, and do not begin a segment for each week of 2013
 TOPIC_CONFIG = {"retention.ms": "-1", "segment.ms": str(20 * 365 * 86_400_000)}
 
 
 def create_topics(bootstrap_servers: str, names: Iterable[str]) -> None:
-    """Make the source topics; one that exists already is kept. Raises KafkaUnavailable.
+    """Create the source topics; an existing one is kept. Raises KafkaUnavailable.
 
     Returns when the broker shows them: it hears of what the controller made a moment later.
     """
@@ -43,13 +43,15 @@ def create_topics(bootstrap_servers: str, names: Iterable[str]) -> None:
     deadline = time.monotonic() + SHOWN_S_MAX
     while missing := missing - admin.partition_counts().keys():
         if time.monotonic() > deadline:
-            raise KafkaUnavailable(f"Kafka does not show the topics it made: {sorted(missing)}")
+            raise KafkaUnavailable(
+                f"Kafka does not list the topics that it created: {sorted(missing)}"
+            )
         time.sleep(TICK_S)
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How a steady feed goes.
+class FeedRate:
+    """The rate of a steady feed.
 
     `probe(i)` is asked every PROBE_EVERY_S; what it returns is called with the instant (Unix
     seconds) at which Kafka acknowledged event i.
@@ -72,14 +74,14 @@ class Feed:
                 "linger.ms": 5,
                 "queue.buffering.max.messages": 200_000,
                 "enable.idempotence": True,  # a retry must not count a flight twice
-                "log_level": 2,  # what a broker says while it starts or stops is no news
+                "log_level": 2,  # not what a broker reports while it starts or stops
             }
         )
         self.acked = 0
         self.error = ""
 
     def send_all(self, topic: str, events: Iterable[Event]) -> None:
-        """As fast as Kafka takes them; returns when all are acknowledged."""
+        """Send at full speed; returns when all events are acknowledged."""
         for event in events:
             self._send(topic, event, self._delivered)
         self.flush()
@@ -88,9 +90,9 @@ class Feed:
         self,
         topic: str,
         events: Sequence[Event],
-        pace: Pace,
+        pace: FeedRate,
     ) -> None:
-        """At a steady rate; when late, the missed ones follow at once.
+        """Send at a steady rate; late events follow at once.
 
         After `pace.stop` the rest is sent as fast as it goes: no event is left out.
         """

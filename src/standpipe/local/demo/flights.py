@@ -80,6 +80,7 @@ class SideStream:
 
     @property
     def topic(self) -> str:
+        """Its Kafka topic."""
         return self.name.lower()
 
 

@@ -1,11 +1,11 @@
-"""`standpipe demo`: real flights in, key lookups out, and a node killed under load.
+"""`standpipe demo`: flights go in, key lookups are answered, and a node is killed under load.
 
 start a cluster → create streams and tables → load most flights as fast as possible → live phase:
 events at a steady rate, reads in open loop, the active node of a table killed at a third and
 started again at two thirds → wait until every event is in every replica → compare every key of
 every table with a pandas recompute → report.
 
-Not here: the parts, each in a demo_*.py of its own.
+Not here: the parts, which are the other modules of this folder.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from standpipe.local.demo import check as demo_check
 from standpipe.local.demo import feed, picture, report
 from standpipe.local.demo import flights as demo_flights
 from standpipe.local.demo.client import ReaderProcess
-from standpipe.local.demo.progress import ProgressFollower
+from standpipe.local.demo.progress import DemoProgress
 from standpipe.local.demo.questions import ReaderPlan, questions_for
 from standpipe.local.demo.report import RunLog
 from standpipe.local.demo.screen import LiveScreen, LoadBar
 from standpipe.local.demo.wait import LOOK_EVERY_S, Arrival
 from standpipe.model import NodeId
 
-RETURN_S_MAX = 20.0  # reading goes on for so long if the killed node has not answered again
+RETURN_S_MAX = 20.0  # how long reads continue while the killed node has not answered again
 SEED = 2013
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """What `standpipe demo` may choose."""
+    """The options of `standpipe demo`."""
 
     seconds: float = 60
     events_max: int | None = None
@@ -57,7 +57,7 @@ class DemoOptions:
 
 
 def run_demo(options: DemoOptions, console: Console) -> int:
-    """Run it all. Returns the exit status: 1 if a read failed or was wrong, or events are missing.
+    """Run all phases. The exit status is 1 if a read failed or was wrong, or an event is missing.
 
     Raises SetupError and its kinds when something cannot start.
     """
@@ -78,19 +78,19 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(demo_flights.load, options.events_max)
         with cluster:
-            with steps.step("flights read and put in order") as outcome:
+            with steps.step("flights read and sorted") as outcome:
                 flights = loading.result()
                 outcome.append(f"{len(flights.events):,} events")
             demo = Demo(options, steps, cluster, flights, log)
             demo.run()
             if options.keep:
-                _say_how_to_go_on(demo)
+                _print_commands_to_try(demo)
                 until_interrupted(steps.say)
     return 0 if demo.is_good else 1
 
 
 class Demo:
-    """The phases, in order. All that they find out goes into `log`."""
+    """The phases, in order. They record their results in `log`."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Demo:
         self.topic = demo_flights.FLIGHTS_TOPIC
         self.nodes = [(plan.node_id, plan.public) for plan in cluster.plans]
         self.feed = feed.Feed(cluster.bootstrap_servers)
-        self.progress = ProgressFollower(cluster.bootstrap_servers, cluster.describe().service_id)
+        self.progress = DemoProgress(cluster.bootstrap_servers, cluster.describe().service_id)
         pipeline = cluster.pipeline
         self.arrival = Arrival(
             self.nodes,
@@ -146,7 +146,7 @@ class Demo:
     # ------------------------------------------------------------------ before the load
 
     def prepare(self) -> None:
-        """Topics, streams and tables; the small files are loaded at once."""
+        """Create topics, streams and tables, and load the small files."""
         sides = demo_flights.SIDE_STREAMS
         with self.steps.step("topics, streams and tables") as outcome:
             feed.create_topics(
@@ -170,11 +170,12 @@ class Demo:
     # ------------------------------------------------------------------------ the load
 
     def load(self) -> None:
-        """All flights before the live phase, as fast as they go; until all tables have them."""
+        """Send all flights before the live phase at full speed, and wait until all tables have
+        them."""
         log, log.bulk_events = self.log, self.bulk_count
         log.bulk_started = time.time()
         events = self.flights.events[: self.bulk_count]
-        self.steps.say(f"Loading {self.bulk_count:,} flights as fast as they go:")
+        self.steps.say(f"Loading {self.bulk_count:,} flights at full speed:")
         with (
             ThreadPoolExecutor(1) as pool,
             LoadBar(self.steps.console, "events in all tables", self.bulk_count) as bar,
@@ -211,7 +212,7 @@ class Demo:
                         self.feed.send_paced,
                         self.topic,
                         events,
-                        feed.Pace(rate, book, stop),
+                        feed.FeedRate(rate, book, stop),
                     )
                     self._watch_and_kill(victim, reader, screen)
                     feeding.result()
@@ -240,7 +241,7 @@ class Demo:
         for node in status.gather(self.nodes).replicas:
             if (node.query_id, node.partition, node.role) == (query, 0, "active"):
                 return NodeId(node.node)
-        raise ServerError("no node says that it is the active of AIRCRAFT's partition 0")
+        raise ServerError("no node reports that it is the active of partition 0 of AIRCRAFT")
 
     def _watch_and_kill(self, victim: NodeId, reader: ReaderProcess, screen: LiveScreen) -> None:
         log, seconds = self.log, self.options.seconds
@@ -255,7 +256,7 @@ class Demo:
             if log.restarted_at is None and elapsed >= seconds * 2 / 3:
                 log.restarted_at = time.time()
                 self.cluster.restart_node(victim)
-                screen.event(f"{elapsed:4.0f} s  {victim} is started again")
+                screen.event(f"{elapsed:4.0f} s  {victim} restarts")
             screen.show(self._status_lines(elapsed, reader))
             time.sleep(LOOK_EVERY_S)
 
@@ -289,14 +290,14 @@ class Demo:
     # ------------------------------------------------------------------------ the end
 
     def settle(self) -> None:
-        """Until every event is in every replica of every table, the killed node's included."""
+        """Wait until every replica has every event, those of the killed node included."""
         with self.steps.step("all events in all replicas"):
             self.arrival.wait_for_events(len(self.flights.events))
             self.arrival.wait_for_replicas()
         self.log.events_in_tables = self.arrival.events_in_tables()
 
     def check(self) -> None:
-        """Every key of every table, through every node, against pandas."""
+        """Compare every key of every table, read through every node, with pandas."""
         with self.steps.step("compared with a pandas recompute") as outcome:
             expected = demo_check.recompute(self.options.events_max)
             found = demo_check.check([public for _, public in self.nodes], expected)
@@ -336,8 +337,8 @@ def _ms(values: list[float], share: float) -> str:
     return "–" if value is None else f"{value:.0f} ms"
 
 
-def _say_how_to_go_on(demo: Demo) -> None:
-    """Three commands to paste."""
+def _print_commands_to_try(demo: Demo) -> None:
+    """Three commands to copy."""
     directory = demo.options.directory
     where = "" if directory == DemoOptions.directory else f" --directory {directory}"
     lookup = "SELECT * FROM AIRCRAFT WHERE TAILNUM = 'N14228';"
@@ -347,4 +348,4 @@ def _say_how_to_go_on(demo: Demo) -> None:
     say(f"  standpipe status{where} --watch")
     body = msgspec.json.encode({"ksql": lookup}).decode().replace("'", "'\\''")
     say(f"  curl -s http://{demo.nodes[0][1]}/query -d '{body}'")
-    say("Ctrl-C stops everything.")
+    say("Ctrl-C stops the cluster.")

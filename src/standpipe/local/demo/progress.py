@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from standpipe.model import NO_BATCH, Progress
 
 
-class ProgressFollower:
+class DemoProgress:
     """Reads the progress topic in a thread of its own; `newest` is replaced as a whole."""
 
     def __init__(self, bootstrap_servers: str, service_id: str) -> None:
@@ -35,9 +35,11 @@ class ProgressFollower:
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
 
     def start(self) -> None:
+        """Begin to follow."""
         self._thread.start()
 
     def stop(self) -> None:
+        """End the thread."""
         self._stop.set()
         self._thread.join(5.0)
 

@@ -1,4 +1,4 @@
-"""What the demo's reader asks, and how it knows that an answer is wrong.
+"""What the demo's reader looks up, and how it recognises a wrong answer.
 
 An answer given while events stream in is checked without a second system:
 - the key existed when the reading began, so an empty answer is wrong;
@@ -27,7 +27,7 @@ K = TypeVar("K")
 TABLE_WEIGHTS = (70, 20, 10)
 
 
-class Question(Record, frozen=True, kw_only=True):
+class DemoLookup(Record, frozen=True, kw_only=True):
     """One key lookup. `count_index`: where FLIGHTS stands in the row."""
 
     table: str
@@ -40,12 +40,12 @@ class Question(Record, frozen=True, kw_only=True):
 
 
 class ReaderPlan(Record, frozen=True, kw_only=True):
-    """What the reader process is told. `nodes`: public addresses."""
+    """The input of the reader process. `nodes`: public addresses."""
 
     nodes: tuple[str, ...]
     reads_per_second: float
     seed: int
-    questions: tuple[Question, ...]
+    questions: tuple[DemoLookup, ...]
 
 
 class ReadSample(Record, frozen=True, kw_only=True, array_like=True):
@@ -87,7 +87,7 @@ def aircraft_sql(tailnum: str) -> str:
     return f"SELECT * FROM AIRCRAFT WHERE TAILNUM = '{tailnum}';"  # noqa: S608 our own keys
 
 
-def questions_for(flights: Sequence[Flight], loaded: int) -> list[list[Question]]:
+def questions_for(flights: Sequence[Flight], loaded: int) -> list[list[DemoLookup]]:
     """Questions per table, for keys that exist among the first `loaded` flights."""
     return [
         _about_aircraft(flights, loaded),
@@ -96,7 +96,7 @@ def questions_for(flights: Sequence[Flight], loaded: int) -> list[list[Question]
     ]
 
 
-def _about_aircraft(flights: Sequence[Flight], loaded: int) -> list[Question]:
+def _about_aircraft(flights: Sequence[Flight], loaded: int) -> list[DemoLookup]:
     by_tail: dict[str, list[Flight]] = defaultdict(list)
     before: Counter[str] = Counter()
     for index, flight in enumerate(flights):
@@ -104,7 +104,7 @@ def _about_aircraft(flights: Sequence[Flight], loaded: int) -> list[Question]:
             by_tail[flight.tailnum].append(flight)
             before[flight.tailnum] += index < loaded
     return [
-        Question(
+        DemoLookup(
             table="AIRCRAFT",
             sql=aircraft_sql(tailnum),
             count_index=1,
@@ -128,10 +128,10 @@ def folds(flights: Iterable[Flight]) -> list[tuple[float, str]]:
     return found
 
 
-def _about_carrier_days(flights: Sequence[Flight], loaded: int) -> list[Question]:
+def _about_carrier_days(flights: Sequence[Flight], loaded: int) -> list[DemoLookup]:
     keys = [(f.carrier, f.time_ms // DAY_MS * DAY_MS) for f in flights]
     return [
-        Question(
+        DemoLookup(
             table="CARRIER_DAY",
             sql=f"SELECT * FROM CARRIER_DAY WHERE CARRIER = '{key[0]}' "  # noqa: S608
             f"AND WINDOWSTART = {key[1]};",
@@ -143,10 +143,10 @@ def _about_carrier_days(flights: Sequence[Flight], loaded: int) -> list[Question
     ]
 
 
-def _about_origin_weeks(flights: Sequence[Flight], loaded: int) -> list[Question]:
+def _about_origin_weeks(flights: Sequence[Flight], loaded: int) -> list[DemoLookup]:
     keys = [(f.origin, f.carrier, f.time_ms // WEEK_MS * WEEK_MS) for f in flights]
     return [
-        Question(
+        DemoLookup(
             table="ORIGIN_CARRIER_WEEK",
             sql=f"SELECT * FROM ORIGIN_CARRIER_WEEK WHERE ORIGIN = '{key[0]}' "  # noqa: S608
             f"AND CARRIER = '{key[1]}' AND WINDOWSTART = {key[2]};",
@@ -181,15 +181,15 @@ class Picker:
 
 
 class AnswerChecker:
-    """Says what is wrong with an answer; remembers the counts that each replica has shown."""
+    """Finds faults of an answer; it keeps the counts that each replica has shown."""
 
-    def __init__(self, questions: Sequence[Question]) -> None:
+    def __init__(self, questions: Sequence[DemoLookup]) -> None:
         self._questions = questions
         #: (replica, question) -> largest count shown
         self._shown: dict[tuple[str, int], int] = {}
 
     def fault(self, number: int, rows: Sequence[Sequence[Any]], served_by: str) -> str:
-        """Empty if nothing is wrong, else one sentence."""
+        """One sentence, or nothing if the answer is correct."""
         question = self._questions[number]
         if len(rows) != 1:
             return f"{len(rows)} rows for {question.sql}"
@@ -210,7 +210,7 @@ class AnswerChecker:
 
 
 def same_number(left: object, right: object) -> bool:
-    """Equal, or both floats that differ by the order of a sum at the most."""
+    """Equal, or both floats that differ at most by the order of a sum."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, int | float) and isinstance(right, int | float):

@@ -2,11 +2,11 @@
 
 Open loop: read number k is due at start + k / rate whether or not earlier ones were answered, and
 its latency counts from then. Entry points rotate over all nodes; a read that fails is tried once
-more on the next node. Nothing is remembered about dead nodes: a plain client would not.
+more on the next node. It keeps no record of dead nodes, as a simple client would not.
 
-Probes come in on stdin, one JSON line each: the aircraft is asked every 20 ms (later every 5 % of
-the time waited) until it shows the event. What happened goes out on stdout, a JSON line
-(ReaderReport) every 0.2 s. Ends when stdin is closed, after the reads under way.
+Probes arrive on stdin, one JSON line each: the aircraft is looked up every 20 ms (later every 5 %
+of the time waited) until it shows the event. Results go to stdout, a JSON line (ReaderReport) every
+0.2 s. The process ends when stdin is closed, after the reads under way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from standpipe.local.demo.questions import (
 
 REPORT_EVERY_S = 0.2
 PROBE_EVERY_S = 0.02
-PROBE_STEP_SHARE = 0.05  # later asks come rarer, or many late probes would be a load of their own
+PROBE_STEP_SHARE = 0.05  # later lookups are rarer, or many late probes would be a load themselves
 TRY_S_MAX = 2.0
 PROBE_S_MAX = 30.0
 UNDER_WAY_MAX = 5_000  # reads; beyond it a read fails at once instead of piling up
@@ -46,7 +46,7 @@ class ReadFailed(Exception):
 
 
 class Reader:
-    """Asks until told to stop. Uses the event loop's only thread."""
+    """Reads until it is stopped. Uses the event loop's only thread."""
 
     def __init__(self, plan: ReaderPlan, http: PeerClient) -> None:
         self.plan = plan
@@ -134,7 +134,7 @@ class Reader:
         return lines, response.headers.get("standpipe-served-by", "")
 
     async def probe(self, probe: Probe) -> None:
-        """Ask until the event shows."""
+        """Look the aircraft up until it shows the event."""
         body = _body(aircraft_sql(probe.tailnum))
         entry = probe.count
         while time.time() < probe.acked + PROBE_S_MAX:
@@ -173,7 +173,7 @@ async def _listen(reader: Reader) -> None:
 
 
 async def _say(reader: Reader) -> None:
-    """Write reports; a pipe that nobody reads any more ends the process."""
+    """Write reports; a pipe without a reader ends the process."""
     while True:
         await asyncio.sleep(REPORT_EVERY_S)
         _write(reader.report())
@@ -185,7 +185,7 @@ def _write(line: bytes) -> None:
 
 
 async def main(plan: ReaderPlan) -> None:
-    """Ask until stdin is closed, then report what is left."""
+    """Read until stdin is closed, then report the rest."""
     http = PeerClient({"accept": LINES, "content-type": "application/json"})
     reader = Reader(plan, http)
     side = [asyncio.create_task(_listen(reader)), asyncio.create_task(_say(reader))]

@@ -1,6 +1,6 @@
-"""What the demo measured, as `report.json`: every field has its meaning beside it, under "fields".
+"""The demo's figures, as `report.json`: "fields" explains each of them.
 
-Pure over the samples. Not here: the picture (picture.py).
+Pure over the samples. Not here: the picture (`picture.py`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ FIELDS: dict[str, str] = {
     "events_in_tables": "of them, events that every table has committed at the end",
     "tables": "tables made of them, in the order of creation",
     "nodes": "number of nodes of the cluster",
-    "reads_ok": "reads answered right, while running and in the comparison at the end",
+    "reads_ok": "reads answered correctly, while running and in the comparison at the end",
     "reads_failed": "reads that got no rows from two nodes",
     "reads_wrong": "answers that were wrong: impossible while running, or different at the end",
     "reads_retried": "reads that were answered by the second node asked",
-    "reads_per_second": "right answers per second of the live phase",
+    "reads_per_second": "correct answers per second of the live phase",
     "rows_compared": "rows compared with the pandas recompute at the end, through every node",
-    "latency_ms": "of right answers in the live phase, from the instant a read was due",
+    "latency_ms": "of correct answers in the live phase, from the instant a read was due",
     "freshness_ms": "from Kafka's acknowledgement of an event to its count being read over HTTP",
     "freshness_probes": "events that were followed for it",
     "killed_node": "node that got SIGKILL, the whole process group; active of a partition of table",

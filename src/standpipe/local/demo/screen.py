@@ -1,4 +1,7 @@
-"""The demo's live status: one screen on a terminal, a plain line every 5 s elsewhere."""
+"""The demo's live status: one screen on a terminal, a plain line every 5 s elsewhere.
+
+Not here: what is shown (`main.py`).
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,7 @@ class LoadBar:
         self._bar.stop()
 
     def show(self, done: int) -> None:
-        """So many are done."""
+        """Show that `done` are done."""
         now = time.monotonic()
         rate = done / max(0.001, now - self._started)
         self._bar.update(self._task, completed=done, rate=f"{rate:,.0f} events/s")

@@ -1,4 +1,7 @@
-"""How far the demo is: queries that run, events in the tables, replicas at the committed end."""
+"""The demo's progress: queries that run, events in the tables, replicas at the committed end.
+
+Not here: the follower of the progress topic (`progress.py`).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from typing import Any, cast
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.errors import ServerError
 from standpipe.local.client import status
-from standpipe.local.demo.progress import ProgressFollower
+from standpipe.local.demo.progress import DemoProgress
 
 STALL_S_MAX = 240.0  # without any movement: something is broken, even on a busy machine
 LOOK_EVERY_S = 0.1
 
 
 class Arrival:
-    """Waits for the pipeline and the replicas. `tail_of_log`: what the pipeline said last.
+    """Waits for the pipeline and the replicas. `tail_of_log`: the end of the pipeline's log.
 
     Every wait raises ServerError when nothing has moved for STALL_S_MAX.
     """
@@ -24,7 +27,7 @@ class Arrival:
     def __init__(
         self,
         nodes: Sequence[tuple[str, str]],
-        progress: ProgressFollower,
+        progress: DemoProgress,
         topic: str,
         tail_of_log: Callable[[], str],
     ) -> None:
@@ -36,12 +39,12 @@ class Arrival:
         self.queries: Mapping[str, str] = {}
 
     def wait_for_queries(self) -> None:
-        """Until the pipeline says that each query runs."""
+        """Wait until the pipeline reports that each query runs."""
         wanted = set(self.queries.values())
         self._wait(lambda: len(wanted - self._running()), "queries do not run")
 
     def wait_for_events(self, count: int, show: Callable[[int], None] | None = None) -> None:
-        """Until every query has committed so many events; `show` is told how many."""
+        """Wait until every query has committed `count` events; `show` gets the number so far."""
 
         def missing() -> int:
             done = self.events_in_tables()
@@ -52,12 +55,12 @@ class Arrival:
         self._wait(missing, f"of {count:,} events are not in the tables")
 
     def wait_for_replicas(self) -> None:
-        """Until every replica on every node has applied what is committed now."""
+        """Wait until every replica on every node has applied what is committed now."""
         with SyncClient(timeout_s=1.0) as http:
             self._wait(lambda: self._replicas_behind(http), "replicas trail the committed end")
 
     def events_in_tables(self) -> int:
-        """Events that every table has."""
+        """Number of events that every table has."""
         queries = self.queries.values()
         return min((self._progress.events(query, self._topic) for query in queries), default=0)
 
@@ -85,7 +88,7 @@ class Arrival:
         return behind + max(0, copies * sum(map(len, ends.values())) - len(held))
 
     def _wait(self, left: Callable[[], int], what: str) -> None:
-        """Until nothing is left; the clock of STALL_S_MAX starts anew with each change."""
+        """Until nothing is left; each change restarts the clock of STALL_S_MAX."""
         before, moved = -1, time.monotonic()
         while (now := left()) > 0:
             if now != before:
@@ -94,6 +97,6 @@ class Arrival:
                 tail = self._tail_of_log()
                 raise ServerError(
                     f"nothing moved for {STALL_S_MAX:.0f} s: {now:,} {what}; "
-                    f"the pipeline said\n{tail}"
+                    f"the pipeline's log ends with\n{tail}"
                 )
             time.sleep(LOOK_EVERY_S)

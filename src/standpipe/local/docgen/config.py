@@ -57,8 +57,7 @@ def show(console: Console, values: registry.Config, name: str | None, *, as_json
 
 
 def _section(key: registry.ConfigKey[Any]) -> str:
-    return (
-        f"## `{key.name}`\n\n{key.doc}\n\n"
+    facts = (
         f"{_type(key)}; default {_shown(key.default)}{_bounds(key)}; from {key.source}; "
         f"environment `{key.environment_name}`."
     )

@@ -25,18 +25,20 @@ said beside it. A statement that is not supported is refused before anything of 
 """
 
 
-class Row(NamedTuple):
+class SupportRow(NamedTuple):
+    """A line of the page: what it is about, whether it is supported, and how it differs."""
+
     what: str
     state: str  # yes, differs, no
     note: str = ""
 
 
 #: class of the statement -> rows about it
-STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
+STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
     ast_statements.CreateSource: (
-        Row("CREATE [OR REPLACE] STREAM, TABLE [IF NOT EXISTS]", "yes"),
-        Row("CREATE SOURCE STREAM", "yes"),
-        Row(
+        SupportRow("CREATE [OR REPLACE] STREAM, TABLE [IF NOT EXISTS]", "yes"),
+        SupportRow("CREATE SOURCE STREAM", "yes"),
+        SupportRow(
             "CREATE SOURCE TABLE",
             "differs",
             "a query of ours (CST_…) copies the topic into a changelog that the replicas follow;"
@@ -44,89 +46,99 @@ STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
         ),
     ),
     ast_statements.CreateAs: (
-        Row("CREATE STREAM, TABLE … AS SELECT", "yes"),
-        Row(
+        SupportRow("CREATE STREAM, TABLE … AS SELECT", "yes"),
+        SupportRow(
             "CREATE OR REPLACE TABLE … AS SELECT",
             "differs",
             "any change but of keys and partitions: built beside, from the beginning of its topics;"
             " reads move over when it has caught up",
         ),
-        Row(
+        SupportRow(
             "CREATE OR REPLACE STREAM … AS SELECT",
             "yes",
             "goes on where it is; columns may be added; not with a join",
         ),
     ),
     ast_statements.InsertSelect: (
-        Row(
+        SupportRow(
             "INSERT INTO … SELECT",
             "differs",
             "a query that reads the target and was made before the INSERT takes ROWTIME from Kafka",
         ),
     ),
     ast_statements.InsertValues: (
-        Row("INSERT INTO … VALUES", "differs", "constants are computed as in pull queries"),
+        SupportRow("INSERT INTO … VALUES", "differs", "constants are computed as in pull queries"),
     ),
-    ast_statements.DropSource: (Row("DROP STREAM, TABLE [IF EXISTS] [DELETE TOPIC]", "yes"),),
-    ast_statements.CreateType: (Row("CREATE TYPE [IF NOT EXISTS]", "yes"),),
-    ast_statements.DropType: (Row("DROP TYPE [IF EXISTS]", "yes"),),
+    ast_statements.DropSource: (
+        SupportRow("DROP STREAM, TABLE [IF EXISTS] [DELETE TOPIC]", "yes"),
+    ),
+    ast_statements.CreateType: (SupportRow("CREATE TYPE [IF NOT EXISTS]", "yes"),),
+    ast_statements.DropType: (SupportRow("DROP TYPE [IF EXISTS]", "yes"),),
     ast_statements.AlterSource: (
-        Row(
+        SupportRow(
             "ALTER STREAM, TABLE ADD [COLUMN]", "yes", "queries that run keep the columns they have"
         ),
     ),
-    ast_statements.AlterSystem: (Row("ALTER SYSTEM", "no", "keys belong to nodes' files"),),
+    ast_statements.AlterSystem: (SupportRow("ALTER SYSTEM", "no", "keys belong to nodes' files"),),
     ast_statements.ControlQuery: (
-        Row("TERMINATE id, ALL", "yes"),
-        Row("PAUSE, RESUME id, ALL", "yes"),
+        SupportRow("TERMINATE id, ALL", "yes"),
+        SupportRow("PAUSE, RESUME id, ALL", "yes"),
     ),
     ast_statements.Show: (
-        Row("SHOW STREAMS, TABLES, QUERIES, TOPICS, FUNCTIONS, PROPERTIES [EXTENDED]", "yes"),
-        Row("SHOW TYPES, VARIABLES", "yes"),
-        Row("SHOW CONNECTORS", "no", "there are none"),
+        SupportRow(
+            "SHOW STREAMS, TABLES, QUERIES, TOPICS, FUNCTIONS, PROPERTIES [EXTENDED]", "yes"
+        ),
+        SupportRow("SHOW TYPES, VARIABLES", "yes"),
+        SupportRow("SHOW CONNECTORS", "no", "there are none"),
     ),
-    ast_statements.Describe: (Row("DESCRIBE name [EXTENDED]", "yes"),),
-    ast_statements.DescribeAll: (Row("DESCRIBE STREAMS, TABLES [EXTENDED]", "yes"),),
+    ast_statements.Describe: (SupportRow("DESCRIBE name [EXTENDED]", "yes"),),
+    ast_statements.DescribeAll: (SupportRow("DESCRIBE STREAMS, TABLES [EXTENDED]", "yes"),),
     ast_statements.DescribeFunction: (
-        Row("DESCRIBE FUNCTION", "yes", "its variants, without prose"),
+        SupportRow("DESCRIBE FUNCTION", "yes", "its variants, without prose"),
     ),
     ast_statements.Explain: (
-        Row("EXPLAIN id, SELECT, CREATE … AS, INSERT … SELECT", "differs", "shows what Spark gets"),
+        SupportRow(
+            "EXPLAIN id, SELECT, CREATE … AS, INSERT … SELECT", "differs", "shows what Spark gets"
+        ),
     ),
     ast_statements.ExplainRoute: (
-        Row("EXPLAIN ROUTE SELECT …", "differs", "ours: replica verdicts"),
+        SupportRow("EXPLAIN ROUTE SELECT …", "differs", "ours: replica verdicts"),
     ),
     ast_statements.ExplainAssignment: (
-        Row("EXPLAIN ASSIGNMENT", "differs", "ours: who holds what, and what would move"),
+        SupportRow("EXPLAIN ASSIGNMENT", "differs", "ours: who holds what, and what would move"),
     ),
-    ast_statements.SetProperty: (Row("SET, UNSET", "yes"),),
+    ast_statements.SetProperty: (SupportRow("SET, UNSET", "yes"),),
     ast_statements.Define: (
-        Row("DEFINE, UNDEFINE, ${v}", "differs", "a value without quotes around it is one token"),
+        SupportRow(
+            "DEFINE, UNDEFINE, ${v}", "differs", "a value without quotes around it is one token"
+        ),
     ),
     ast_statements.PrintTopic: (
-        Row(
+        SupportRow(
             "PRINT topic [FROM BEGINNING] [INTERVAL] [LIMIT]",
             "differs",
             "shows what is not committed too; long text keys are not taken for windowed ones",
         ),
     ),
-    ast_statements.AssertTopic: (Row("ASSERT [NOT EXISTS] TOPIC", "yes"),),
+    ast_statements.AssertTopic: (SupportRow("ASSERT [NOT EXISTS] TOPIC", "yes"),),
     Query: (
-        Row("SELECT (pull query) on tables and streams", "yes"),
-        Row(
+        SupportRow("SELECT (pull query) on tables and streams", "yes"),
+        SupportRow(
             "SELECT … FROM table [WHERE] ORDER BY key [AFTER key] [LIMIT]",
             "differs",
             "ours: rows of all partitions in the order of their keys, from behind the key of the"
             " last page's last row",
         ),
-        Row("SELECT COUNT(*) FROM table [WHERE]", "differs", "ours: how many rows there are"),
-        Row(
+        SupportRow(
+            "SELECT COUNT(*) FROM table [WHERE]", "differs", "ours: how many rows there are"
+        ),
+        SupportRow(
             "SELECT … FROM … [WHERE] EMIT CHANGES [LIMIT] (push query)",
             "differs",
             "rows come a batch at a time, once it is committed; a row of a table that may have left"
             " the WHERE comes as a tombstone",
         ),
-        Row(
+        SupportRow(
             "SELECT … GROUP BY, JOIN, PARTITION BY … EMIT CHANGES",
             "no",
             "nobody would keep its state: CREATE … AS SELECT, and push on that",
@@ -135,58 +147,64 @@ STATEMENTS: Final[dict[type, tuple[Row, ...]]] = {
 }
 
 CLAUSES: Final = (
-    Row("WHERE, HAVING", "yes", "a row that stops matching becomes a tombstone in a table"),
-    Row(
+    SupportRow("WHERE, HAVING", "yes", "a row that stops matching becomes a tombstone in a table"),
+    SupportRow(
         "GROUP BY over a stream",
         "differs",
         "a batch puts out its last state of a group, not each step on the way",
     ),
-    Row(
+    SupportRow(
         "GROUP BY over a table",
         "differs",
         "as above; all rows of a group are kept as its state, so a change costs the group's size",
     ),
-    Row("GROUP BY over a join", "yes"),
-    Row("PARTITION BY", "yes"),
-    Row(
+    SupportRow("GROUP BY over a join", "yes"),
+    SupportRow("PARTITION BY", "yes"),
+    SupportRow(
         "WINDOW TUMBLING, HOPPING (SIZE, ADVANCE BY, RETENTION, GRACE PERIOD)",
         "yes",
         "rows leave the table once RETENTION is over (default: size + grace, a day and more), with"
         " the batch after the event that says so",
     ),
-    Row(
+    SupportRow(
         "WINDOW SESSION",
         "differs",
         "events of open sessions are the state; late is what is older than the batch's watermark",
     ),
-    Row(
+    SupportRow(
         "EMIT FINAL",
         "differs",
         "a window closes when a batch begins behind its end and grace",
     ),
-    Row("EXPLODE, several side by side", "yes"),
-    Row("stream-stream JOIN WITHIN, INNER", "yes"),
-    Row(
+    SupportRow("EXPLODE, several side by side", "yes"),
+    SupportRow("stream-stream JOIN WITHIN, INNER", "yes"),
+    SupportRow(
         "stream-stream LEFT, RIGHT, FULL JOIN",
         "yes",
         "without GRACE PERIOD an event without a partner is put out at once",
     ),
-    Row(
+    SupportRow(
         "stream-table JOIN, INNER, LEFT",
         "differs",
         "within a batch time decides which row an event sees; the table first at one instant",
     ),
-    Row("table-table JOIN on primary keys, INNER, LEFT, RIGHT, FULL, n-way", "yes"),
-    Row(
+    SupportRow("table-table JOIN on primary keys, INNER, LEFT, RIGHT, FULL, n-way", "yes"),
+    SupportRow(
         "table-table JOIN on a foreign key, INNER, LEFT",
         "differs",
         "all left rows of one key are one state: a change costs their number",
     ),
-    Row("joins of more than two, of every mixture", "yes", "RIGHT, FULL of tables: one key only"),
-    Row("formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"),
-    Row("formats AVRO, JSON_SR, PROTOBUF, PROTOBUF_NOSR", "no", "there is no schema registry"),
-    Row("DECIMAL", "differs", "38 digits at most: Spark's"),
-    Row(
+    SupportRow(
+        "joins of more than two, of every mixture", "yes", "RIGHT, FULL of tables: one key only"
+    ),
+    SupportRow(
+        "formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"
+    ),
+    SupportRow(
+        "formats AVRO, JSON_SR, PROTOBUF, PROTOBUF_NOSR", "no", "there is no schema registry"
+    ),
+    SupportRow("DECIMAL", "differs", "38 digits at most: Spark's"),
+    SupportRow(
         "JSON: numbers as text; field names in any case",
         "differs",
         "a record with numbers as text, or with names in mixed case, takes four times as long to"
@@ -217,7 +235,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _list(rows: list[Row]) -> str:
+def _list(rows: list[SupportRow]) -> str:
     return items(
         [f"{row.what} — **{row.state}**{ended(row.note and ': ' + row.note)}" for row in rows]
     )

@@ -27,7 +27,7 @@ import structlog
 import uvloop
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.http.http2_server import Limits, offer_http2
+from standpipe.adapters.http.http2_server import ConnectionLimits, offer_http2
 from standpipe.adapters.http.peer_client import SECRET_HEADER, PeerClient
 from standpipe.adapters.http.server import Listener, bind, serve
 from standpipe.adapters.http.tls import certificate_of
@@ -150,7 +150,7 @@ class Worker:
             quick=public,
         )
         if streams_max := self.settings[HTTP2_STREAMS_MAX]:
-            offer_http2(for_clients, Limits(streams_max=streams_max))
+            offer_http2(for_clients, ConnectionLimits(streams_max=streams_max))
         for_peers = Listener(
             socket=bind(*_host_port(self.node.peer)),
             application=PeerLane(peer),

@@ -6,7 +6,7 @@ Spark gives a checkpoint no identity: run with another query's, it would silentl
 Order of events in a batch: Spark writes offsets/N, we write records and the progress record, Spark
 writes commits/N. So the commit log may trail the progress topic by one batch (a crash between the
 two; Spark replays N) and is never ahead of it, unless the progress record was void: written by a
-pipeline that a newer one had fenced. Those batches are taken back (`surplus`).
+pipeline that a newer one had fenced. Those batches are rolled back (`surplus`).
 
 Formats: Spark's OffsetSeqLog (first line `v1`, then metadata, then one line per source).
 Not here: the progress topic (`progress_log.py`). Paths are local or mounted; other file systems
@@ -104,8 +104,8 @@ def records_between(
 class Checkpoint:
     """The checkpoint of one query: `root` holds whose it is, and a directory per lease epoch.
 
-    Spark writes to `directory`, ours alone. A zombie goes on writing to its own: in a shared one it
-    would choose what our batches cover (`data.commit.takeover.heir_of`).
+    Spark writes to `directory`, ours alone. A fenced pipeline continues to write to its own: in a
+    shared one it would choose what our batches cover (`data.commit.takeover.heir_of`).
     """
 
     def __init__(self, root: Path, lease_epoch: LeaseEpoch) -> None:
@@ -162,7 +162,7 @@ class Checkpoint:
         """Begin our directory as a copy of the one that has the newest batch that readers saw.
 
         Raises QueryFailed when none has it: then the checkpoint was lost or is an old copy, and
-        Spark would count events twice or begin anew in silence.
+        Spark would count events twice, or silently start again.
         """
         valid = NO_BATCH if newest is None else newest.commit.batch
         found = {epoch: self._logs(path, valid) for epoch, path in self._epochs().items()}
@@ -212,8 +212,8 @@ class Checkpoint:
                 del covers[valid]
         return Logs(frozenset(_batches(directory / "commits")), covers)
 
-    def take_back(self, valid: BatchId) -> Surplus:
-        """Make Spark go on after batch `valid`. Returns what was removed."""
+    def roll_back(self, valid: BatchId) -> Surplus:
+        """Make Spark continue after batch `valid`. Returns what was removed."""
         commits, offsets = (_batches(self.directory / log) for log in ("commits", "offsets"))
         gone = surplus(commits, offsets, valid)
         for log, batches in (("offsets", gone.offsets), ("commits", gone.commits)):

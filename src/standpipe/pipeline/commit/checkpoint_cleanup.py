@@ -1,4 +1,4 @@
-"""Removes checkpoints that nobody will read again: of dropped queries, and what takeovers left.
+"""Removes checkpoints that no pipeline will read again: of dropped queries and of old leases.
 
 A query id and a generation are never given out twice, so the checkpoint of a query that the catalog
 does not have is of no use, and with a window's state it may be gigabytes. It is kept for a week
@@ -7,7 +7,7 @@ the metadata log in place, and may yet put the right one back. Only directories 
 service's `standpipe.json` are looked at.
 
 Several pipelines share the directories, so two may do the same at once: a rename decides who
-removes. Not here: whose a checkpoint is, and which of its epochs goes on (`checkpoint.py`).
+removes. Not here: whose a checkpoint is, and which of its epochs continues (`checkpoint.py`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _ours(checkpoints: Path, service_id: str) -> Iterator[tuple[Path, str]]:
 
 
 def _unwanted_since_ms(root: Path, now_ms: int) -> int:
-    """As noted by whoever noticed it first; a note that cannot be read is made anew."""
+    """As the first pipeline that noticed it has noted; an unreadable note is rewritten."""
     note = root / UNWANTED_FILE
     with contextlib.suppress(FileNotFoundError, ValueError):
         return int(note.read_text())

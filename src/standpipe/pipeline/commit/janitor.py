@@ -60,7 +60,7 @@ _logger = structlog.get_logger("janitor")
 @dataclass(frozen=True, kw_only=True)
 class SweptTopic:
     """Whose topic a janitor sweeps. `check_lease` raises Fenced; `ask_topics` returns what raises
-    QueryFailed when one of the query's topics was made anew (`TopicCheck.ask`)."""
+    QueryFailed when one of the query's topics was recreated (`TopicCheck.ask`)."""
 
     query_id: str
     table: Source
@@ -99,7 +99,8 @@ class Janitor:
         self._news: deque[Progress] = deque()
         self._stopped = threading.Event()
         #: what ended the thread, if anything did but a newer pipeline: its run must end, too, for
-        #: without the sweeps nothing is ever called clean, and the progress topic grows for ever
+        #: without the sweeps nothing is ever called clean, and the progress topic grows without
+        #: bound
         self.failure: Exception | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"janitor {swept.query_id}", daemon=True
@@ -113,6 +114,7 @@ class Janitor:
         self._thread.start()
 
     def stop(self) -> None:
+        """End the thread after its current step."""
         self._stopped.set()
 
     def committed(self, progress: Progress) -> None:
@@ -131,7 +133,7 @@ class Janitor:
 
     def watermark_ms(self, of_batch_ms: int) -> int:
         """`Progress.watermark_ms` of the next record, given Spark's. It never goes back, though
-        Spark may begin anew: a replica that saw the higher one has dropped windows by it."""
+        Spark may start again: a replica that saw the higher one has dropped windows by it."""
         return max(of_batch_ms, 0 if self.newest is None else self.newest.watermark_ms)
 
     def clean_through(self) -> dict[int, int]:
@@ -156,7 +158,7 @@ class Janitor:
                 self._keep_short()
         except Fenced as fenced:
             _logger.warning("fenced", query_id=self.swept.query_id, why=str(fenced))
-        except Exception as error:  # nobody sees a thread die: its run is told to
+        except Exception as error:  # the death of a thread is silent: its run must end
             _logger.exception("the janitor has failed", query_id=self.swept.query_id)
             self.failure = error
 
@@ -167,7 +169,9 @@ class Janitor:
             try:
                 work()
             except StandpipeError as error:
-                _logger.warning("tried again", query_id=self.swept.query_id, why=str(error))
+                _logger.warning(
+                    "failed, will try again", query_id=self.swept.query_id, why=str(error)
+                )
             self._stopped.wait(PRUNE_EVERY_S)
             work = self._shorten
 
@@ -203,7 +207,9 @@ class Janitor:
                         self._prune()
                         self._delete_expired()
                 except (StandpipeError, QueryFailed) as error:  # the latter ends the query soon
-                    _logger.warning("tried again", query_id=self.swept.query_id, why=str(error))
+                    _logger.warning(
+                        "failed, will try again", query_id=self.swept.query_id, why=str(error)
+                    )
         finally:
             reader.close()
 
@@ -235,7 +241,7 @@ class Janitor:
             self._book.prune(self.swept.query_id, partition, [sweep.clean_through])
 
     def _due(self) -> dict[int, dict[bytes, Shadow]]:
-        """Shadows that nobody ended for a while, while no batch is under way."""
+        """Shadows that no batch has ended for a while; none while a batch is under way."""
         if self.newest is None or not self.lock.acquire(blocking=False):
             return {}
         try:
@@ -266,8 +272,8 @@ class Janitor:
         return True
 
     def _has_news(self, quiet_ms: int = 0) -> bool:
-        """Whether a replica may wait for our `clean_through`, and no batch has told it for so
-        long."""
+        """Whether a replica may wait for our `clean_through`, and no batch has reported it for
+        `quiet_ms`."""
         newest = self.newest
         if newest is None or time.time_ns() // 1_000_000 - newest.committed_at_ms < quiet_ms:
             return False

@@ -1,14 +1,14 @@
-"""Whether the topics of one query are those that its commits are of, and as the catalog has them.
+"""Whether a query's topics are still those that its commits name, with their partitions.
 
-Spark and Kafka go by names and offsets. A topic that was deleted and made anew would be written to
-until its offsets pass for the old ones, or read from the middle. So the ids of all topics are asked
-for at the query's start, before a batch writes and before it commits, each time beside another
-request, and every few seconds while nothing comes. What differs ends the query as TOPIC_CHANGED
-with the statements that resolve it.
+Spark and Kafka use names and offsets. A topic that was deleted and recreated would be read from the
+middle, or written to until its offsets look like the old ones. So the ids of all topics are
+requested at the query's start, before a batch writes and before it commits, each time in parallel
+with another request, and every few seconds while no batch runs. A difference ends the query as
+TOPIC_CHANGED, with the statements that resolve it.
 
-A table topic that was given more partitions is no failure: nobody of ours writes to them or reads
-them. It is told (`notice`), for others may. A source that has more is one: its keys go elsewhere
-from now on, so what is newest of a key can no longer be told by offsets.
+More partitions of the table's own topic are no failure: Standpipe neither writes nor reads them. A
+`notice` reports them, because other programs may. More partitions of a source are a failure: its
+keys are in other partitions from then on, so offsets no longer show the newest record of a key.
 
 The decisions are `data/commit/topic_identity.py`; how Kafka is asked is
 `adapters/kafka/topic_ids.py`.
@@ -41,15 +41,15 @@ class TopicCheck:
         }
         self._known[wanted.table.topic] = TopicKnown("", wanted.table.partitions)
         self._gone_since: float | None = None
-        #: what `look` has found; None: all is well, or nobody knows
+        #: what `look` has found; None: nothing, or unknown
         self.failure: QueryFailed | None = None
-        #: what is to be told though the query goes on
+        #: what to report although the query continues
         self.notice = ""
 
     # ---------------------------------------------------------------------------- at the start
 
     def need(self) -> dict[str, TopicSeen]:
-        """All topics that it needs, as they are. Raises NotYet, KafkaUnavailable."""
+        """All topics that the query needs, as they are now. Raises NotYet, KafkaUnavailable."""
         published = self._wanted.published_topic
         names = {*self._known, self._log.topic} | ({published} if published else set[str]())
         seen = self._log.ask_topics(names)()
@@ -60,7 +60,7 @@ class TopicCheck:
         return seen
 
     def begin(self, newest: Progress | None, seen: Mapping[str, TopicSeen]) -> None:
-        """Compare with what was committed, and go on with that. Raises QueryFailed, NotYet.
+        """Compare with what was committed, and continue with that. Raises QueryFailed, NotYet.
 
         `newest`: the query's newest valid progress record. What it does not name (nothing is
         committed, or by an older release) counts as it is now.
@@ -103,8 +103,8 @@ class TopicCheck:
         return {t: known.topic_id for t, known in self._known.items() if t in sources}
 
     def ask(self) -> Callable[[], None]:
-        """Ask, without waiting -> what waits for the answer and raises QueryFailed if a topic is
-        another one, KafkaUnavailable if nobody can tell."""
+        """Send the request. The result waits for the answer; it raises QueryFailed if a topic is
+        another one, and KafkaUnavailable if Kafka does not answer."""
         answer = self._log.ask_topics(self._known)
 
         def check() -> None:
@@ -116,8 +116,8 @@ class TopicCheck:
         return check
 
     def look(self) -> bool:
-        """Ask while no batch does, and note what there is to say. False: Kafka does not answer.
-        Never raises."""
+        """Check while no batch does, and note the outcome. False: Kafka does not answer. Never
+        raises."""
         try:
             self._judge(self._log.ask_topics(self._known)())
         except QueryFailed as failure:
@@ -135,9 +135,9 @@ class TopicCheck:
 
     def _judge(self, seen: Mapping[str, TopicSeen]) -> None:
         found = changes(self._known, seen)
-        told = [each for each in found if self._is_harmless(each)]
-        self.notice = self._message(told) if told else ""
-        final = [each for each in found if each not in told and each.how is not How.GONE]
+        harmless = [each for each in found if self._is_harmless(each)]
+        self.notice = self._message(harmless) if harmless else ""
+        final = [each for each in found if each not in harmless and each.how is not How.GONE]
         if final:
             raise self._failed(final)
         if gone := [each for each in found if each.how is How.GONE]:
@@ -161,10 +161,10 @@ class TopicCheck:
         drop, create = f"DROP {table.kind} {table.name}", f"and then {self._wanted.query.statement}"
         if table.topic in topics:
             if all(map(self._is_harmless, found)):
-                said = f"{table.name} does without the new ones. To be rid of them"
+                said = f"{table.name} does not use the new ones. To remove them"
             else:
-                said = f"What was committed to {table.topic} is gone. To build it anew"
-            # nobody may delete the topic under a CREATE SOURCE TABLE
+                said = f"What was committed to {table.topic} is lost. To rebuild the table"
+            # the topic under a CREATE SOURCE TABLE must not be deleted
             return f"{said}: {drop}{'' if table.is_read_only else ' DELETE TOPIC'}; {create}"
         sources = sorted(
             f"{'TABLE' if source.is_table else 'STREAM'} {source.source}"
@@ -174,10 +174,10 @@ class TopicCheck:
         if any(each.how is How.PARTITIONS for each in found):
             drops = "".join(f" DROP {source};" for source in sources)
             return (
-                "Records of a key are in other partitions than before, and nobody knows in which "
-                f"order. To begin anew: {drop};{drops} declare {', '.join(sources)} again, {create}"
+                "Records of a key are in other partitions than before, so their order is unknown. "
+                f"To start again: {drop};{drops} declare {', '.join(sources)} again, {create}"
             )
-        return f"To begin anew with the topic as it is: {drop}; {create}"
+        return f"To start again with the topic as it is: {drop}; {create}"
 
 
 def _has_more(change: Change) -> bool:

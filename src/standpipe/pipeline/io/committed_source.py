@@ -67,21 +67,25 @@ class CommittedFeed:
             return self._committed.ends()
 
     def next_ends(self, starts: Mapping[int, int], records_max: int) -> dict[int, int]:
+        """Where the next batch ends, at most `records_max` records on; `starts` if nothing is
+        new."""
         with self._changed:
             self._wait(lambda: self._read_to >= self._end)
             return self._committed.next_ends(starts, records_max)
 
     def ranges(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, list[Range]]:
-        """Those of a batch: its ends were committed when they were chosen."""
+        """The committed ranges of a batch. Its ends were committed when they were chosen."""
         with self._changed:
             self._wait(lambda: all(self._committed.end(p) >= end for p, end in ends.items() if end))
             return {p: self._committed.ranges(p, starts.get(p, 0), end) for p, end in ends.items()}
 
     def forget(self, passed: Mapping[int, int]) -> None:
+        """Drop what the batch before has consumed."""
         with self._changed:
             self._committed.forget(passed)
 
     def stop(self) -> None:
+        """End the feed."""
         self._stopped = True
 
     def _wait(self, holds: Callable[[], bool]) -> None:
@@ -150,10 +154,11 @@ class CommittedSource:
         return cast(Any, visible(rows, ranges))._jdf
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read no further than what is committed now."""
         self._frozen = self._feed.ends()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """`latestOffset` keeps its own."""
+        """Everything: `latestOffset` applies the limit."""
         return self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
 
     def commit(self, end: Any) -> None:
@@ -161,7 +166,7 @@ class CommittedSource:
         self._feed.forget(_offsets_of(end)[self._topic])
 
     def _all(self, offsets: dict[int, int]) -> dict[int, int]:
-        """With partitions that the topic has got since."""
+        """With partitions that the topic has got since, from 0."""
         return {**dict.fromkeys(self._feed.ends(), 0), **offsets}
 
     def _starts(self) -> dict[int, int]:
@@ -171,34 +176,43 @@ class CommittedSource:
     # ------------------------------------------------------------------ what Spark's source does
 
     def schema(self) -> Any:
+        """The columns of Spark's Kafka source."""
         return self._kafka.schema()
 
     def deserializeOffset(self, text: str) -> Any:  # noqa: N802
+        """Offsets from their JSON in the offset log."""
         runtime = self._jvm.org.apache.spark.sql.execution.streaming.runtime
         kafka = self._jvm.org.apache.spark.sql.kafka010
         return kafka.KafkaSourceOffset.apply(runtime.SerializedOffset(text))
 
     def reportLatestOffset(self) -> Any:  # noqa: N802
+        """All that is committed, for Spark's progress reports."""
         ends = self._feed.ends()
         return self.deserializeOffset(json.dumps({self._topic: ends})) if ends else None
 
     def stop(self) -> None:
+        """End the feed and Spark's Kafka source."""
         self._feed.stop()
         self._kafka.stop()
 
     def getOffset(self) -> Any:  # noqa: N802
+        """Never called: Spark asks for `latestOffset`."""
         raise NotImplementedError("Spark asks for `latestOffset`")
 
     def initialOffset(self) -> Any:  # noqa: N802
+        """Never called for a source of this kind."""
         raise NotImplementedError("Spark asks the first kind of sources for none")
 
     def hashCode(self) -> int:  # noqa: N802
+        """Identity, as Java wants it."""
         return id(self) & 0x7FFF_FFFF
 
     def equals(self, other: object) -> bool:
+        """Identity, as Java wants it."""
         return other is self
 
     def toString(self) -> str:  # noqa: N802
+        """The name of the source in Spark's progress reports."""
         return f"committed rows of {self._topic}"
 
     class JavaInterfaces:

@@ -8,7 +8,7 @@ and Spark's parser calls it corrupt.
 
 One function over the text, with each step bound once (`_let`): an expression per column and
 spelling made plans that took longer than their batches (2.6 s for 19 columns, measured), and would
-be computed anew for each column.
+be computed again for each column.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _fields(whole: SparkColumn, of: SqlType) -> SparkColumn:
     """A map of a record's fields: each under its own name, and in capitals where nothing has that
     name itself; numbers as numbers."""
     given = set(of.field_names)
-    # Spark's parser would find what is not made anew here
+    # Spark's parser would find what is not rebuilt here
     doubles = sorted({name.lower() for name in given if name == name.upper()} - given)
 
     def both(fields: SparkColumn) -> SparkColumn:
@@ -110,7 +110,7 @@ def _is_loose(of: SqlType) -> bool:
 
 
 def _replacing(name: str, part: SqlType) -> Callable[[SparkColumn], SparkColumn]:
-    """Of a map of fields: the same with a nested one made anew, where it is there."""
+    """Of a map of fields: the same with a nested one rebuilt, where there is one."""
 
     def replace(fields: SparkColumn) -> SparkColumn:
         value = f.try_element_at(fields, f.lit(name))

@@ -80,7 +80,7 @@ class ProgressLog:
         return len(found[topic].partitions) if topic in found else 0
 
     def message_bytes_max(self, topic: str) -> int | None:
-        """`max.message.bytes` of a topic; None: Kafka says it to nobody like us. Raises
+        """`max.message.bytes` of a topic; None: this client may not see it. Raises
         KafkaUnavailable."""
         resource = _admin.ConfigResource(_admin.ConfigResource.Type.TOPIC, topic)
         try:
@@ -93,7 +93,7 @@ class ProgressLog:
         return int(found["max.message.bytes"].value)
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
-        """End of each partition, whoever wrote it: one request. Raises KafkaUnavailable."""
+        """End of each partition, of all writers: one request. Raises KafkaUnavailable."""
         return self._offsets(topic, partitions, _admin.OffsetSpec.latest())
 
     def start_offsets(self, topic: str, partitions: int) -> dict[int, int]:
@@ -132,7 +132,7 @@ class ProgressLog:
     def append(self, progress: Progress) -> int:
         """Commit a batch. Returns the record's offset once all replicas have it.
 
-        Raises KafkaUnavailable; then nobody knows whether it was written, and the batch is
+        Raises KafkaUnavailable; then it is unknown whether it was written, and the batch is
         replayed under another attempt.
         """
         (offset,) = self._write(self.topic, [(*records.serialise(progress), [])])

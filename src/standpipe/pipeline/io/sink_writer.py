@@ -1,9 +1,9 @@
 """A batch's records into their topics, without the rows that are too large for them.
 
-One row that Kafka does not take fails its batch, and the batch would be tried for ever. So its size
-is looked at before, inside Spark and without a row in Python: of a table, a tombstone takes the
-row's place (an older row must not pass for the current one); of a stream, it is left out. How many
-there were and whose they are comes from the same pass (`observe`), which costs each batch some
+One row that Kafka does not take fails its batch, and the batch would be retried without end. So its
+size is looked at before, inside Spark and without a row in Python: of a table, a tombstone takes
+the row's place (an older row must not pass for the current one); of a stream, it is left out. How
+many there were and whose they are comes from the same pass (`observe`), which costs each batch some
 20 ms and a tenth of the throughput. A query therefore begins without, and looks from the first row
 on that Kafka refused (`is_refusal`): each pipeline that holds it tries one batch twice, at most.
 
@@ -35,7 +35,7 @@ _BYTES: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
 
 @dataclass(frozen=True, kw_only=True)
 class WriteLimits:
-    """`bytes_max`: key and value of a row, at the most. `samples_max`: rows of a batch that are
+    """`bytes_max`: key and value of a row, at most. `samples_max`: rows of a batch that are
     named in the processing log. `looks`: at each row; else Kafka refuses the batch of a larger
     one."""
 
@@ -53,8 +53,11 @@ class TooLarge:
 
 
 def row_bytes_max(configured: int, topics: Sequence[int | None]) -> int:
-    """What a row may have where its topics take messages of so many bytes. None: we are not told,
-    so it is Kafka's default: a batch that fails for ever is worse than a row that is left out."""
+    """Largest row whose topics take messages of these sizes, in bytes.
+
+    None: not known, so Kafka's default counts. A batch that always fails is worse than a row that
+    is left out.
+    """
     known = [_MESSAGE_BYTES if each is None else each for each in topics]
     return min([configured, *(each - OVERHEAD_BYTES for each in known)])
 

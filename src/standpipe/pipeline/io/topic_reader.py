@@ -64,6 +64,7 @@ class TopicReader:
         ]
 
     def close(self) -> None:
+        """Close the consumer."""
         self._consumer.close()
 
 

@@ -1,4 +1,4 @@
-"""ksqlDB's types on the wire and inside Spark: what a parser is told, and how to go on from there.
+"""ksqlDB's types on the wire and inside Spark: a parser's schema, and the conversion of its result.
 
 A topic holds TIMESTAMP as Unix ms, DATE as days and TIME as ms of the day, where Spark SQL wants
 types of its own; and ksqlDB finds the fields of a JSON object whatever their case, where Spark

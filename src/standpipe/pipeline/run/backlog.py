@@ -1,4 +1,4 @@
-"""How far a query is in its topics: by Spark's word, and by Kafka's where Spark says nothing.
+"""How far a query has read its topics: from Spark, and from Kafka where Spark reports nothing.
 
 Of a table that is built beside another one it is counted as Spark planned its newest finished
 batch: 0 means that this batch took everything that was there, however fast more comes. Not here:
@@ -21,7 +21,7 @@ from standpipe.pipeline.io.progress_log import ProgressLog
 #: {topic: {partition: offset}}
 Offsets = Mapping[str, Mapping[int, int]]
 
-#: what Spark says between two looks at its sources that found nothing
+#: Spark's message between two looks at its sources that found nothing
 _IDLE = "Waiting for data to arrive"
 
 
@@ -54,8 +54,8 @@ class Backlog:
 class Unread:
     """Whether topics hold what a query does not cover. Spark is not asked: its source may hang.
 
-    `topics`: without those that other queries write. There a stranger's record at the log's end
-    would look unread for ever; and their reader (`committed.py`) has a deadline for all it does.
+    `topics`: without those that other queries write. There a foreign record at the log's end would
+    look unread permanently, and their reader (`io/committed_source.py`) has its own deadlines.
     """
 
     log: ProgressLog
@@ -77,13 +77,13 @@ class Unread:
         return is_unread(covered, self.log.start_offsets(topic, count), ends)
 
 
-#: so often Kafka is asked about a query that Spark calls idle
+#: how often Kafka is asked about a query that Spark calls idle
 ASK_EVERY_S = 5.0
 
 
 @dataclass
 class BackgroundQuestion:
-    """A question to Kafka that nobody waits for: the newest answer counts until the next one."""
+    """A question to Kafka in the background: the newest answer counts until the next one."""
 
     answer: bool = False
     _asking: Future[bool] | None = None
@@ -107,6 +107,7 @@ def is_unread(
 
 
 def total(offsets: Offsets) -> int:
+    """Sum of all offsets: the records of topics that begin at 0."""
     return sum(offset for partitions in offsets.values() for offset in partitions.values())
 
 

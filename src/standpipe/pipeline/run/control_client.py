@@ -1,9 +1,11 @@
-"""The pipeline's tie to the nodes: it follows their log, registers, renews, and reports to them.
+"""The pipeline's connection to the nodes: it follows their log, registers, renews and reports.
 
-One thread with an event loop of its own. Any node will do for the log, since each answers from its
-own copy; the next one is asked when one does not answer. Reports go to every node, because each
-shows them in its own snapshot. A pipeline that was stopped for so long that its leases were taken
-hears of it with its next renewal, and registers anew. Routes: docs/INTERFACES.md, "Metadata log".
+One thread with its own event loop. Any node can serve the log, since each answers from its own
+copy; if one does not answer, the next one is asked. Reports go to every node, because each shows
+them in its own snapshot. A pipeline that stood still until its leases were granted to others learns
+of it with its next renewal, and registers again. Routes: docs/INTERFACES.md, "Metadata log".
+
+Not here: which queries to run (`reconcile.py`); HTTP (`adapters/http/internal.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ POLL_WAIT_MS = 1000
 RETRY_S = 0.5
 REPORT_EVERY_S = 1.0
 CALL_MS_MAX = 3000
-#: a registration is logged: two writes, each as slow as the quorum bears
+#: a registration is logged: two writes, each as slow as the quorum tolerates
 #: (`config.keys.FETCH_TIMEOUT`)
 START_MS_MAX = 6000
 RENEW_EVERY_S = 1.0
@@ -46,14 +48,14 @@ class PipelineStarted(Record, frozen=True, kw_only=True):
 
 
 class PipelineRenewed(Record, frozen=True, kw_only=True):
-    """Answer of `POST /pipeline/renew`. Not registered: others have taken over."""
+    """Answer of `POST /pipeline/renew`. Not registered: its leases were granted to others."""
 
     log_index: LogIndex
     is_registered: bool
 
 
 class Follower:
-    """The newest catalog that this process has heard of, and a voice to the nodes.
+    """The newest catalog that this process knows, and its reports to the nodes.
 
     `statuses` is called once a second from the follower's thread.
     """
@@ -62,7 +64,7 @@ class Follower:
         self, nodes: Sequence[str], secret: str, statuses: Callable[[], list[QueryStatus]]
     ) -> None:
         self._nodes = tuple(nodes)
-        self._tellable = deque(nodes)
+        self._reachable = deque(nodes)
         self._secret = secret
         self._statuses = statuses
         self._catalog = EMPTY
@@ -92,9 +94,9 @@ class Follower:
     def register(
         self, pipeline_id: str, *, is_over: Callable[[], bool]
     ) -> PipelineRegistration | None:
-        """Be there for queries, and say so from now on until `close`.
+        """Register for queries, and renew the registration until `close`.
 
-        Asks until a node can log it; None when `is_over` came true first.
+        Retries until a node has logged it; None when `is_over` came true first.
         """
         answer = asyncio.run_coroutine_threadsafe(self._register(pipeline_id), self._loop)
         while not is_over():
@@ -114,16 +116,16 @@ class Follower:
     async def _main(self) -> None:
         self._client = HttpClient(self._secret, timeout_ms=CALL_MS_MAX)
         works = (self._follow(), self._keep_reporting(), self._keep_renewing())
-        chores = [asyncio.create_task(work) for work in works]
+        tasks = [asyncio.create_task(work) for work in works]
         await self._is_over.wait()
-        for chore in chores:
-            chore.cancel()
+        for task in tasks:
+            task.cancel()
         await self._report()
         await self._leave()
         await self._client.close()
 
     async def _follow(self) -> None:
-        """Read the log from wherever our catalog stands, for ever."""
+        """Read the log from the catalog's index on, until cancelled."""
         while True:
             for node in self._nodes:
                 try:
@@ -158,13 +160,13 @@ class Follower:
 
     async def _register(self, pipeline_id: str) -> PipelineRegistration:
         while True:
-            if body := await self._tell_one("start", pipeline_id, START_MS_MAX):
-                told = msgspec.json.decode(body, type=PipelineStarted)
+            if body := await self._post_to_one("start", pipeline_id, START_MS_MAX):
+                started = msgspec.json.decode(body, type=PipelineStarted)
                 self._pipeline_id = pipeline_id
                 return PipelineRegistration(
                     pipeline_id=pipeline_id,
-                    lease_epoch=told.lease_epoch,
-                    log_index=told.log_index,
+                    lease_epoch=started.lease_epoch,
+                    log_index=started.log_index,
                 )
             await asyncio.sleep(RETRY_S)
 
@@ -173,31 +175,32 @@ class Follower:
             await asyncio.sleep(RENEW_EVERY_S)
             if not self._pipeline_id:
                 continue
-            body = await self._tell_one("renew", self._pipeline_id, RENEW_MS_MAX)
+            body = await self._post_to_one("renew", self._pipeline_id, RENEW_MS_MAX)
             if body and not msgspec.json.decode(body, type=PipelineRenewed).is_registered:
-                _log.warning("silent for so long that others took over; here again")
-                await self._tell_one("start", self._pipeline_id, START_MS_MAX)
+                _log.warning("leases were lost during silence; registering again")
+                await self._post_to_one("start", self._pipeline_id, START_MS_MAX)
 
     async def _leave(self) -> None:
-        """Others take over at once. Without it they would after the leases' timeout."""
+        """Release the leases at once. Otherwise others take over after the leases' timeout."""
         if self._pipeline_id:
-            await self._tell_one("leave", self._pipeline_id, RENEW_MS_MAX)
+            await self._post_to_one("leave", self._pipeline_id, RENEW_MS_MAX)
 
-    async def _tell_one(self, verb: str, pipeline_id: str, timeout_ms: int) -> bytes:
-        """The answer of the first node that takes it, last time's first; empty: none did."""
-        for node in list(self._tellable):
+    async def _post_to_one(self, verb: str, pipeline_id: str, timeout_ms: int) -> bytes:
+        """The answer of the first node that accepts, beginning with the last one; empty: none
+        did."""
+        for node in list(self._reachable):
             try:
                 reply = await self._client.post_json(
                     node, f"/pipeline/{verb}", {"pipeline_id": pipeline_id}, timeout_ms=timeout_ms
                 )
             except (PeerUnreachable, PeerSilent) as error:
-                _log.info("node does not take it", node=node, told=verb, why=error.message)
+                _log.info("node does not accept it", node=node, request=verb, why=error.message)
             else:
                 if reply.ok:
                     return reply.body
                 why = reply.body[:200].decode(errors="replace")
-                _log.info("node does not take it", node=node, told=verb, why=why)
-            self._tellable.rotate(-1)
+                _log.info("node does not accept it", node=node, request=verb, why=why)
+            self._reachable.rotate(-1)
         return b""
 
     async def _keep_reporting(self) -> None:
@@ -206,10 +209,10 @@ class Follower:
             await self._report()
 
     async def _report(self) -> None:
-        """A node that does not listen is told again in a second."""
+        """A node that does not answer gets the next report in a second."""
         try:
             body = msgspec.msgpack.encode(self._statuses())
-        except Exception:  # what a JVM says is not ours to trust; the next report may succeed
+        except Exception:  # answers of the JVM may be anything; the next report may succeed
             _log.exception("no report of the queries")
             return
         members = {node.internal for node in self._catalog.nodes.values()}

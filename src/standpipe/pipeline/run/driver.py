@@ -63,7 +63,7 @@ _log = structlog.get_logger("pipeline")
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions:
-    """What a pipeline is told. `jars` and `java_home` are found by `local/cluster/jvm.py`."""
+    """The options of a pipeline. `jars` and `java_home` are found by `local/cluster/jvm.py`."""
 
     nodes: tuple[str, ...]  # internal addresses
     bootstrap_servers: str
@@ -157,7 +157,7 @@ def _keep_equal(
             cleanup.tend(catalog.queries)
         queries.tend()
         if queries.wedged:
-            _log.error("this process ends, to be started anew", why=queries.wedged)
+            _log.error("this process ends, to be restarted", why=queries.wedged)
             return EXIT_FAILED
     return EXIT_OK
 
@@ -165,7 +165,7 @@ def _keep_equal(
 def _check_lease(
     follower: Follower, me: PipelineRegistration, query_id: str, lease_epoch: LeaseEpoch
 ) -> None:
-    """Raises Fenced when the log has given the query to another pipeline, or to us anew."""
+    """Raises Fenced when the log has granted the query to another pipeline, or again."""
     newest = lease_epoch_of(query_id, follower.catalog, me)
     if newest != lease_epoch:
         now = "another pipeline's" if newest is None else f"ours under lease epoch {newest}"

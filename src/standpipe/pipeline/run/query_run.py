@@ -1,7 +1,7 @@
 """One run of one persistent query: from the catalog's record to a running Spark query.
 
-`start_query` reads as a take-over does: whose checkpoint, fence, take back what readers cannot
-see, and go on from there. The same steps serve the first start, a restart and a fail-over.
+`start_query` reads as a takeover does: claim the checkpoint, fence, roll back what readers cannot
+see, and continue from there. The same steps serve the first start, a restart and a fail-over.
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ class QueryRun:
             return self.topics.failure or self.janitor.failure
         self.janitor.stop()
         ended = self.counts.failure or self.streaming_query.exception()
-        return ended or RuntimeError("Spark ended the query and does not say why")
+        return ended or RuntimeError("Spark ended the query without an error")
 
     @property
     def notice(self) -> str:
-        """What is to be told of its topics though it goes on."""
+        """What to report about its topics although it continues."""
         return self.topics.notice
 
     def look(self) -> bool:
-        """See to its topics while no batch does. False: Kafka does not answer. Never raises."""
+        """Check its topics while no batch does. False: Kafka does not answer. Never raises."""
         return self.topics.look()
 
     def named(self, error: Exception) -> Exception:
@@ -102,7 +102,7 @@ class QueryRun:
         return self.topics.failure or error
 
     def signs(self, *, with_work: bool) -> Signs:
-        """Whether it gets somewhere: what was committed, and whether there is anything to do."""
+        """Whether it makes progress: what was committed, and whether there is anything to do."""
         said = self.streaming_query.status
         return Signs(
             mark=(self.counts.batch, self.counts.input_records),
@@ -143,9 +143,9 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         raise Fenced(f"query {query.query_id} was taken over under lease epoch {stand.fenced_by}")
     topics.begin(stand.newest, seen)
     checkpoint.inherit(stand.newest)
-    taken_back = checkpoint.take_back(stand.valid)
-    if taken_back.commits or taken_back.offsets:
-        _logger.warning("batches taken back", query_id=query.query_id, commits=taken_back.commits)
+    rolled_back = checkpoint.roll_back(stand.valid)
+    if rolled_back.commits or rolled_back.offsets:
+        _logger.warning("batches rolled back", query_id=query.query_id, commits=rolled_back.commits)
     session = session_of(query, around)
     # a pool of its own: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)

@@ -35,7 +35,7 @@ from standpipe.pipeline.wanted import WantedQuery
 RETRY_S_FIRST = 0.5
 RETRY_S_MAX = 30.0
 MESSAGE_LENGTH_MAX = 2000
-#: a query that ran this long begins its back-off anew
+#: a query that ran this long starts its back-off again
 STEADY_S = 60.0
 #: how often the topics of queries are looked at while no batch does
 LOOK_EVERY_S = 5.0
@@ -85,7 +85,7 @@ class Queries:
     start: Callable[[WantedQuery, Surroundings], QueryRun] = start_query
     clock: Callable[[], float] = time.monotonic
     work: Callable[[Surroundings, str], Work] = _work_of_start
-    #: why this process should be started anew; empty: no need
+    #: why this process should be restarted; empty: no need
     wedged: str = ""
     _entries: dict[str, _Entry] = field(default_factory=dict[str, _Entry])
     _looking: Future[None] | None = None
@@ -199,13 +199,13 @@ class Queries:
         elif entry.stall.is_reported(silent_s):
             entry.reason = "NO_PROGRESS"
             entry.message = f"its source has data, and nothing was committed for {silent_s:.0f} s"
-            entry.message += f" ({signs.doing}); it is started anew when that goes on"
+            entry.message += f" ({signs.doing}); it is restarted if that continues"
         elif entry.reason == "NO_PROGRESS":
             entry.reason = entry.message = ""
 
     def _watch_start(self, entry: _Entry, starting: Future[QueryRun], now: float) -> None:
-        """A start that hangs cannot be taken back: it holds a thread, and may still touch the
-        checkpoint, where a second one would be at work. Only the process can be started anew."""
+        """A start that hangs cannot be cancelled: it holds a thread, and may still write to the
+        checkpoint that a second start would use. Only the process can be restarted."""
         if not starting.running():  # others are before it
             entry.stall.began(now)
             return
@@ -213,8 +213,8 @@ class Queries:
         silent_s = entry.stall.look(Signs(mark=(), has_data=True, work=work), now)
         if entry.stall.is_reported(silent_s):
             entry.reason = "NO_PROGRESS"
-            entry.message = f"its start takes {silent_s:.0f} s; the pipeline is started anew when "
-            entry.message += "that goes on"
+            entry.message = f"its start takes {silent_s:.0f} s; the pipeline is restarted if "
+            entry.message += "that continues"
         if entry.stall.is_restarted(silent_s):
             self.wedged = f"{entry.wanted.query_id} has not started for {silent_s:.0f} s"
 

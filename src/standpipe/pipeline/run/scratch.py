@@ -1,8 +1,8 @@
-"""A driver's folder for what Spark throws down: RocksDB's library, shuffle files, artifacts.
+"""A driver's folder for Spark's temporary files: RocksDB's library, shuffle files, artifacts.
 
-Spark removes them when it ends in order. A driver that is killed leaves some hundred megabytes, and
+Spark removes them at an orderly end. A driver that is killed leaves some hundred megabytes, and
 the next one on the machine would add its own; so each has a folder of its own in the system's
-temporary directory, locked while it lives, and removes those that nobody holds any more.
+temporary directory, locked while it lives, and removes those whose lock is free.
 """
 
 from __future__ import annotations

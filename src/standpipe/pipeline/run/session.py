@@ -50,18 +50,18 @@ _SETTINGS: dict[str, str] = {
     # identifiers are upper-cased by our parser; `a` and `A` are two columns
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
-    # with `_keep_raw_files`: what a crash leaves of a file is found by our own take-back
+    # with `_keep_raw_files`: what a crash leaves of a file is found by our own roll-back
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
-    # default: for ever; a query that does not stop must not keep the process alive
+    # default: no limit; a query that does not stop must not keep the process alive
     "spark.sql.streaming.stopTimeout": "5s",
-    # nobody looks at it, and it opens a port
+    # it is not used, and it opens a port
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 #: into the pipeline's log, not into a file wherever it was started. RocksDB's timer crashes now and
 #: then in a JVM that ends by itself, for its driver was killed: what it used is gone before it is
 _CRASHES = "-XX:+ErrorFileToStderr"
-#: for local masters: the machine's own name may not lead back to it, and nobody else need call
+#: for local masters: the machine's own name may not resolve to it, and no other machine connects
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -74,7 +74,7 @@ def open_session(
     scratch: Path | None = None,
 ) -> SparkSession:
     """Start the JVM, about 4 s. `java_home` None: as the environment has it. `scratch`: where the
-    driver may throw things down; None: the system's temporary directory."""
+    driver may write temporary files; None: the system's temporary directory."""
     # Python workers must be of the running interpreter, whatever PATH says
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if java_home is not None:
@@ -120,7 +120,7 @@ def _keep_raw_files(spark: SparkSession) -> None:
 
 
 def _jvm_process() -> Any:
-    """The Popen of the JVM; None: not started, or somebody else's gateway."""
+    """The Popen of the JVM; None: not started, or a gateway that this process did not start."""
     gateway: Any = cast(Any, SparkContext)._gateway
     return getattr(gateway, "proc", None)
 

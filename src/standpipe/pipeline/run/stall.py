@@ -1,8 +1,9 @@
-"""A query that does nothing while its source has data: when to say so, and when to start it anew.
+"""A query without progress while its source has data: when to report it, when to restart it.
 
-Pure: time and what Spark and Kafka say arrive in `look`. A batch whose tasks get somewhere is no
-stall, however long it takes; what stands still is one, be it a task that waits for ever, a source
-that hangs or a start that does not end. Without this such a query would be RUNNING for ever.
+Pure: time, and the reports of Spark and Kafka, arrive in `look`. A batch whose tasks make progress
+is no stall, however long it takes. A task that waits, a source that hangs, or a start that does not
+end is one. Without this check such a query would stay RUNNING.
+
 Not here: stopping and starting (`query_run.py`); what tasks have done (`task_progress.py`); what
 topics hold (`backlog.py`).
 """
@@ -29,7 +30,7 @@ Work = tuple[tuple[int, ...], ...]
 @dataclass(frozen=True, kw_only=True)
 class Signs:
     """What can be seen of a query. `mark` differs whenever something was committed; `work`
-    whenever its tasks got somewhere, None: nobody looked."""
+    whenever its tasks got somewhere, None: not asked."""
 
     mark: tuple[int, ...]
     has_data: bool
@@ -53,7 +54,7 @@ class StallWatch:
         self._mark, self._work, self._since = None, None, now
 
     def restarted(self, now: float) -> None:
-        """It stood still, and is started anew."""
+        """It made no progress, and is restarted."""
         self.restarts, self._restarted = self.restarts + 1, now
 
     def wants_work(self, now: float) -> bool:
@@ -77,7 +78,9 @@ class StallWatch:
         return now - self._since
 
     def is_reported(self, silent_s: float) -> bool:
+        """Whether to report NO_PROGRESS."""
         return silent_s >= REPORT_S
 
     def is_restarted(self, silent_s: float) -> bool:
+        """Whether to restart the query; each restart doubles the patience."""
         return silent_s >= min(RESTART_S_MAX, RESTART_S_FIRST * 2**self.restarts)

@@ -1,4 +1,5 @@
-"""What the tasks of a query have done, as Spark counts it: a long batch is told from a dead one.
+"""What the tasks of a query have done, as Spark counts it, to distinguish a long batch from a dead
+one.
 
 A task's counts arrive with its executor's heartbeats, every 10 s, and when it ends.
 """

@@ -1,11 +1,11 @@
-"""What a pipeline without work does: it runs other pipelines' queries for a batch, into nothing.
+"""Warms a pipeline without work: it runs a batch of other pipelines' queries, without output.
 
 A JVM that has not run a query yet needs about ten times as long for the first batch as for the
-hundredth: classes are loaded, plans are compiled, generated code is compiled. Whoever takes over
-should have that behind it. A rehearsal reads the same topics with the same plan, a few records, and
-keeps its state in a folder that goes with it; nothing is written to Kafka.
+hundredth: classes are loaded, plans are compiled, generated code is compiled. A pipeline that takes
+over should have done that before. A rehearsal reads the same topics with the same plan, a few
+records, and keeps its state in a folder that goes with it; nothing is written to Kafka.
 
-Not here: the real run (`query.start_query`).
+Not here: the real run (`query_run.start_query`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Rehearsals:
 def rehearse(wanted: WantedQuery, around: Surroundings, is_over: threading.Event) -> None:
     """Run a batch or two of a query; ends early once `is_over` is set.
 
-    A query that cannot be rehearsed is none the worse for it: the reason is logged.
+    A failed rehearsal does no harm: the reason is logged.
     """
     folder = Path(tempfile.mkdtemp(prefix="rehearsal-"))
     try:

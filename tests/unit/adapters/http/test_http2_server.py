@@ -29,7 +29,7 @@ from standpipe.adapters.http.http2_server import (
     LAST_STREAM_OF_ALL,
     PACKING_BYTES_MAX,
     Allowance,
-    Limits,
+    ConnectionLimits,
     offer_http2,
 )
 from standpipe.adapters.http.server import HEAD_BYTES_MAX, Headers, Listener, bind, read_body, serve
@@ -188,7 +188,7 @@ class Client:
 class World:
     """A server with its application, and clients."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         self.paths, self.stop = Paths(), asyncio.Event()
         self.listener = Listener(
             socket=bind("127.0.0.1", 0), application=self.paths, quick=NoQuick()
@@ -220,7 +220,7 @@ def with_world(
     story: Callable[[World], Awaitable[None]], *, streams_max: int = 8, idle_seconds: float = 60
 ) -> None:
     async def run() -> None:
-        world = World(Limits(streams_max=streams_max, idle_seconds=idle_seconds))
+        world = World(ConnectionLimits(streams_max=streams_max, idle_seconds=idle_seconds))
         try:
             async with asyncio.timeout(30):
                 await story(world)

@@ -172,7 +172,7 @@ def test_the_picture() -> None:
         ((ONE,), ["no stores"], "a cluster without tables"),
         (
             (ONE, DOWN),
-            ["no answer from node-3: what is stored there is missing", "no stores"],
+            ["no answer from node-3: stores there are missing below", "no stores"],
             "a node that is down is never just left out",
         ),
     ],

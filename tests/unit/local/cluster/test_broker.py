@@ -23,7 +23,7 @@ def test_the_next_free_port_is_said_aloud(tmp_path: Path, monkeypatch: pytest.Mo
     said: list[str] = []
     monkeypatch.setattr(brokers, "_is_free", lambda host, port: port >= 9094)
     assert Broker(tmp_path, say=said.append)._choose_port() == 9094
-    assert said == ["Port 9092 is taken; Kafka listens on 9094."]
+    assert said == ["Port 9092 is in use; Kafka listens on 9094."]
     monkeypatch.setattr(brokers, "_is_free", lambda host, port: True)
     assert Broker(tmp_path, say=said.append)._choose_port() == 9092
     assert len(said) == 1

@@ -40,7 +40,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_a_second_holder_is_refused_and_told_who_holds(tmp_path: Path) -> None:
     first, second = ClusterDirectory(tmp_path), ClusterDirectory(tmp_path)
     first.take()
-    with pytest.raises(DataDirectoryRefused, match="in use by another standpipe"):
+    with pytest.raises(DataDirectoryRefused, match="in use by another `standpipe`"):
         second.take()
     first.release()
     second.take()

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from standpipe.local.cluster.process_group import Child
+from standpipe.local.cluster.process_group import ManagedProcess
 from standpipe.local.cluster.steps import Steps
 from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster
 from standpipe.model import NodeId
@@ -23,8 +23,8 @@ child.wait()
 """
 
 
-def started(tmp_path: Path, script: str) -> Child:
-    child = Child("node-1", [sys.executable, "-c", script], tmp_path / "log")
+def started(tmp_path: Path, script: str) -> ManagedProcess:
+    child = ManagedProcess("node-1", [sys.executable, "-c", script], tmp_path / "log")
     child.start()
     return child
 
@@ -55,7 +55,7 @@ def test_a_child_is_not_in_our_group_and_its_log_has_a_tail(tmp_path: Path) -> N
     assert child.tail_of_log(1) == "two"
 
 
-def cluster_with(child: Child, tmp_path: Path) -> tuple[LocalCluster, io.StringIO]:
+def cluster_with(child: ManagedProcess, tmp_path: Path) -> tuple[LocalCluster, io.StringIO]:
     said = io.StringIO()
     steps = Steps(Console(file=said, width=200), quiet=True)
     cluster = LocalCluster(ClusterOptions(directory=tmp_path / "c"), steps)
@@ -76,7 +76,7 @@ def test_what_ends_by_itself_is_started_again_later_each_time(tmp_path: Path) ->
         if child.restarts > before:
             starts.append(float(now))
     assert starts == [0.0, 2.0, 5.0], "at once, after 1 s, after 2 s; each seen a look later"
-    assert said.getvalue().count("starting it again") == 4
+    assert said.getvalue().count("restarting it") == 4
     cluster.stop()
 
 

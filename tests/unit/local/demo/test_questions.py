@@ -7,8 +7,8 @@ import pytest
 from standpipe.local.demo.flights import DAY_MS, Flight
 from standpipe.local.demo.questions import (
     AnswerChecker,
+    DemoLookup,
     Picker,
-    Question,
     folds,
     questions_for,
     same_number,
@@ -56,7 +56,7 @@ def test_questions_are_about_keys_that_were_loaded() -> None:
     assert f"WINDOWSTART = {DAY_MS}" in days[1].sql
 
 
-AIRCRAFT = Question(
+AIRCRAFT = DemoLookup(
     table="AIRCRAFT",
     sql="q",
     count_index=1,

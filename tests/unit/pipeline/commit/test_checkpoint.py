@@ -80,9 +80,9 @@ def seen(batch: int, ends: dict[str, dict[int, int]] = ENDS) -> Progress | None:
     return None if batch < 0 else Progress(query_id="Q", commit=commit, sources=ends)
 
 
-def test_take_back_removes_the_files_and_their_checksums(tmp_path: Path) -> None:
+def test_roll_back_removes_the_files_and_their_checksums(tmp_path: Path) -> None:
     checkpoint = logs(tmp_path, commits=[0, 1, 2], offsets=[0, 1, 2, 3])
-    assert checkpoint.take_back(BatchId(1)) == Surplus(commits=(2,), offsets=(3,))
+    assert checkpoint.roll_back(BatchId(1)) == Surplus(commits=(2,), offsets=(3,))
     left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
     assert left == [".0.crc", ".0.crc", ".1.crc", ".1.crc", ".2.crc", "0", "0", "1", "1", "2"]
 
@@ -125,7 +125,7 @@ def test_a_new_lease_epoch_goes_on_in_a_directory_of_its_own(tmp_path: Path) -> 
     assert mine.offsets(1).ends == ENDS
     zombie = Checkpoint(tmp_path, LeaseEpoch(2))
     (zombie.directory / "offsets" / "2").write_text("the zombie goes on")
-    assert mine.take_back(BatchId(1)) == Surplus()
+    assert mine.roll_back(BatchId(1)) == Surplus()
     assert sorted(path.name for path in (mine.directory / "offsets").glob("?")) == ["0", "1"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-2", "epoch-3"], "1 is old"
     mine.inherit(seen(1))  # the query is started again in the same process
