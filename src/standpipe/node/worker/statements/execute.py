@@ -29,21 +29,14 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
-from standpipe.config.registry import (
-    Config,
-)
+from standpipe.config.registry import Config
 from standpipe.control.ddl.propose import analyzed, propose
 from standpipe.control.ddl.responses import StatementReply, warning
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import Catalog, from_snapshot
 from standpipe.control.metadata.commands import Command
-from standpipe.errors import (
-    BadRequest,
-    LogUnavailable,
-    QueryOnStatementEndpoint,
-    StandpipeError,
-)
+from standpipe.errors import BadRequest, LogUnavailable, QueryOnStatementEndpoint, StandpipeError
 from standpipe.model import LogIndex, Source
 from standpipe.node.batched import Shared
 from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
@@ -125,13 +118,13 @@ class StatementFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Session:
+class RequestSession:
     """What SET and DEFINE leave for the statements after them, within one request."""
 
     properties: Mapping[str, str]
     variables: Mapping[str, str]
 
-    def after(self, plan: Plan) -> Session:
+    def after(self, plan: Plan) -> RequestSession:
         """The session once the statement is carried out."""
         match plan:
             case SetPropertyPlan(name=name, value=value):
@@ -148,11 +141,14 @@ class JudgedStatement:
 
     text: str
     plan: Plan
-    session: Session  # as the statements before it leave it
+    session: RequestSession  # as the statements before it leave it
 
 
 def judge_all(
-    statements: Sequence[ast.Statement], catalog: Catalog, session: Session, kafka: KafkaTopics
+    statements: Sequence[ast.Statement],
+    catalog: Catalog,
+    session: RequestSession,
+    kafka: KafkaTopics,
 ) -> list[JudgedStatement]:
     """Each statement against the catalog that those before it would make. Blocks.
 
@@ -208,7 +204,7 @@ class Statements:
         StatementFailed."""
         request = parse_statements(body)
         properties = {n: property_text(v) for n, v in (request.streamsProperties or {}).items()}
-        session = Session(properties, variables.folded(request.sessionVariables or {}))
+        session = RequestSession(properties, variables.folded(request.sessionVariables or {}))
         try:
             if is_linearizable(session.properties):
                 await self._settle()
@@ -228,7 +224,7 @@ class Statements:
 
     # --------------------------------------------------------------- judging
 
-    def _judge(self, text: str, session: Session) -> list[JudgedStatement]:
+    def _judge(self, text: str, session: RequestSession) -> list[JudgedStatement]:
         is_on = session.properties.get(variables.SUBSTITUTION, "true").lower() != "false"
         statements = variables.parse(text, session.variables, is_on=is_on)
         if not statements:
@@ -351,7 +347,7 @@ class Statements:
 
     # ---------------------------------------------------------------- showing
 
-    async def _show(self, plan: ShowPlan, text: str, session: Session) -> Entity:
+    async def _show(self, plan: ShowPlan, text: str, session: RequestSession) -> Entity:
         scene = self._scene()
         match plan.what:
             case "STREAMS" | "TABLES" if plan.extended:
@@ -390,7 +386,7 @@ class Statements:
         )
 
 
-def _defined(plan: DefinePlan, text: str, session: Session) -> list[Entity]:
+def _defined(plan: DefinePlan, text: str, session: RequestSession) -> list[Entity]:
     """For SHOW VARIABLES: where they are used, they were put in when the text was parsed."""
     if plan.value is not None or plan.name.upper() in session.variables:
         return []

@@ -21,7 +21,7 @@ from standpipe.errors import (
 from standpipe.model import LogIndex, NodeId
 from standpipe.node.topic_partitions import KafkaTopics
 from standpipe.node.worker.statements.control_client import error_of
-from standpipe.node.worker.statements.execute import Session, StatementFailed, judge_all
+from standpipe.node.worker.statements.execute import RequestSession, StatementFailed, judge_all
 from standpipe.sql.plans import DescribePlan, SetPropertyPlan, ShowPlan
 from standpipe.sql.syntax import parser
 
@@ -54,7 +54,7 @@ def at_the_worker(catalog: Catalog, text: str) -> list[object]:
         published_boot_ms=1,
         quorum_sync_ms=0,
     )
-    session, kafka = Session({}, {}), KafkaTopics(lambda: TOPICS)
+    session, kafka = RequestSession({}, {}), KafkaTopics(lambda: TOPICS)
     judged = judge_all(parser.parse(text), from_snapshot(snapshot), session, kafka)
     return [one.plan for one in judged]
 
@@ -94,7 +94,7 @@ def test_each_statement_is_judged_after_those_before_it() -> None:
 
 
 def test_a_session_is_a_value() -> None:
-    before = Session({"a": "1"}, {})
+    before = RequestSession({"a": "1"}, {})
     unset = SetPropertyPlan(name="a", value=None)
     assert before.after(unset).properties == {}
     assert before.properties == {"a": "1"}
