@@ -12,7 +12,7 @@ from rich.live import Live
 
 from standpipe.local.client import status as status_module
 from standpipe.local.client import storage as storage_module
-from standpipe.local.client.status import ClusterStatus
+from standpipe.local.client.status import StatusReport
 from standpipe.local.client.storage import Storage
 
 WATCH_EVERY_S = 1.0
@@ -42,11 +42,11 @@ def show(
         time.sleep(WATCH_EVERY_S)
 
 
-def _look(nodes: Sequence[tuple[str, str]], *, storage: bool) -> ClusterStatus | Storage:
+def _look(nodes: Sequence[tuple[str, str]], *, storage: bool) -> StatusReport | Storage:
     return storage_module.gather(nodes) if storage else status_module.gather(nodes)
 
 
-def _picture(found: ClusterStatus | Storage) -> RenderableType:
+def _picture(found: StatusReport | Storage) -> RenderableType:
     if isinstance(found, Storage):
         return storage_module.render(found)
     return status_module.render(found)

@@ -52,7 +52,7 @@ class ReplicaView(Record, frozen=True, kw_only=True):
     restore: str = ""
 
 
-class ClusterStatus(Record, frozen=True, kw_only=True):
+class StatusReport(Record, frozen=True, kw_only=True):
     """The content of `standpipe status`."""
 
     nodes: tuple[NodeView, ...]
@@ -62,7 +62,7 @@ class ClusterStatus(Record, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def gather(nodes: Sequence[tuple[str, str]]) -> ClusterStatus:
+def gather(nodes: Sequence[tuple[str, str]]) -> StatusReport:
     """Ask every node; `nodes` are (node id, public address)."""
     with SyncClient(timeout_s=ASK_S_MAX) as http:
         views = tuple(ask_node(http, node_id, public) for node_id, public in nodes)
@@ -70,12 +70,12 @@ def gather(nodes: Sequence[tuple[str, str]]) -> ClusterStatus:
     replicas.sort(key=lambda replica: (replica.query_id, replica.partition, replica.role))
     up = [view.public for view in views if view.is_up]
     if not up:
-        return ClusterStatus(nodes=views, problem="no node answers")
+        return StatusReport(nodes=views, problem="no node answers")
     try:
         with NodesClient(up, timeout_s=5.0) as client:
             return _ask_cluster(client, views, tuple(replicas))
     except StandpipeError as error:
-        return ClusterStatus(nodes=views, problem=str(error))
+        return StatusReport(nodes=views, problem=str(error))
 
 
 def ask_node(http: SyncClient, node_id: str, public: str) -> NodeView:
@@ -90,13 +90,13 @@ def ask_node(http: SyncClient, node_id: str, public: str) -> NodeView:
 
 def _ask_cluster(
     client: NodesClient, views: tuple[NodeView, ...], replicas: tuple[ReplicaView, ...]
-) -> ClusterStatus:
+) -> StatusReport:
     tables: list[Entity] = []
     queries: list[Entity] = []
     for entity in client.execute("SHOW TABLES; SHOW QUERIES;"):
         tables += entity.get("tables", [])
         queries += entity.get("queries", [])
-    return ClusterStatus(
+    return StatusReport(
         nodes=views, tables=tuple(tables), queries=tuple(queries), replicas=replicas
     )
 
@@ -176,7 +176,7 @@ def _lags(body: Entity) -> dict[tuple[str, int], dict[str, int]]:
     return found
 
 
-def render(status: ClusterStatus) -> RenderableType:
+def render(status: StatusReport) -> RenderableType:
     """The status as tables for a terminal."""
     parts: list[RenderableType] = [_nodes(status)]
     if status.problem:
@@ -190,7 +190,7 @@ def render(status: ClusterStatus) -> RenderableType:
     return Group(*parts)
 
 
-def _nodes(status: ClusterStatus) -> Table:
+def _nodes(status: StatusReport) -> Table:
     table = Table("Node", "Address", "State", "Version", box=box.SIMPLE_HEAD, title_justify="left")
     for node in status.nodes:
         state = Text("up", style="green") if node.is_up else Text("down", style="red")
@@ -198,7 +198,7 @@ def _nodes(status: ClusterStatus) -> Table:
     return table
 
 
-def _replicas(status: ClusterStatus) -> Table:
+def _replicas(status: StatusReport) -> Table:
     """One line per table partition: who is active, who stands by, and how far each trails."""
     table = Table("Query", "Partition", "Active", "Standbys", box=box.SIMPLE_HEAD)
     places = dict.fromkeys((r.query_id, r.partition) for r in status.replicas)
@@ -219,7 +219,7 @@ def _replica_text(replica: ReplicaView) -> str:
     return f"{replica.node} ({state}{lag}{restore})"
 
 
-def _queries(status: ClusterStatus) -> Table:
+def _queries(status: StatusReport) -> Table:
     """One line per persistent query, with the last report of its pipeline."""
     names = ("Query", "State", "Pipeline", "Batch", "Rows/s", "Bad", "Late")
     table = Table(*names, box=box.SIMPLE_HEAD)
@@ -238,7 +238,7 @@ def _queries(status: ClusterStatus) -> Table:
     return table
 
 
-def _tables(status: ClusterStatus) -> Table:
+def _tables(status: StatusReport) -> Table:
     table = Table("Table", "Topic", "Key", "Value", "Windowed", box=box.SIMPLE_HEAD)
     for row in status.tables:
         formats = (str(row.get("keyFormat")), str(row.get("valueFormat")))
