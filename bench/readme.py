@@ -18,10 +18,10 @@ WIDTH = 100
 HEAD = """\
 # Benchmarks
 
-Each program here answers one question. `make bench-X` runs `bench/X.py`; `make bench` runs all of
-them. A program writes the summary of its runs to `bench/results/X.json`, with date, commit and
-machine, and the runs themselves to `out/bench/`, which git ignores. `make pictures` draws
-`bench/results/X.png` from the summary. This page is written by `make docs`.
+Each program here answers one question. `make bench-NAME` runs the program of that name; `make
+bench` runs all of them. A program writes the summary of its runs to a JSON file in
+`bench/results`, with date, commit and machine, and the runs themselves to `out/bench/`, which git
+ignores. `make pictures` draws a picture from each summary. This page is written by `make docs`.
 
 The simulations and the tests that count their runs are here as well: `make sim`, `make sim-data`,
 `make assignor-clusters`, `make chaos`, `make driver-kills`, `make quorum-kills`, `make fuzz`,

@@ -47,7 +47,7 @@ from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.hedging import HedgedReads
 from standpipe.node.worker.pull.route_cache import RouteCache
-from standpipe.node.worker.pull.slow_path import PullAnswer, SlowPath
+from standpipe.node.worker.pull.slow_path import PullResponse, SlowPath
 from standpipe.node.worker.request.answer import headers as fresh_headers
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.head import Form
@@ -234,7 +234,7 @@ class Worker:
         published.write(self.paths.lags, KnownLags(published_boot_ms=now_ms, known=known))
         self.peers.refresh()
 
-    async def answer(self, text: str, lag_max: int | None = None) -> PullAnswer:
+    async def answer(self, text: str, lag_max: int | None = None) -> PullResponse:
         return await self.slow_path.answer(RequestFormat(Form.LINES), body_of(text, lag_max))
 
     def fast_path(self, secret: bytes | None = None) -> LookupFastPath:

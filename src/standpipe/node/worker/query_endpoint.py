@@ -17,7 +17,7 @@ from standpipe.adapters.http.server import WORKING, Headers, Receive, Send, read
 from standpipe.errors import BadRequest, BodyTooLarge
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.scans import ScanRequester
-from standpipe.node.worker.pull.slow_path import PullAnswer, SlowPath
+from standpipe.node.worker.pull.slow_path import PullResponse, SlowPath
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.request.answer import headers as fresh_headers
 from standpipe.node.worker.request.body import parse_lookup
@@ -74,7 +74,7 @@ class QueryEndpoint:
         body: bytes,
         receive: Receive,
         send: Send,
-    ) -> PullAnswer | None:
+    ) -> PullResponse | None:
         """None: it was a push query or PRINT, and has ended."""
         forward = request_format.forward
         every_ms = None if forward is None else forward.working_ms

@@ -73,7 +73,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class PullAnswer:
+class PullResponse:
     """Rows of a whole query, laid out."""
 
     body: bytes
@@ -124,7 +124,7 @@ class SlowPath:
         request_format: RequestFormat,
         body: bytes,
         requester: ScanRequester | None = None,
-    ) -> PullAnswer:
+    ) -> PullResponse:
         """Raises StandpipeError: the statement's own, NotReady, NoReplica."""
         requester = requester or ScanRequester()
         asked, view = parse_lookup(body), self.map.view
@@ -144,7 +144,7 @@ class SlowPath:
         body: bytes,
         view: ClusterView,
         requester: ScanRequester,
-    ) -> PullAnswer:
+    ) -> PullResponse:
         started = time.perf_counter()
         plan = view.plans.plan(asked.text, asked.properties)
         if plan.source.kind == "STREAM":
@@ -174,16 +174,16 @@ class SlowPath:
         route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
         self.metrics.answered(route_taken, time.perf_counter() - started)
         at_ms = int(time.time() * 1000)
-        return PullAnswer(render_rows(request_format.form, plan, rows, at_ms), part.fresh)
+        return PullResponse(render_rows(request_format.form, plan, rows, at_ms), part.fresh)
 
     async def _stream(
         self, request_format: RequestFormat, plan: PullPlan, snapshot: Snapshot
-    ) -> PullAnswer:
+    ) -> PullResponse:
         """A stream has no replicas: the node that was asked reads its topic."""
         rows, message = await read_stream(plan, self.bootstrap_servers, snapshot)
         fresh = Freshness(served_by=self.node_id, role="none", state="NONE")
         at_ms = int(time.time() * 1000)
-        return PullAnswer(render_rows(request_format.form, plan, rows, at_ms, message), fresh)
+        return PullResponse(render_rows(request_format.form, plan, rows, at_ms, message), fresh)
 
     async def _gather(self, query: _Query, wanted: Sequence[int]) -> PartitionAnswer:
         """Rows of several partitions, or of none where all keys are null.
