@@ -109,7 +109,7 @@ NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quor
 	tests/e2e/test_demo_data.py)
 
 #: tests with `examples(…)`: they try more of them here than in `make check`
-PROPERTIES := $(shell grep -rl --include='test_*.py' 'max_examples=examples(' tests)
+PROPERTIES := $(shell grep -rl --include='test_*.py' 'max_examples=examples' tests)
 
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
