@@ -56,7 +56,7 @@ LATENCY_MEANING = "Time from a whole request to its answer."
 
 _REPLICA = ("table", "generation", "partition")
 #: what a scrape reads; whole name -> (labels, meaning). With `_total` it is a counter, kept by the
-#: tailer or a pipeline and 0 again when that starts anew; else a gauge.
+#: tailer or a pipeline and 0 again when that restarts; else a gauge.
 STATES: dict[str, tuple[tuple[str, ...], str]] = {
     "standpipe_snapshot_age_seconds": (
         (),

@@ -208,7 +208,7 @@ def _ends(
 
 
 def _sizes(heard: ClusterObservation) -> dict[TablePartition, int]:
-    """Bytes of the largest copy of each partition: what a move costs at the most."""
+    """Bytes of the largest copy of each partition: what a move costs at most."""
     sizes: dict[TablePartition, int] = {}
     for reports in heard.reports.values():
         for partition, report in reports.items():

@@ -209,7 +209,7 @@ def _fetch_response(found: _Fetched) -> FetchResponse:
 def speaker(message: Message) -> ReplicaKey | NodeId | None:
     """Whom a message says that it comes from; None: it does not say.
 
-    Whoever takes it in compares this with the peer that was authenticated.
+    The receiver compares this with the peer that was authenticated.
     """
     match message:
         case FetchRequest() | FetchSnapshotRequest():

@@ -70,7 +70,7 @@ class ForwardLatency:
         self.slow_ms = self.FIRST_MS
 
     def took(self, ms: float) -> None:
-        """A forward was answered. The p95 is looked for anew after every EVERY of them."""
+        """A forward was answered. The p95 is computed again after each EVERY of them."""
         self._taken_ms.append(ms)
         self._count += 1
         if len(self._taken_ms) >= self.ENOUGH and self._count % self.EVERY in (0, self.ENOUGH):

@@ -1,6 +1,6 @@
 """Repair: which keys of a table topic show the wrong row to readers that go by offset order.
 
-Compaction keeps the last record of a key, whoever wrote it. Where that is a *foreign* record (a
+Compaction keeps the last record of a key, no matter who wrote it. Where that is a *foreign* record (a
 straggler's, a zombie's, a failed attempt's) it *shadows* the committed row, which compaction takes
 once the foreign record is older than `min.compaction.lag.ms`. Long before, the lease holder appends
 the committed row again, in a commit of its own: the newest batch under another attempt. Below

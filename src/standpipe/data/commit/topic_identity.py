@@ -52,7 +52,7 @@ class How(Enum):
     """What happened to a topic."""
 
     GONE = auto()  # a committed record names it, and it is not there
-    ANEW = auto()  # another topic has its name
+    RECREATED = auto()  # another topic has its name
     PARTITIONS = auto()  # it has another number of them than the catalog says
 
 
@@ -68,7 +68,7 @@ class Change:
     def __str__(self) -> str:
         if self.seen is None:
             return f"topic {self.topic} was deleted"
-        if self.how is How.ANEW:
+        if self.how is How.RECREATED:
             ids = f"its id is {self.seen.topic_id}, not {self.known.topic_id}"
             return f"topic {self.topic} was deleted and recreated ({ids})"
         return (
@@ -87,7 +87,7 @@ def changes(known: Mapping[str, TopicKnown], seen: Mapping[str, TopicSeen]) -> l
             if expected.topic_id:
                 found.append(Change(topic, How.GONE, expected, None))
         elif differ(expected.topic_id, now.topic_id):
-            found.append(Change(topic, How.ANEW, expected, now))
+            found.append(Change(topic, How.RECREATED, expected, now))
         elif expected.partitions and now.partitions != expected.partitions:
             found.append(Change(topic, How.PARTITIONS, expected, now))
     return found

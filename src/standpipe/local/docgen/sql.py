@@ -217,7 +217,7 @@ NOTES: Final = {
     "COUNT_DISTINCT": "Spark's HyperLogLog++ at 1 %: other estimates than ksqlDB's",
     "STDDEV_SAMP": "the variance, as in ksqlDB",
     "ROUND": "of a DECIMAL: null where rounding up adds a digit to the left",
-    "EXTRACTJSONFIELD": "writes numbers anew: 1.50 becomes 1.5",
+    "EXTRACTJSONFIELD": "rewrites numbers: 1.50 becomes 1.5",
     "TOPK": "up to two columns beside the one that is sorted by",
     "CHR": "of text: one or several \\u and four hexadecimal digits",
     "RANDOM": "differs at each replay of a batch",

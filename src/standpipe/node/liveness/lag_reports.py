@@ -21,7 +21,7 @@ from standpipe.control.metadata.catalog import Catalog
 from standpipe.model import NodeId
 from standpipe.node.liveness.wire import HostStoreLags, LagExtra, LagReport, store_lags
 
-#: News of one node, at the most so often: a replica that wavers must not flood the others.
+#: News of one node, at most so often: a replica that wavers must not flood the others.
 NEWS_MS: Final = 1000
 
 

@@ -64,7 +64,7 @@ BEAT_WAIT_S: Final = 1.0
 REPORT_WAIT_S: Final = 2.0
 #: News are looked for so often.
 NEWS_LOOK_MS: Final = 100
-#: `run/lags`, at the most so often, however fast lags change
+#: `run/lags`, at most so often, however fast lags change
 LAGS_PUBLISH_MS: Final = 100
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

@@ -111,7 +111,7 @@ def store_name(table: Source) -> str:
 def lag_of(
     replica: ReplicaId, status: ReplicaStatus, now_boot_ms: int, store_bytes: int = 0
 ) -> ReplicaLag:
-    """A status page as it is reported: what this replica knows itself, nothing from hearsay."""
+    """A status page as it is reported: what this replica knows itself, nothing that a peer said."""
     table_id, generation, partition = replica
     return ReplicaLag(
         table_id=table_id,

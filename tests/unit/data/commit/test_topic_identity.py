@@ -14,8 +14,13 @@ from standpipe.data.commit.topic_identity import (
     ("known", "seen", "how", "why"),
     [
         (TopicKnown("A", 4), TopicSeen("A", 4), None, "as it was"),
-        (TopicKnown("A", 4), TopicSeen("B", 4), How.ANEW, "the id tells, whatever its offsets"),
-        (TopicKnown("A", 4), TopicSeen("B", 8), How.ANEW, "that it is another one says more"),
+        (
+            TopicKnown("A", 4),
+            TopicSeen("B", 4),
+            How.RECREATED,
+            "the id tells, whatever its offsets",
+        ),
+        (TopicKnown("A", 4), TopicSeen("B", 8), How.RECREATED, "that it is another one says more"),
         (TopicKnown("", 4), TopicSeen("B", 4), None, "nothing was committed that named one"),
         (TopicKnown("A", 4), TopicSeen("", 4), None, "a broker without ids says nothing"),
         (TopicKnown("A", 4), None, How.GONE, "it was there, and its id comes never again"),

@@ -5,7 +5,7 @@
          ─► progress topic read to its end, where a query of ours writes the rows
          ─► TopicTail ─► PushQuery ─► PushForm
 
-A stream or table that is dropped or made anew ends the query with an error, as does a change of the
+A stream or table that is dropped or recreated ends the query with an error, as does a change of the
 query that writes its topic, whose commits would be waited for; so do records that
 Kafka has removed before they came: no row is passed over in silence.
 """
@@ -201,7 +201,7 @@ def check_source(source: Source, writer: str | None, view: ClusterView) -> None:
     """Whether a query goes on that began when `writer` wrote its topic. Raises ServerError."""
     now, topic = view.sources.get(source.name), topic_of(source)
     if now is None or _made(now) != _made(source):
-        raise ServerError(f"{source.name} was dropped or made anew: the query ends")
+        raise ServerError(f"{source.name} was dropped or recreated: the query ends")
     if writer_of(topic, view.snapshot) != writer:
         # a table that is declared beside was: its query commits nothing any more
         raise ServerError(f"another query writes {topic} now, or none: the query ends")

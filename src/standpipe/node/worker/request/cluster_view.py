@@ -115,7 +115,7 @@ class LocalReplica:
 
 @dataclass
 class Replicas:
-    """Replicas of this node by id, at the most `open_max` of them open."""
+    """Replicas of this node by id, at most `open_max` of them open."""
 
     state: Path
     status: Path
