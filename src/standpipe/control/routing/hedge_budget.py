@@ -1,8 +1,8 @@
 """How much more than was asked for may be sent: hedges and retries, over the last ten seconds.
 
-A share of the reads, and a burst on top: when a node stops all at once, every read that is under
-way needs its second try in the same moment, and a mere share would be spent at once. When all is
-sick, the share keeps retries from doubling the load that made it sick. Pure.
+A share of the reads, and a burst on top: when a node stops, every read under way needs its
+second try at the same moment, and a share alone would be spent at once. When the whole cluster is
+overloaded, the share keeps retries from doubling the load. Pure.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ForwardLatency:
         self.slow_ms = self.FIRST_MS
 
     def took(self, ms: float) -> None:
-        """A forward was answered. The p95 is looked for anew after every EVERY of them."""
+        """A forward was answered. The p95 is computed again after every EVERY of them."""
         self._taken_ms.append(ms)
         self._count += 1
         if len(self._taken_ms) >= self.ENOUGH and self._count % self.EVERY in (0, self.ENOUGH):

@@ -34,7 +34,7 @@ class BeatExtra(Record, frozen=True, kw_only=True):
     tailer_ok: bool = True
     is_leaving: bool = False
     lags: LagDelta | None = None
-    #: in a large cluster (`control.liveness.gossip`); None: the sender beats to everybody
+    #: in a large cluster (`control.liveness.gossip`); None: the sender beats to every node
     digest: int | None = None
     rumours: tuple[Rumour, ...] = ()
     #: False: it only carries rumours
@@ -111,7 +111,7 @@ def store_name(table: Source) -> str:
 def lag_of(
     replica: ReplicaId, status: ReplicaStatus, now_boot_ms: int, store_bytes: int = 0
 ) -> ReplicaLag:
-    """A status page as it is reported: what this replica knows itself, nothing from hearsay."""
+    """A status page as it is reported: what this replica knows itself, nothing from gossip."""
     table_id, generation, partition = replica
     return ReplicaLag(
         table_id=table_id,

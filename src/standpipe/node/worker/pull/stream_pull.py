@@ -1,7 +1,7 @@
 """A pull query on a stream: its topic read once, from the beginning to what is the end now.
 
 Where a query of ours writes the topic, only what it committed is shown
-(`data/commit/committed.py`), and nothing of a topic that was made anew since.
+(`data/commit/committed.py`), and nothing of a topic that was recreated since.
 Like ksqlDB's (KLIP-53) it costs the whole topic each time, so it runs in a thread of its own and
 has a deadline. A record that cannot be read is left out, as in a persistent query.
 """
