@@ -1,4 +1,4 @@
-"""What nodes tell each other of their replicas and think of each other: lags and verdicts.
+"""Lags that nodes report of their replicas, and verdicts on each other's liveness.
 
 Wire format of beats and reports (`node/liveness/wire.py`) and of `run/lags` and `run/liveness`.
 """
@@ -51,7 +51,8 @@ class KnownLag(Record, frozen=True, kw_only=True, array_like=True):
 
 
 class KnownLags(Record, frozen=True, kw_only=True):
-    """`run/lags`: what control tells the workers of its node about the replicas of others."""
+    """`run/lags`: what the controller tells the workers of its node about the replicas of
+    others."""
 
     published_boot_ms: int
     known: tuple[KnownLag, ...] = ()
@@ -59,7 +60,7 @@ class KnownLags(Record, frozen=True, kw_only=True):
 
 
 class PeerLiveness(Record, frozen=True, kw_only=True):
-    """What a node thinks of a peer."""
+    """A node's verdict on a peer, and what the peer says of itself."""
 
     node_id: NodeId
     health: Health

@@ -115,7 +115,7 @@ class Gossip:
     #: rounds since digests were compared last
     _restless_rounds: int = 0
 
-    # -------------------------------------------------------------- who tells whom
+    # -------------------------------------------------------------- who sends to whom
 
     def members(self, members: Collection[NodeId]) -> None:
         """The log's members, this node among them. Rumours by or of other nodes are dropped."""
@@ -143,7 +143,8 @@ class Gossip:
         return self._neighbours(-1)
 
     def targets(self, draws: Sequence[int]) -> list[NodeId]:
-        """Peers to tell beside the watchers. `draws`: random numbers, the first SPREAD are used."""
+        """Random peers that get rumours beside the watchers. `draws`: random numbers, the first
+        SPREAD are used."""
         if len(self._order) < 2:
             return []
         steps = (1 + draw % (len(self._order) - 1) for draw in draws[:SPREAD])
@@ -163,7 +164,7 @@ class Gossip:
     def _at(self, place: int) -> NodeId:
         return self._order[place % len(self._order)]
 
-    # -------------------------------------------------------------- what is told
+    # -------------------------------------------------------------- what is sent
 
     def judged(self, subject: NodeId, health: Health) -> None:
         """Take over the verdict of this node on a peer; UNKNOWN: none, or not watched any more."""
@@ -199,13 +200,13 @@ class Gossip:
 
     def round(self) -> list[Rumour]:
         """What goes with each of this round's messages."""
-        told = [hot.rumour for hot in self._hot.values()]
+        rumours = [hot.rumour for hot in self._hot.values()]
         for key, hot in list(self._hot.items()):
             hot.rounds_left -= 1
             if hot.rounds_left <= 0:
                 del self._hot[key]
         self._restless_rounds += 1
-        return told
+        return rumours
 
     @property
     def may_compare(self) -> bool:

@@ -114,7 +114,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class CheckVoid:
-    """Order: note that a check came `late_ms` after it was due and judged nobody."""
+    """Order: note that a check came `late_ms` after it was due and judged no peer."""
 
     late_ms: float
 

@@ -13,9 +13,9 @@ Three rules keep old reports out: a report counts only under the incarnation tha
 its sender; within it an older session or version is ignored; and lags are keyed by table id *and*
 generation.
 
-Words: docs/glossary.md. Lag = largest committed end that anybody reported - position, >= 0. Unknown
-is None, never 0. Where reports come seldom that is no more than an upper bound: nothing is refused
-by it (`control.routing.route`), and nothing moved (`control.assignment.from_catalog`).
+Words: docs/glossary.md. Lag = largest committed end that any node reported - position, >= 0.
+Unknown is None, never 0. Where reports come seldom that is no more than an upper bound: nothing is
+refused by it (`control.routing.route`), and nothing moved (`control.assignment.from_catalog`).
 
 Source: KLIP-12 "Lag reporting", KIP-535 LagInfo; ksql#4833 (a lag has an age),
 ksql#4472 (the first one comes at once). Not here: clocks, and which replica is read
@@ -62,8 +62,10 @@ def audience(placements: Iterable[Placement], me: NodeId) -> frozenset[NodeId]:
 
 
 def known_lag_ms(known: KnownLag, now_boot_ms: int) -> int | None:
-    """Lag of a peer's replica in ms, at the most, now; None: it never was at its end, or nobody
-    said. Beats confirm what did not change, and time, which is no change, goes on all the same."""
+    """Upper bound of a peer's lag in ms, now; None: it never was at its end, or did not say.
+
+    Beats confirm what did not change, while its lag in time grows all the same.
+    """
     told_ms = known.lag.replica_lag_ms
     return None if told_ms is None else told_ms + max(0, now_boot_ms - known.reported_boot_ms)
 
@@ -186,10 +188,10 @@ class _Sender:
 class Belief:
     """Since when reports are believed by who assigns. Instants are of its own clock, in ms.
 
-    Where they come seldom a report is history after `age_ms_max`: only who leads is told. Beats
-    confirm them or tell that a node is down, so there what was believed once stays. And who did
-    not listen for a while has missed what is younger: nothing grows old until the others have had
-    `settle_ms` to report again.
+    Where they come seldom a report is history after `age_ms_max`: only the leader is told. Beats
+    confirm them or tell that a node is down, so there what was believed once stays. And a node that
+    did not listen for a while has missed what is younger: nothing grows old until the others have
+    had `settle_ms` to report again.
     """
 
     def __init__(self, age_ms_max: int, settle_ms: int) -> None:
@@ -227,7 +229,7 @@ class Ledger:
     def take(self, node: NodeId, incarnation: str, delta: LagDelta, at_ms: int) -> int | None:
         """Take over a report. The version that is had now, which is the acknowledgement.
 
-        0: nothing of use, send everything. None: not heard at all (a stranger, a dead incarnation,
+        0: nothing of use, send everything. None: ignored (no member, a dead incarnation,
         a session of the past).
         """
         sender = self._senders.get(node)
@@ -256,7 +258,7 @@ class Ledger:
         ]
 
     def whole(self, since_ms: int = 0) -> dict[NodeId, dict[ReplicaId, ReplicaLag]]:
-        """Reports of those who have told everything: a replica that is not in one is not there.
+        """Reports of nodes that sent everything: a replica that is not in one is not there.
 
         `since_ms`: what was complete before this instant is left out.
         """
@@ -270,7 +272,7 @@ class Ledger:
         """Copies that were at their end after `since_ms`.
 
         By their own word: a copy that stands still has not been at its end since (`replica_lag_ms`
-        grows), whoever else reported what, and when.
+        grows), whatever other nodes reported, and when.
         """
         return {
             node: frozenset(

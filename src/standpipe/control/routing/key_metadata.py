@@ -16,7 +16,7 @@ from standpipe.model import NodeId, NodeInfo, Placement
 class KeyQueryMetadata:
     """Who holds a key. Source: KIP-535 (`activeHost`, `standbyHosts`, `partition`)."""
 
-    active: NodeInfo | None  # None: nobody is assigned, or the log knows no such node any more
+    active: NodeInfo | None  # None: no node is assigned, or the log has removed it
     standbys: tuple[NodeInfo, ...]
     partition: int
 

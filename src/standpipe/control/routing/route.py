@@ -74,7 +74,7 @@ def lag_bound(
 
 @dataclass(frozen=True, kw_only=True)
 class PeerReports:
-    """What this node was told about the replicas of one partition, and about its peers."""
+    """What peers reported about the replicas of one partition, and about its peers."""
 
     #: empty: nothing is known (heartbeats are off, or control is); then all count as alive
     liveness: Mapping[NodeId, PeerLiveness] = field(default_factory=dict[NodeId, PeerLiveness])
@@ -100,7 +100,7 @@ class Candidate:
     is_local: bool
     state: ReplicaState | None  # None: unknown
     lag_records: int | None  # None: unknown, which is never 0
-    #: against what was told when its position was; None: the same
+    #: against the end that was known at the instant of its position; None: the same
     lag_records_then: int | None = None
     health: Health = Health.ALIVE
     is_held_down: bool = False  # DOWN, and it beats
@@ -193,7 +193,8 @@ def is_not_dead(candidate: Candidate, bounds: Bounds) -> str | None:
 
 
 def is_answering(candidate: Candidate, bounds: Bounds) -> str | None:
-    """The local replica's state is known; a peer judges its own, which may be newer than heard."""
+    """The local replica's state is known; a peer judges its own, which may be newer than the
+    report."""
     if not candidate.is_local:
         return None
     if candidate.state is None:
@@ -318,7 +319,7 @@ def _here(
     status: ReplicaStatus | None,
     heard: PeerReports,
 ) -> Candidate:
-    """The own replica: its position against the furthest end that anybody knows, as the tailer may
+    """The own replica: its position against the furthest end that any node knows, as the tailer may
     be stopped."""
     lag = None
     if status is not None:

@@ -1,11 +1,12 @@
 """Repair: which keys of a table topic show the wrong row to readers that go by offset order.
 
-Compaction keeps the last record of a key, no matter who wrote it. Where that is a *foreign* record (a
-straggler's, a zombie's, a failed attempt's) it *shadows* the committed row, which compaction takes
-once the foreign record is older than `min.compaction.lag.ms`. Long before, the lease holder appends
-the committed row again, in a commit of its own: the newest batch under another attempt. Below
-`clean_through` no key is shadowed, so there offset order is enough: a replica is restored from what
-compaction left, and progress records wholly below it may go (`data.commit.progress.removable`).
+Compaction keeps the last record of a key, no matter who wrote it. Where that is a *foreign* record
+(a straggler's, a zombie's, a failed attempt's) it *shadows* the committed row, which compaction
+takes once the foreign record is older than `min.compaction.lag.ms`. Long before, the lease holder
+appends the committed row again, in a commit of its own: the newest batch under another attempt.
+Below `clean_through` no key is shadowed, so there offset order is enough: a replica is restored
+from what compaction left, and progress records wholly below it may go
+(`data.commit.progress.removable`).
 
 `Sweep` follows one partition behind the commits and knows the shadows; `Finder` reads what was
 committed from the topic itself. A row that was found stays right as long as its shadow is the same

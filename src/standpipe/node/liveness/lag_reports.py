@@ -2,7 +2,7 @@
 
 A full report goes out each LAG SEND. Where beats carry no lags, because there are none or the
 cluster is large, *news* wait for no interval: another leader, another co-holder, a replica that
-changed state, a peer that restarted and has to be told again.
+changed state, a peer that restarted and needs everything again.
 
 In a large cluster lags go to the nodes that hold copies of the same partitions, whose ends one's
 own lag counts against, and to the leader, who assigns. What another entry node does not know the
@@ -33,7 +33,7 @@ class LagReports:
         self.reporter = Reporter(session)
         #: nodes that hold copies of what this one holds
         self._audience: frozenset[NodeId] = frozenset()
-        #: leader, co-holders and states as they were told last
+        #: leader, co-holders and states as they were sent last
         self._news: object = None
         self._news_ms = -NEWS_MS
 
@@ -46,7 +46,7 @@ class LagReports:
         return self._audience | {leader}
 
     def take_news(self, leader: NodeId, now_ms: int) -> bool:
-        """Whether there are news to be told now; they count as told then."""
+        """Whether there is news to send now; it counts as sent then."""
         if now_ms - self._news_ms < NEWS_MS:
             return False
         states = frozenset((lag.replica_id, lag.state) for lag in self.reporter.lags)
@@ -56,7 +56,7 @@ class LagReports:
         return True
 
     def forget_news(self) -> None:
-        """What was told is not known any more, or not believed for as long."""
+        """Receivers have forgotten what was sent, or believe it for a shorter time."""
         self._news = None
 
     def full(self, catalog: Catalog, wall_ms: int) -> LagReport:

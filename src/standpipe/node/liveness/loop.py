@@ -3,8 +3,8 @@
     status pages ─► Reporter ─┬─► beat to every member, each SEND ─► its /heartbeat ─┐
     pid files ────────────────┘   all lags, each LAG SEND ─────────► its /lag ───────┤
                                                                                      ▼
-    run/liveness ◄── Verdicts ◄──── check, each CHECK ◄── beats heard ◄── this node's routes
-    run/lags     ◄── Ledger ◄──────────────────────────── lags heard ◄──┘
+    run/liveness ◄── Verdicts ◄──── check, each CHECK ◄── beats received ◄ this node's routes
+    run/lags     ◄── Ledger ◄──────────────────────────── lags received ◄┘
 
 Part of the control process; everything that is decided is in `control.liveness.failure_detector`
 and `control.liveness.lag`. Beats and lag reports are independent: each can be off (KLIP-12,
@@ -193,7 +193,7 @@ class LivenessLoop:
         """Differs from what it was when `told` would say something else, ages aside."""
         return (self._ledger.changes, self._reporter.version, tuple(sorted(self.away_ms())))
 
-    # ---------------------------------------------------------------------- heard
+    # ------------------------------------------------------------------- received
 
     async def heartbeat(self, call: Call) -> Reply:
         """`POST /heartbeat`."""

@@ -1,10 +1,10 @@
-"""What a worker was told by control about the peers and their replicas (`run/liveness`,
+"""What the controller told this worker about the peers and their replicas (`run/liveness`,
 `run/lags`), in the shape that routing wants.
 
 A `PeerState` is one state of both files; it is replaced whole, so that a decision made with it can
-be kept until there is another one. What is too old is left out, for then nobody knows: verdicts
+be kept until there is another one. What is too old is left out, for then it is unknown: verdicts
 that control no longer renews (it stopped; all peers count as alive and the breakers of
-`node.worker.pull.forward` decide), lags that nobody confirmed for a while, lags of a node that is
+`node.worker.pull.forward` decide), lags that were not confirmed for a while, lags of a node that is
 down. A lag that is no more than an upper bound is marked as one. A committed end is never too old:
 it only grows. All that holds at the instant at which it is asked, also while no file changes.
 
@@ -65,7 +65,7 @@ class PeerState:
         return [one for one in listed if self._is_believed(one)]
 
     def end_of(self, replica: ReplicaId) -> Offset:
-        """The largest committed end that anybody reported of its partition; NO_END: none."""
+        """The largest committed end that any node reported of its partition; NO_END: none."""
         known = self.lags.get(replica, ())
         return max((one.lag.committed_end for one in known), default=NO_END)
 
@@ -96,7 +96,7 @@ class PeerStateReader:
         self.state = PeerState()
 
     def refresh(self) -> bool:
-        """Take over what is new, and drop what became old. True: `told` is another one."""
+        """Take over what is new, and drop what became old. True: `state` is another one."""
         is_new_liveness, is_new_lags = self._liveness.refresh(), self._lags.refresh()
         now_ms = self._clock.boot_ms()
         verdicts = self._liveness.record
@@ -119,7 +119,7 @@ class PeerStateReader:
             liveness={peer.node_id: peer for peer in believed},
             lags=_by_replica(lags) if is_new_lags else self.state.lags,
             lags_since_ms=now_ms - age_ms_max,
-            # what reports alone tell is of another instant at each node from the first moment on
+            # what reports alone say is of another instant at each node from the first moment on
             fresh_since_ms=now_ms + 1 if by_reports_ms_max else now_ms - FRESH_MS,
         )
         return True

@@ -1,4 +1,4 @@
-"""What control tells the workers of its node: `run/liveness` (verdicts) and `run/lags`.
+"""What the controller tells the workers of its node: `run/liveness` (verdicts) and `run/lags`.
 
 Written when something changed, and every PUBLISH_MS even if nothing did: their reader
 (`node.liveness.peer_state`) tells an old verdict from one that still holds.

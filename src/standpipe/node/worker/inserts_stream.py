@@ -5,8 +5,8 @@
 
 A reading task makes each line a record and hands it to Kafka; the answering one waits for the
 oldest, so acknowledgements come in the order of the rows. Between them lie at most
-`ROWS_IN_FLIGHT_MAX` rows: a client that does not read its acknowledgements stops being read, and
-so does everybody while Kafka is slow. The first row that fails ends the stream, as in ksqlDB, with
+`ROWS_IN_FLIGHT_MAX` rows: a client that does not read its acknowledgements stops being read, and so
+does every client while Kafka is slow. The first row that fails ends the stream, as in ksqlDB, with
 an error in its place: rows before it are there, of those behind it nothing is said.
 
 A row is whole when its line is, or the body ended behind it; what a client that was cut off had
@@ -212,7 +212,8 @@ class _InFlight:
         return taken
 
     def forget(self) -> None:
-        """Nobody will be told of the rest; look at it, or its errors would be logged as unseen."""
+        """No client will be told of the rest; retrieve it, or its errors would be logged as
+        unseen."""
         for outcome, _ in self._rows:
             if isinstance(outcome, asyncio.Future):
                 outcome.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -91,7 +91,7 @@ class PeerApplication:
 
 @dataclass(frozen=True)
 class Rest:
-    """The routes of the public lane that are not pull queries."""
+    """The routes of the public listener that are not queries or inserts."""
 
     status: StatusRoutes
     cluster: ClusterStatus

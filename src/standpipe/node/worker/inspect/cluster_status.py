@@ -46,7 +46,7 @@ _Statuses = Mapping[ReplicaId, ReplicaStatus | None]
 
 @dataclass(frozen=True)
 class _Ends:
-    """What lags count against: the largest committed end that any node, this one too, tells of."""
+    """What lags count against: the largest committed end that any node, this one too, knows of."""
 
     state: PeerState
     own: _Statuses
@@ -212,7 +212,7 @@ def _reported(ends: _Ends, known: KnownLag, boot_ms: int) -> dict[str, object]:
 
 
 def _store_lags(view: ClusterView, ends: _Ends, lags: Iterable[KnownLag]) -> object:
-    """KIP-535's LagInfo per store, each against the furthest end that anybody reported."""
+    """KIP-535's LagInfo per store, each against the furthest end that any node reported."""
     tables = view.tables()
     against_all = (
         msgspec.structs.replace(

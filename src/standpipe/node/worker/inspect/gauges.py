@@ -1,7 +1,7 @@
 """States as a scrape finds them: this node's copies, all queries, its peers, its map.
 
 Nothing is kept or counted for it: status pages, the snapshot, what control state and the sizes of
-files are read when somebody asks. What is not known has no sample.
+files are read at each scrape. What is not known has no sample.
 
     for name, samples in States(…).read(): …          # names and labels: adapters.metrics.STATES
 
@@ -147,17 +147,17 @@ def of_queries(snapshot: Snapshot, unix_ms: int) -> Iterator[State]:
     reported = {status.query_id: status for status in snapshot.query_statuses}
     shown = [(query, reported.get(query.query_id)) for query in snapshot.queries]
     yield "standpipe_query_state", [(_state(query, status), 1.0) for query, status in shown]
-    heard = [status for _, status in shown if status]
-    # a paused one is reported by nobody: its age would only look like a dead pipeline
+    reports = [status for _, status in shown if status]
+    # no pipeline reports a paused one: its age would only look like a dead pipeline
     running = {query.query_id for query, _ in shown if query.state == "RUNNING"}
-    aged = [status for status in heard if status.at_ms and status.query_id in running]
+    aged = [status for status in reports if status.at_ms and status.query_id in running]
     yield (
         "standpipe_query_report_age_seconds",
         [((status.query_id,), max(0, unix_ms - status.at_ms) / 1000) for status in aged],
     )
-    yield "standpipe_query_bad_records_total", [((s.query_id,), s.bad_records) for s in heard]
-    yield "standpipe_query_late_records_total", [((s.query_id,), s.late_records) for s in heard]
-    yield "standpipe_query_repaired_rows_total", [((s.query_id,), s.repaired_rows) for s in heard]
+    yield "standpipe_query_bad_records_total", [((s.query_id,), s.bad_records) for s in reports]
+    yield "standpipe_query_late_records_total", [((s.query_id,), s.late_records) for s in reports]
+    yield "standpipe_query_repaired_rows_total", [((s.query_id,), s.repaired_rows) for s in reports]
 
 
 def _state(query: PersistentQuery, status: QueryStatus | None) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""A read that another node answers: one hop over the peer lane, and what a failed path teaches.
+"""A read that another node answers: one hop to its peer listener, and what a failed path teaches.
 
 A forward carries the client's own statement and bounds, so that the target can judge again with its
 own numbers; it is answered there from the local store or refused with a reason, never forwarded
@@ -33,7 +33,7 @@ from standpipe.model import NodeId, NodeInfo, Record
 from standpipe.node.worker.pull.forward_headers import ForwardedRead
 from standpipe.node.worker.request.answer import Freshness, parse_headers, split_lines
 
-#: Answered by the peer lane without a look at anything: is there a worker that works?
+#: The peer listener answers it at once: is there a worker that works?
 PROBE_PATH: Final = "/probe"
 PROBE_WAIT_MS_MAX: Final = 10_000
 #: Slow reads in a row that open a breaker before the first of them is out of time.
@@ -120,22 +120,22 @@ class Breaker:
 
 @dataclass
 class Forwarder:
-    """All paths from this worker to the peer lanes of other nodes."""
+    """All paths from this worker to the peer listeners of other nodes."""
 
     client: PeerClient
     open_ms: int
     probe_timeout_ms: int
-    #: is told how many ms each answered forward took
+    #: called with the ms that each answered forward took
     took: Callable[[float], None] = lambda ms: None
     #: address -> reads in a row that were slow on this path, without one answer in between
     _silences: dict[str, int] = field(default_factory=dict[str, int])
-    #: address of a peer lane -> its breaker; closed ones are dropped
+    #: address of a peer listener -> its breaker; closed ones are dropped
     _breakers: dict[str, Breaker] = field(default_factory=dict[str, Breaker])
     _probes: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
 
     @property
     def open_paths(self) -> frozenset[str]:
-        """Addresses of peer lanes that failed lately."""
+        """Addresses of peer listeners that failed lately."""
         return frozenset(self._breakers)
 
     def suspects(self, nodes: Mapping[NodeId, NodeInfo]) -> frozenset[NodeId]:

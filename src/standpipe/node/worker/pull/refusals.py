@@ -53,7 +53,7 @@ def judged(verdict: Verdict, refusal: ForwardRefused) -> Verdict:
 
 
 class Unanswered(Exception):
-    """Nobody answered for some partitions."""
+    """No replica answered for some partitions."""
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         super().__init__("no replica answered")
@@ -62,7 +62,7 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """A partition that nobody answered for. `tried`: its replicas, in routing's order, and what
+    """A partition that no replica answered for. `tried`: its replicas, in routing's order, and what
     each said. None where no replica is assigned yet."""
 
     partition: int
@@ -87,7 +87,7 @@ class Failure:
 def unanswered(
     text: str, source: Source, failures: Sequence[Failure], *, now_boot_ms: int
 ) -> StandpipeError:
-    """The error of a query of which nobody answered for some partitions.
+    """The error of a query of which some partitions have no answer.
 
     The same for the same failures in whatever order they came. If one of them is not ready, the
     whole is: no other bound and no other node helps before that replica has a whole batch, so a
@@ -135,7 +135,7 @@ def with_map(
     """The refusal of a forward with this node's map, where its sender has use for it.
 
     Who was wrongly asked says who it is instead. And a sender that goes by an older map learns the
-    newer one from whatever refusal: it may name replicas that the sender never heard of. An epoch
+    newer one from whatever refusal: it may name replicas that the sender does not know. An epoch
     alone refuses nothing. Which rows a replica has its store says (table id, generation, position),
     not the map: a holder answers, whoever the two maps say should hold.
 

@@ -38,7 +38,7 @@ SLICE_S: Final = 0.002
 HELD_S_MAX: Final = 1.0
 #: how often a scan may begin: at once, after it waited for its place, and for newer batches
 BEGINS_MAX: Final = 5
-#: scans that go on at a time; each has copied up to `data.query.scan.COPIED_BYTES_MAX`
+#: scans that run at a time; each has copied up to `data.query.scan.COPIED_BYTES_MAX`
 PLACES: Final = 2
 #: between two looks at the requester, while a scan waits for its place
 LOOK_S: Final = 0.05

@@ -74,7 +74,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True)
 class PullResponse:
-    """Rows of a whole query, laid out."""
+    """The answer to a whole query: its body, laid out, and how fresh its rows are."""
 
     body: bytes
     fresh: Freshness

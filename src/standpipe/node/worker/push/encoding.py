@@ -53,7 +53,7 @@ class PushForm:
         )
 
     def token(self, text: str) -> bytes:
-        """Where the client may go on, of everything before it."""
+        """Where the client may resume after all that came before."""
         token: dict[str, object] = {"continuationToken": text}
         if self.form is Form.ARRAY:
             token = {"continuationToken": token}

@@ -1,4 +1,4 @@
-"""What goes on at /query and /query-stream: push queries and PRINT, and who closes them.
+"""Answers without an end at /query and /query-stream: push queries and PRINT, and their closing.
 
     NotAPullQuery ─► plan ─► PushAnswer or PrintAnswer ─► LiveAnswers
 

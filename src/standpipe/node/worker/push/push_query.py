@@ -164,14 +164,14 @@ class PushAnswer:
         if self._is_owed:
             self._is_owed = False
             return self.form.token(self._token())
-        heard = self._tail.poll(POLL_RECORDS)
-        for topic, record in heard:
+        records = self._tail.poll(POLL_RECORDS)
+        for topic, record in records:
             if topic == self._topic:
                 self._query.heard(record)
             else:
                 self._query.progress(record.value)
         self._tail.hold({Partition(self._topic, number) for number in self._query.held})
-        return b"" if heard else None
+        return b"" if records else None
 
     def last(self, ending: Ending) -> bytes:
         """A continuation token where one is owed, and the final message."""
@@ -198,7 +198,7 @@ class PushAnswer:
 
 
 def check_source(source: Source, writer: str | None, view: ClusterView) -> None:
-    """Whether a query goes on that began when `writer` wrote its topic. Raises ServerError."""
+    """Whether a query may continue that began when `writer` wrote its topic. Raises ServerError."""
     now, topic = view.sources.get(source.name), topic_of(source)
     if now is None or _made(now) != _made(source):
         raise ServerError(f"{source.name} was dropped or recreated: the query ends")

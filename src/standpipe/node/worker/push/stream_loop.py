@@ -2,7 +2,7 @@
 
     begin (board: is there room?) ─► open, in a thread ─► head ─► steps … ─► last word ─► close
 
-It ends when the query is over (LIMIT), when its client goes away, when somebody closes it at any
+It ends when the query is over (LIMIT), when its client goes away, when a client closes it at any
 worker of the node, or when the node leaves; whatever ends it, its consumer is closed at once. A
 step never waits and deals with a few records, so lookups of the same worker are not held up. A
 client that does not read stops the steps, and so the fetching: what lies in between is bounded by
@@ -86,7 +86,7 @@ class Live(Protocol):
         ...
 
     def failed(self, error: StandpipeError) -> bytes:
-        """How the answer says that it cannot go on."""
+        """How the answer says that it failed."""
         ...
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class LiveAnswers:
     )
 
     def look_around(self) -> None:
-        """Whether somebody closed a query; called every few tens of milliseconds."""
+        """Whether a client closed a query; called every few tens of milliseconds."""
         if self._running:
             for query_id in self.board.ended(self._running):
                 _set(self._running[query_id], Ending.CLOSED)
@@ -143,8 +143,8 @@ class LiveAnswers:
             watch.cancel()
             del self._running[query_id]
             self.metrics.count("standpipe_push_queries", ending.value)
-            # What still opens goes on in its thread and keeps its place on the board till then, or
-            # clients that come and go would have more opened than there are places.
+            # What still opens continues in its thread and keeps its place on the board till then,
+            # or clients that come and go would have more opened than there are places.
             opening.add_done_callback(lambda done: self._vacate(query_id, live, done))
 
     def _vacate(self, query_id: str, live: Live, opening: asyncio.Future[bool]) -> None:

@@ -24,7 +24,7 @@ _Body = TypeVar("_Body")
 
 #: ksqlDB's per-request bound, and KLIP-12's name for the same thing.
 LAG_PROPERTIES = (keys.LAG_MAX.name, "acceptable.offset.lag")
-#: where a push query goes on; ksqlDB's name for a thing of its own, which it later took back
+#: where a push query resumes; ksqlDB's name for a feature of its own, which it later removed
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
 
 #: Properties of ksqlDB, Kafka Streams and Kafka's clients that a request may carry and that change

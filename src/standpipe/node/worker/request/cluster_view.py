@@ -1,5 +1,5 @@
-"""What a worker knows without asking anybody: the map that control publishes, and the replicas
-of its own node.
+"""What a worker knows without a call: the map that the controller publishes, and the replicas of
+its own node.
 
 A `ClusterView` is one snapshot in the shape that reads want it; it is replaced whole, never
 changed, so a request that began with one ends with it. `Replicas` outlives views: it keeps stores
