@@ -196,7 +196,7 @@ def give_another_row(path: Path) -> str:
     store = StoreWriter(path, identity)
     store.apply([(key, pack_row(b"[1]", 0))], [], store.meta())
     store.close()
-    return identity.name
+    return str(identity.replica_id)
 
 
 def verify(cluster: TestCluster, table: str) -> subprocess.CompletedProcess[str]:
