@@ -137,13 +137,14 @@ class SyncClient:
         """
         connection = self._connected(origin, None)
         try:
-            connection.request("POST", target, body, {**self._headers, **headers})
-            answer = connection.getresponse()
-            is_ok = answer.status == 200
-            content = b"" if is_ok else answer.read()
+            try:
+                connection.request("POST", target, body, {**self._headers, **headers})
+                answer = connection.getresponse()
+                is_ok = answer.status == 200
+                content = b"" if is_ok else answer.read()
+            except (OSError, HTTPException) as error:
+                raise PathFailed(_reason(error)) from error
             yield Response(answer.status, _lower(answer), content), _lines(answer)
-        except (OSError, HTTPException) as error:
-            raise PathFailed(_reason(error)) from error
         finally:
             connection.close()
 

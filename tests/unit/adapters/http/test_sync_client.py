@@ -119,6 +119,17 @@ def test_a_stream_that_breaks_off() -> None:
         list(lines)
 
 
+def test_an_error_of_the_reader_is_not_one_of_the_path() -> None:
+    """`standpipe sql | head`: a closed pipe says nothing about the node."""
+    with (
+        server(CHUNKED + b"0\r\n\r\n") as (address, _),
+        SyncClient(timeout_s=5.0) as client,
+        pytest.raises(BrokenPipeError),
+        client.stream(address, "/query", b"{}", {}),
+    ):
+        raise BrokenPipeError
+
+
 def test_a_stream_that_is_refused() -> None:
     said = b"HTTP/1.1 400 Bad\r\ncontent-length: 2\r\n\r\nno"
     with (

@@ -118,25 +118,25 @@ class LookupFastPath:
             if forward is not None and excess_lag(forward, status, bounds) is not None:
                 return None
             rows = lookup(plan, replica.store, partition)
+            now_ms = int(time.time() * 1000)
+            end = route.reported_end if forward is None else furthest(forward, route.reported_end)
+            if route.labelled != (now_ms, end):
+                fresh = freshness_of(
+                    status,
+                    reported_end=end,
+                    served_by=self.node_id,
+                    role=here.role.lower(),
+                    boot_ms=self.clock.boot_ms(),
+                    unix_ms=now_ms,
+                )
+                route.label, route.labelled = header_lines(fresh), (now_ms, end)
+            label = route.label
+            content = render_rows(token.form, plan, rows, now_ms)
         except EXPECTED:
             return None
         except Exception as fault:
             self._report(fault)
             return None
-        now_ms = int(time.time() * 1000)
-        end = route.reported_end if forward is None else furthest(forward, route.reported_end)
-        if route.labelled != (now_ms, end):
-            fresh = freshness_of(
-                status,
-                reported_end=end,
-                served_by=self.node_id,
-                role=here.role.lower(),
-                boot_ms=self.clock.boot_ms(),
-                unix_ms=now_ms,
-            )
-            route.label, route.labelled = header_lines(fresh), (now_ms, end)
-        label = route.label
-        content = render_rows(token.form, plan, rows, now_ms)
         if forward is not None:
             label = b"%b%b: %d\r\n" % (label, _END_HEADER, max(end, status.committed_end))
             self.metrics.count("standpipe_pull_forwarded_in", "answered")

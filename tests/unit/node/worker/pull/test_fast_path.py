@@ -106,6 +106,21 @@ def test_a_fault_is_counted_and_left_to_the_slow_path(
     assert capsys.readouterr().out.count("fault on the fast path") == 1, "logged once per kind"
 
 
+def test_a_fault_of_the_layout_is_one_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise ZeroDivisionError
+
+    def story(worker: Worker) -> None:
+        monkeypatch.setattr("standpipe.node.worker.pull.fast_path.render_rows", broken)
+        assert worker.fast_path().answer(LINES, body_of(ONE)) is None
+        assert faults(worker) == {"ZeroDivisionError": 1}
+
+    with_worker(tmp_path, story)
+    assert "fault on the fast path" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("secret", "headers", "is_known", "why"),
     [
