@@ -12,6 +12,7 @@ import pytest
 from tests.unit.node.workers import KEYS, SECRET, Worker, body_of, page, select
 
 from standpipe.adapters.store.reader import StoreReader
+from standpipe.node.worker.pull import fast_path
 from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.request.head import Form
@@ -113,7 +114,7 @@ def test_a_fault_of_the_layout_is_one_too(
         raise ZeroDivisionError
 
     def story(worker: Worker) -> None:
-        monkeypatch.setattr("standpipe.node.worker.pull.fast_path.render_rows", broken)
+        monkeypatch.setattr(fast_path, "render_rows", broken)
         assert worker.fast_path().answer(LINES, body_of(ONE)) is None
         assert faults(worker) == {"ZeroDivisionError": 1}
 
