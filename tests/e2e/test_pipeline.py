@@ -233,7 +233,7 @@ def make_topics(bootstrap_servers: str, topics: dict[str, int]) -> None:
 
 
 def read_all(bootstrap_servers: str, topic: str, partitions: int) -> list[Message]:
-    """Every record of a topic, partition by partition."""
+    """Every record of a topic, partition by partition; none before a driver has created it."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -244,6 +244,8 @@ def read_all(bootstrap_servers: str, topic: str, partitions: int) -> list[Messag
     )
     found: list[Message] = []
     try:
+        if len(consumer.list_topics(topic, timeout=10).topics[topic].partitions) < partitions:
+            return found
         for partition in range(partitions):
             place = TopicPartition(topic, partition, OFFSET_BEGINNING)
             _, end = consumer.get_watermark_offsets(place, timeout=10)

@@ -6,6 +6,7 @@ mentions of documents that no reader of the repository has.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -29,6 +30,8 @@ FILE = re.compile(r"(?<![\w./*<-])([A-Za-z_][\w-]*\.(?:py|pyi|md|lark))\b")
 #: `control.raft.core`, `control.raft.timeouts.RaftSettings`, `standpipe.model`
 MODULE = re.compile(rf"`((?:standpipe\.)?(?:{'|'.join(ROOMS)})(?:\.\w+)+)[`(]")
 DOTTED = re.compile(rf"(?<![\w./-])(standpipe\.(?:{'|'.join(ROOMS)})(?:\.\w+)*)")
+#: a line of a program in a string, which a child process runs
+IMPORT = re.compile(r"^ *from (standpipe[\w.]*) import ([\w, ]+)", re.MULTILINE)
 #: files of a running node, not of the repository
 RUNTIME_FILES = (".json", ".pid", ".mdb", ".log")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -66,6 +69,16 @@ def prose(path: Path) -> str:
     return "\n".join([*found, *re.findall(r"^[^\"'\n]*#(.*)$", text, re.MULTILINE)])
 
 
+def imports_in_strings(path: Path) -> Iterator[str]:
+    """What programs in a module's strings import from the package."""
+    if path.suffix != ".py" or "standpipe" not in (text := path.read_text()):
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for module, names in IMPORT.findall(node.value):
+                yield from (f"{module}.{name.split()[0]}" for name in names.split(","))
+
+
 def dangling(path: Path) -> Iterator[str]:
     """Every reference of one file that leads nowhere, as it stands there."""
     where = path.relative_to(ROOT).as_posix()
@@ -77,6 +90,7 @@ def dangling(path: Path) -> Iterator[str]:
     modules = {*MODULE.findall(text), *DOTTED.findall(path.read_text())}
     modules = {one for one in modules if not one.endswith(RUNTIME_FILES)}
     lost |= {one for one in modules if not _is_module(one)}
+    lost |= {one for one in imports_in_strings(path) if not _is_module(one)}
     if path.suffix == ".md":
         links = (one for one in LINK.findall(text) if "://" not in one)
         lost |= {one for one in links if not (path.parent / one).exists()}

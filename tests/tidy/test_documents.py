@@ -69,6 +69,23 @@ def test_what_is_dangling(text: str, found: list[str], monkeypatch: pytest.Monke
     assert list(dangling(page)) == [f"docs/page.md: {one}" for one in found]
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("from standpipe.control.raft import timeouts, core", []),
+        ("from standpipe.control.raft import clocks", ["standpipe.control.raft.clocks"]),
+    ],
+)
+def test_what_a_program_in_a_string_imports(
+    line: str, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ROOT / "tests" / "module.py"
+    text = f'PROGRAM = """\nimport sys\n{line}\n"""\n'
+    read = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path: text if path == module else read(path))
+    assert list(dangling(module)) == [f"tests/module.py: {one}" for one in found]
+
+
 def test_no_line_of_a_document_is_long() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{number} {len(line)}"
