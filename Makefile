@@ -25,6 +25,8 @@ KILLS ?= 50
 BENCHES := $(filter-out bench/picture.py bench/readme.py,$(wildcard bench/*.py))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+#: containers often set it: every process of every test would compile the package again, 0.7 s each
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## this list
