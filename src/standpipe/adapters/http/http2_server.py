@@ -14,9 +14,10 @@ What a client can make a connection hold:
 |---|---|---|
 | head of a request, unpacked | `HEAD_BYTES_MAX` | the connection ends: ENHANCE_YOUR_CALM |
 | headers remembered for it, to pack those of answers | `PACKING_BYTES_MAX` | the oldest go |
+| body of a request | `server.read_body`, as for HTTP/1.1 | 413 |
 | streams at once | `ConnectionLimits.streams_max` | the connection ends: PROTOCOL_ERROR |
 | of these: requests still running whose stream was reset | the same | the stream: REFUSED_STREAM |
-| body bytes that no application has taken | 64 KiB a stream, 1 MiB in all | the windows stay shut |
+| body bytes that the application has not read | 64 KiB a stream, 1 MiB in all | flow control |
 | answers that wait for the client | `WAITING_BYTES_MAX` in the socket | senders wait |
 | frames that ask for no answer (PING, RST_STREAM, SETTINGS, …) | `Allowance` | ENHANCE_YOUR_CALM |
 | answers to such frames that the client does not read | `UNREAD_BYTES_MAX` | cut off |

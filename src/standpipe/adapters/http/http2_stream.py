@@ -7,7 +7,8 @@ the connection only when both the client's windows and the socket have room for 
 A client that goes away ends nothing that its request began, as with HTTP/1.1 here: the application
 reads `http.disconnect`, and what it still sends goes nowhere.
 
-Not here: frames, limits of the connection (`adapters.http.http2_server`).
+Not here: frames, limits of the connection (`adapters.http.http2_server`), how large a body may be
+(`adapters.http.server.read_body`).
 """
 
 from __future__ import annotations

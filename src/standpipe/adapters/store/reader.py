@@ -79,8 +79,7 @@ class HeldView(_TransactionView):
         self.is_over = False
 
     def close(self) -> None:
-        """Close the environment, and every view of it."""
-        """Let go of the pages; it may be over by then."""
+        """Release the pages; the view may be over by then."""
         self.is_over = True
         self._transaction.abort()
 

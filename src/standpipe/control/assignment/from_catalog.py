@@ -76,7 +76,7 @@ class ClusterObservation(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """The input of `moves.rebalance`: all that a step depends on."""
+    """The input of `rebalance.rebalance`: all that a step depends on."""
 
     cluster: Cluster
     current: Holdings

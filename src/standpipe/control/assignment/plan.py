@@ -361,9 +361,9 @@ def _unmet_between_nodes(problem: _Problem, copies: Copies) -> list[Violation]:
         found += [
             Violation(
                 Goal.FAILOVER,
-                f"after the loss of {name[lost]}, {name[heir]} would take over {count} actives: "
-                "no change that helps keeps spread and balance",
+                f"after the loss of {name[lost]}, {name[successor]} would take over {count} "
+                "actives: no change that helps keeps spread and balance",
             )
-            for lost, heir, count in overloaded_successors(copies)
+            for lost, successor, count in overloaded_successors(copies)
         ]
     return found

@@ -1,11 +1,11 @@
-"""Who takes over what when a node is lost: the order of standbys, so that none gets them all.
+"""The order of standbys, planned ahead, so that no node inherits all that a lost one led.
 
-The first standby of a partition is promoted first. For every node, the first standbys of its
-actives are spread over the others: no survivor gets more than another could have got instead, per
-unit of capacity. Reordering is free, so it comes first; then standbys are placed elsewhere or
-exchanged where neither spread nor balance suffers, first those that must be copied anyway.
-Kafka has no such rule: placement there is per task, so after a crash one server can inherit
-everything that the dead one did.
+The first standby of a partition is promoted first if it has caught up (`transition.py` decides
+which copy leads). For every node, the first standbys of its actives are spread over the others: no
+survivor gets more than another could have got instead, per unit of capacity. Reordering is free, so
+it comes first; then standbys are placed elsewhere or exchanged where neither spread nor balance
+suffers, first those that must be copied anyway. Kafka has no such rule: placement there is per
+task, so after a crash one server can inherit everything that the dead one did.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Takeover:
         return (self.successors[lost].get(successor, 0) + more) * self._unit[successor]
 
     def overloaded(self, lost: int) -> list[int]:
-        """Heirs of a node that stand higher than another one would with one more; worst first."""
+        """Successors that would carry more than another node would with one more; worst first."""
         successors = self.successors[lost]
         if max(successors.values(), default=0) < 2:
             return []
@@ -115,7 +115,7 @@ class _Takeover:
         self._count(partition, 1)
 
     def _order_path(self, lost: int, successor: int) -> list[tuple[int, int]]:
-        """(partition, its new first standby): shortest chain to an successor that stays lower."""
+        """(partition, its new first standby): shortest chain to a successor that stays lower."""
         came_by: dict[int, tuple[int, int] | None] = {successor: None}
         queue = deque([successor])
         while queue:

@@ -136,11 +136,13 @@ class Transition:
     def _stand_in(
         self, candidates: Sequence[NodeId], held: HeldCopies, goal: tuple[NodeId, ...]
     ) -> NodeId:
-        """Leads until the planned node is ready: a planned copy, then a current one, then the
-        node that stands in least."""
+        """Leads until the planned node is ready: the first planned standby, whose turn
+        `takeover.py` has spread, then a planned copy, a current one, the node that stands in least.
+        """
         chosen = min(
             candidates,
             key=lambda n: (
+                n not in goal[:2],
                 n not in goal,
                 n not in held.nodes,
                 self._extra[n] / max(1, self.nodes[n].capacity),

@@ -1,4 +1,7 @@
-"""Which members are alive: judged from beats, and in a large cluster from gossip too. Pure.
+"""Which members are alive: by beats, and in a large cluster by gossip too. Pure.
+
+`control.liveness.heartbeats` decides when a silent peer becomes DOWN. This module decides which
+nodes judge it.
 
     up to SWITCH_NODES nodes   every node beats to every other and judges each
                                (`control.liveness.heartbeats`)

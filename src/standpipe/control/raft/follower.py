@@ -4,7 +4,7 @@
                           ├► diverging: truncate, flush, fetch again
                           └► snapshot: FetchSnapshot until whole ─► install ─► fetch from its end
 
-Not here: when to fetch, and what a fetch that fails means (`raft`).
+Not here: when to fetch, and what a failed fetch means (`core.py`).
 """
 
 from collections.abc import Sequence

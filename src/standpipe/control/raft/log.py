@@ -13,7 +13,7 @@ Four rules live here and nowhere else:
 * what was written is not what is durable: `flushed_end` moves only when the disk says so, and a
   flush that was ordered before a truncation confirms nothing above the cut.
 
-Not here: the disk (`adapters/raft/disk.py`), and who may append (`raft`).
+Not here: the disk (`adapters/raft/disk.py`), and who may append (`core.py`).
 """
 
 from bisect import bisect_right

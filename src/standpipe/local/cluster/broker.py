@@ -329,8 +329,7 @@ def _tail(path: Path, lines: int) -> str:
         return ""
 
 
-# ----------------------------------------------------------------- python -m
-# standpipe.local.cluster.broker
+# -------------------------------------------------------- python -m standpipe.local.cluster.broker
 
 
 def _stop_on_signals() -> threading.Event:

@@ -22,6 +22,7 @@ from standpipe.pipeline.commit import failpoint
 from standpipe.pipeline.commit.checkpoint import BatchOffsets, Checkpoint, records_between
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.topic_check import TopicCheck
+from standpipe.pipeline.io.bad_records import Offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, write_fitting
 
@@ -65,9 +66,9 @@ class CommitBatch:
     topics: TopicCheck
     check_lease: Callable[[], None]
     limits: WriteLimits
-    #: counts the batch's bad records and puts samples of them into the processing log, and of the
+    #: starts, ends: counts the bad records between them, and logs samples of these and of the
     #: rows that were too large
-    report_bad: Callable[[BatchOffsets, BatchOffsets, TooLarge], int]
+    report_bad: Callable[[Offsets, Offsets, TooLarge], int]
     #: makes records of a batch's rows (`SparkPlan.batch_sql`); None: they are records
     finish: Callable[[DataFrame], DataFrame] | None = None
     counts: BatchCounts = field(default_factory=BatchCounts)
@@ -102,7 +103,7 @@ class CommitBatch:
         self.janitor.refuse(sinks)
         # bad records are on record before the batch is
         before = self._offsets_before(batch)
-        bad_records = self.report_bad(before, offsets, too_large)
+        bad_records = self.report_bad(before.ends, offsets.ends, too_large)
         # 4. the commit itself
         failpoint.reach("before-progress", batch)
         progress = Progress(

@@ -1,26 +1,76 @@
 """Records that cannot be read: counted for the status, and a sample of them for people.
 
-The count comes from the plan itself (`source.open_view` observes it); a batch that had none costs
-nothing more. Otherwise the batch's offsets are read once more, with the same parser, until enough
-samples are found. They go into the processing log before the batch is committed.
+`source.parse` marks a bad record, the plan counts the marks (`source.open_view`), and
+`BadRecords.report` reads that count. A batch without bad records costs nothing more. Otherwise its
+offsets are read once more, with the same parser, until enough samples are found. They are written
+to the processing log before the batch is committed.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.model import SparkInput
 from standpipe.pipeline.io.kafka_options import KafkaReads
-from standpipe.pipeline.io.source import RAW_BYTES_MAX, needs_headers, parse
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.sink_writer import TooLarge
+from standpipe.pipeline.io.source import RAW_BYTES_MAX, metrics_name, needs_headers, parse
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> offset
+
+
+class BadRecords:
+    """Counts a batch's bad records, from the metrics that its plan observed, and samples them."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        query_id: str,
+        inputs: tuple[SparkInput, ...],
+        reads: KafkaReads,
+        log: ProgressLog,
+    ) -> None:
+        self._session = session
+        self._query_id = query_id
+        self._inputs = inputs
+        self._reads = reads
+        self._log = log
+        self._query: StreamingQuery | None = None
+        self._query_known = threading.Event()
+
+    def query_is(self, query: StreamingQuery) -> None:
+        """The first batch may begin before `start` has returned the query."""
+        self._query = query
+        self._query_known.set()
+
+    def report(self, starts: Offsets, ends: Offsets, too_large: TooLarge) -> int:
+        """How many there were; samples of them are in the processing log afterwards."""
+        self._query_known.wait()
+        total = too_large.count
+        self._log.report(to_log_records(self._query_id, too_large.samples))
+        for source in self._inputs:
+            count = self._observed(source)
+            if count:
+                samples = sample(self._session, source, self._reads, starts=starts, ends=ends)
+                self._log.report(to_log_records(self._query_id, samples))
+            total += count
+        return total
+
+    def _observed(self, source: SparkInput) -> int:
+        """Spark hands observed metrics out with the batch's progress, which is after the commit;
+        the execution has them as soon as the sink has run."""
+        execution = cast(Any, self._query)._jsq.streamingQuery().lastExecution()
+        row = execution.observedMetrics().get(metrics_name(source))
+        return int(row.get().getLong(0)) if row.isDefined() else 0
 
 
 def sample(

@@ -216,8 +216,7 @@ def _read_secret(path: Path) -> str:
         ) from error
 
 
-# ------------------------------------------------------------ python -m
-# standpipe.pipeline.run.driver
+# --------------------------------------------------------- python -m standpipe.pipeline.run.driver
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

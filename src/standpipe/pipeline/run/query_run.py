@@ -7,7 +7,6 @@ see, and continue from there. The same steps serve the first start, a restart an
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,19 +20,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.takeover import standing
-from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
+from standpipe.model import LeaseEpoch, PersistentQuery, Progress
 from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch
-from standpipe.pipeline.commit.checkpoint import BatchOffsets, Checkpoint, Identity
+from standpipe.pipeline.commit.checkpoint import Checkpoint, Identity
 from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
-from standpipe.pipeline.io import bad_records
+from standpipe.pipeline.io.bad_records import BadRecords, to_log_records
 from standpipe.pipeline.io.committed_source import Upstream
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink import records_of
-from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, row_bytes_max
-from standpipe.pipeline.io.source import metrics_name, open_view
+from standpipe.pipeline.io.sink_writer import WriteLimits, row_bytes_max
+from standpipe.pipeline.io.source import open_view
 from standpipe.pipeline.io.stateful import add_step
 from standpipe.pipeline.run.backlog import Backlog, Unread
 from standpipe.pipeline.run.late_records import LateRecords
@@ -162,7 +161,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         ),
         records,
     )
-    inspector = _BadRecords(session, query.query_id, query.plan.inputs, around)
+    counted = BadRecords(session, query.query_id, query.plan.inputs, around.reads, around.log)
     commit = CommitBatch(
         query_id=query.query_id,
         table=table,
@@ -175,7 +174,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         topics=topics,
         check_lease=check_lease,
         limits=_limits(wanted, around, looks=wanted.looks_at_sizes),
-        report_bad=inspector.report,
+        report_bad=counted.report,
         finish=finisher(wanted),
         counts=_counts_of(stand.newest),
     )
@@ -188,7 +187,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     )
     starts = _starts(wanted, around.log) if wanted.is_successor else {}
     running = (writer.trigger(availableNow=True) if around.stops_when_drained else writer).start()
-    inspector.query_is(running)
+    counted.query_is(running)
     janitor.start()
     return QueryRun(
         streaming_query=running,
@@ -269,7 +268,7 @@ def _publish(
         reads=around.reads,
         limits=_limits(wanted, around, looks=True),
     )
-    around.log.report(bad_records.to_log_records(wanted.query_id, found.samples))
+    around.log.report(to_log_records(wanted.query_id, found.samples))
     around.check_lease(wanted.query_id, wanted.lease_epoch)
     checkpoint.mark_published(topic)
 
@@ -329,48 +328,3 @@ def planned(
         return result if plan.batch_sql is not None else _records(result, wanted)
     except (AnalysisException, ParseException, ValueError) as error:
         raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error
-
-
-class _BadRecords:
-    """Counts a batch's bad records, from the metrics that its plan observed, and samples them."""
-
-    def __init__(
-        self,
-        session: SparkSession,
-        query_id: str,
-        inputs: tuple[SparkInput, ...],
-        around: Surroundings,
-    ) -> None:
-        self._session = session
-        self._query_id = query_id
-        self._inputs = inputs
-        self._around = around
-        self._query: StreamingQuery | None = None
-        self._query_known = threading.Event()
-
-    def query_is(self, query: StreamingQuery) -> None:
-        """The first batch may begin before `start` has returned the query."""
-        self._query = query
-        self._query_known.set()
-
-    def report(self, before: BatchOffsets, offsets: BatchOffsets, too_large: TooLarge) -> int:
-        """How many there were; samples of them are in the processing log afterwards."""
-        self._query_known.wait()
-        total = too_large.count
-        self._around.log.report(bad_records.to_log_records(self._query_id, too_large.samples))
-        for source in self._inputs:
-            count = self._observed(source)
-            if count:
-                samples = bad_records.sample(
-                    self._session, source, self._around.reads, starts=before.ends, ends=offsets.ends
-                )
-                self._around.log.report(bad_records.to_log_records(self._query_id, samples))
-            total += count
-        return total
-
-    def _observed(self, source: SparkInput) -> int:
-        """Spark hands observed metrics out with the batch's progress, which is after the commit;
-        the execution has them as soon as the sink has run."""
-        execution = cast(Any, self._query)._jsq.streamingQuery().lastExecution()
-        row = execution.observedMetrics().get(metrics_name(source))
-        return int(row.get().getLong(0)) if row.isDefined() else 0

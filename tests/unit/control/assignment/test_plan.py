@@ -210,8 +210,8 @@ def test_takeover_is_spread(node_count: int, standbys: int) -> None:
     nodes = [node(f"n{i}") for i in range(node_count)]
     rows = assign(nodes, table(30), {}, standbys).values()
     for lost in nodes:
-        heirs = Counter(row[1] for row in rows if row[0] == lost.node_id)
-        counts = [heirs[n.node_id] for n in nodes if n is not lost]
+        successors = Counter(row[1] for row in rows if row[0] == lost.node_id)
+        counts = [successors[n.node_id] for n in nodes if n is not lost]
         assert max(counts) - min(counts) <= 1
 
 

@@ -168,3 +168,20 @@ def test_a_move_from_start_to_end() -> None:
     second = rebalance(cluster(lags, nodes="ab"), first.holdings, 0, RULES, Throttle())
     assert second.holdings[move.partition] == held("b")
     assert not second.wants_followup
+
+
+@pytest.mark.parametrize("node_count", [4, 6])
+def test_the_first_standby_leads_when_the_active_falls_silent(node_count: int) -> None:
+    """The plan spreads the turns of first standbys; the step took the lowest node id instead."""
+    nodes = tuple(PlanNode(NodeId(f"n{i}"), {}) for i in range(node_count))
+    partitions = tuple(TablePartition("T", 1, p) for p in range(30))
+    lags = {p: {node.node_id: SERVING for node in nodes} for p in partitions}
+    before = rebalance(Cluster(nodes, partitions, lags), {}, 2, PlanRules())
+    for lost in nodes:
+        silent = {p: {**row, lost.node_id: UNKNOWN} for p, row in lags.items()}
+        after = rebalance(Cluster(nodes, partitions, silent), before.holdings, 2, PlanRules())
+        led = [p for p in partitions if before.holdings[p].active == lost.node_id]
+        assert led
+        assert [after.holdings[p].active for p in led] == [
+            before.holdings[p].replicas[1] for p in led
+        ]

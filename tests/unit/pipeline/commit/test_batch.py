@@ -115,7 +115,7 @@ def commit_of(directory: Path, *, lease: list[str], changed: Sequence[bool] = ()
         if lease:
             raise Fenced(lease[0])
 
-    def report_bad(before: object, offsets: object, too_large: TooLarge) -> int:
+    def report_bad(starts: object, ends: object, too_large: TooLarge) -> int:
         DONE.append(("bad", None))
         return 2 + too_large.count
 

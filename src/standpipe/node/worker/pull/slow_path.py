@@ -1,9 +1,10 @@
 """The slow path of a pull query: any query, over any replicas, with an error that says why not.
 
-    plans.plan(text)            as on the fast path partitions(plan)            those that hold keys
-    of it; all of them for a scan RouteCache.of               verdicts on each partition's replicas,
-    in the order of the tries HedgedReads.first           the first answer: here (`lookup`, `Scans`)
-    or of a peer (`Forwarder`) render_rows                 one of three layouts
+    plans.plan(text)     as on the fast path
+    partitions(plan)     those that hold its keys; for a scan, all of them
+    RouteCache.of        verdicts on each partition's replicas, in the order of the tries
+    HedgedReads.first    the first answer: from here (`lookup`, `Scans`) or a peer (`Forwarder`)
+    render_rows          one of three layouts
 
 A query over several partitions is whole or an error, never short. The read of one partition is
 answered by the first replica that gives its rows; if none does, the error names what each one said.
