@@ -1,4 +1,4 @@
-"""Why a query cannot continue: failures that have a name, and how Spark's are recognised.
+"""Why a query cannot continue: named failures, and how Spark's errors are mapped to them.
 
 A named failure ends in QueryStatus FAILED and is not retried: trying again could only lose data or
 repeat it. Everything else is retried with back-off (`run/scheduler.py`). Other queries are not
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-#: parts of a message of Spark or Kafka -> our reason; the first that fits counts. Not here: an
-#: unknown topic. Kafka answers so for a moment of a new topic that a broker does not know yet; the
-#: next start checks whether it was deleted (`commit/topic_check.py`)
+#: parts of a message of Spark or Kafka -> our reason; the first match wins. Not here: an unknown
+#: topic. Kafka briefly gives that answer for a new topic that a broker does not know yet; the next
+#: start checks whether it was deleted (`commit/topic_check.py`)
 _KNOWN: Final = (
     ("KAFKA_DATA_LOSS", "DATA_LOSS"),
     ("Some data may have been lost", "DATA_LOSS"),
@@ -33,7 +33,7 @@ _RESOLVED_BY: Final = {
 }
 
 
-#: `QueryStatus.reason` -> what it means; docs/errors.md is made of it
+#: `QueryStatus.reason` -> what it means; docs/errors.md is generated from it
 REASONS: Final = {
     "CHECKPOINT_MISMATCH": "Final. The checkpoint is of another query.",
     "CHECKPOINT_LOST": "Final. Readers have seen a batch that the checkpoint does not have.",
@@ -48,7 +48,7 @@ REASONS: Final = {
     "TOPIC_MISSING": "Waits for a topic. If commits name the topic, TOPIC_CHANGED after 10 s.",
     "NO_PROGRESS": "Its source has data, but nothing was committed for 20 s.",
 }
-#: a topic that is absent for this long was deleted; a new one is known to all brokers by then
+#: a topic that is absent for this long was deleted: by then all brokers know a new topic
 GONE_S: Final = 10.0
 
 
@@ -64,7 +64,7 @@ class QueryFailed(Exception):
 class NotYet(Exception):
     """Something that the query needs does not exist yet, such as its topic.
 
-    `in_the_end`: the failure when it has not appeared for `GONE_S`; None: wait longer.
+    `in_the_end`: the failure if it has not appeared within `GONE_S`; None: wait longer.
     """
 
     def __init__(self, reason: str, message: str, in_the_end: QueryFailed | None = None) -> None:
@@ -79,11 +79,11 @@ class Fenced(Exception):
 
 
 def resolved_by(reason: str, *, kind: str, name: str, statement: str) -> str:
-    """What happened in words, and the statements that resolve it; nothing for other reasons."""
+    """Text that says what happened and which statements resolve it; "" for other reasons."""
     text = _RESOLVED_BY.get(reason, "")
     return text.format(kind=kind, name=name, statement=statement) if text else ""
 
 
 def reason_of(message: str) -> str | None:
-    """The reason for a failure of Spark; None: a retry may succeed."""
+    """The reason that a message of Spark implies; None: a retry may succeed."""
     return next((reason for part, reason in _KNOWN if part in message), None)

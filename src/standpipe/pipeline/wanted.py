@@ -31,7 +31,7 @@ class WantedQuery:
     partitions: Mapping[str, int] = field(default_factory=dict[str, int])
     #: its table is built beside the one that serves reads
     is_successor: bool = False
-    #: measure each row before it is written, because Kafka has refused one; this pipeline's own
+    #: measure each row before it is written, because Kafka has refused one; local to this pipeline
     looks_at_sizes: bool = False
 
     @property
@@ -56,8 +56,8 @@ class WantedQuery:
 
 
 def plan_digest(plan: SparkPlan) -> str:
-    """SHA-256 of a plan, as hexadecimal text. Unset fields do not count: a record that gains an
-    optional field must not make every checkpoint another query's."""
+    """SHA-256 of a plan, as hexadecimal text. Unset fields do not count: when the record gains an
+    optional field, existing checkpoints must still match."""
     fields = _without_unset(msgspec.to_builtins(plan))
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 

@@ -1,6 +1,6 @@
 """Statement → plan: `analyze`, the only entry point, and the table of handlers by statement.
 
-A statement that Standpipe cannot carry out is refused here by name, before anything is changed.
+A statement that Standpipe cannot execute is refused here by name, before anything changes.
 Nothing inside `sql` imports this module.
 """
 
@@ -52,7 +52,7 @@ _SHOWN: Final = frozenset(
 
 
 def analyze(statement: Statement, sources: Sources, context: Context) -> Plan:
-    """What the statement means. Raises StatementError (or a kind of it), its position counted in
+    """The plan of a statement. Raises StatementError (or a subclass); its position is relative to
     `statement.text`."""
     handler = _HANDLERS.get(type(statement))
     try:
@@ -117,7 +117,7 @@ def _describe_function(
 
 
 def _explain(statement: ast_statements.Explain, sources: Sources, context: Context) -> ExplainPlan:
-    """Of a statement: what it would be, were it sent now."""
+    """EXPLAIN of a statement: the plan that it would get if it were sent now."""
     if isinstance(statement.subject, str):
         return ExplainPlan(query_id=statement.subject)
     subject = analyze(statement.subject, sources, context)

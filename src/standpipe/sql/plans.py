@@ -1,7 +1,7 @@
 """What a statement means once it has been analysed: the frozen results of `analyzer.analyze`.
 
-A plan names only things that exist (or will, when it is carried out) and holds typed values; it
-needs no second look at the text. `control.ddl.propose` turns those that change the catalog into
+A plan names only things that exist (or will exist once it is executed) and holds typed values;
+nothing reads the text again. `control.ddl.propose` turns plans that change the catalog into
 commands.
 """
 
@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 from standpipe.model import PersistentQuery, Record, Source
 
-#: A typed SQL value: None, bool, int, float, str, bytes or Decimal, as the column's type asks.
+#: A typed SQL value: None, bool, int, float, str, bytes or Decimal, by the column's type.
 Value = object
 
 
 class CreateSourcePlan(Record, frozen=True, kw_only=True):
     """CREATE STREAM or TABLE over a topic. `source.partitions` is final.
 
-    `create_topic` says that PARTITIONS was given: the reconciler creates the topic if it is absent.
+    `create_topic`: PARTITIONS was given, so the reconciler creates the topic if it is absent.
     """
 
     source: Source
@@ -38,13 +38,13 @@ class CreateTableAsPlan(Record, frozen=True, kw_only=True):
 
 
 class InsertIntoPlan(Record, frozen=True, kw_only=True):
-    """INSERT INTO … SELECT: one more query that writes a stream."""
+    """INSERT INTO … SELECT: an additional query that writes a stream."""
 
     query: PersistentQuery
 
 
 class DropPlan(Record, frozen=True, kw_only=True):
-    """DROP STREAM or TABLE. A query that writes it is terminated with it (as ksqlDB ≥ 0.18)."""
+    """DROP STREAM or TABLE. Also terminates a query that writes it (as ksqlDB ≥ 0.18)."""
 
     name: str
     kind: Literal["STREAM", "TABLE"]
@@ -53,13 +53,13 @@ class DropPlan(Record, frozen=True, kw_only=True):
 
 
 class AlterSourcePlan(Record, frozen=True, kw_only=True):
-    """ALTER STREAM or TABLE: `source` as it will be, with its new columns."""
+    """ALTER STREAM or TABLE: `source` already has the new columns."""
 
     source: Source
 
 
 class CreateTypePlan(Record, frozen=True, kw_only=True):
-    """CREATE TYPE: `definition` in ksqlDB's spelling, without other names of that kind."""
+    """CREATE TYPE: `definition` in ksqlDB's spelling, without names of other custom types."""
 
     name: str
     definition: str
@@ -74,13 +74,13 @@ class DropTypePlan(Record, frozen=True, kw_only=True):
 
 
 class TerminatePlan(Record, frozen=True, kw_only=True):
-    """TERMINATE of one query, or of all where `query_id` is None."""
+    """TERMINATE of one query, or of all if `query_id` is None."""
 
     query_id: str | None
 
 
 class PausePlan(Record, frozen=True, kw_only=True):
-    """PAUSE or RESUME of one query, or of all where `query_id` is None."""
+    """PAUSE or RESUME of one query, or of all if `query_id` is None."""
 
     query_id: str | None
     state: Literal["RUNNING", "PAUSED"]
@@ -110,7 +110,7 @@ Shown = Literal[
 
 
 class ShowPlan(Record, frozen=True, kw_only=True):
-    """SHOW or LIST of something that the catalog or the registry of keys can answer."""
+    """SHOW or LIST of what the catalog or the registry of keys can answer."""
 
     what: Shown
     extended: bool = False
@@ -124,21 +124,21 @@ class DescribePlan(Record, frozen=True, kw_only=True):
 
 
 class SetPropertyPlan(Record, frozen=True, kw_only=True):
-    """SET 'key'='value' (or UNSET where `value` is None) for the rest of the request."""
+    """SET 'key'='value' (or UNSET if `value` is None) for the rest of the request."""
 
     name: str
     value: str | None
 
 
 class DefinePlan(Record, frozen=True, kw_only=True):
-    """DEFINE name = 'value' (or UNDEFINE where `value` is None) for the rest of the request."""
+    """DEFINE name = 'value' (or UNDEFINE if `value` is None) for the rest of the request."""
 
     name: str
     value: str | None
 
 
 class AssertTopicPlan(Record, frozen=True, kw_only=True):
-    """ASSERT [NOT EXISTS] TOPIC: what Kafka must say within `timeout_ms`."""
+    """ASSERT [NOT EXISTS] TOPIC: what must become true in Kafka within `timeout_ms`."""
 
     topic: str
     exists: bool
@@ -148,10 +148,10 @@ class AssertTopicPlan(Record, frozen=True, kw_only=True):
 
 
 class PullPlan(Record, frozen=True, kw_only=True):
-    """A pull query: which keys of which table, in which windows, and what of each row is shown.
+    """A pull query: which keys of which table, in which windows, and what each row shows.
 
     `is_scan`: all rows, not `keys`. `where` and `cells` are functions of the decoded full row, for
-    what splicing cannot do: a filter, and the cells of the answer.
+    what splicing cannot do: a filter, and computed cells of the answer.
 
     The full row is: key columns, then WINDOWSTART and WINDOWEND if windowed, then value columns.
     `projection` indexes into it; ROWTIME has the index `rowtime_index` = its length. None means
@@ -175,25 +175,25 @@ class PullPlan(Record, frozen=True, kw_only=True):
     cells: tuple[Callable[[Sequence[Any]], Any], ...] | None = None
     is_ordered: bool = False  # ORDER BY the key, over all partitions
     is_count: bool = False  # COUNT(*): one row, over all partitions
-    #: the last row of the page before: key columns, and of its window as much as was said
+    #: the last row of the previous page: its key columns, and the window bounds that AFTER named
     after: tuple[Value, ...] = ()
-    #: bounds of the first key column in a scan, both inclusive; `where` says it exactly
+    #: bounds of the first key column in a scan, both inclusive; `where` is exact
     key_low: Value = None
     key_high: Value = None
 
     @property
     def is_merged(self) -> bool:
-        """Whether rows of several partitions are more than one after the other."""
+        """Whether rows of several partitions must be merged, not only concatenated."""
         return self.is_ordered or self.is_count
 
     @property
     def full_row_width(self) -> int:
-        """How many columns the full row has, window bounds included, ROWTIME not."""
+        """How many columns the full row has, including window bounds, but not ROWTIME."""
         return len(self.source.columns) + (2 if self.source.window else 0)
 
     @property
     def rowtime_index(self) -> int:
-        """Index of ROWTIME: behind the full row."""
+        """Index of ROWTIME, which follows the full row."""
         return self.full_row_width
 
 
@@ -201,8 +201,8 @@ class PushPlan(Record, frozen=True, kw_only=True):
     """A push query: the rows of one topic as they arrive, until the client disconnects.
 
     `where` and `cells` are functions of the full row: key columns, WINDOWSTART and WINDOWEND if
-    windowed, value columns, ROWTIME, ROWPARTITION, ROWOFFSET. `key_cells`: those that the tombstone
-    of a table's row still shows. `is_left`: a table's row may cease to satisfy `where`, which reads
+    windowed, value columns, ROWTIME, ROWPARTITION, ROWOFFSET. `key_cells`: cells that the tombstone
+    of a table's row still shows. `is_left`: a table's row may stop satisfying `where`, which reads
     more than its key; the client then gets a tombstone.
     """
 
@@ -227,13 +227,13 @@ class PrintPlan(Record, frozen=True, kw_only=True):
 
 
 class DescribeFunctionPlan(Record, frozen=True, kw_only=True):
-    """DESCRIBE FUNCTION: of one that is in the registry."""
+    """DESCRIBE FUNCTION of a function in the registry."""
 
     name: str
 
 
 class ExplainPlan(Record, frozen=True, kw_only=True):
-    """EXPLAIN of a running query (`query_id`), or of a statement that is not carried out."""
+    """EXPLAIN of a running query (`query_id`), or of a statement that is not executed."""
 
     query_id: str | None = None
     subject: PullPlan | PushPlan | CreateTableAsPlan | InsertIntoPlan | None = None
@@ -246,7 +246,7 @@ class ExplainRoutePlan(Record, frozen=True, kw_only=True):
 
 
 class ExplainAssignmentPlan(Record, frozen=True, kw_only=True):
-    """EXPLAIN ASSIGNMENT: the holders of each table partition, the reasons, and what would move."""
+    """EXPLAIN ASSIGNMENT: the holders of each table partition, why, and what would move."""
 
 
 Plan = (

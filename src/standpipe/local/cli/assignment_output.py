@@ -1,4 +1,4 @@
-"""The assignment on a terminal: nodes, table partitions, moves, and rules that are not met.
+"""Prints the assignment: nodes, table partitions, moves, and rules that are not met.
 
 Not here: where the view comes from (`control/assignment/explain.py`).
 """
@@ -12,12 +12,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-#: partitions shown one by one; `--json` has all
+#: partitions that are listed individually; `--json` has all
 PARTITIONS_SHOWN_MAX = 60
 
 
 def print_view(console: Console, view: Mapping[str, Any]) -> None:
-    """All of `GET /assignment`."""
+    """Print everything in the answer of `GET /assignment`."""
     rules = view["rules"]
     tags = ", ".join(rules["rackAwareTags"]) or "nothing: balanced by load only"
     console.print(
@@ -33,7 +33,7 @@ def print_view(console: Console, view: Mapping[str, Any]) -> None:
 
 
 def print_moves(console: Console, view: Mapping[str, Any]) -> None:
-    """The moves that are due, if any."""
+    """Print the moves that are due, if any."""
     moves = view["moves"]
     if not moves:
         console.print("nothing has to move", style="green")
@@ -84,7 +84,7 @@ def _print_partitions(console: Console, partitions: list[Mapping[str, Any]]) -> 
 
 
 def _copy(node: str | None, lags: Mapping[str, int | None]) -> str:
-    """`node-1` where it has caught up, else with its lag in records."""
+    """`node-1` if the copy has caught up, otherwise with its lag in records."""
     if node is None:
         return "none"
     lag = lags.get(node, 0)

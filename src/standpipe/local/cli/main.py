@@ -1,7 +1,7 @@
 """The command line: one thin function per command.
 
-Errors that a person can fix (SetupError and its kinds, errors of statements) are printed in red
-without a traceback, with the next step, and end with exit status 1; `--debug` adds the traceback.
+Errors that the user can fix (SetupError and its subclasses, statement errors) are printed in red
+without a traceback, with the next step, and exit with status 1; `--debug` adds the traceback.
 Heavy imports are inside the commands, so that `--help` and `sql` start fast.
 
 Not here: what a command does (the other modules of `standpipe.local`).

@@ -1,6 +1,6 @@
-"""Options that several commands share, and the configuration that they add up to.
+"""Options that several commands share, and the configuration that results from them.
 
-Not here: options of one command (beside it).
+Not here: options of a single command (declared beside the command).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Server = Annotated[
 
 
 def config_layers(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
-    """Keys from file, environment and command line, weakest first, as text. Checked by `load`."""
+    """Keys from file, environment and command line; later ones win. `load` checks the values."""
     merged: dict[str, object] = registry.file_layer(file) if file is not None else {}
     merged |= registry.environment_layer(os.environ)
     merged |= pairs_of("--set", pairs)
@@ -86,5 +86,5 @@ def addresses_of(server: list[str] | None, directory: Path) -> list[str]:
 
 
 def directory_hint(directory: Path) -> str:
-    """The option that names the directory, where it is not the default."""
+    """The option that names the directory; "" if it is the default."""
     return "" if directory == DEFAULT_DIRECTORY else f" --directory {directory}"

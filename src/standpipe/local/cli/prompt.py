@@ -1,10 +1,10 @@
-"""`standpipe sql`: a prompt with history and completion, and the same for `-e` and `-f`.
+"""`standpipe sql`: a prompt with history and completion, and the execution of `-e` and `-f`.
 
 A statement runs when its `;` is entered; Ctrl-C cancels it, Ctrl-D exits. Push queries and PRINT
 show rows as they arrive, until Ctrl-C. SET applies to the session. A statement that fails ends `-e`
 and `-f` with exit status 1; at the prompt it only prints the error.
 
-Not here: output (`sql_output.py`); the text before it is parsed (`sql_text.py`).
+Not here: output (`sql_output.py`); splitting the text before it is parsed (`sql_text.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Try: SHOW TABLES;"""
 
 
 class SqlSession:
-    """Runs statements and prints their answers. SET and UNSET apply to those that follow."""
+    """Runs statements and prints their answers. SET and UNSET apply to later statements."""
 
     def __init__(self, client: NodesClient, console: Console, *, as_json: bool) -> None:
         self._client = client
@@ -75,7 +75,7 @@ class SqlSession:
         if setting is None:
             return
         name, value = setting
-        self._client.get(f"/is_valid_property/{quote(name)}")  # else every request would be refused
+        self._client.get(f"/is_valid_property/{quote(name)}")  # otherwise every request would fail
         if value is None:
             self._properties.pop(name, None)
         else:
@@ -83,12 +83,12 @@ class SqlSession:
 
 
 def run_text(client: NodesClient, console: Console, text: str, *, as_json: bool) -> None:
-    """Run statements in a session of their own."""
+    """Run statements in a new session."""
     SqlSession(client, console, as_json=as_json).run(text)
 
 
 class CatalogNames:
-    """Names of streams, tables and columns, at most 10 s old; none where a node fails."""
+    """Names of streams, tables and columns, at most 10 s old; none if the node fails."""
 
     def __init__(self, client: NodesClient) -> None:
         self._client = client
@@ -135,7 +135,7 @@ class SqlCompleter(Completer):
 
 
 def _bindings() -> KeyBindings:
-    """Enter runs a whole statement and breaks the line of an unfinished one."""
+    """Enter runs a complete statement and starts a new line in an incomplete one."""
     bindings = KeyBindings()
 
     @Condition

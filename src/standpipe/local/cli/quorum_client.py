@@ -44,7 +44,7 @@ class QuorumClient(InternalClient):
         return msgspec.json.decode(self.ask("GET", "/quorum"), type=QuorumView)
 
     def change(self, what: str, node_id: str) -> list[str]:
-        """add-voter, remove-voter or transfer; the voters afterwards. Raises QuorumRefused."""
+        """Do add-voter, remove-voter or transfer; returns the new voters. Raises QuorumRefused."""
         body = msgspec.json.encode({"node_id": node_id})
         answer = msgspec.json.decode(self.ask("POST", f"/quorum/{what}", body))
         return list(answer["voters"])
@@ -54,7 +54,7 @@ class QuorumClient(InternalClient):
         return msgspec.json.decode(self.ask("GET", "/quorum/features"), type=FeaturesView)
 
     def upgrade(self, level: int) -> int:
-        """Raise the feature level, 0 to the newest; the level afterwards. Raises QuorumRefused."""
+        """Raise the feature level (0: to the newest) and return it. Raises QuorumRefused."""
         answer = self.ask("POST", "/quorum/upgrade", msgspec.json.encode(UpgradeRequest(level)))
         return int(msgspec.json.decode(answer)["feature_level"])
 
@@ -67,7 +67,7 @@ class QuorumClient(InternalClient):
 
 
 def print_view(console: Console, view: QuorumView) -> None:
-    """The quorum as a table."""
+    """Print the quorum as a table."""
     console.print(
         f"cluster {view.cluster_id}  leader {view.leader}  epoch {view.epoch}  "
         f"high watermark {view.high_watermark}",
@@ -87,7 +87,7 @@ def print_view(console: Console, view: QuorumView) -> None:
 
 
 def print_features(console: Console, view: FeaturesView) -> None:
-    """The feature levels as a table."""
+    """Print the feature levels as a table."""
     newest = _text(view.newest_of_all)
     console.print(
         f"feature level {view.feature_level}  newest that all nodes support {newest}",
@@ -114,7 +114,7 @@ def _text(number: int | None, unit: str = "") -> str:
 
 
 def write_backup(path: Path, catalog: Catalog) -> int:
-    """Write a backup, whole or not at all. Returns its size in bytes; raises SetupError."""
+    """Write a backup atomically. Returns its size in bytes; raises SetupError."""
     covers = SnapshotInfo(LogOffset(catalog.index + 1), LeaderEpoch(0), VoterSet(()))
     data = snapshot_file(covers, to_bytes(catalog))
     try:
@@ -129,7 +129,7 @@ def write_backup(path: Path, catalog: Catalog) -> int:
 def read_backup(path: Path) -> Catalog:
     """The catalog of a backup.
 
-    Raises DataDirectoryRefused where it is damaged, FeatureLevelRefused, SetupError.
+    Raises DataDirectoryRefused if it is damaged, FeatureLevelRefused, SetupError.
     """
     try:
         data = path.read_bytes()
@@ -144,9 +144,9 @@ def read_backup(path: Path) -> Catalog:
 
 
 def restore(path: Path, data_directory: Path, node_id: str) -> Catalog:
-    """Create a data directory from which a node starts the cluster of a backup as its only voter.
+    """Create a data directory from which a node starts the backup's cluster as its only voter.
 
-    Raises DataDirectoryRefused where there is a log: nothing is overwritten.
+    Raises DataDirectoryRefused if there already is a log: nothing is overwritten.
     """
     catalog = read_backup(path)
     config = configuration.NodeConfig(

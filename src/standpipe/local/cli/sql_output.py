@@ -1,4 +1,4 @@
-"""Answers on a terminal: tables by rich, or JSON lines for other programs.
+"""Prints answers: as tables with rich, or as JSON lines for other programs.
 
 Not here: the requests (`local/client/rest_client.py`).
 """
@@ -20,14 +20,14 @@ from standpipe.local.cli.sql_text import column_names
 from standpipe.local.client.rest_client import Entity, PullAnswer, error_of
 from standpipe.node.worker.request.answer import Freshness
 
-#: fields of a listing that only programs need; `--json` has them
+#: fields of a listing that only programs need; `--json` includes them
 HIDDEN = ("@type", "standpipe", "statusCount", "sinkKafkaTopics", "queryType")
 LIVE_WIDTH = 16
 NUMERIC = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL")
 
 
 def print_pull(console: Console, answer: PullAnswer, *, as_json: bool) -> None:
-    """The rows of a pull query and, below them, which node served them and how fresh they are."""
+    """Print the rows of a pull query and, below, which node served them and how fresh they are."""
     if as_json:
         for row in answer.rows:
             _line(console, dict(zip(answer.column_names, row, strict=True)))
@@ -51,9 +51,9 @@ class LiveOutput:
         self._names: list[str] = []
 
     def line(self, line: str) -> None:
-        """Raises StandpipeError for an error in the answer."""
+        """Print a line of the answer. Raises StandpipeError if it is an error."""
         if not line.startswith(("[{", "{")):
-            self._say(line)  # of PRINT
+            self._say(line)  # the output of PRINT
             return
         item = msgspec.json.decode(
             line.strip().removeprefix("[").removesuffix(",").removesuffix("]")
@@ -77,7 +77,7 @@ class LiveOutput:
             self._say(self._cells(map(_cell, cells)), style="dim strike" if is_gone else "")
 
     def _cells(self, texts: Iterable[str]) -> str:
-        """Columns cannot be as wide as values that are yet to come: tabs' width, or more."""
+        """The widths of later values are unknown, so columns are a tab wide, or more if needed."""
         widths = (max(LIVE_WIDTH, len(name)) for name in self._names)
         return "  ".join(t.ljust(w) for t, w in zip(texts, widths, strict=True)).rstrip()
 
@@ -105,7 +105,7 @@ def footer(rows: int, fresh: Freshness) -> str:
 
 
 def print_entity(console: Console, entity: Entity, *, as_json: bool) -> None:
-    """One answer of /ksql: a message, a listing or a description."""
+    """Print one answer of /ksql: a message, a listing or a description."""
     if as_json:
         _line(console, entity)
         return
@@ -148,7 +148,7 @@ def _type_text(schema: Entity) -> str:
 
 
 def _print_listing(console: Console, entity: Entity) -> None:
-    """Any listing: the first list of objects in it becomes a table."""
+    """Print any listing: the first list of objects in it becomes a table."""
     for value in entity.values():
         rows = cast(list[Any], value) if isinstance(value, list) else []
         if rows and all(isinstance(row, dict) for row in rows):
@@ -169,7 +169,7 @@ def _print_rows(console: Console, rows: Sequence[Entity]) -> None:
 
 
 def print_error(console: Console, error: StandpipeError) -> None:
-    """An error without traceback, in red, with the position or the next step."""
+    """Print an error without traceback, in red, with the position or the next step."""
     if isinstance(error, StatementError):
         console.print(Text(error.pointed(), style="red"), soft_wrap=True)
     elif isinstance(error, SetupError):

@@ -1,7 +1,7 @@
-"""What a person types, before it is parsed: where statements end, and what may come next.
+"""The user's text before it is parsed: where statements end, and which completions are possible.
 
-It knows quotes and comments only. The authority is the parser of the nodes
-(`sql/syntax/parser.py`).
+It recognises quotes and comments only. The nodes' parser (`sql/syntax/parser.py`) is
+authoritative.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-#: quoted text, comments, or anything else up to the next of them
+#: a quoted text, a comment, a semicolon, or any other single character
 _PIECE = re.compile(r"'(?:[^']|'')*'?|\"[^\"]*\"?|`[^`]*`?|--[^\n]*|/\*.*?(?:\*/|\Z)|;|.", re.S)
 
 _SETTING = re.compile(
@@ -30,7 +30,7 @@ KEYWORDS = tuple(_KEYWORDS.split())
 
 
 def split_statements(text: str) -> tuple[list[str], str]:
-    """Whole statements, each with its `;`, and what is left after the last `;`."""
+    """The complete statements, each with its `;`, and the rest after the last `;`."""
     statements: list[str] = []
     current: list[str] = []
     for piece in _PIECE.findall(text):
@@ -50,13 +50,13 @@ def without_comments(text: str) -> str:
 
 
 def is_query(statement: str) -> bool:
-    """Whether it goes to /query-stream: SELECT and PRINT; everything else goes to /ksql."""
+    """Whether it is sent to /query-stream: SELECT and PRINT. All others are sent to /ksql."""
     words = without_comments(statement).split(None, 1)
     return bool(words) and words[0].upper() in ("SELECT", "PRINT")
 
 
 def is_live(statement: str) -> bool:
-    """Whether its answer goes on until somebody ends it: push queries and PRINT."""
+    """Whether its answer continues until the client closes it: push queries and PRINT."""
     pieces = _PIECE.findall(statement)
     plain = "".join(
         " " if each.startswith(("'", '"', "`", "--", "/*")) else each for each in pieces
@@ -67,7 +67,7 @@ def is_live(statement: str) -> bool:
 
 
 def setting(statement: str) -> tuple[str, str | None] | None:
-    """Name and value of SET, the name and None of UNSET; None: it is neither."""
+    """Name and value of SET; name and None of UNSET; None for other statements."""
     found = _SETTING.fullmatch(without_comments(statement).strip())
     if found is None or (found["word"].upper() == "SET") == (found["value"] is None):
         return None
@@ -76,7 +76,7 @@ def setting(statement: str) -> tuple[str, str | None] | None:
 
 
 def column_names(schema: str) -> list[str]:
-    """Names in ksqlDB's spelling of a schema: "`ID` STRING, `S` STRUCT<`X` INTEGER>"."""
+    """Column names in ksqlDB's text of a schema: "`ID` STRING, `S` STRUCT<`X` INTEGER>"."""
     names: list[str] = []
     depth, is_next = 0, True
     for piece in re.findall(r"`(?:[^`]|``)*`|[<>(),]|[^`<>(),]+", schema):
@@ -93,7 +93,7 @@ def column_names(schema: str) -> list[str]:
 
 
 def completions(before: str, names: Sequence[str]) -> list[str]:
-    """Words that could stand where the text ends, names of the catalog first."""
+    """Words that could complete the text at its end, names of the catalog first."""
     found = re.search(r"[A-Za-z_][A-Za-z_0-9.]*$", before)
     word = found.group(0).upper() if found else ""
     if not word:

@@ -63,7 +63,7 @@ def _watch(picture: Callable[[], RenderableType], console: Console) -> int:
 
 
 def print_version(console: Console, version: str, *, as_json: bool) -> None:
-    """Versions of Standpipe, Python and Java, for a bug report."""
+    """Print the versions of Standpipe, Python and Java, for a bug report."""
     from standpipe.errors import SetupError
     from standpipe.local.cluster import jvm
 

@@ -21,9 +21,9 @@ from standpipe.local.cluster.directory import DEFAULT_DIRECTORY
 if TYPE_CHECKING:
     from standpipe.node.controller.digest_check import TableDigests
 
-#: exit statuses beside 0
+#: exit statuses other than 0
 DIFFERENT, UNKNOWN = 1, 2
-#: under load, replicas are rarely at the same batch when they are asked
+#: retry this long: under load, replicas are rarely at the same batch when they are asked
 TRY_S_MAX = 20.0
 TRY_EVERY_S = 0.3
 

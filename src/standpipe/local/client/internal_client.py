@@ -1,4 +1,4 @@
-"""Calls of a node's internal listener, for an operator's commands.
+"""Calls to a node's internal listener, for the operator's commands.
 
 Not here: connections (`adapters/http/sync_client.py`); what a command asks for
 (`cli/quorum_client.py`, `cli/assignment.py`).
@@ -42,7 +42,7 @@ class InternalClient:
             for node in self.nodes:
                 try:
                     answer = client.request(method, node, path, body=body)
-                    while answer.status == ACCEPTED:  # the node still works on it (`long_poll.py`)
+                    while answer.status == ACCEPTED:  # still in progress (`long_poll.py`)
                         answer = client.request(method, node, path, body=body)
                 except PathFailed as error:
                     silent.append(f"{node} ({error})")
@@ -75,7 +75,7 @@ Client = TypeVar("Client", bound=InternalClient)
 def client_of(
     kind: type[Client], nodes: Sequence[str] | None, secret_file: Path | None, directory: Path
 ) -> Client:
-    """A client of the named nodes, or else of the local cluster. Raises ConfigError."""
+    """A client for the named nodes, or for the local cluster if none. Raises ConfigError."""
     if nodes and secret_file is None:
         raise ConfigError(
             "--node needs --secret-file",

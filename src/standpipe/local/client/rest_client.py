@@ -1,8 +1,7 @@
 """Statements and pull queries over HTTP, for the commands of this package.
 
-The nodes are tried in order: one that refuses the connection or hangs is passed over for the next.
-An answer that is an error becomes the exception that it names, so that the prompt can point at the
-position.
+The nodes are tried in order: if one refuses the connection or hangs, the next one is tried. An
+error answer is raised as the exception that it names, so that the prompt can point at the position.
 
 Not here: connections (`adapters/http/sync_client.py`); rendering (`local/cli/sql_output.py`);
 the open-loop reader of the demo (`local/demo/reader.py`).
@@ -35,7 +34,7 @@ class ServerRefused(StandpipeError):
 
 @dataclass(frozen=True)
 class PullAnswer:
-    """Rows of a pull query, who served them, and how fresh they are."""
+    """Rows of a pull query, which node served them, and how fresh they are."""
 
     column_names: tuple[str, ...]
     column_types: tuple[str, ...]
@@ -75,7 +74,7 @@ class NodesClient:
         return cast(list[Entity], msgspec.json.decode(response.body))
 
     def pull(self, text: str, properties: Mapping[str, str] | None = None) -> PullAnswer:
-        """Run one pull query. Raises StatementError or ServerRefused, even inside a 200."""
+        """Run one pull query. Raises StatementError or ServerRefused, also for errors in a 200."""
         body = {"sql": text, "properties": dict(properties or {})}
         response = self._post("/query-stream", body, accept=LINES)
         first, *lines = response.body.splitlines()
@@ -94,13 +93,13 @@ class NodesClient:
         )
 
     def follow(self, text: str, properties: Mapping[str, str] | None = None) -> Generator[str]:
-        """The lines of a push query (items of /query, one a line) or of PRINT, as they come.
+        """The lines of a push query (one item of /query each) or of PRINT, as they arrive.
 
         Closing the iterator ends the query. Raises StatementError or ServerRefused before the first
-        line, and SetupError when the node ends.
+        line, and SetupError when the node closes the connection early.
         """
         body = {"ksql": text, "streamsProperties": dict(properties or {})}
-        accept = f"{ARRAY}, {LINES};q=0.9"  # PRINT comes as text only
+        accept = f"{ARRAY}, {LINES};q=0.9"  # PRINT is text only
         headers = {"accept": accept, "content-type": "application/json"}
         content = msgspec.json.encode(body)
         for address in list(self.addresses):

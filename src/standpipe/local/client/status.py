@@ -1,7 +1,7 @@
 """`standpipe status`: nodes, tables, replicas with state and lag, queries; from HTTP alone.
 
 It asks the nodes themselves (`GET /info`, `GET /clusterStatus`, SHOW …), so it shows what a client
-meets. A node that does not answer is shown as down, never left out.
+sees. A node that does not answer is shown as down, never left out.
 
 Not here: sizes (`storage.py`).
 """
@@ -28,7 +28,7 @@ _QUERY_FIGURES = ("batch", "inputRowsPerSecond", "badRecords", "lateRecords")
 
 
 class NodeView(Record, frozen=True, kw_only=True):
-    """A node as a client meets it."""
+    """A node as a client sees it."""
 
     node_id: str
     public: str
@@ -48,7 +48,7 @@ class ReplicaView(Record, frozen=True, kw_only=True):
     lag: int | None = None
     #: RUNNING, CATCHING_UP, …; empty: unknown
     state: str = ""
-    #: while it is built: "copy of node-2, 45 %, 12 s left"; empty: it is not, or unknown
+    #: while it is being built: "copy of node-2, 45 %, 12 s left"; otherwise, or if unknown, empty
     restore: str = ""
 
 
@@ -102,7 +102,7 @@ def _ask_cluster(
 
 
 def replicas_of(body: Entity, node: NodeView) -> list[ReplicaView]:
-    """The replicas that a node reports of itself in its `/clusterStatus` (KLIP-12)."""
+    """A node's own replicas, as it reports them in its `/clusterStatus` (KLIP-12)."""
     own = cast(Entity, body.get("clusterStatus", {}).get(node.public) or {})
     lags = _lags(cast(Entity, own.get("hostStoreLags") or {}))
     extras = cast(Entity, own.get("standpipe") or {})
@@ -139,7 +139,7 @@ def _states(extras: Entity) -> dict[tuple[str, int], str]:
 
 
 def _restores(extras: Entity) -> dict[tuple[str, int], str]:
-    """The progress of a replica that is being built; by the same names."""
+    """The progress of replicas that are being built, by the same keys as `_states`."""
     found: dict[tuple[str, int], str] = {}
     for name, described in cast(dict[str, Entity], extras.get("replicas") or {}).items():
         if (view := cast(Entity, described.get("restore") or {})) and view["total"]:
@@ -153,12 +153,12 @@ def _restores(extras: Entity) -> dict[tuple[str, int], str]:
 
 
 def _state_of(states: dict[tuple[str, int], str], query_id: str, partition: int) -> str:
-    """A table's id is its query's id without the kind in front: CTAS_T_7 fills T_7."""
+    """A table's id is its query's id without the prefix for its kind: CTAS_T_7 fills T_7."""
     return states.get((query_id.partition("_")[2], partition), "")
 
 
 def ask_replicas(http: SyncClient, node: NodeView) -> list[ReplicaView]:
-    """What a node reports of itself; nothing if it does not answer."""
+    """The replicas that a node reports as its own; none if it does not answer."""
     try:
         body = msgspec.json.decode(http.get(node.public, "/clusterStatus").body)
     except (PathFailed, msgspec.MsgspecError):
@@ -199,7 +199,7 @@ def _nodes(status: StatusReport) -> Table:
 
 
 def _replicas(status: StatusReport) -> Table:
-    """One line per table partition: who is active, who stands by, and how far each trails."""
+    """One line per table partition: its active, its standbys, and the lag of each."""
     table = Table("Query", "Partition", "Active", "Standbys", box=box.SIMPLE_HEAD)
     places = dict.fromkeys((r.query_id, r.partition) for r in status.replicas)
     for query_id, partition in places:
@@ -220,7 +220,7 @@ def _replica_text(replica: ReplicaView) -> str:
 
 
 def _queries(status: StatusReport) -> Table:
-    """One line per persistent query, with the last report of its pipeline."""
+    """One line per persistent query, with its pipeline's last report."""
     names = ("Query", "State", "Pipeline", "Batch", "Rows/s", "Bad", "Late")
     table = Table(*names, box=box.SIMPLE_HEAD)
     for query in status.queries:

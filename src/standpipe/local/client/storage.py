@@ -1,10 +1,9 @@
-"""`standpipe status --storage`: what each copy of each table takes on the disk of its node.
+"""`standpipe status --storage`: how much disk each copy of each table takes on its node.
 
 Every node is asked for its own stores (`standpipe.storage` in its `/clusterStatus`). A node that
 does not answer is named, and its stores are missing from the sums.
 
-Not here: sizes of Kafka's topics. A client learns them by DescribeLogDirs, which confluent-kafka
-does not offer.
+Not here: sizes of Kafka's topics. They need DescribeLogDirs, which confluent-kafka does not offer.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ UNKNOWN = "–"
 
 
 class StoreView(Record, frozen=True, kw_only=True):
-    """A copy of a table partition as its node reports it. None: unknown, or not there yet."""
+    """A copy of a table partition as its node reports it. None: unknown, or not created yet."""
 
     table: str
     generation: int
@@ -40,8 +39,8 @@ class StoreView(Record, frozen=True, kw_only=True):
     state: str
     rows: int | None = None
     store_bytes: int | None = None  # on disk
-    map_bytes: int | None = None  # up to which the store may grow before its map is doubled
-    #: store_bytes in map_bytes, 0..1
+    map_bytes: int | None = None  # size at which the store's map is doubled
+    #: store_bytes / map_bytes, 0..1
     map_share: float | None = None
 
 
@@ -50,7 +49,7 @@ class Total(Record, frozen=True, kw_only=True):
 
     name: str
     copies: int
-    #: of a table, each partition counts once, however many copies it has; None: some are unknown
+    #: for a table, each partition counts once, however many copies it has; None: some are unknown
     rows: int | None
     store_bytes: int
 
@@ -80,7 +79,7 @@ def _ask(http: SyncClient, node: NodeView) -> Entity:
 
 
 def stores_of(body: Entity, node: NodeView) -> list[StoreView]:
-    """The stores that a node reports of itself in its `/clusterStatus`."""
+    """A node's own stores, as it reports them in its `/clusterStatus`."""
     own = cast(Entity, body.get("clusterStatus", {}).get(node.public) or {})
     extras = cast(Entity, own.get("standpipe") or {})
     stored = cast(dict[str, Entity], extras.get("storage") or {})
@@ -106,7 +105,7 @@ def _store(name: str, said: Entity, node: NodeView) -> StoreView:
 
 
 def storage_of(nodes: tuple[NodeView, ...], found: Iterable[StoreView]) -> Storage:
-    """Stores in the order of a reader, and their sums."""
+    """The stores in display order, and their sums."""
     order = {node.node_id: place for place, node in enumerate(nodes)}
     stores = sorted(
         found, key=lambda each: (each.table, each.generation, each.partition, order[each.node])
@@ -125,7 +124,7 @@ def storage_of(nodes: tuple[NodeView, ...], found: Iterable[StoreView]) -> Stora
 
 
 def _table_name(stores: Sequence[StoreView]) -> Callable[[StoreView], str]:
-    """A table's name, with its generation where two of them are there."""
+    """Names a table, with its generation if there are two."""
     generations: dict[str, set[int]] = {}
     for each in stores:
         generations.setdefault(each.table, set()).add(each.generation)
@@ -145,7 +144,7 @@ def _grouped(
 
 
 def _rows_of_table(stores: Sequence[StoreView]) -> int | None:
-    """Of each partition the rows of its active; if unknown, the most of any copy."""
+    """Sum over partitions of the active's rows; where unknown, the most of any copy."""
     partitions: dict[int, list[StoreView]] = {}
     for each in stores:
         partitions.setdefault(each.partition, []).append(each)
@@ -206,7 +205,7 @@ def _totals(what: str, totals: Sequence[Total]) -> Table:
 
 
 def _table(*columns: str) -> Table:
-    """A column whose name begins with `>` has its numbers at its right side."""
+    """An empty table. A column whose name begins with `>` is right-aligned."""
     table = Table(box=box.SIMPLE_HEAD)
     for name in columns:
         justify: Any = "right" if name.startswith(">") else "left"

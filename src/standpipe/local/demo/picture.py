@@ -1,6 +1,6 @@
 """`report.png`: reads, latency and freshness over the live phase; kill and restart are marked."""
 
-# matplotlib's hints are partial
+# matplotlib's type hints are partial
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 
@@ -50,7 +50,7 @@ def _draw_reads(axes: Any, log: RunLog) -> None:
     bad = _per_second([r for r in log.reads if r.outcome != "ok"], log)
     retried = _per_second([r for r in log.reads if r.outcome == "ok" and r.is_retried], log)
     last = max([*good, *bad], default=0)
-    seconds = range(last)  # the last second is not whole
+    seconds = range(last)  # the last second is incomplete
     axes.plot(
         [s + 0.5 for s in seconds], [len(good.get(s, ())) for s in seconds], color=GOOD, label="ok"
     )
@@ -76,7 +76,7 @@ def _draw_latency(axes: Any, log: RunLog) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     good = _per_second([r for r in log.reads if r.outcome == "ok"], log)
-    seconds = sorted(good)[:-1]  # the last one is not whole
+    seconds = sorted(good)[:-1]  # the last one is incomplete
     for share, colour, label in ((0.5, MEDIAN, "p50"), (0.99, TAIL, "p99")):
         values = [percentile([(r.done - r.due) * 1000 for r in good[s]], share) for s in seconds]
         axes.plot([s + 0.5 for s in seconds], values, color=colour, label=label)
@@ -103,7 +103,7 @@ def _draw_freshness(axes: Any, log: RunLog) -> None:
 
 
 def _mark(axes: Any, log: RunLog) -> None:
-    """Vertical lines at the kill and the restart; words on the first panel only."""
+    """Vertical lines at the kill and the restart; labels on the first panel only."""
     marks = ((log.killed_at, BAD, "killed"), (log.restarted_at, MEDIAN, "started again"))
     for instant, colour, word in marks:
         if instant is None:

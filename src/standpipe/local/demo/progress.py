@@ -1,7 +1,7 @@
 """How far the tables are: a follower of the progress topic (docs/INTERFACES.md).
 
-A progress record says up to which offsets of its sources a query's events are committed, and where
-the committed end of each partition of its table is.
+A progress record gives the source offsets up to which a query's events are committed, and the
+committed end of each partition of its table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from standpipe.model import NO_BATCH, Progress
 
 
 class DemoProgress:
-    """Reads the progress topic in a thread of its own; `newest` is replaced as a whole."""
+    """Reads the progress topic in a separate thread; `newest` is replaced as a whole."""
 
     def __init__(self, bootstrap_servers: str, service_id: str) -> None:
         self._consumer = Consumer(
@@ -35,7 +35,7 @@ class DemoProgress:
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start following."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -1,11 +1,11 @@
 """What the demo's reader looks up, and how it recognises a wrong answer.
 
 An answer given while events stream in is checked without a second system:
-- the key existed when the reading began, so an empty answer is wrong;
-- the count lies between what was in the tables then and what will be in the end;
+- the key existed when the reads began, so an empty answer is wrong;
+- the count is between what was in the tables then and what will be there at the end;
 - AIRCRAFT keeps one key's events in one partition, so its count names a prefix of the aircraft's
   flights: mean delay and last destination must be the fold of exactly that prefix;
-- the same replica must never show a count that is smaller than one it showed before.
+- a replica must never show a smaller count than it showed before.
 
 Pure. Not here: asking (reader.py), the comparison at the end (check.py).
 """
@@ -28,7 +28,7 @@ TABLE_WEIGHTS = (70, 20, 10)
 
 
 class DemoLookup(Record, frozen=True, kw_only=True):
-    """One key lookup. `count_index`: where FLIGHTS stands in the row."""
+    """One key lookup. `count_index`: the index of FLIGHTS in the row."""
 
     table: str
     sql: str
@@ -49,7 +49,7 @@ class ReaderPlan(Record, frozen=True, kw_only=True):
 
 
 class ReadSample(Record, frozen=True, kw_only=True, array_like=True):
-    """One read. Instants are Unix seconds; latency counts from `due`, when it should have left."""
+    """One read. Instants are Unix seconds; latency counts from `due`, its scheduled send time."""
 
     due: float
     done: float
@@ -61,7 +61,7 @@ class ReadSample(Record, frozen=True, kw_only=True, array_like=True):
 
 
 class Probe(Record, frozen=True, kw_only=True, array_like=True):
-    """An event that was acknowledged: when will its aircraft show so many flights?"""
+    """An acknowledged event: the reader measures when its aircraft shows this many flights."""
 
     tailnum: str
     count: int
@@ -69,14 +69,14 @@ class Probe(Record, frozen=True, kw_only=True, array_like=True):
 
 
 class ProbeSample(Record, frozen=True, kw_only=True, array_like=True):
-    """When a probe's event was readable. `seen` 0: not before the reader ended."""
+    """When a probe's event became readable. `seen` 0: not before the reader ended."""
 
     acked: float
     seen: float
 
 
 class ReaderReport(Record, frozen=True, kw_only=True):
-    """A line of the reader's output: what happened since the line before."""
+    """A line of the reader's output: what happened since the previous line."""
 
     reads: tuple[ReadSample, ...] = ()
     probes: tuple[ProbeSample, ...] = ()
@@ -159,13 +159,13 @@ def _about_origin_weeks(flights: Sequence[Flight], loaded: int) -> list[DemoLook
 
 
 def _counts(keys: Sequence[K], loaded: int) -> list[tuple[K, int, int]]:
-    """Keys among the first `loaded` with their count there and over all."""
+    """Keys among the first `loaded`, each with its count there and its total count."""
     low, high = Counter(keys[:loaded]), Counter(keys)
     return [(key, count, high[key]) for key, count in low.items()]
 
 
 class Picker:
-    """Draws question numbers: table by weight, key by chance. `tables`: questions per table."""
+    """Draws question numbers: table by weight, key at random. `tables`: questions per table."""
 
     def __init__(self, tables: Sequence[str], seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 a load, not a secret
@@ -181,7 +181,7 @@ class Picker:
 
 
 class AnswerChecker:
-    """Finds faults of an answer; it keeps the counts that each replica has shown."""
+    """Finds wrong answers; it remembers the counts that each replica has shown."""
 
     def __init__(self, questions: Sequence[DemoLookup]) -> None:
         self._questions = questions
@@ -189,7 +189,7 @@ class AnswerChecker:
         self._shown: dict[tuple[str, int], int] = {}
 
     def fault(self, number: int, rows: Sequence[Sequence[Any]], served_by: str) -> str:
-        """One sentence, or nothing if the answer is correct."""
+        """What is wrong, in one sentence; "" if the answer is correct."""
         question = self._questions[number]
         if len(rows) != 1:
             return f"{len(rows)} rows for {question.sql}"
@@ -210,7 +210,7 @@ class AnswerChecker:
 
 
 def same_number(left: object, right: object) -> bool:
-    """Equal, or both floats that differ at most by the order of a sum."""
+    """Equal, or floats that differ at most by the rounding of a sum in another order."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, int | float) and isinstance(right, int | float):

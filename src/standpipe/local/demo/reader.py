@@ -1,12 +1,12 @@
-"""The demo's client, in a process of its own: `python -m standpipe.local.demo.reader PLAN`.
+"""The demo's client, as a separate process: `python -m standpipe.local.demo.reader PLAN`.
 
 Open loop: read number k is due at start + k / rate whether or not earlier ones were answered, and
-its latency counts from then. Entry points rotate over all nodes; a read that fails is tried once
-more on the next node. It keeps no record of dead nodes, as a simple client would not.
+its latency counts from then. Reads rotate over all nodes; a failed read is retried once, on the
+next node. It does not remember dead nodes, because a simple client would not.
 
 Probes arrive on stdin, one JSON line each: the aircraft is looked up every 20 ms (later every 5 %
 of the time waited) until it shows the event. Results go to stdout, a JSON line (ReaderReport) every
-0.2 s. The process ends when stdin is closed, after the reads under way.
+0.2 s. When stdin is closed, the process ends after the reads in flight.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from standpipe.local.demo.questions import (
 
 REPORT_EVERY_S = 0.2
 PROBE_EVERY_S = 0.02
-PROBE_STEP_SHARE = 0.05  # later lookups are rarer, or many late probes would be a load themselves
+PROBE_STEP_SHARE = 0.05  # lookups get rarer, or many late probes would add load
 TRY_S_MAX = 2.0
 PROBE_S_MAX = 30.0
-UNDER_WAY_MAX = 5_000  # reads; beyond it a read fails at once instead of piling up
+UNDER_WAY_MAX = 5_000  # reads in flight; beyond this a read fails at once
 LINES = "application/vnd.ksqlapi.delimited.v1"
 
 
 class ReadFailed(Exception):
-    """A try that got no rows: refused, reset, timed out, or an error for an answer."""
+    """An attempt that got no rows: refused, reset, timed out, or answered with an error."""
 
 
 class Reader:
@@ -76,13 +76,13 @@ class Reader:
             await asyncio.wait(self._tasks, timeout=2 * TRY_S_MAX)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run beside everything else; kept until it is done."""
+        """Run concurrently; keeps a reference to the task until it is done."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def read(self, number: int, due: float) -> None:
-        """One read, with one more try on the next node."""
+        """One read, with one retry on the next node."""
         question = self.picker.next()
         notes: list[str] = []
         for attempt in (0, 1):
@@ -119,7 +119,7 @@ class Reader:
         self.reads.append(sample)
 
     async def ask(self, node: str, body: bytes) -> tuple[list[list[Any]], str]:
-        """Rows and who served them. Raises ReadFailed."""
+        """Rows and the node that served them. Raises ReadFailed."""
         try:
             response = await self.http.request(
                 node, "/query-stream", timeout_seconds=TRY_S_MAX, body=body, is_repeatable=False
@@ -162,7 +162,7 @@ def _body(sql: str) -> bytes:
 
 
 async def _listen(reader: Reader) -> None:
-    """Take probes from stdin until it is closed."""
+    """Read probes from stdin until it is closed."""
     stream = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), sys.stdin)
@@ -173,7 +173,7 @@ async def _listen(reader: Reader) -> None:
 
 
 async def _say(reader: Reader) -> None:
-    """Write reports; a pipe without a reader ends the process."""
+    """Write reports; a broken pipe ends the process."""
     while True:
         await asyncio.sleep(REPORT_EVERY_S)
         _write(reader.report())

@@ -1,6 +1,6 @@
 """The demo's figures, as `report.json`: "fields" explains each of them.
 
-Pure over the samples. Not here: the picture (`picture.py`).
+Pure functions of the samples. Not here: the picture (`picture.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RunLog:
     killed_at: float | None = None
     restarted_at: float | None = None
     killed_node: str = ""
-    #: names under which the killed node appears as server of an answer
+    #: names under which answers show that the killed node served them
     killed_names: tuple[str, ...] = ()
     nodes: int = 0
     tables: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class RunLog:
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Nearest rank, 0 < share ≤ 1; None of nothing."""
+    """Nearest rank, 0 < share ≤ 1; None if there are no values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -159,7 +159,7 @@ at {f["live_events_per_second"]:,.0f} events/s
 
 
 def after_kill(log: RunLog) -> tuple[float | None, float | None]:
-    """(first good read, longest gap) in ms, over keys that the killed node had served before."""
+    """(first good read, longest gap) in ms, for keys that the killed node had served before."""
     if log.killed_at is None:
         return None, None
     served: dict[int, str] = {}

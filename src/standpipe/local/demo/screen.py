@@ -59,7 +59,7 @@ class LiveScreen:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def event(self, text: str) -> None:
-        """Something that happened once; stays on the screen above the status."""
+        """Print a one-off event, which stays on the screen above the status."""
         console = self._live.console if self._live is not None else self._console
         console.print(text, highlight=False, style="bold yellow", soft_wrap=True)
 
@@ -97,7 +97,7 @@ class LoadBar:
         self._bar.stop()
 
     def show(self, done: int) -> None:
-        """Show that `done` are done."""
+        """Show that `done` items are done."""
         now = time.monotonic()
         rate = done / max(0.001, now - self._started)
         self._bar.update(self._task, completed=done, rate=f"{rate:,.0f} events/s")

@@ -1,4 +1,4 @@
-"""The demo's progress: queries that run, events in the tables, replicas at the committed end.
+"""Waits for the demo's progress: running queries, events in tables, replicas at committed ends.
 
 Not here: the follower of the progress topic (`progress.py`).
 """
@@ -14,14 +14,14 @@ from standpipe.errors import ServerError
 from standpipe.local.client import status
 from standpipe.local.demo.progress import DemoProgress
 
-STALL_S_MAX = 240.0  # without any movement: something is broken, even on a busy machine
+STALL_S_MAX = 240.0  # no progress for this long is a fault, even on a busy machine
 LOOK_EVERY_S = 0.1
 
 
 class Arrival:
     """Waits for the pipeline and the replicas. `tail_of_log`: the end of the pipeline's log.
 
-    Every wait raises ServerError when nothing has moved for STALL_S_MAX.
+    Every wait raises ServerError when there is no progress for STALL_S_MAX.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Arrival:
         self.queries: Mapping[str, str] = {}
 
     def wait_for_queries(self) -> None:
-        """Wait until the pipeline reports that each query runs."""
+        """Wait until the pipeline reports each query as running."""
         wanted = set(self.queries.values())
         self._wait(lambda: len(wanted - self._running()), "queries do not run")
 
@@ -88,7 +88,7 @@ class Arrival:
         return behind + max(0, copies * sum(map(len, ends.values())) - len(held))
 
     def _wait(self, left: Callable[[], int], what: str) -> None:
-        """Until nothing is left; each change restarts the clock of STALL_S_MAX."""
+        """Wait until nothing is left; each change restarts the time-out STALL_S_MAX."""
         before, moved = -1, time.monotonic()
         while (now := left()) > 0:
             if now != before:

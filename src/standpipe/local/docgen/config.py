@@ -1,7 +1,7 @@
 """The registry of configuration keys as text: docs/config.md, and `standpipe config`.
 
 `python -m standpipe.local.docgen.config > docs/config.md` (or `make docs`) writes the page; a tidy
-test fails when the page and the registry differ.
+test fails if the page and the registry differ.
 """
 
 from __future__ import annotations

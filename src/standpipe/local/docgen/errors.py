@@ -1,6 +1,6 @@
-"""docs/errors.md from the tree of errors: `python -m standpipe.local.docgen.errors` or `make docs`.
+"""docs/errors.md from the error classes: `python -m standpipe.local.docgen.errors` or `make docs`.
 
-Every module of the package is looked at, because an error may be declared beside its only use.
+Reads every module of the package, because an error may be declared beside its only use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ meaning; "Again after" is the value of `Retry-After`.
 
 @dataclass(frozen=True)
 class ErrorEntry:
-    """One class of error as the page shows it."""
+    """One error class as the page shows it."""
 
     name: str
     base: str
@@ -50,7 +50,7 @@ class ErrorEntry:
 
 @cache
 def entries() -> tuple[ErrorEntry, ...]:
-    """Every class that descends from StandpipeError, by code and name; read, not imported."""
+    """Every subclass of StandpipeError, by code and name, from the source, without importing it."""
     found = {name: (module, node) for module, node, name in _classes()}
     family = {"StandpipeError"}
     while grown := {n for n, (_, node) in found.items() if _bases(node) & family} - family:

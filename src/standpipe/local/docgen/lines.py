@@ -1,6 +1,6 @@
-"""Text of the generated pages in lines of at most 100 characters, as `tests/tidy` asks of them.
+"""Wraps text of the generated pages at 100 characters, as `tests/tidy` requires.
 
-A cell of a Markdown table cannot be wrapped, so what may be long is an item of a list.
+A cell of a Markdown table cannot be wrapped, so text that may be long goes into list items.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ WIDTH = 100
 
 
 def paragraph(text: str, *, first: str = "", rest: str = "") -> str:
-    """`text` in lines; `first` and `rest` stand before the first line and before the others.
+    """`text` in lines; `first` and `rest` are the prefixes of the first line and of the others.
 
-    Never breaks a word, nor what stands in back-ticks without a space.
+    Never breaks a word or a text in back-ticks that has no space.
     """
     return textwrap.fill(
         text,
@@ -26,7 +26,7 @@ def paragraph(text: str, *, first: str = "", rest: str = "") -> str:
 
 
 def item(text: str) -> str:
-    """`text` as an item of a list."""
+    """`text` as a list item."""
     return paragraph(text, first="- ", rest="  ")
 
 
@@ -36,5 +36,5 @@ def items(texts: list[str]) -> str:
 
 
 def ended(text: str) -> str:
-    """`text` as a sentence: with a full stop where it has no end of its own."""
+    """`text` as a sentence: adds a full stop if it has no end punctuation."""
     return text if not text or text.endswith((".", "!", "?")) else f"{text}."

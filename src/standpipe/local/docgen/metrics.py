@@ -1,5 +1,4 @@
-"""docs/metrics.md from the metrics that are declared: `python -m
-standpipe.local.docgen.metrics`."""
+"""docs/metrics.md from the declared metrics: `python -m standpipe.local.docgen.metrics`."""
 
 from __future__ import annotations
 

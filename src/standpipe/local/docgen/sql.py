@@ -1,7 +1,6 @@
-"""docs/sql.md: what Standpipe's SQL can do, against ksqlDB's: `python -m
-standpipe.local.docgen.sql`.
+"""docs/sql.md: Standpipe's SQL compared with ksqlDB's: `python -m standpipe.local.docgen.sql`.
 
-Functions come from the registry; statements and clauses are the rows below, and a test holds that
+Functions come from the registry; statements and clauses are the rows below, and a test checks that
 every statement of the grammar has one.
 """
 
@@ -26,14 +25,14 @@ said beside it. A statement that is not supported is refused before anything of 
 
 
 class SupportRow(NamedTuple):
-    """A line of the page: what it is about, whether it is supported, and how it differs."""
+    """A line of the page: its subject, whether it is supported, and how it differs."""
 
     what: str
     state: str  # yes, differs, no
     note: str = ""
 
 
-#: class of the statement -> rows about it
+#: statement class -> rows about it
 STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
     ast_statements.CreateSource: (
         SupportRow("CREATE [OR REPLACE] STREAM, TABLE [IF NOT EXISTS]", "yes"),
@@ -212,7 +211,7 @@ CLAUSES: Final = (
     ),
 )
 
-#: name of a function -> how it differs
+#: function name -> how it differs
 NOTES: Final = {
     "COUNT_DISTINCT": "Spark's HyperLogLog++ at 1 %: other estimates than ksqlDB's",
     "STDDEV_SAMP": "the variance, as in ksqlDB",

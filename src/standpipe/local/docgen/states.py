@@ -1,9 +1,9 @@
-"""docs/states.md, diagrams of states: `python -m standpipe.local.docgen.states` or `make docs`.
+"""docs/states.md, state diagrams: `python -m standpipe.local.docgen.states` or `make docs`.
 
-A state machine of this code base is a dictionary `NEXT`, (state, event) -> state, that its one
-transition function looks up.  The page is drawn from these dictionaries, so it cannot disagree
-with what runs.  The reasons are the comments and docstrings that stand beside the rows and beside
-the events in the source; they are read from its text, because Python keeps neither.
+Each state machine in this code base has a dictionary `NEXT`, (state, event) -> state, which its one
+transition function uses. The page is generated from these dictionaries, so it cannot disagree with
+the code. The reasons are the comments and docstrings beside the rows and events in the source; they
+are read from its text, because Python keeps neither at run time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StateMachine:
 
 @dataclass(frozen=True)
 class StateChange:
-    """One row of a table.  `why`: what is particular about it, or else what the event means."""
+    """One row of a table. `why`: the row's own comment, or else what the event means."""
 
     state: str
     event: str
@@ -86,7 +86,7 @@ def page() -> str:
 
 
 def changes(machine: StateMachine) -> list[StateChange]:
-    """The rows of its table, by state in the order of the states, then as the table has them."""
+    """The rows of its table, in the order of the states, then in the order of the table."""
     table: Mapping[tuple[Enum, Enum], Enum] = machine.module.NEXT
     states = list(type(machine.start))
     source = Path(str(machine.module.__file__)).read_text()
@@ -105,13 +105,13 @@ def changes(machine: StateMachine) -> list[StateChange]:
 
 
 def row_notes(source: str) -> dict[tuple[str, str], str]:
-    """(state, event) -> the comment on the last line of that row of NEXT, where there is one."""
+    """(state, event) -> the comment on the last line of that row of NEXT, if there is one."""
     comments = _comments(source)
     notes: dict[tuple[str, str], str] = {}
     for table in _tables(ast.parse(source)):
         for key, value in zip(table.keys, table.values, strict=True):
             if not isinstance(key, ast.Tuple):
-                continue  # rows that a comprehension makes
+                continue  # rows from a comprehension
             names = [part.attr for part in key.elts if isinstance(part, ast.Attribute)]
             note = comments.get(value.end_lineno or value.lineno)
             if len(names) == 2 and note is not None:
@@ -120,7 +120,7 @@ def row_notes(source: str) -> dict[tuple[str, str], str]:
 
 
 def event_meanings(source: str, name: str) -> dict[str, str]:
-    """Member of the enumeration -> the docstring below it, or else the comment on its line."""
+    """Enumeration member -> the docstring below it, or else the comment on its line."""
     comments = _comments(source)
     meanings: dict[str, str] = {}
     for node in ast.parse(source).body:
@@ -136,7 +136,7 @@ def event_meanings(source: str, name: str) -> dict[str, str]:
 
 
 def label(member: Enum) -> str:
-    """How the page names a state or an event."""
+    """The page's name for a state or an event."""
     return member.value if isinstance(member.value, str) else member.name
 
 

@@ -1,8 +1,8 @@
 """One batch of a persistent query: the commit protocol, step by step.
 
-`CommitBatch` is Spark's foreachBatch function, and `_commit` reads as the protocol does: what is
-written before `ProgressLog.append` is not visible to any reader, and afterwards all of it is.
-A crash anywhere leads to a replay of the same events under another attempt.
+`CommitBatch` is Spark's foreachBatch function, and `_commit` follows the protocol step by step: no
+reader sees what is written before `ProgressLog.append`, and afterwards every reader sees all of it.
+After a crash at any point, the same events are replayed under another attempt.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class BatchCounts:
     batch: BatchId = NO_BATCH
     input_records: int = 0
     bad_records: int = 0
-    #: {topic: {partition: offset}} up to which its batches go
+    #: {topic: {partition: offset}} up to which its batches have read, exclusive
     covered: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, dict[int, int]])
     #: what ended the query, if one of its batches did
     failure: Exception | None = None
 
 
 class BatchFailed(Exception):
-    """Tells Spark that a batch failed, in few words; the whole story is in `BatchCounts`.
+    """Tells Spark briefly that a batch failed; the full error is in `BatchCounts`.
 
-    Spark looks through the traceback of foreachBatch for signs of an interruption, by a regular
-    expression that recurses for each character: a Java stack trace in it overflows its stack, and
-    the query dies without a word.
+    Spark searches the traceback of foreachBatch for signs of an interruption, with a regular
+    expression that recurses for each character. A Java stack trace in it overflows the stack, and
+    the query dies silently.
     """
 
 
@@ -58,32 +58,32 @@ class CommitBatch:
     lease_epoch: LeaseEpoch
     bootstrap_servers: str
     checkpoint: Checkpoint
-    #: where the rows are written for others, too; no part of the commit
+    #: the topic to which rows are also written for other programs; not part of the commit
     published_topic: str | None = None
     log: ProgressLog
     janitor: Janitor
-    #: the ids of its topics
+    #: checks the ids of the query's topics
     topics: TopicCheck
     check_lease: Callable[[], None]
     limits: WriteLimits
     #: starts, ends: counts the bad records between them, and logs samples of these and of the
     #: rows that were too large
     report_bad: Callable[[Offsets, Offsets, TooLarge], int]
-    #: makes records of a batch's rows (`SparkPlan.batch_sql`); None: they are records
+    #: turns a batch's rows into records (`SparkPlan.batch_sql`); None: they already are records
     finish: Callable[[DataFrame], DataFrame] | None = None
     counts: BatchCounts = field(default_factory=BatchCounts)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Write `rows` (of `sink.records_of`) and commit them. Raises BatchFailed."""
+        """Write `rows` (from `sink.records_of`) and commit them. Raises BatchFailed."""
         try:
-            with self.janitor.lock:  # it is free, unless something has to be repaired
+            with self.janitor.lock:  # free unless a repair is in progress
                 self._commit(rows, batch)
         except Exception as error:
             self.counts.failure = error
             raise BatchFailed(f"{type(error).__name__}: {str(error)[:200]}") from None
 
     def _commit(self, rows: DataFrame, batch: int) -> None:
-        # 1. still ours? a fresh attempt; what the batch covers
+        # 1. check that the query is still ours; choose an attempt; read what the batch covers
         self.check_lease()
         check_topics = self.topics.ask()
         if self._is_told(batch):
@@ -92,19 +92,19 @@ class CommitBatch:
         attempt = secrets.randbits(64)
         commit = Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
         offsets = self.checkpoint.offsets(batch)
-        check_topics()  # before there is a byte in a topic that is not ours
-        # 2. records, each with the commit's name
+        check_topics()  # before anything is written to a topic that may not be ours
+        # 2. write the records, each with the commit in its header
         failpoint.reach("before-sink", batch)
         too_large = self._write_once(rows, commit)
-        # 3. where they end, and that all topics were the same until then: an id never comes again
+        # 3. read where they end; check that no topic was recreated meanwhile (ids are unique)
         check_topics = self.topics.ask()
         sinks = self.log.end_offsets(self.table.topic, self.table.partitions)
         check_topics()
         self.janitor.refuse(sinks)
-        # bad records are on record before the batch is
+        # bad records are logged before the batch is committed
         before = self._offsets_before(batch)
         bad_records = self.report_bad(before.ends, offsets.ends, too_large)
-        # 4. the commit itself
+        # 4. commit
         failpoint.reach("before-progress", batch)
         progress = Progress(
             query_id=self.query_id,
@@ -128,14 +128,14 @@ class CommitBatch:
         self.counts.input_records += records_between(before.ends, offsets.ends)
 
     def _is_told(self, batch: int) -> bool:
-        """Whether it is a replay of a stream's batch that was committed before Spark could say so.
-        Rows of a table replace each other; those of a stream would be there twice."""
+        """Whether this replays a stream's batch that was committed before Spark could record it.
+        Rows of a table replace each other; rows of a stream would be duplicated."""
         newest = self.janitor.newest
         is_stream = self.table.kind == "STREAM"
         return is_stream and newest is not None and batch <= newest.commit.batch
 
     def _write_once(self, rows: DataFrame, commit: Commit) -> TooLarge:
-        """Rows that are looked at more than once are computed once: behind them is state."""
+        """Caches rows that are read more than once, or their stateful operators would run twice."""
         if self.finish is None:
             return self._write(rows, commit)
         rows.persist()
@@ -166,7 +166,7 @@ class CommitBatch:
 
 
 def _compute(rows: DataFrame) -> None:
-    """For the state behind the rows, which the next batch begins with."""
+    """Compute the rows only to update the state, which the next batch begins with."""
     rows.write.format("noop").mode("overwrite").save()
 
 

@@ -1,16 +1,16 @@
-"""A query's checkpoint directory: whose it is, what its batches cover, and taking one back.
+"""A query's checkpoint directory: its owner, what its batches cover, and rolling batches back.
 
-Spark's files lie in it (`offsets/N`, `commits/N`, `state/`), and beside them our `standpipe.json`.
-Spark gives a checkpoint no identity: run with another query's, it would silently skip events.
+It holds Spark's files (`offsets/N`, `commits/N`, `state/`) and our `standpipe.json`.
+Spark gives a checkpoint no identity: with another query's checkpoint it would silently skip events.
 
 Order of events in a batch: Spark writes offsets/N, we write records and the progress record, Spark
-writes commits/N. So the commit log may trail the progress topic by one batch (a crash between the
-two; Spark replays N) and is never ahead of it, unless the progress record was void: written by a
-pipeline that a newer one had fenced. Those batches are rolled back (`surplus`).
+writes commits/N. So the commit log may trail the progress topic by one batch (after a crash between
+the two; Spark replays N). It is ahead only if the progress record was void, because a newer
+pipeline had fenced the one that wrote it. Those batches are rolled back (`surplus`).
 
 Formats: Spark's OffsetSeqLog (first line `v1`, then metadata, then one line per source).
-Not here: the progress topic (`progress_log.py`). Paths are local or mounted; other file systems
-that Spark knows come with several pipelines.
+Not here: the progress topic (`progress_log.py`). Paths must be local or mounted; Spark's other file
+systems are not supported.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ IDENTITY_FILE = "standpipe.json"
 PUBLISHED_FILE = "published"
 #: name of a lease epoch's directory: this and the number
 EPOCH = "epoch-"
-#: before the name of one that did not have what was committed, or that is not whole yet
+#: prefixes of epoch directories that lack what was committed, or that are not complete yet
 UNFIT, DRAFT = "unfit-", "new-"
 
 
 class Identity(Record, frozen=True, kw_only=True):
-    """Of which query a checkpoint is. Two are the same query if all fields are equal, but for a
-    later revision, which may have another plan."""
+    """The query that owns a checkpoint. Two are the same query if all fields are equal, except that
+    a later revision may have another plan."""
 
     service_id: str
     query_id: str
@@ -51,16 +51,16 @@ class Identity(Record, frozen=True, kw_only=True):
     revision: int = 1
 
     def follows(self, other: Identity) -> bool:
-        """Whether it is the same query, replaced in place since."""
+        """Whether this is a later revision of the query `other`, replaced in place."""
         same = msgspec.structs.replace(self, plan_sha256=other.plan_sha256, revision=other.revision)
         return same == other and self.revision > other.revision
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOffsets:
-    """What Spark decided a batch to be, from its offset log."""
+    """What Spark decided that a batch covers, from its offset log."""
 
-    #: topic -> partition -> offset up to which the batch goes, exclusive
+    #: topic -> partition -> offset at which the batch ends, exclusive
     ends: dict[str, dict[int, int]]
     watermark_ms: int
     #: when Spark chose these offsets (Unix ms, driver's clock)
@@ -70,7 +70,7 @@ class BatchOffsets:
 def parse_offset_log(text: str) -> BatchOffsets:
     """One file of `offsets/`. Raises ValueError when it is not Spark's version 1, or torn.
 
-    A topic that is read twice has two lines; the smaller offset holds for both.
+    A topic that is read twice has two lines; the smaller offset applies to both.
     """
     version, metadata, *sources = text.splitlines() or [""]
     if version != "v1" or not sources:
@@ -93,7 +93,7 @@ def parse_offset_log(text: str) -> BatchOffsets:
 def records_between(
     starts: Mapping[str, Mapping[int, int]], ends: Mapping[str, Mapping[int, int]]
 ) -> int:
-    """Source records of a batch. A partition that is new has begun at 0."""
+    """Number of source records in a batch. A new partition starts at 0."""
     return sum(
         offset - starts.get(topic, {}).get(partition, 0)
         for topic, offsets in ends.items()
@@ -102,10 +102,10 @@ def records_between(
 
 
 class Checkpoint:
-    """The checkpoint of one query: `root` holds whose it is, and a directory per lease epoch.
+    """The checkpoint of one query: `root` holds its identity, and a directory per lease epoch.
 
-    Spark writes to `directory`, ours alone. A fenced pipeline continues to write to its own: in a
-    shared one it would choose what our batches cover (`data.commit.takeover.heir_of`).
+    Spark writes to `directory`, which is ours alone. A fenced pipeline continues to write to its
+    own: in a shared one it would decide what our batches cover (`data.commit.takeover.heir_of`).
     """
 
     def __init__(self, root: Path, lease_epoch: LeaseEpoch) -> None:
@@ -113,7 +113,7 @@ class Checkpoint:
         self.directory = root / f"{EPOCH}{lease_epoch}"
 
     def claim(self, identity: Identity) -> None:
-        """Mark a new checkpoint, or see that it is ours. Raises QueryFailed."""
+        """Mark a new checkpoint as ours, or check that it is. Raises QueryFailed if it is not."""
         path = self.root / IDENTITY_FILE
         try:
             found = msgspec.json.decode(path.read_bytes(), type=Identity)
@@ -141,14 +141,14 @@ class Checkpoint:
         draft.replace(path)
 
     def is_published(self, topic: str) -> bool:
-        """Whether a public topic has had all rows of the table once."""
+        """Whether all rows of the table were once written to this public topic."""
         try:
             return (self.root / PUBLISHED_FILE).read_text() == topic
         except FileNotFoundError:
             return False
 
     def mark_published(self, topic: str) -> None:
-        """It has."""
+        """Record that `is_published` holds for the topic."""
         (self.root / PUBLISHED_FILE).write_text(topic)
 
     def _mismatch(self, why: str) -> QueryFailed:
@@ -159,10 +159,10 @@ class Checkpoint:
         )
 
     def inherit(self, newest: Progress | None) -> None:
-        """Begin our directory as a copy of the one that has the newest batch that readers saw.
+        """Create our directory as a copy of the one that has the newest batch that readers saw.
 
         Raises QueryFailed when none has it: then the checkpoint was lost or is an old copy, and
-        Spark would count events twice, or silently start again.
+        Spark would count events twice, or silently start over.
         """
         valid = NO_BATCH if newest is None else newest.commit.batch
         found = {epoch: self._logs(path, valid) for epoch, path in self._epochs().items()}
@@ -182,7 +182,7 @@ class Checkpoint:
             self.directory.rename(self.root / f"{UNFIT}{self.directory.name}-{time.time_ns()}")
         draft = self.root / f"{DRAFT}{self.directory.name}"
         shutil.rmtree(draft, ignore_errors=True)
-        # Spark replaces files and never writes into one, so a link is as good as a copy
+        # Spark replaces files and never modifies one, so a hard link is as good as a copy
         shutil.copytree(self._epochs()[heir], draft, copy_function=os.link)
         draft.rename(self.directory)
         for epoch, path in self._epochs().items():
@@ -199,7 +199,7 @@ class Checkpoint:
         return {epoch: path for epoch, path in found.items() if epoch <= self.lease_epoch}
 
     def _logs(self, directory: Path, valid: BatchId) -> Logs:
-        """What batches cover is read of `valid` only."""
+        """The logs of a directory. What a batch covers is read for `valid` only."""
         covers: dict[int, dict[str, dict[int, int]]] = {
             n: {} for n in _batches(directory / "offsets")
         }

@@ -1,13 +1,13 @@
 """Removes checkpoints that no pipeline will read again: of dropped queries and of old leases.
 
-A query id and a generation are never given out twice, so the checkpoint of a query that the catalog
-does not have is of no use, and with a window's state it may be gigabytes. It is kept for a week
-from the day on which a pipeline first missed the query: an operator may have put an older copy of
-the metadata log in place, and may yet put the right one back. Only directories that bear our
-service's `standpipe.json` are looked at.
+A query id and a generation are never reused, so the checkpoint of a query that the catalog does not
+have is useless, and with a window's state it may be gigabytes. It is kept for a week after a
+pipeline first missed the query: an operator may have installed an older copy of the metadata log,
+and may still put the right one back. Only directories with our service's `standpipe.json` are
+considered.
 
-Several pipelines share the directories, so two may do the same at once: a rename decides who
-removes. Not here: whose a checkpoint is, and which of its epochs continues (`checkpoint.py`).
+Several pipelines share the directories, so two may clean up at once: a rename decides which one
+removes. Not here: who owns a checkpoint, and which of its epochs continues (`checkpoint.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _logger = structlog.get_logger("checkpoint_cleanup")
 
 
 class CheckpointCleanup:
-    """When: at the first look and once an hour, in a thread, for shared storage may be slow."""
+    """Runs at the first call and then hourly, in a thread, because shared storage may be slow."""
 
     def __init__(self, checkpoints: Path, service_id: str) -> None:
         self._checkpoints, self._service_id = checkpoints, service_id
@@ -43,8 +43,8 @@ class CheckpointCleanup:
         self._due_s = 0.0
 
     def tend(self, query_ids: Collection[str]) -> None:
-        """`query_ids`: those of the catalog, in whatever state. A look from the driver's loop, a
-        few times a second; never waits."""
+        """`query_ids`: all of the catalog's queries, in any state. The driver's loop calls this a
+        few times a second; it never waits."""
         if time.monotonic() < self._due_s or (self._thread and self._thread.is_alive()):
             return
         self._due_s = time.monotonic() + EVERY_S
@@ -56,8 +56,8 @@ class CheckpointCleanup:
 def clean_up(
     checkpoints: Path, service_id: str, query_ids: Collection[str], now_ms: int
 ) -> list[str]:
-    """Names of the checkpoints that were removed. What cannot be removed is left for the next time:
-    a query does not fail because of it."""
+    """Returns the names of the removed checkpoints. What cannot be removed is left for the next
+    time: no query fails because of it."""
     removed: list[str] = []
     for root, query_id in _ours(checkpoints, service_id):
         with contextlib.suppress(OSError):
@@ -68,7 +68,7 @@ def clean_up(
                 root.rename(checkpoints / f"{_GONE}{root.name}")
                 removed.append(root.name)
                 _logger.info("checkpoint of a query that was dropped is removed", name=root.name)
-    for gone in checkpoints.glob(f"{_GONE}*"):  # also of a pipeline that died meanwhile
+    for gone in checkpoints.glob(f"{_GONE}*"):  # including those of a pipeline that has died
         shutil.rmtree(gone, ignore_errors=True)
     return removed
 
@@ -85,19 +85,19 @@ def _ours(checkpoints: Path, service_id: str) -> Iterator[tuple[Path, str]]:
 
 
 def _unwanted_since_ms(root: Path, now_ms: int) -> int:
-    """As the first pipeline that noticed it has noted; an unreadable note is rewritten."""
+    """The instant that the first pipeline to notice has noted; an unreadable note is rewritten."""
     note = root / UNWANTED_FILE
     with contextlib.suppress(FileNotFoundError, ValueError):
         return int(note.read_text())
-    draft = note.with_suffix(".tmp")  # half a number would be an instant long ago
+    draft = note.with_suffix(".tmp")  # a torn number would be a much earlier instant
     draft.write_text(str(now_ms))
     draft.replace(note)
     return now_ms
 
 
 def _remove_left_by_takeovers(root: Path, now_ms: int) -> None:
-    """Directories that were set aside, and copies that a crash left half-made. Their age is that
-    of the inode: a copy bears its original's time of change."""
+    """Directories that were set aside, and copies that a crash left unfinished. Their age is the
+    inode's change time: a copy keeps its original's modification time."""
     for path in (*root.glob(f"{UNFIT}{EPOCH}*"), *root.glob(f"{DRAFT}{EPOCH}*")):
         if now_ms - path.stat().st_ctime_ns // 10**6 >= KEPT_MS:
             shutil.rmtree(path, ignore_errors=True)

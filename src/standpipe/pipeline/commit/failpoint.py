@@ -1,7 +1,7 @@
 """Places where a test can have the driver killed: `STANDPIPE_FAILPOINT=name@batch`.
 
 Without the variable, and for every other name and batch, `reach` does nothing. With it, the
-process sends itself SIGKILL there: no clean-up, as in a crash. Names, in the order of a batch:
+process sends itself SIGKILL there: no clean-up, as in a crash. Names, in the order of execution:
 `before-sink`, `before-progress` (records written, not committed), `after-progress` (committed;
 Spark has not noted the batch in its commit log).
 """
@@ -15,6 +15,6 @@ VARIABLE = "STANDPIPE_FAILPOINT"
 
 
 def reach(name: str, batch: int) -> None:
-    """Say that the driver is at this place of this batch."""
+    """Mark this point of this batch; kills the process if the failpoint is set."""
     if os.environ.get(VARIABLE) == f"{name}@{batch}":
         os.kill(os.getpid(), signal.SIGKILL)

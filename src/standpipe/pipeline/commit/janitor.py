@@ -1,11 +1,11 @@
 """Sweeps the table topic of one query behind its commits, and repairs what foreign records shadow.
 
 A thread beside the query's batches. It reads what they wrote, so that each progress record can say
-up to where the topic is clean; and where a key stays shadowed it makes a commit of its own between
-two batches (`lock`): the newest batch under another attempt, whose records are the committed rows
-once more. Batches never wait for it unless there is something to repair.
+up to where the topic is clean. Where a key stays shadowed, it makes a separate commit between two
+batches (`lock`): the newest batch under another attempt, which writes the committed rows again.
+Batches never wait for it unless there is something to repair.
 
-The decisions are `data/commit/repair.py`; tried in simulation (`tests/sim/data_pipeline.py`).
+The decisions are in `data/commit/repair.py`, tested by simulation (`tests/sim/data_pipeline.py`).
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from standpipe.pipeline.io.topic_reader import TopicReader, read_once
 from standpipe.topics import TOMBSTONES_MS
 
 POLL_S: Final = 0.25
-#: a batch that is under way, or its replay, ends most shadows by itself
+#: a batch in flight, or its replay, ends most shadows without a repair
 REPAIR_AFTER_MS: Final = 5_000
 LOOK_EVERY_S: Final = 1.0
 REPAIR_EVERY_S: Final = 10.0
-#: the next batch of a query that is not idle says what is clean
+#: unless a query is idle this long, its next batch reports what is clean
 QUIET_MS: Final = 5_000
 CATCH_UP_S_MAX: Final = 20.0
 PRUNE_EVERY_S: Final = 600.0
-#: an hour less than what table topics wait (docs/INTERFACES.md) would be none: ten minutes less
+#: ten minutes less than the lag of table topics (docs/INTERFACES.md), which is one hour
 COMPACTION_LAG_MS: Final = 50 * 60_000
 
 _logger = structlog.get_logger("janitor")
@@ -59,8 +59,8 @@ _logger = structlog.get_logger("janitor")
 
 @dataclass(frozen=True, kw_only=True)
 class SweptTopic:
-    """Whose topic a janitor sweeps. `check_lease` raises Fenced; `ask_topics` returns what raises
-    QueryFailed when one of the query's topics was recreated (`TopicCheck.ask`)."""
+    """The topic that a janitor sweeps. `check_lease` raises Fenced; `ask_topics` returns a check
+    that raises QueryFailed if one of the query's topics was recreated (`TopicCheck.ask`)."""
 
     query_id: str
     table: Source
@@ -75,7 +75,7 @@ class Janitor:
     """The sweeps of one run of one query. `committed` and `clean_through` are for its batches."""
 
     def __init__(self, swept: SweptTopic, records: Iterable[Progress]) -> None:
-        """`records`: the progress topic up to our fence."""
+        """`records`: the progress records up to our fence."""
         self.swept = swept
         #: held by a batch from its first write to its commit, and by a repair
         self.lock = threading.Lock()
@@ -92,15 +92,15 @@ class Janitor:
         self._sweeps = {
             p: Sweep(Offset(clean.get(p, 0)), gone_ms) for p in range(swept.table.partitions)
         }
-        #: of a stream, per partition: no replica of the topic has records below it
+        #: for a stream, per partition: no replica of the topic has records below this offset
         self._gone = {p: Offset(clean.get(p, 0)) for p in range(swept.table.partitions)}
         self._log_starts: dict[int, int] = {}
         self._said_blind = False
         self._news: deque[Progress] = deque()
         self._stopped = threading.Event()
-        #: what ended the thread, if anything did but a newer pipeline: its run must end, too, for
-        #: without the sweeps nothing is ever called clean, and the progress topic grows without
-        #: bound
+        #: the error that ended the thread, unless a newer pipeline fenced it. The query's run must
+        #: end too: without sweeps nothing is ever reported clean, and the progress topic grows
+        #: without bound
         self.failure: Exception | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"janitor {swept.query_id}", daemon=True
@@ -109,8 +109,8 @@ class Janitor:
     # ------------------------------------------------------------------- called by the batches
 
     def start(self) -> None:
-        """Sweep from now on. A stream is not swept: there each record is an event of its own, none
-        hides another, and to write one again would count it twice. Its retention is followed."""
+        """Start sweeping. A stream is not swept: each record is a separate event, none hides
+        another, and writing one again would count it twice. Only its retention is tracked."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -118,7 +118,7 @@ class Janitor:
         self._stopped.set()
 
     def committed(self, progress: Progress) -> None:
-        """The query has committed a batch."""
+        """Note that the query has committed a batch."""
         self.newest = progress
         if self._has_rows:
             self._news.append(progress)
@@ -132,12 +132,12 @@ class Janitor:
         return 0 if self.newest is None else self.newest.committed_at_ms
 
     def watermark_ms(self, of_batch_ms: int) -> int:
-        """`Progress.watermark_ms` of the next record, given Spark's. It never goes back, though
-        Spark may start again: a replica that saw the higher one has dropped windows by it."""
+        """`Progress.watermark_ms` of the next record, given Spark's. It never moves back, although
+        Spark's may: a replica that saw the higher watermark has dropped windows because of it."""
         return max(of_batch_ms, 0 if self.newest is None else self.newest.watermark_ms)
 
     def clean_through(self) -> dict[int, int]:
-        """Per partition: below it no key is shadowed; of a stream: there are no records."""
+        """Per partition: the offset below which no key is shadowed; of a stream, no record left."""
         if not self._has_rows:
             return dict[int, int](self._gone)
         return {partition: sweep.clean_through for partition, sweep in self._sweeps.items()}
@@ -158,12 +158,12 @@ class Janitor:
                 self._keep_short()
         except Fenced as fenced:
             _logger.warning("fenced", query_id=self.swept.query_id, why=str(fenced))
-        except Exception as error:  # the death of a thread is silent: its run must end
+        except Exception as error:  # a thread dies silently, so its query's run must end
             _logger.exception("the janitor has failed", query_id=self.swept.query_id)
             self.failure = error
 
     def _keep_short(self) -> None:
-        """Of a stream: progress of what retention took goes as well."""
+        """For a stream: also remove the progress records of what retention has deleted."""
         work = self._follow_retention
         while not self._stopped.is_set():
             try:
@@ -180,14 +180,14 @@ class Janitor:
         self._prune()
 
     def _follow_retention(self) -> None:
-        """What the leaders had deleted at the look before this one is gone from every replica by
-        now: a follower hears of it with its next fetch, and a new leader may be one."""
+        """What the leaders had deleted at the previous check is now gone from every replica: a
+        follower learns of it with its next fetch, and a follower may become leader."""
         swept = self.swept
         self._gone = gone_through(self._gone, self._log_starts)
         self._log_starts = swept.log.start_offsets(swept.table.topic, swept.table.partitions)
 
     def _keep_clean(self) -> None:
-        """Of a table."""
+        """For a table: sweep, repair and prune until stopped."""
         starts = {partition: sweep.position for partition, sweep in self._sweeps.items()}
         reader = TopicReader(self.swept.bootstrap_servers, self.swept.table.topic, starts)
         self._tell()
@@ -241,7 +241,7 @@ class Janitor:
             self._book.prune(self.swept.query_id, partition, [sweep.clean_through])
 
     def _due(self) -> dict[int, dict[bytes, Shadow]]:
-        """Shadows that no batch has ended for a while; none while a batch is under way."""
+        """Shadows that no batch has ended for a while; none while a batch is in flight."""
         if self.newest is None or not self.lock.acquire(blocking=False):
             return {}
         try:
@@ -256,7 +256,7 @@ class Janitor:
         }
 
     def _repair(self, reader: TopicReader) -> bool:
-        """False: there was nothing to do."""
+        """Repair what is due. Returns False if there was nothing to do."""
         finders: dict[int, Finder] = {}
         for partition, shadows in self._due().items():
             targets = self._book.targets(self.swept.query_id, partition)
@@ -272,8 +272,8 @@ class Janitor:
         return True
 
     def _has_news(self, quiet_ms: int = 0) -> bool:
-        """Whether a replica may wait for our `clean_through`, and no batch has reported it for
-        `quiet_ms`."""
+        """Whether a replica may be waiting for our `clean_through`, and no batch has reported it
+        for `quiet_ms`."""
         newest = self.newest
         if newest is None or time.time_ns() // 1_000_000 - newest.committed_at_ms < quiet_ms:
             return False
@@ -283,7 +283,7 @@ class Janitor:
         )
 
     def _append(self, reader: TopicReader, finders: Mapping[int, Finder]) -> None:
-        """Under the lock: no batch is under way, and none begins."""
+        """Called under the lock: no batch is in flight, and none begins."""
         newest, swept = self.newest, self.swept
         assert newest is not None, "nothing was ever committed, so nothing can be shadowed"
         swept.check_lease()
@@ -351,7 +351,7 @@ class Janitor:
         return len(rows)
 
     def _prune(self) -> None:
-        """Decided from the topic alone, so that even a zombie may do it."""
+        """The decision depends on the topic alone, so even a zombie may do this."""
         now_ms = time.time_ns() // 1_000_000
         gone = removable(self.swept.log.records(), self.swept.query_id, now_ms)
         self.swept.log.tombstone(gone)
@@ -359,8 +359,8 @@ class Janitor:
             _logger.info("progress pruned", query_id=self.swept.query_id, count=len(gone))
 
     def _delete_expired(self) -> None:
-        """The beginning of the topic, if it holds only windows that expired long ago. Decided from
-        what is committed, so even a zombie may do it: a newer commit allows no less."""
+        """Delete the start of the topic if it holds only windows that expired long ago. Depends on
+        committed state alone, so even a zombie may do it: a newer commit allows no less."""
         newest, table = self.newest, self.swept.table
         expiry = Expiry.of(table.window)
         if newest is None or expiry is None:

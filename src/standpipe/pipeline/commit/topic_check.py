@@ -1,4 +1,4 @@
-"""Whether a query's topics are still those that its commits name, with their partitions.
+"""Whether a query's topics are still those that its commits name, with the same partitions.
 
 Spark and Kafka use names and offsets. A topic that was deleted and recreated would be read from the
 middle, or written to until its offsets look like the old ones. So the ids of all topics are
@@ -6,11 +6,11 @@ requested at the query's start, before a batch writes and before it commits, eac
 with another request, and every few seconds while no batch runs. A difference ends the query as
 TOPIC_CHANGED, with the statements that resolve it.
 
-More partitions of the table's own topic are no failure: Standpipe neither writes nor reads them. A
-`notice` reports them, because other programs may. More partitions of a source are a failure: its
-keys are in other partitions from then on, so offsets no longer show the newest record of a key.
+New partitions of the table's own topic are no failure: Standpipe neither writes nor reads them. A
+`notice` reports them, because other programs may. New partitions of a source are a failure: keys
+move to other partitions from then on, so offsets no longer show the newest record of a key.
 
-The decisions are `data/commit/topic_identity.py`; how Kafka is asked is
+The decisions are in `data/commit/topic_identity.py`, the requests to Kafka in
 `adapters/kafka/topic_ids.py`.
 """
 
@@ -41,7 +41,7 @@ class TopicCheck:
         }
         self._known[wanted.table.topic] = TopicKnown("", wanted.table.partitions)
         self._gone_since: float | None = None
-        #: what `look` has found; None: nothing, or unknown
+        #: the failure that `look` has found; None: none, or not known
         self.failure: QueryFailed | None = None
         #: what to report although the query continues
         self.notice = ""
@@ -60,10 +60,10 @@ class TopicCheck:
         return seen
 
     def begin(self, newest: Progress | None, seen: Mapping[str, TopicSeen]) -> None:
-        """Compare with what was committed, and continue with that. Raises QueryFailed, NotYet.
+        """Compare `seen` with what was committed. Raises QueryFailed, NotYet.
 
-        `newest`: the query's newest valid progress record. What it does not name (nothing is
-        committed, or by an older release) counts as it is now.
+        `newest`: the query's newest valid progress record. Ids that it lacks (nothing is committed
+        yet, or an older release committed it) are taken from `seen`.
         """
         self._name(newest)
         self._judge(seen)
@@ -81,7 +81,7 @@ class TopicCheck:
             self._known[topic] = TopicKnown(named, known.partitions)
 
     def _gone(self, seen: Mapping[str, TopicSeen]) -> QueryFailed | None:
-        """What an absent topic is called if commits name it: it cannot come back."""
+        """The failure if commits name an absent topic: a topic with its id cannot return."""
         if self._log.topic not in seen:
             return None
         wanted = self._wanted
@@ -103,8 +103,8 @@ class TopicCheck:
         return {t: known.topic_id for t, known in self._known.items() if t in sources}
 
     def ask(self) -> Callable[[], None]:
-        """Send the request. The result waits for the answer; it raises QueryFailed if a topic is
-        another one, and KafkaUnavailable if Kafka does not answer."""
+        """Send the request. The returned function waits for the answer; it raises QueryFailed if a
+        topic was recreated, and KafkaUnavailable if Kafka does not answer."""
         answer = self._log.ask_topics(self._known)
 
         def check() -> None:
@@ -116,7 +116,7 @@ class TopicCheck:
         return check
 
     def look(self) -> bool:
-        """Check while no batch does, and note the outcome. False: Kafka does not answer. Never
+        """Check while no batch runs, and record the outcome. False: Kafka does not answer. Never
         raises."""
         try:
             self._judge(self._log.ask_topics(self._known)())
@@ -148,7 +148,7 @@ class TopicCheck:
         is_sink = change.topic == self._wanted.table.topic
         return is_sink and change.how is How.PARTITIONS and _has_more(change)
 
-    # ------------------------------------------------------------------------------- in words
+    # ------------------------------------------------------------------------------- messages
 
     def _failed(self, found: list[Change]) -> QueryFailed:
         return QueryFailed("TOPIC_CHANGED", self._message(found))

@@ -1,8 +1,8 @@
-"""Records that cannot be read: counted for the status, and a sample of them for people.
+"""Records that cannot be read: counted for the status, and sampled for operators.
 
 `source.parse` marks a bad record, the plan counts the marks (`source.open_view`), and
 `BadRecords.report` reads that count. A batch without bad records costs nothing more. Otherwise its
-offsets are read once more, with the same parser, until enough samples are found. They are written
+offsets are read again, with the same parser, until enough samples are found. They are written
 to the processing log before the batch is committed.
 """
 
@@ -48,12 +48,12 @@ class BadRecords:
         self._query_known = threading.Event()
 
     def query_is(self, query: StreamingQuery) -> None:
-        """The first batch may begin before `start` has returned the query."""
+        """Set the query. Called after `start`, which may return after the first batch begins."""
         self._query = query
         self._query_known.set()
 
     def report(self, starts: Offsets, ends: Offsets, too_large: TooLarge) -> int:
-        """How many there were; samples of them are in the processing log afterwards."""
+        """Write samples to the processing log. Returns how many bad records there were."""
         self._query_known.wait()
         total = too_large.count
         self._log.report(to_log_records(self._query_id, too_large.samples))
@@ -66,8 +66,8 @@ class BadRecords:
         return total
 
     def _observed(self, source: SparkInput) -> int:
-        """Spark hands observed metrics out with the batch's progress, which is after the commit;
-        the execution has them as soon as the sink has run."""
+        """Spark reports observed metrics with the batch's progress, after the commit; the execution
+        has them as soon as the sink has run."""
         execution = cast(Any, self._query)._jsq.streamingQuery().lastExecution()
         row = execution.observedMetrics().get(metrics_name(source))
         return int(row.get().getLong(0)) if row.isDefined() else 0
@@ -81,7 +81,7 @@ def sample(
     starts: Offsets,
     ends: Offsets,
 ) -> list[dict[str, Any]]:
-    """Bad records of one input between two offsets, at most `BAD_RECORDS_SAMPLED` of them."""
+    """At most `BAD_RECORDS_SAMPLED` bad records of one input between `starts` and `ends`."""
     topic = source.topic
     records = (
         spark.read.format("kafka")
@@ -113,7 +113,7 @@ def to_log_records(query_id: str, samples: Sequence[Mapping[str, Any]]) -> list[
 
 
 def _offsets_option(topic: str, starts: Offsets, ends: Offsets) -> str:
-    """Spark wants every partition that exists; -2 is the earliest of one that is new."""
+    """Spark requires every existing partition; -2 means the earliest offset of a new one."""
     known = starts.get(topic, {})
     return json.dumps({topic: {p: known.get(p, -2) for p in ends.get(topic, {})}})
 

@@ -1,12 +1,12 @@
 """A topic that one of our queries writes, as another query reads it: its committed rows only.
 
-Spark's Kafka source reads up to the log's end, and would see stragglers, zombies and attempts that
-failed. `CommittedSource` stands between it and Spark: a batch ends at committed ends, and of its
-rows those are left that the progress topic names (`data/commit/committed.py`). Both follow from the
-batch's offsets alone, so a replay sees the same rows.
+Spark's Kafka source reads up to the log's end, and would see rows of stragglers, zombies and failed
+attempts. `CommittedSource` wraps it: a batch ends at committed ends, and keeps only the rows that
+the progress topic names (`data/commit/committed.py`). Both follow from the batch's offsets alone,
+so a replay sees the same rows.
 
-It is a source of Spark's first kind (`Source.getBatch`), for only there the plan of each batch can
-say which commits it shows. It is called from the JVM; rows never come here.
+It uses Spark's first source API (`Source.getBatch`), because only there can the plan of each batch
+say which commits it shows. The JVM calls it; rows never pass through Python.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from standpipe.pipeline.io.topic_reader import TopicReader
 
 CATCH_UP_S_MAX: Final = 60.0
 POLL_S: Final = 0.1
-#: entries of the filter's tables that fit no record, so that the tables always have a type
+#: a key that matches no record: an entry under it keeps the filter's map typed when it is empty
 _NO_MARK: Final = "X''"
 
 
@@ -49,7 +49,7 @@ class Upstream:
 
 
 class CommittedFeed:
-    """Follows the progress topic for one reader of one query's topic, in a thread of its own."""
+    """Follows the progress topic for one reader of one query's topic, in a separate thread."""
 
     def __init__(self, bootstrap_servers: str, upstream: Upstream) -> None:
         self._committed = Committed(upstream.query_id)
@@ -67,20 +67,20 @@ class CommittedFeed:
             return self._committed.ends()
 
     def next_ends(self, starts: Mapping[int, int], records_max: int) -> dict[int, int]:
-        """Where the next batch ends, at most `records_max` records on; `starts` if nothing is
-        new."""
+        """Where the next batch ends, at most `records_max` records after `starts`; `starts` itself
+        if there is nothing new."""
         with self._changed:
             self._wait(lambda: self._read_to >= self._end)
             return self._committed.next_ends(starts, records_max)
 
     def ranges(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, list[Range]]:
-        """The committed ranges of a batch. Its ends were committed when they were chosen."""
+        """The committed ranges of a batch, whose ends were committed when Spark chose them."""
         with self._changed:
             self._wait(lambda: all(self._committed.end(p) >= end for p, end in ends.items() if end))
             return {p: self._committed.ranges(p, starts.get(p, 0), end) for p, end in ends.items()}
 
     def forget(self, passed: Mapping[int, int]) -> None:
-        """Drop what the batch before has consumed."""
+        """Drop what the previous batch has consumed."""
         with self._changed:
             self._committed.forget(passed)
 
@@ -105,7 +105,7 @@ class CommittedFeed:
                                 self._committed.take(progress_log.parse(record.value))
                         self._read_to = max(self._read_to, end)
                         self._changed.notify_all()
-        except Exception as error:  # the query fails at its next look, and is tried again
+        except Exception as error:  # the query's next wait raises it, and the query is retried
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
@@ -114,7 +114,7 @@ class CommittedFeed:
 
 
 class CommittedSource:
-    """Spark's `Source`, with admission control, around its Kafka source. Names are Spark's."""
+    """A Spark `Source` with admission control, around Spark's Kafka source. Names are Spark's."""
 
     def __init__(
         self, spark: SparkSession, reads: KafkaReads, topic: str, upstream: Upstream, view: str
@@ -128,7 +128,7 @@ class CommittedSource:
         kafka = self._jvm.org.apache.spark.sql.kafka010
         self._kafka: Any = kafka.KafkaSourceProvider().createSource(
             cast(Any, spark)._jsparkSession.sqlContext(),
-            str(upstream.directory / "committed" / view),  # where it keeps its first offsets
+            str(upstream.directory / "committed" / view),  # for its initial offsets
             self._jvm.scala.Option.empty(),
             "kafka",
             self._jvm.PythonUtils.toScalaMap(options),
@@ -162,11 +162,11 @@ class CommittedSource:
         return self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
 
     def commit(self, end: Any) -> None:
-        """No batch begins below `end` any more."""
+        """No later batch begins below `end`."""
         self._feed.forget(_offsets_of(end)[self._topic])
 
     def _all(self, offsets: dict[int, int]) -> dict[int, int]:
-        """With partitions that the topic has got since, from 0."""
+        """`offsets` plus partitions that were added to the topic since, from 0."""
         return {**dict.fromkeys(self._feed.ends(), 0), **offsets}
 
     def _starts(self) -> dict[int, int]:
@@ -186,7 +186,7 @@ class CommittedSource:
         return kafka.KafkaSourceOffset.apply(runtime.SerializedOffset(text))
 
     def reportLatestOffset(self) -> Any:  # noqa: N802
-        """All that is committed, for Spark's progress reports."""
+        """The newest committed ends, for Spark's progress reports."""
         ends = self._feed.ends()
         return self.deserializeOffset(json.dumps({self._topic: ends})) if ends else None
 
@@ -204,11 +204,11 @@ class CommittedSource:
         raise NotImplementedError("Spark asks the first kind of sources for none")
 
     def hashCode(self) -> int:  # noqa: N802
-        """Identity, as Java wants it."""
+        """Identity, as Java requires it."""
         return id(self) & 0x7FFF_FFFF
 
     def equals(self, other: object) -> bool:
-        """Identity, as Java wants it."""
+        """Identity, as Java requires it."""
         return other is self
 
     def toString(self) -> str:  # noqa: N802
@@ -230,7 +230,7 @@ class CommittedSource:
 def committed_stream(
     spark: SparkSession, reads: KafkaReads, topic: str, upstream: Upstream, view: str
 ) -> DataFrame:
-    """The committed records of a topic, as `KafkaReads.stream` has all of them."""
+    """The committed records of a topic, in the form of `KafkaReads.stream`, which has all."""
     gateway = cast(Any, spark.sparkContext)._gateway
     cast(Any, java_gateway).ensure_callback_server_started(gateway)
     source = CommittedSource(spark, reads, topic, upstream, view)
@@ -242,14 +242,14 @@ def committed_stream(
 
 
 def _companion(package: Any, name: str) -> Any:
-    """A Scala object beside a class."""
+    """The companion object of a Scala class."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def visible(rows: DataFrame, ranges: Mapping[int, list[Range]]) -> DataFrame:
     """Kafka records (with `headers`) that lie in a range and carry its commit.
 
-    The ranges are constants of a type that Spark keeps beside the code which it generates, so the
+    Spark's generated code refers to constants of these types instead of containing them, so the
     code is the same for each batch and compiled once.
     """
     own = f.get(f.filter("headers", lambda each: each["key"] == HEADER_COMMIT), f.lit(0))
@@ -276,7 +276,7 @@ def _table_sql(ranges: Mapping[int, list[Range]]) -> str:
 
 
 def _any_sql(ranges: Mapping[int, list[Range]]) -> tuple[str, str]:
-    """Per partition the bounds of the range in which any record counts (there is at most one)."""
+    """Per partition, the bounds of the range (at most one) in which every record counts."""
     count = max(ranges, default=-1) + 1
     bounds = [(0, 0)] * max(1, count)
     for partition, found in ranges.items():
@@ -288,7 +288,7 @@ def _any_sql(ranges: Mapping[int, list[Range]]) -> tuple[str, str]:
 
 
 def _offsets_of(offset: Any) -> dict[str, dict[int, int]]:
-    """Of an offset of Spark's Kafka source, or as its log has it."""
+    """{topic: {partition: offset}} of an offset of Spark's Kafka source or of its offset log."""
     found = cast("dict[str, dict[str, int]]", json.loads(offset.json()))
     return {
         topic: {int(partition): Offset(at) for partition, at in places.items()}

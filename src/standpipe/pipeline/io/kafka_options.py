@@ -31,7 +31,7 @@ class KafkaReads:
             # Kafka's default of 500 adds half a second to every batch
             "kafka.fetch.max.wait.ms": str(self.config[KAFKA_FETCH_WAIT]),
             "includeHeaders": str(headers).lower(),
-            # records that vanished before they were read are a named failure, never a gap
+            # records deleted before they were read are a named failure, never a silent gap
             "failOnDataLoss": "true",
         }
 
@@ -47,9 +47,9 @@ class KafkaReads:
 
 
 def one_task_per_core(records: DataFrame) -> DataFrame:
-    """Instead of one per Kafka partition: a task costs about 15 ms before it reads its first
-    record, which is most of a small batch."""
+    """Coalesce to one task per core, not one per Kafka partition: a task costs about 15 ms before
+    it reads its first record, which is most of the time of a small batch."""
     context = records.sparkSession.sparkContext
     if not cast(Any, context)._jsc.isLocal():
-        return records  # executors may come later: their number is not known yet
+        return records  # executors may join later: their number is not known yet
     return records.coalesce(context.defaultParallelism)

@@ -1,14 +1,14 @@
-"""JSON as ksqlDB reads it, for the records that Spark's parser reads otherwise, or not at all.
+"""JSON as ksqlDB reads it, for records that Spark's parser reads differently, or not at all.
 
-ksqlDB finds a field in any case of its letters (exact name first), takes numbers out of text, and
-cuts 2.7 to an INTEGER. Spark's parser wants one spelling and one kind of token, and is far quicker,
-so it goes first (`source.py`). Where it may have missed something, the text is rewritten for it:
-names in capitals beside what they were, numbers as numbers. What cannot be a number stays as it is,
-and Spark's parser calls it corrupt.
+ksqlDB matches field names in any case (exact name first), parses numbers from text, and truncates
+2.7 to an INTEGER. Spark's parser accepts one spelling and one kind of token, and is far faster, so
+it runs first (`source.py`). Where it may have missed something, the text is rewritten for it: each
+name also in upper case, numbers as numbers. What cannot be a number stays as it is, and Spark's
+parser reports it as corrupt.
 
-One function over the text, with each step bound once (`_let`): an expression per column and
-spelling made plans that took longer than their batches (2.6 s for 19 columns, measured), and would
-be computed again for each column.
+The rewrite is one function over the text, with each step bound once (`_let`). One expression per
+column and spelling made plans that took longer than their batches (2.6 s for 19 columns, measured),
+and would be computed again for each column.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OBJECT = "map<string,variant>"
 _LIST = "array<variant>"
 #: ksqlDB's types that JSON holds as numbers
 _NUMBERS = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "DATE", "TIME", "TIMESTAMP")
-#: a name in front of a colon with letters of both cases; possessive, for there is nothing to undo
+#: a mixed-case name before a colon; possessive quantifiers, because backtracking cannot help
 _MIXED_NAME = r'"(?=[^"]*[a-z])(?=[^"]*[A-Z])[^"]*+"\s*+:'
 
 
@@ -37,13 +37,13 @@ def may_be_missed(text: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
 
 
 def rewritten(text: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
-    """The text of an object with names and numbers as Spark's parser wants them; null for what is
-    no object."""
+    """The text of an object with names and numbers as Spark's parser expects them; null for what
+    is not an object."""
     return f.to_json(_fields(f.from_json(text, _OBJECT), _row_type(columns)))
 
 
 def _let(value: SparkColumn, then: Callable[[SparkColumn], SparkColumn]) -> SparkColumn:
-    """`then` of a value that is computed once, however often `then` names it."""
+    """`then(value)`, with the value computed once however often `then` uses it."""
     return f.get(f.transform(f.array(value), then), f.lit(0))
 
 
@@ -52,14 +52,14 @@ def _row_type(columns: Sequence[Column]) -> SqlType:
 
 
 def _has_capitals(of: SqlType) -> bool:
-    """Whether ksqlDB finds a field, at any depth, in any case: those in capitals."""
+    """Whether a field, at any depth, is in upper case: ksqlDB matches those in any case."""
     return any(name == name.upper() for name in of.field_names) or any(
         map(_has_capitals, of.arguments)
     )
 
 
 def _with_numbers(whole: SparkColumn, of: SqlType) -> SparkColumn:
-    """A map of a record's fields, its numbers made such, all at once, where that can be."""
+    """A map of a record's fields with text converted to numbers where possible, in one step."""
     fields = [
         f"`{spelling.replace('`', '``')}`: {_number(part)}"
         for name, part in zip(of.field_names, of.arguments, strict=True)
@@ -77,7 +77,7 @@ def _with_numbers(whole: SparkColumn, of: SqlType) -> SparkColumn:
 
 
 def _spellings(name: str) -> tuple[str, ...]:
-    """Of those under which the parser looks for a field: what `_fields` leaves."""
+    """The names under which the parser looks for a field and that `_fields` keeps."""
     return (name,) if name == name.upper() else type_mapping.spellings(name)
 
 
@@ -86,10 +86,10 @@ def _number(of: SqlType) -> str:
 
 
 def _fields(whole: SparkColumn, of: SqlType) -> SparkColumn:
-    """A map of a record's fields: each under its own name, and in capitals where nothing has that
-    name itself; numbers as numbers."""
+    """A map of a record's fields: each under its own name, and under its upper-case name unless
+    another field has that name; numbers as numbers."""
     given = set(of.field_names)
-    # Spark's parser would find what is not rebuilt here
+    # drop lower-case duplicates: Spark's parser would find them, and they are not rebuilt here
     doubles = sorted({name.lower() for name in given if name == name.upper()} - given)
 
     def both(fields: SparkColumn) -> SparkColumn:
@@ -105,12 +105,12 @@ def _fields(whole: SparkColumn, of: SqlType) -> SparkColumn:
 
 
 def _is_loose(of: SqlType) -> bool:
-    """Whether Spark's parser may miss something in it."""
+    """Whether Spark's parser may miss something in a value of this type."""
     return _has_capitals(of) or any(map(of.contains, _NUMBERS))
 
 
 def _replacing(name: str, part: SqlType) -> Callable[[SparkColumn], SparkColumn]:
-    """Of a map of fields: the same with a nested one rebuilt, where there is one."""
+    """A function that rebuilds the nested field `name` in a map of fields, if it is there."""
 
     def replace(fields: SparkColumn) -> SparkColumn:
         value = f.try_element_at(fields, f.lit(name))
@@ -121,7 +121,7 @@ def _replacing(name: str, part: SqlType) -> Callable[[SparkColumn], SparkColumn]
 
 
 def _inside(value: SparkColumn, of: SqlType) -> SparkColumn:
-    """A VARIANT with the structs in it as `_fields` has them; itself where it is not `of`."""
+    """A VARIANT with its structs rebuilt as by `_fields`; unchanged if it is not of type `of`."""
     if not _is_loose(of):
         return value
     if of.base in _NUMBERS:

@@ -1,8 +1,8 @@
 """What Spark SQL cannot do, as Arrow UDFs over whole columns: murmur2, and the bytes of doubles.
 
-A windowed key must lie in the partition of its key *without* the window (docs/INTERFACES.md), and
-Kafka's producer would hash all of it. Only output rows of windowed tables pass here.
-The hash is checked against `data.encoding.store_keys.murmur2`, its dull twin.
+A windowed key must be in the partition of its key *without* the window (docs/INTERFACES.md), but
+Kafka's producer would hash all of it. Only output rows of windowed tables pass through here.
+The hash is tested against `data.encoding.store_keys.murmur2`, the simple implementation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-#: ships no type hints; what leaves this module is typed
+#: pyarrow has no type hints; what leaves this module is typed
 _pa: Any = import_module("pyarrow")
 _M = np.uint32(0x5BD1E995)
 _SEED = np.uint32(0x9747B28C)
@@ -29,7 +29,7 @@ _UInt32s = npt.NDArray[np.uint32]
 def murmur2(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> _UInt32s:
     """Kafka's hash of many keys, as unsigned 32-bit integers. Source: Kafka, Utils.murmur2.
 
-    Key *i* is `data[starts[i]:starts[i + 1]]`. One step for each 4 bytes of the longest key, each
+    Key *i* is `data[starts[i]:starts[i + 1]]`. Takes one step per 4 bytes of the longest key, each
     over all keys that are long enough.
     """
     lengths = np.diff(starts)
@@ -87,7 +87,7 @@ def double_bytes(value: SparkColumn) -> SparkColumn:
 
 
 def bytes_double(value: SparkColumn) -> SparkColumn:
-    """Inverse of `double_bytes`; null where there are not 8 bytes."""
+    """Inverse of `double_bytes`; null unless there are exactly 8 bytes."""
 
     def decode(values: Any) -> Any:
         raw = cast("list[bytes | None]", values.to_pylist())
@@ -103,7 +103,7 @@ def bytes_double(value: SparkColumn) -> SparkColumn:
 def _arrow_udf(
     function: Callable[[Any], Any], returns: t.DataType
 ) -> Callable[[SparkColumn], SparkColumn]:
-    # PySpark tells the kind of a UDF by these, and warns where they are absent
+    # PySpark infers the kind of a UDF from these, and warns if they are absent
     names = (*inspect.signature(function).parameters, "return")
     function.__annotations__ = dict.fromkeys(names, _pa.Array)
     made = cast(Any, f).arrow_udf(function, returns)

@@ -27,10 +27,10 @@ from standpipe.model import LeaseEpoch, Offset, Progress
 
 WRITE_S_MAX = 30.0
 REQUEST_S_MAX = 10.0
-#: no record of ours is larger (`config.keys.RECORD_BYTES_MAX` is at most 64 MiB)
+#: larger than any record we write (`config.keys.RECORD_BYTES_MAX` is at most 64 MiB)
 REQUEST_BYTES_MAX = 65 * 1024 * 1024
 
-#: hints of confluent_kafka are partial; what leaves this module is typed
+#: confluent_kafka's type hints are partial; what leaves this module is typed
 _kafka: Any = confluent_kafka
 _admin: Any = confluent_kafka.admin
 
@@ -45,12 +45,12 @@ _Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
 class ProgressLog:
-    """Client of the two topics, and of the ends of table topics."""
+    """Kafka client for the progress topic, the processing log and the offsets of table topics."""
 
     def __init__(self, bootstrap_servers: str, service_id: str) -> None:
         self.topic = topics.progress_topic(service_id)
         self._processing_log = topics.processing_log_topic(service_id)
-        # not each failed connection of each query's clients: who asks them says what failed, once
+        # do not log every failed connection of every client: the caller reports a failure once
         self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 2}
         self._producer: Any = _kafka.Producer(
             {
@@ -58,21 +58,21 @@ class ProgressLog:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 0,
-                # a row that is repaired is as large as its topic allows: that decides, not 1 MB
+                # a repaired row may be as large as its topic allows, not only 1 MB
                 "message.max.bytes": REQUEST_BYTES_MAX,
             }
         )
         self._client: Any = _admin.AdminClient(self._common)
 
     def ask_topics(self, topics: Collection[str]) -> Callable[[], dict[str, TopicSeen]]:
-        """Ask which topics have these names -> what waits for the answer: those that exist.
+        """Ask which of these topics exist. The returned function waits for the answer.
 
-        Both raise KafkaUnavailable.
+        Both calls raise KafkaUnavailable.
         """
         return topic_ids.ask(self._client, topics, REQUEST_S_MAX)
 
     def partition_count(self, topic: str) -> int:
-        """Partitions that a topic has; 0: there is none. Raises KafkaUnavailable."""
+        """Number of partitions of a topic; 0: no such topic. Raises KafkaUnavailable."""
         try:
             found = self._client.list_topics(topic, timeout=REQUEST_S_MAX).topics
         except _kafka.KafkaException as error:
@@ -80,7 +80,7 @@ class ProgressLog:
         return len(found[topic].partitions) if topic in found else 0
 
     def message_bytes_max(self, topic: str) -> int | None:
-        """`max.message.bytes` of a topic; None: this client may not see it. Raises
+        """`max.message.bytes` of a topic; None: this client is not allowed to read it. Raises
         KafkaUnavailable."""
         resource = _admin.ConfigResource(_admin.ConfigResource.Type.TOPIC, topic)
         try:
@@ -93,7 +93,7 @@ class ProgressLog:
         return int(found["max.message.bytes"].value)
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
-        """End of each partition, of all writers: one request. Raises KafkaUnavailable."""
+        """End offset of each partition, whoever wrote it: one request. Raises KafkaUnavailable."""
         return self._offsets(topic, partitions, _admin.OffsetSpec.latest())
 
     def start_offsets(self, topic: str, partitions: int) -> dict[int, int]:
@@ -106,7 +106,7 @@ class ProgressLog:
         except _kafka.KafkaException as error:
             if error.args[0].code() not in METADATA_OUTDATED:
                 raise KafkaUnavailable(f"Kafka: {error}") from error
-        try:  # else every batch would fail for five minutes
+        try:  # with fresh metadata; otherwise every batch would fail for five minutes
             self._client.list_topics(topic, timeout=REQUEST_S_MAX)
             return self._ask_offsets(topic, partitions, which)
         except _kafka.KafkaException as error:
@@ -118,7 +118,7 @@ class ProgressLog:
         return {place.partition: answer.result().offset for place, answer in answers.items()}
 
     def delete_below(self, topic: str, offsets: Mapping[int, Offset]) -> None:
-        """Delete the beginnings of partitions, which `cleanup.policy` must allow. Raises
+        """Delete records below these offsets, which `cleanup.policy` must allow. Raises
         KafkaUnavailable."""
         asked = [_kafka.TopicPartition(topic, p, offset) for p, offset in offsets.items()]
         try:
@@ -153,12 +153,12 @@ class ProgressLog:
         self._write(topic, rows, partition)
 
     def tombstone(self, gone: Sequence[Progress]) -> None:
-        """Let compaction take these progress records, in this order. Raises KafkaUnavailable."""
+        """Write tombstones for these progress records, in this order. Raises KafkaUnavailable."""
         for record in gone:
             self._write(self.topic, [(records.progress_key(record), None, [])])
 
     def records(self) -> list[Progress]:
-        """All progress records that no tombstone took. Raises KafkaUnavailable."""
+        """All progress records that no tombstone has deleted. Raises KafkaUnavailable."""
         end = self.end_offsets(self.topic, 1)[0]
         return records.left_of(self._rows_until(end - 1)) if end else []
 
@@ -168,18 +168,18 @@ class ProgressLog:
             self._write(self._processing_log, [(None, sample, []) for sample in samples])
 
     def tell(self, samples: Sequence[bytes]) -> None:
-        """As `report`, for who must not wait: what Kafka does not take is lost, and is a sample."""
+        """Like `report`, for callers that must not wait: samples that Kafka rejects are lost."""
         for sample in samples:
             with suppress(BufferError, _kafka.KafkaException):
                 self._producer.produce(self._processing_log, sample, None, partition=0)
 
     def records_until(self, fence_offset: int) -> Iterator[Progress]:
-        """Progress records up to and with the one at `fence_offset`. Raises KafkaUnavailable."""
+        """Progress records up to and including `fence_offset`. Raises KafkaUnavailable."""
         rows = self._rows_until(fence_offset)
         return (records.parse(value) for _, value in rows if value is not None)
 
     def _rows_until(self, last_offset: int) -> Iterator[tuple[bytes, bytes | None]]:
-        """(key, value) up to and with the one at `last_offset`."""
+        """(key, value) of the records up to and including `last_offset`."""
         consumer: Any = _kafka.Consumer(
             {**self._common, **FROM_THE_BEGINNING, "group.id": "unused"}
         )
@@ -222,13 +222,13 @@ class ProgressLog:
         return offsets
 
     def _produce(self, *record: Any, **how: Any) -> None:
-        """Hand a record to the client, once acknowledgements have made room for it."""
+        """Give a record to the client, waiting while its queue is full."""
         deadline = time.monotonic() + WRITE_S_MAX
         while True:
             try:
                 self._producer.produce(*record, **how)
                 return
-            except BufferError as error:  # 100,000 records wait: librdkafka's own bound
+            except BufferError as error:  # 100,000 records are queued: librdkafka's limit
                 if time.monotonic() > deadline:
                     raise KafkaUnavailable("Kafka: it takes no records") from error
                 self._producer.poll(0.05)

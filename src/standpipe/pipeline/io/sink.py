@@ -22,10 +22,10 @@ _KEEP_NULLS = {"ignoreNullFields": "false"}
 def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -> DataFrame:
     """Columns `key`, `value`, `rowtime` (the header's 8 bytes), and `partition` if windowed.
 
-    `has_own_key`: a key of several columns is one even if all of them are null.
+    `has_own_key`: a key of several columns is a key even if all of them are null.
 
-    A row whose key has a null is left out, as ksqlDB leaves it out. Raises ValueError when
-    the result's width or a format does not fit the table.
+    A table's row with a null in its key is left out, as in ksqlDB. Raises ValueError when the
+    result's width or a format does not fit the table.
     """
     keys, values = table.key_columns, table.value_columns
     bounds = ("WINDOWSTART", "WINDOWEND") if table.window else ()
@@ -51,7 +51,7 @@ def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -
 
 
 def _windowed(key: SparkColumn, table: Source) -> SparkColumn:
-    """Kafka Streams' windowed keys: a session has its end before its start."""
+    """Kafka Streams' windowed keys: a session's end comes before its start."""
     if table.window is None:
         return key
     if table.window.kind == "SESSION":
@@ -77,7 +77,7 @@ def _key(columns: Sequence[Column], table: Source, *, has_own_key: bool) -> Spar
     if not columns:
         return f.lit(None).cast("binary")
     key_format = table.key_format
-    # else a key whose columns are all null is no key
+    # otherwise a key whose columns are all null is not a key
     is_there = f.lit(has_own_key and len(columns) > 1)
     for column in columns:
         is_there = is_there | _col(column.name).isNotNull()
@@ -98,7 +98,7 @@ def _kafka_bytes(column: Column) -> SparkColumn:
 
 
 def _delimited(columns: Sequence[Column], delimiter: str) -> SparkColumn:
-    """One line of CSV, as `data.encoding.kafka_keys` writes it: Spark's own to_csv quotes by other
+    """One line of CSV, as `data.encoding.kafka_keys` writes it: Spark's to_csv has other quoting
     rules."""
     fields = [
         _in_csv(column, delimiter, is_first=not index) for index, column in enumerate(columns)
@@ -109,7 +109,7 @@ def _delimited(columns: Sequence[Column], delimiter: str) -> SparkColumn:
 def _in_csv(column: Column, delimiter: str, *, is_first: bool) -> SparkColumn:
     base = parse_type(column.type).base
     value = _on_wire(column)
-    # CSV has no bytes: ksqlDB writes base64
+    # CSV cannot hold bytes: ksqlDB writes base64
     text = f.base64(_col(column.name)) if base == "BYTES" else value.cast("string")
     first = "^$|^[^0-9A-Za-z]|" if is_first else ""
     mark = "\\" + delimiter if not delimiter.isalnum() else delimiter
@@ -144,6 +144,6 @@ def _json_object(columns: Sequence[Column]) -> SparkColumn:
 
 
 def _bare_json(column: Column) -> SparkColumn:
-    """to_json takes no plain value, so the value travels in an array whose brackets are cut."""
+    """to_json accepts no plain value: wrap the value in an array, then strip the brackets."""
     text = f.to_json(f.array(_on_wire(column)), _KEEP_NULLS)
     return f.substring(text, f.lit(2), f.length(text) - 2)

@@ -1,13 +1,13 @@
-"""A batch's records into their topics, without the rows that are too large for them.
+"""Writes a batch's records to their topics, without the rows that are too large for them.
 
-One row that Kafka does not take fails its batch, and the batch would be retried without end. So its
-size is looked at before, inside Spark and without a row in Python: of a table, a tombstone takes
-the row's place (an older row must not pass for the current one); of a stream, it is left out. How
-many there were and whose they are comes from the same pass (`observe`), which costs each batch some
-20 ms and a tenth of the throughput. A query therefore begins without, and looks from the first row
-on that Kafka refused (`is_refusal`): each pipeline that holds it tries one batch twice, at most.
+A row that Kafka rejects fails its batch, and the batch would be retried endlessly. So rows are
+measured first, inside Spark and without passing through Python. In a table, a tombstone replaces a
+row that is too large (an older row must not pass for the current one); in a stream, the row is left
+out. Their number and keys come from the same pass (`observe`), which costs each batch about 20 ms
+and a tenth of the throughput. A query therefore starts without it, and measures rows once Kafka has
+rejected one (`is_refusal`): each pipeline that holds the query runs at most one batch twice.
 
-Not here: how much a topic takes (`ProgressLog.message_bytes_max`); the headers (`batch.py`).
+Not here: a topic's size limit (`ProgressLog.message_bytes_max`); the headers (`batch.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 
 from standpipe.pipeline.io.source import RAW_BYTES_MAX
 
-#: what a record takes beside key and value: headers of ours, lengths, the head of its batch
+#: what a record needs besides key and value: our headers, lengths, the batch header
 OVERHEAD_BYTES: Final = 1024
 REASON: Final = "ROW_TOO_LARGE"
 
@@ -35,9 +35,9 @@ _BYTES: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
 
 @dataclass(frozen=True, kw_only=True)
 class WriteLimits:
-    """`bytes_max`: key and value of a row, at most. `samples_max`: rows of a batch that are
-    named in the processing log. `looks`: at each row; else Kafka refuses the batch of a larger
-    one."""
+    """`bytes_max`: limit for key and value of a row together. `samples_max`: how many rows of a
+    batch the processing log names. `looks`: measure each row; otherwise Kafka rejects the batch of
+    a larger one."""
 
     bytes_max: int
     samples_max: int
@@ -53,9 +53,9 @@ class TooLarge:
 
 
 def row_bytes_max(configured: int, topics: Sequence[int | None]) -> int:
-    """Largest row whose topics take messages of these sizes, in bytes.
+    """Largest row, in bytes, that fits topics with these message limits.
 
-    None: not known, so Kafka's default counts. A batch that always fails is worse than a row that
+    None: not known, so Kafka's default applies. A batch that always fails is worse than a row that
     is left out.
     """
     known = [_MESSAGE_BYTES if each is None else each for each in topics]
@@ -63,19 +63,18 @@ def row_bytes_max(configured: int, topics: Sequence[int | None]) -> int:
 
 
 def is_refusal(message: str) -> bool:
-    """Whether a batch failed for a row that was too large: for the producer's limit, or the
-    topic's."""
+    """Whether a batch failed because a row exceeded the producer's or the topic's limit."""
     return "RecordTooLargeException" in message
 
 
 def write_fitting(
     rows: DataFrame, *, bootstrap_servers: str, limits: WriteLimits, is_table: bool
 ) -> TooLarge:
-    """Write records (`key`, `value`, `topic`, …), those too large as the module says.
+    """Write records (`key`, `value`, `topic`, …); see the module for those that are too large.
 
-    Spark's own Kafka sink: acks = all, and it fails the batch if one record fails. Where sizes are
-    looked at, it is called as `DataFrame.write` calls it, for `write` makes a plan of its own whose
-    metrics nobody can ask.
+    Uses Spark's Kafka sink: acks = all, and it fails the batch if one record fails. Where rows are
+    measured, the sink is called as `DataFrame.write` calls it, because the metrics of the separate
+    plan that `write` makes cannot be read.
     """
     if not limits.looks:
         request = str(limits.bytes_max + OVERHEAD_BYTES)
@@ -95,7 +94,7 @@ def write_fitting(
 
 
 def fitting(rows: DataFrame, limits: WriteLimits, *, is_table: bool) -> DataFrame:
-    """The rows that can be written, with the metrics of those that cannot."""
+    """The rows that can be written; the plan observes metrics of those that cannot."""
     key_bytes = f.coalesce(f.octet_length("key"), f.lit(0))
     size = key_bytes.cast("bigint") + f.coalesce(f.octet_length("value"), f.lit(0))
     sized = rows.withColumn("__bytes", size)
@@ -111,18 +110,18 @@ def fitting(rows: DataFrame, limits: WriteLimits, *, is_table: bool) -> DataFram
     marked = sized.observe(_METRICS, *metrics)
     if not is_table:
         return marked.filter(large.isNull()).drop("__bytes")
-    # a key that is too large by itself has no row that a tombstone could take along
+    # a key that is too large by itself was never written, so it needs no tombstone
     fits = f.when(large.isNull(), f.col("value"))
     return marked.filter(key_bytes <= limits.bytes_max).withColumn("value", fits).drop("__bytes")
 
 
 def parsed(metrics: str, bytes_max: int) -> TooLarge:
-    """What Spark's observed row says, as JSON."""
+    """Parses `metrics`, the row that Spark observed, as JSON."""
     row: dict[str, Any] = json.loads(metrics)
     samples = [
         {
             "topic": each["topic"],
-            "partition": None,  # it has no place there
+            "partition": None,  # it was never written
             "offset": None,
             "reason": REASON,
             "key_base64": each.get("key"),
@@ -135,7 +134,7 @@ def parsed(metrics: str, bytes_max: int) -> TooLarge:
 
 
 def _producer(bootstrap_servers: str, bytes_max: int) -> dict[str, str]:
-    """Kafka looks at uncompressed sizes by its own limit of 1 MiB before the topic's counts."""
+    """Producer options that lift Kafka's own limit of 1 MiB, by the size before compression."""
     request = bytes_max + OVERHEAD_BYTES
     return {
         "bootstrap.servers": bootstrap_servers,

@@ -4,9 +4,9 @@
     left out → the view
 
 The view has the declared columns and ROWTIME (BIGINT, ms), ROWPARTITION, ROWOFFSET, `__TS`
-(TIMESTAMP of ROWTIME, with the watermark) and `__ORDER` (BIGINT, grows with the offset: what
-LATEST_BY_OFFSET goes by). A bad record is never dropped unseen: `observe` counts it inside the
-plan, and `bad_records.py` runs the same parser over the batch's offsets to sample it.
+(TIMESTAMP of ROWTIME, with the watermark) and `__ORDER` (BIGINT, grows with the offset: the order
+of LATEST_BY_OFFSET). A bad record is never dropped silently: `observe` counts it inside the plan,
+and `bad_records.py` runs the same parser over the batch's offsets to sample it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type
 _CORRUPT = "__corrupt"
 _CORRUPT_FIELD = t.StructField(_CORRUPT, t.StringType())
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-#: headers of the commit protocol: no column shows them
+#: headers of the commit protocol, hidden from header columns
 OWN_HEADERS = (HEADER_COMMIT, HEADER_ROWTIME)
-#: of a bad record's key and value, for people
+#: how much of a bad record's key and value a sample shows
 RAW_BYTES_MAX = 512
 #: `__ORDER` = offset * this + partition: unique in a topic, and in the order of offsets
 ORDER_PARTITIONS_MAX = 65_536
 
 
 def metrics_name(source: SparkInput) -> str:
-    """Under which the counts of `open_view` are found among a batch's observed metrics."""
+    """The name of the counts of `open_view` among a batch's observed metrics."""
     return f"records:{source.view}"
 
 
@@ -49,19 +49,19 @@ def open_view(
 ) -> None:
     """Register the temporary view `source.view` in this session.
 
-    `upstream`: the query of ours that writes the topic; then only what it committed is seen.
+    `upstream`: our query that writes the topic, if any; only what it committed is then visible.
     """
     if upstream is None:
         records = reads.stream(spark, source.topic, headers=needs_headers(source))
     else:
-        # also where the topic was declared once more: ROWTIME travels in a header
+        # even if the topic was declared a second time: its ROWTIME is in a header
         source = structs.replace(source, is_ours=True)
         records = committed_stream(spark, reads, source.topic, upstream, source.view)
     rows = parse(one_task_per_core(records), source, bytes_max=reads.config[RECORD_BYTES_MAX])
     is_bad = f.col("__bad").isNotNull()
     rows = rows.observe(metrics_name(source), f.count_if(is_bad).alias("bad"))
     rows = rows.filter("__bad IS NULL")
-    if not source.keeps_nulls:  # a null value is no event (ksqlDB leaves it out too)
+    if not source.keeps_nulls:  # a null value is not an event (ksqlDB skips it too)
         rows = rows.filter("NOT __null_value")
     rows = rows.select(*_visible_columns(source))
     if source.watermark_delay_ms is not None:
@@ -70,15 +70,15 @@ def open_view(
 
 
 def needs_headers(source: SparkInput) -> bool:
-    """Whether the records' headers are read: they cost, so only where something is in them."""
+    """Whether to read the records' headers: only where they are used, because they cost time."""
     return bool(source.is_ours) or any(column.header is not None for column in source.columns)
 
 
 def parse(records: DataFrame, source: SparkInput, *, bytes_max: int) -> DataFrame:
-    """Kafka records with `__key` and `__value` parsed, and the reason in `__bad`, else null.
+    """Kafka records with parsed `__key` and `__value`; `__bad` is the reason, or null if good.
 
-    Also works on a batch. Keeps `key`, `value`, `partition`, `offset`, `timestamp`; of a record
-    with more than `bytes_max` bytes the heads of key and value.
+    Also works on a batch. Keeps `key`, `value`, `partition`, `offset`, `timestamp`; for a record
+    of more than `bytes_max` bytes, only the heads of key and value.
     """
     records = _cut(records, bytes_max)
     keys = tuple(column for column in source.columns if column.is_key)
@@ -109,7 +109,7 @@ def parse(records: DataFrame, source: SparkInput, *, bytes_max: int) -> DataFram
     if source.value_format == "JSON" and values:
         parsed = _reread_json(parsed, values, wrapped=wrapped)
     timed = parsed.withColumn("ROWTIME", _rowtime(source))
-    # rows of a table have keys
+    # a row of a table must have a key
     no_key = f.col("key").isNull() if has_key and source.is_table else f.lit(False)
     bad = (
         f.when(f.col("__too_large"), f.lit("TOO_LARGE"))
@@ -122,8 +122,8 @@ def parse(records: DataFrame, source: SparkInput, *, bytes_max: int) -> DataFram
 
 
 def _cut(records: DataFrame, bytes_max: int) -> DataFrame:
-    """Nothing larger than a head goes on of a record that is too large: parsers would hold it
-    several times over, and a sample shows no more of it."""
+    """Truncate key and value of a record that is too large: parsers would hold several copies of
+    it, and a sample shows no more than the head."""
     size = f.coalesce(f.octet_length("key"), f.lit(0)).cast("bigint")
     size += f.coalesce(f.octet_length("value"), f.lit(0))
 
@@ -136,12 +136,12 @@ def _cut(records: DataFrame, bytes_max: int) -> DataFrame:
 
 
 def _is_instant(name: str) -> SparkColumn:
-    """Kafka Streams drops what is before the epoch; Spark ends with what is beyond its own end."""
+    """Kafka Streams drops times before the epoch; Spark fails on times beyond its own maximum."""
     return f.coalesce(f.col(name).between(0, INSTANT_MS_MAX - 1), f.lit(False))
 
 
 def _window_bytes(source: SparkInput) -> int:
-    """How many bytes of a windowed key are its window: start, or of a session end and start."""
+    """Bytes that the window takes in a windowed key: its start; for a session, end and start."""
     if source.window is None:
         return 0
     return 16 if source.window.kind == "SESSION" else 8
@@ -156,7 +156,7 @@ def _raw_key(source: SparkInput) -> SparkColumn:
 def _window_bounds(source: SparkInput) -> list[SparkColumn]:
     if source.window is None:
         return []
-    # substring of bytes: right() would take them for characters
+    # substring works on bytes; right() would treat them as characters
     last = f.substring(f.col("key"), f.octet_length("key") - 7, f.lit(8))
     start = f.conv(f.hex(last), 16, -10).cast("bigint")
     end = start + source.window.size_ms
@@ -166,7 +166,7 @@ def _window_bounds(source: SparkInput) -> list[SparkColumn]:
     return [start.alias("WINDOWSTART"), end.alias("WINDOWEND")]
 
 
-#: numbers that a JSON key may hold as text too (ksqlDB: {"ID": "10"} is a 10)
+#: numbers that a JSON key may also hold as text (in ksqlDB, {"ID": "10"} is a 10)
 _NUMBERS = (t.IntegerType, t.LongType, t.DoubleType)
 
 
@@ -184,7 +184,7 @@ def _parsed_key(source: SparkInput, keys: tuple[Column, ...]) -> SparkColumn:
 
 
 def _json_text(raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool) -> SparkColumn:
-    """The text of an object; null for bytes that are no UTF-8."""
+    """The text of a JSON object; null for bytes that are not UTF-8."""
     text = f.try_validate_utf8(raw.cast("string"))
     if wrapped:
         return text
@@ -195,7 +195,7 @@ def _json_text(raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool) 
 def _reread_json(rows: DataFrame, values: tuple[Column, ...], *, wrapped: bool) -> DataFrame:
     """Values as ksqlDB reads them, where Spark's parser missed something.
 
-    A step of its own: in one expression with the parser, that would run twice for each record.
+    A separate step: in one expression with the parser, the parser would run twice per record.
     """
     text = _json_text(f.col("value"), values, wrapped=wrapped)
     missed = loose_json.may_be_missed(text, values)
@@ -210,9 +210,9 @@ def _parsed(
 ) -> SparkColumn:
     """A struct of the wire types of `columns` and `__corrupt`; null if `part` is null.
 
-    Raises ValueError for a format that is not built.
+    Raises ValueError for an unsupported format.
     """
-    # null for bytes that are no UTF-8: decode() would raise, and one such record stop the query
+    # null for bytes that are not UTF-8: decode() would raise, and one record would stop the query
     text = f.try_validate_utf8(part.cast("string"))
     if format_ == "NONE" or not columns:
         return f.struct(f.lit(None).cast("string").alias(_CORRUPT))
@@ -229,7 +229,7 @@ def _parsed(
 def _parsed_csv(
     text: SparkColumn, columns: tuple[Column, ...], options: dict[str, str]
 ) -> SparkColumn:
-    """BYTES are base64 there (ksqlDB), where Spark would take the text's own bytes."""
+    """BYTES are base64 in CSV (ksqlDB); Spark would take the bytes of the text itself."""
     schema = type_mapping.wire_schema(columns, any_case=False)
     plain = _with_text(schema, (t.BinaryType,)).add(_CORRUPT_FIELD)
     parsed = f.from_csv(text, f.lit(plain.simpleString()), options)
@@ -241,7 +241,7 @@ def _parsed_csv(
 
 
 def _with_text(schema: t.StructType, kinds: tuple[type[t.DataType], ...]) -> t.StructType:
-    """The schema with text in place of types of these kinds."""
+    """The schema with STRING in place of types of these kinds."""
     text = t.StringType()
     return t.StructType(
         [
@@ -257,8 +257,8 @@ def _reread(
     kinds: tuple[type[t.DataType], ...],
     read: Callable[[SparkColumn, t.DataType], SparkColumn],
 ) -> SparkColumn:
-    """What was parsed as text by `_with_text`, as the schema has it; a text that `read` makes
-    nothing of is corrupt."""
+    """Converts fields that `_with_text` parsed as text to the schema's types; text that `read`
+    cannot convert is corrupt."""
     fields: list[SparkColumn] = []
     unread: list[SparkColumn] = []
     for each in schema:
@@ -299,7 +299,7 @@ def _parsed_kafka(raw: SparkColumn, columns: tuple[Column, ...]) -> SparkColumn:
 
 
 def _is_corrupt(struct: str, raw: str) -> SparkColumn:
-    """Also a blank text counts: Spark's parsers give a null struct for it and say nothing."""
+    """Blank text counts too: Spark's parsers return a null struct for it without an error."""
     unparsed = f.col(struct).isNull() & f.col(raw).isNotNull()
     return unparsed | f.col(struct).getField(_CORRUPT).isNotNull()
 
@@ -314,7 +314,7 @@ def _value_column(source: SparkInput, name: str) -> SparkColumn:
 
 
 def _header_column(column: Column) -> SparkColumn:
-    """All headers as ksqlDB shows them, or the newest value under one key."""
+    """All headers as ksqlDB shows them, or the last value under one key."""
     headers = f.coalesce(
         f.filter("headers", lambda header: ~header["key"].isin(*OWN_HEADERS)), f.array()
     )

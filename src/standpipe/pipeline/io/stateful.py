@@ -1,8 +1,8 @@
-"""Steps of a plan as operators of Spark: `data/operators/keyed.py` behind applyInPandasWithState.
+"""Steps of a plan as Spark operators: runs `data/operators/keyed.py` in applyInPandasWithState.
 
-Rows of one key and the key's state go to Python together, in one Arrow batch, so a key costs no
-call of its own. transformWithState was tried: it asks the JVM for each value of a state, and starts
-a new Python process for each operator at each start of a query, which a busy machine times out.
+Rows of many keys go to Python with their states in one Arrow batch, so a key costs no extra call.
+transformWithState was tried: it asks the JVM for each value of a state, and starts a new Python
+process for each operator at each start of a query, which times out on a busy machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TYPES: Final = {"b": "boolean", "i": "bigint", "s": "string"}
 
 
 def add_step(session: SparkSession, step: SparkStep) -> None:
-    """Register the step's output as a view. The views that its SQL names must be there."""
+    """Register the step's output as a view. The views that its SQL names must exist."""
     operator, columns = OPERATORS[step.operator]
     is_timed = step.operator in TIMED
     output = ", ".join(f"`{n}` {_TYPES[of]}" for n, of in {KEY: "s", **columns}.items())
@@ -47,7 +47,7 @@ def _function(
             values: list[list[Any]] = [frame[name].tolist() for name in taken]
             rows += [dict(zip(taken, each, strict=True)) for each in zip(*values, strict=True)]
         known = state.get[0] if state.exists else None
-        # event times are one higher than they are (SparkInput.time_shift_ms)
+        # event times are shifted up by 1 ms (SparkInput.time_shift_ms)
         watermark_ms = state.getCurrentWatermarkMs() - 1 if is_timed else 0
         result = operator(known, rows, options, watermark_ms)
         if result.state is None:

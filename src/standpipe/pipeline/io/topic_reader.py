@@ -2,7 +2,7 @@
 
 Follows partitions from given offsets, or reads one of them once from its beginning. Not here: what
 the records mean (`data/commit/repair.py`); the tailer's reader (`adapters/kafka/reader.py`), which
-has no use for timestamps and is in a hurry.
+needs no timestamps and must be faster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORDS_AT_ONCE: Final = 2000
 
 _kafka: Any = confluent_kafka
 
-#: (partition, records, offset below which there are no others)
+#: (partition, records, offset below which there are no other records)
 ReadPortion = tuple[int, list[SweptRecord], Offset]
 
 
@@ -35,13 +35,13 @@ class TopicReader:
         self._consumer: Any = _kafka.Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "group.id": "standpipe-janitor",  # the client wants one; nothing is committed
+                "group.id": "standpipe-janitor",  # the client requires one; no offset is committed
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "fetch.queue.backoff.ms": 50,
                 "queued.max.messages.kbytes": 8 * 1024,
-                "log_level": 2,  # not each failed connection; callers say what they miss
+                "log_level": 2,  # do not log every failed connection; callers report
             }
         )
         self._consumer.assign(

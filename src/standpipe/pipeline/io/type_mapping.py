@@ -1,9 +1,9 @@
 """ksqlDB's types on the wire and inside Spark: a parser's schema, and the conversion of its result.
 
-A topic holds TIMESTAMP as Unix ms, DATE as days and TIME as ms of the day, where Spark SQL wants
-types of its own; and ksqlDB finds the fields of a JSON object whatever their case, where Spark
-wants one spelling. So each type has a *wire type* (for from_json, from_csv, to_json) and a pair of
-expressions between it and the type that the query's SQL sees. TIME stays INT ms on both sides.
+A topic holds TIMESTAMP as Unix ms, DATE as days and TIME as ms of the day, but Spark SQL has its
+own types. ksqlDB matches the fields of a JSON object in any case, but Spark expects one spelling.
+So each type has a *wire type* (for from_json, from_csv, to_json) and a pair of expressions that
+convert between it and the type that the query's SQL sees. TIME stays INT ms on both sides.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _CONVERTED = ("DATE", "TIMESTAMP")
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """The JSON field names under which a column is looked for, best first: exact, upper, lower.
+    """The JSON field names under which to look for a column, best first: exact, upper, lower.
 
-    Not here: other mixtures (`tailNum` for TAILNUM), which take longer (`loose_json.py`).
+    Not here: mixed case (`tailNum` for TAILNUM), which is slower (`loose_json.py`).
     """
     return tuple(dict.fromkeys((name, name.upper(), name.lower())))
 
 
 def wire_schema(columns: Sequence[Column], *, any_case: bool) -> t.StructType:
-    """Schema for a parser. `any_case`: each column stands there under each of its spellings."""
+    """Schema for a parser. `any_case`: it has each column under each of its spellings."""
     named = [(column.name, parse_type(column.type)) for column in columns]
     return _struct(named, any_case=any_case)
 
@@ -55,7 +55,7 @@ def _struct(named: Sequence[tuple[str, SqlType]], *, any_case: bool) -> t.Struct
 
 
 def wire_type(type_: SqlType, *, any_case: bool) -> t.DataType:
-    """Spark's name for what the topic holds."""
+    """The Spark type of a value in the topic."""
     match type_.base:
         case "ARRAY":
             return t.ArrayType(wire_type(type_.arguments[0], any_case=any_case))
@@ -88,7 +88,7 @@ def from_wire(value: SparkColumn, type_: SqlType, *, any_case: bool) -> SparkCol
     """The value as the query sees it."""
     match type_.base:
         case "TIMESTAMP":
-            # null, for to raise would end the query for all other records too
+            # null: raising would stop the query for all other records too
             fits = value.between(-INSTANT_MS_MAX, INSTANT_MS_MAX)
             return f.when(fits, f.timestamp_millis(value))
         case "DATE":
@@ -112,7 +112,7 @@ def from_wire(value: SparkColumn, type_: SqlType, *, any_case: bool) -> SparkCol
 
 
 def to_wire(value: SparkColumn, type_: SqlType) -> SparkColumn:
-    """The value as the topic holds it."""
+    """The value as the topic stores it."""
     match type_.base:
         case "TIMESTAMP":
             return f.unix_millis(value)
@@ -135,5 +135,5 @@ def to_wire(value: SparkColumn, type_: SqlType) -> SparkColumn:
 
 
 def _changes(type_: SqlType) -> bool:
-    """Whether a nested value has to be rebuilt: a struct always (its fields' spellings)."""
+    """Whether a nested value must be rebuilt: a struct always, because of its fields' names."""
     return type_.contains("STRUCT") or any(type_.contains(base) for base in _CONVERTED)

@@ -1,8 +1,8 @@
 """How far a query has read its topics: from Spark, and from Kafka where Spark reports nothing.
 
-Of a table that is built beside another one it is counted as Spark planned its newest finished
-batch: 0 means that this batch took everything that was there, however fast more comes. Not here:
-what follows from it (`control.assignment.switchover`, `stall.py`).
+The backlog of a table that is built beside another one is counted as of the plan of its newest
+finished batch: 0 means that this batch took everything available then, however fast more arrives.
+Not here: what depends on it (`control.assignment.switchover`, `stall.py`).
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from standpipe.pipeline.io.progress_log import ProgressLog
 #: {topic: {partition: offset}}
 Offsets = Mapping[str, Mapping[int, int]]
 
-#: Spark's message between two looks at its sources that found nothing
+#: Spark's message while its sources have nothing new
 _IDLE = "Waiting for data to arrive"
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """`starts`: where its topics began when it started."""
+    """The backlog of a query. `starts`: start offsets of its topics when it started."""
 
     query: StreamingQuery
     counts: BatchCounts
     starts: Offsets
 
     def read_records(self) -> int:
-        """Records of its topics that its newest batch covers."""
+        """Number of records of its topics up to the end of its newest batch."""
         return total(self.counts.covered) - total(self.starts)
 
     def backlog_records(self) -> int | None:
-        """Those that were there when it was planned, and that it does not cover; None: not known
-        yet, in this life of the pipeline."""
+        """Records that existed when the newest batch was planned, but that it does not cover; None:
+        not known yet since the pipeline started."""
         status = self.query.status
         if status["message"] == _IDLE and not status["isDataAvailable"]:
             return 0
-        # PySpark's own object says "None" where Spark says nothing: of a batch that is replayed
+        # PySpark's own object says "None" where Spark has no value, as for a replayed batch
         progress = cast(Any, self.query)._jsq.lastProgress()
         if progress is None or progress.batchId() != self.counts.batch:
             return None
@@ -52,7 +52,7 @@ class Backlog:
 
 @dataclass(kw_only=True)
 class Unread:
-    """Whether topics hold what a query does not cover. Spark is not asked: its source may hang.
+    """Whether topics have records that a query does not cover. Asks Kafka: Spark's source may hang.
 
     `topics`: without those that other queries write. There a foreign record at the log's end would
     look unread permanently, and their reader (`io/committed_source.py`) has its own deadlines.
@@ -64,7 +64,7 @@ class Unread:
     _partitions: dict[str, int] = field(default_factory=dict[str, int])
 
     def is_there(self) -> bool:
-        """Raises KafkaUnavailable."""
+        """Whether any topic has unread records. Raises KafkaUnavailable."""
         return any(map(self._is_behind, sorted(self.topics)))
 
     def _is_behind(self, topic: str) -> bool:
@@ -77,20 +77,20 @@ class Unread:
         return is_unread(covered, self.log.start_offsets(topic, count), ends)
 
 
-#: how often Kafka is asked about a query that Spark calls idle
+#: how often to ask Kafka about a query that Spark reports as idle
 ASK_EVERY_S = 5.0
 
 
 @dataclass
 class BackgroundQuestion:
-    """A question to Kafka in the background: the newest answer counts until the next one."""
+    """Asks Kafka in the background; the newest answer is valid until the next one."""
 
     answer: bool = False
     _asking: Future[bool] | None = None
     _next: float = 0.0
 
     def ask(self, question: Callable[[], bool], pool: Executor, now: float) -> bool:
-        """False as well while Kafka does not answer: nothing is known then."""
+        """The newest answer. Also False while Kafka does not answer: nothing is known then."""
         if self._asking is not None and self._asking.done():
             self.answer = self._asking.exception() is None and self._asking.result()
             self._asking, self._next = None, now + ASK_EVERY_S
@@ -102,7 +102,7 @@ class BackgroundQuestion:
 def is_unread(
     covered: Mapping[int, int], starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> bool:
-    """Whether a partition has records beyond `covered`; one without that is read from its start."""
+    """Whether a partition has records past `covered`, or past its start if not in `covered`."""
     return any(end > covered.get(p, starts.get(p, 0)) for p, end in ends.items())
 
 

@@ -2,8 +2,8 @@
 
 One thread with its own event loop. Any node can serve the log, since each answers from its own
 copy; if one does not answer, the next one is asked. Reports go to every node, because each shows
-them in its own snapshot. A pipeline that stood still until its leases were granted to others learns
-of it with its next renewal, and registers again. Routes: docs/INTERFACES.md, "Metadata log".
+them in its own snapshot. A pipeline that was suspended until others got its leases learns so
+from its next renewal, and registers again. Routes: docs/INTERFACES.md, "Metadata log".
 
 Not here: which queries to run (`reconcile.py`); HTTP (`adapters/http/internal.py`).
 """
@@ -31,7 +31,7 @@ POLL_WAIT_MS = 1000
 RETRY_S = 0.5
 REPORT_EVERY_S = 1.0
 CALL_MS_MAX = 3000
-#: a registration is logged: two writes, each as slow as the quorum tolerates
+#: registering makes two writes to the log, each as slow as the quorum tolerates
 #: (`config.keys.FETCH_TIMEOUT`)
 START_MS_MAX = 6000
 RENEW_EVERY_S = 1.0
@@ -48,7 +48,7 @@ class PipelineStarted(Record, frozen=True, kw_only=True):
 
 
 class PipelineRenewed(Record, frozen=True, kw_only=True):
-    """Answer of `POST /pipeline/renew`. Not registered: its leases were granted to others."""
+    """Answer of `POST /pipeline/renew`. Not registered: its leases are granted to others."""
 
     log_index: LogIndex
     is_registered: bool
@@ -76,17 +76,17 @@ class Follower:
 
     @property
     def catalog(self) -> Catalog:
-        """A value, replaced as a whole. Raises what stopped the following (UnknownCommand)."""
+        """An immutable value. Raises the error that stopped the follower (UnknownCommand)."""
         if self._failure is not None:
             raise self._failure
         return self._catalog
 
     def start(self) -> None:
-        """Begin to follow and to report."""
+        """Start following and reporting."""
         self._thread.start()
 
     def close(self) -> None:
-        """Report once more, hand all queries over, then end the thread."""
+        """Report once more, release all leases, then end the thread."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join(timeout=3)
@@ -96,7 +96,7 @@ class Follower:
     ) -> PipelineRegistration | None:
         """Register for queries, and renew the registration until `close`.
 
-        Retries until a node has logged it; None when `is_over` came true first.
+        Retries until a node has logged it; None if `is_over` becomes true first.
         """
         answer = asyncio.run_coroutine_threadsafe(self._register(pipeline_id), self._loop)
         while not is_over():
@@ -125,7 +125,7 @@ class Follower:
         await self._client.close()
 
     async def _follow(self) -> None:
-        """Read the log from the catalog's index on, until cancelled."""
+        """Read the log from the catalog's index onwards, until cancelled."""
         while True:
             for node in self._nodes:
                 try:
@@ -149,7 +149,7 @@ class Follower:
 
     def _apply(self, page: LogPage) -> None:
         catalog = self._catalog
-        if page.catalog:  # we were away for longer than the log reaches back
+        if page.catalog:  # the log no longer reaches back to our index
             catalog = from_bytes(page.catalog)
         for entry in page.entries:
             if entry.index > catalog.index:
@@ -181,13 +181,13 @@ class Follower:
                 await self._post_to_one("start", self._pipeline_id, START_MS_MAX)
 
     async def _leave(self) -> None:
-        """Release the leases at once. Otherwise others take over after the leases' timeout."""
+        """Release the leases at once. Otherwise others take over only after the lease timeout."""
         if self._pipeline_id:
             await self._post_to_one("leave", self._pipeline_id, RENEW_MS_MAX)
 
     async def _post_to_one(self, verb: str, pipeline_id: str, timeout_ms: int) -> bytes:
-        """The answer of the first node that accepts, beginning with the last one; empty: none
-        did."""
+        """The answer of the first node that accepts, starting with the last one used; empty: none
+        accepted."""
         for node in list(self._reachable):
             try:
                 reply = await self._client.post_json(
@@ -209,10 +209,10 @@ class Follower:
             await self._report()
 
     async def _report(self) -> None:
-        """A node that does not answer gets the next report in a second."""
+        """Report to every node. A node that does not answer gets the next report in a second."""
         try:
             body = msgspec.msgpack.encode(self._statuses())
-        except Exception:  # answers of the JVM may be anything; the next report may succeed
+        except Exception:  # the JVM may answer anything; the next report may succeed
             _log.exception("no report of the queries")
             return
         members = {node.internal for node in self._catalog.nodes.values()}

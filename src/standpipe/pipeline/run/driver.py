@@ -1,13 +1,13 @@
-"""The pipeline process: the catalog's persistent queries, as Spark streaming queries.
+"""The pipeline process: runs the catalog's persistent queries as Spark streaming queries.
 
     python -m standpipe.pipeline.run.driver --nodes HOST:PORT[,…] --bootstrap-servers …
         --checkpoints DIR --secret-file F [--master local[*]] [--config k=v …]
 
-Start: Spark → registration → queries. Then, a few times a second: does the JVM live, do the queries
-equal those that the catalog gives this pipeline? Several share them and take over from each other;
-their checkpoints must be on storage that all can reach. Ends on SIGTERM or Ctrl-C (status 0, within
-10 s), on failures (1), and, in a cluster below the feature level of leases, when a newer pipeline
-has started (3).
+Start: Spark → registration → queries. Then, a few times a second, it checks that the JVM is alive
+and that it runs the queries that the catalog assigns to it. Several pipelines share the queries and
+take over from each other; their checkpoints must be on storage that all can reach. Ends on SIGTERM
+or Ctrl-C (status 0, within 10 s), on failures (1), and, in a cluster below the feature level of
+leases, when a newer pipeline has started (3).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from standpipe.pipeline.run.scratch import scratch_folder
 from standpipe.pipeline.run.warm_standby import Rehearsals
 
 TICK_S = 0.1
-#: after this the JVM is killed and the process ends, whatever still hangs
+#: after this the JVM is killed and the process ends, even if something still hangs
 STOP_S_MAX = 9.0
 
 EXIT_OK, EXIT_FAILED, EXIT_FENCED = 0, 1, 3
@@ -63,7 +63,7 @@ _log = structlog.get_logger("pipeline")
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions:
-    """The options of a pipeline. `jars` and `java_home` are found by `local/cluster/jvm.py`."""
+    """The options of a pipeline. `local/cluster/jvm.py` finds `jars` and `java_home`."""
 
     nodes: tuple[str, ...]  # internal addresses
     bootstrap_servers: str
@@ -83,7 +83,7 @@ def run(options: PipelineOptions) -> int:
     asked_to_stop = _stop_on_signals()
     secret = _read_secret(options.secret_file)
     with scratch_folder() as scratch:
-        tempfile.tempdir = str(scratch)  # rehearsals, and what PySpark hands to its JVM
+        tempfile.tempdir = str(scratch)  # for rehearsals, and files that PySpark passes to its JVM
         return _run(options, secret, asked_to_stop, scratch)
 
 
@@ -132,7 +132,7 @@ def _run(
 def _keep_equal(
     queries: Queries, follower: Follower, me: PipelineRegistration, asked_to_stop: threading.Event
 ) -> int:
-    """Make the queries equal the catalog's, until something ends it."""
+    """Keep the queries equal to the catalog's until the process must end; returns its status."""
     rehearsals = Rehearsals(queries.around)
     cleanup = CheckpointCleanup(queries.around.checkpoints, queries.around.service_id)
     while not asked_to_stop.wait(TICK_S):
@@ -146,7 +146,7 @@ def _keep_equal(
         ):
             _log.error("fenced", ours=me.lease_epoch, of_a_newer_pipeline=catalog.pipeline_epoch)
             return EXIT_FENCED
-        if catalog.index >= me.log_index:  # an older one says nothing about now
+        if catalog.index >= me.log_index:  # an older one does not include our registration
             wanted = wanted_queries(catalog, me)
             for order in diff(wanted, queries.known()):
                 queries.carry_out(order)
@@ -165,7 +165,7 @@ def _keep_equal(
 def _check_lease(
     follower: Follower, me: PipelineRegistration, query_id: str, lease_epoch: LeaseEpoch
 ) -> None:
-    """Raises Fenced when the log has granted the query to another pipeline, or again."""
+    """Raises Fenced if the log has granted the query's lease again, to any pipeline."""
     newest = lease_epoch_of(query_id, follower.catalog, me)
     if newest != lease_epoch:
         now = "another pipeline's" if newest is None else f"ours under lease epoch {newest}"
@@ -173,12 +173,12 @@ def _check_lease(
 
 
 def _end(queries: Queries | None, follower: Follower) -> None:
-    """Stop the queries, say so to the nodes, end the JVM. Never takes longer than STOP_S_MAX."""
+    """Stop the queries, tell the nodes, end the JVM. Never takes longer than STOP_S_MAX."""
     watchdog = threading.Timer(STOP_S_MAX, _give_up)
     watchdog.daemon = True
     watchdog.start()
     if queries is not None and session.jvm_is_alive():
-        # batches are aborted now; their stack traces are no news
+        # batches are aborted now; their stack traces are only noise
         queries.around.spark.sparkContext.setLogLevel("OFF")
         queries.stop_all()
     follower.close()
@@ -220,7 +220,7 @@ def _read_secret(path: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the command line and run. Errors of the set-up are printed without a traceback."""
+    """Parse the command line and run. Setup errors are printed without a traceback."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -261,11 +261,11 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
 
 
 def _find_jvm() -> Mapping[str, str]:
-    """Ask `local/cluster/jvm.py`, as a process: imports go one way, and `local` stands above us."""
+    """Run `local/cluster/jvm.py` as a process: `local` is a layer above, so we cannot import it."""
     command = [sys.executable, "-m", "standpipe.local.cluster.jvm"]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if ran.returncode != 0:
-        raise SystemExit(ran.returncode)  # it has said why, on stderr
+        raise SystemExit(ran.returncode)  # it has printed why on stderr
     found: Mapping[str, str] = json.loads(ran.stdout)
     return found
 

@@ -1,9 +1,9 @@
-"""Records behind the watermark: Spark drops them and tells how many; we say so, batch by batch.
+"""Records behind the watermark: Spark drops and counts them; we log the count for each batch.
 
-Spark tells a count per operator and no record. Lateness is a matter of the operator (a window's end
-with its grace, the time bound of a join), and what it drops may stand for several records, since
-they are put together before it looks. So no expression over a record says truly that it was
-dropped; one that compares its time with the watermark would name records that were counted. The
+Spark reports a count per operator, not the records. What is late depends on the operator (a
+window's end plus grace, a join's time bound), and a dropped row may represent several records,
+because Spark aggregates before it checks. So no expression over a record can tell whether it was
+dropped: comparing its time with the watermark would also name records that were counted. The
 processing log therefore has an entry per batch: count, watermark, and the offsets of the batch.
 
 Not here: the sampling of bad records (`bad_records.py`).
@@ -26,15 +26,15 @@ REASON: Final = "LATE"
 
 @dataclass
 class LateRecords:
-    """Of one run of a query. `count`: late records so far."""
+    """Late records of one run of a query. `count`: how many so far."""
 
     query_id: str
     count: int = 0
     _seen: int = -1
 
     def take(self, progresses: Sequence[Any]) -> list[bytes]:
-        """Spark's newest progress reports, the oldest first -> entries for the processing log."""
-        # from the newest backwards: each look at one is a call into the JVM
+        """Spark's recent progress reports, oldest first -> entries for the processing log."""
+        # from the newest backwards, because reading each one is a call into the JVM
         new = [*takewhile(lambda each: each.batchId() > self._seen, reversed(progresses))]
         self._seen = max([self._seen, *(each.batchId() for each in new)])
         entries = [entry for entry in map(_entry, reversed(new)) if entry is not None]
@@ -61,14 +61,14 @@ def _entry(progress: Any) -> dict[str, Any] | None:
 
 
 def _watermark_ms(event_time: Mapping[str, str]) -> int | None:
-    """Spark prints it: {"watermark": "2013-01-01T00:00:00.000Z"}"""
+    """Parses Spark's text: {"watermark": "2013-01-01T00:00:00.000Z"}"""
     said = event_time.get("watermark")
     return None if said is None else round(datetime.fromisoformat(said).timestamp() * 1000)
 
 
 def ranges(places: Iterable[tuple[str | None, str | None]]) -> list[dict[str, Any]]:
-    """Offsets of a batch, from its sources' (start, end) as Spark prints them. Without a start, a
-    partition was read from wherever it began: -1."""
+    """Offset ranges of a batch, from its sources' (start, end) as Spark prints them. Without a
+    start, a partition was read from its first record: -1."""
     found: list[dict[str, Any]] = []
     for start, end in places:
         starts, ends = _offsets(start), _offsets(end)

@@ -1,13 +1,13 @@
-"""The public topic of a table that was replaced: made equal to the rows that reads now see.
+"""Makes the public topic of a replaced table equal to the rows that reads now see.
 
     rows of the new generation ─┐
                                 ├─► what differs: newer rows, and tombstones of keys that are gone
     newest record of each key ──┘
 
-Once, when reads have moved over; from then on each batch is written to both topics
-(`batch.CommitBatch`). The public topic is a copy for others, outside the commit protocol: a crash
-may write rows twice, and nothing repairs what a fenced pipeline writes there late. Own readers
-(replicas, queries that read the table) use the table's own topic.
+This happens once, when reads have switched to the new generation; after that each batch is written
+to both topics (`batch.CommitBatch`). The public topic is a copy for other programs, outside the
+commit protocol: a crash may write rows twice, and nothing repairs a fenced pipeline's late writes.
+Our readers (replicas, queries that read the table) use the table's own topic.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def publish_rows(
     reads: KafkaReads,
     limits: WriteLimits,
 ) -> TooLarge:
-    """Write to `topic` what it lacks of the committed rows of `table`. Both have as many
-    partitions, and the same key is in the same one. Returns the rows that `topic` does not take."""
+    """Write to `topic` the committed rows of `table` that it lacks. Both have as many partitions,
+    and a key is in the same partition of both. Returns the rows too large for `topic`."""
     ranges = {p: committed.ranges(p, 0, end) for p, end in committed.ends().items()}
     ours = _newest(visible(_records(session, table.topic, reads), ranges)).alias("ours")
     there = _newest(_records(session, topic, reads)).alias("there")

@@ -1,7 +1,7 @@
 """One run of one persistent query: from the catalog's record to a running Spark query.
 
-`start_query` reads as a takeover does: claim the checkpoint, fence, roll back what readers cannot
-see, and continue from there. The same steps serve the first start, a restart and a fail-over.
+`start_query` is written as a takeover: claim the checkpoint, fence, roll back what readers cannot
+see, and continue from there. The same steps serve the first start, a restart and a failover.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Surroundings:
     log: ProgressLog
     service_id: str
     checkpoints: Path
-    #: raises Fenced unless the query is still this pipeline's, under that lease epoch
+    #: raises Fenced unless this pipeline still holds the query's lease under that epoch
     check_lease: Callable[[str, LeaseEpoch], None]
     #: each query ends when it has read what its topics held at its start
     stops_when_drained: bool = False
@@ -70,16 +70,16 @@ class QueryRun:
     unread: Unread
     late: LateRecords
     spark: SparkSession
-    #: of a table that is built beside the one that reads go to
+    #: set if the table is built beside the one that serves reads
     backlog: Backlog | None = None
 
     @property
     def is_active(self) -> bool:
-        """Whether Spark runs it."""
+        """Whether Spark is running it."""
         return bool(self.streaming_query.isActive)
 
     def failure(self) -> Exception | None:
-        """None while it runs; else what ended it, or must end it."""
+        """What ended the query or must end it; None while it runs normally."""
         if self.is_active:
             return self.topics.failure or self.janitor.failure
         self.janitor.stop()
@@ -92,16 +92,16 @@ class QueryRun:
         return self.topics.notice
 
     def look(self) -> bool:
-        """Check its topics while no batch does. False: Kafka does not answer. Never raises."""
+        """Check its topics while no batch runs. False: Kafka does not answer. Never raises."""
         return self.topics.look()
 
     def named(self, error: Exception) -> Exception:
-        """What ended it, by the name of what happened to a topic, if that is what it was."""
+        """The named topic failure that explains `error`, or `error` itself."""
         self.topics.look()
         return self.topics.failure or error
 
     def signs(self, *, with_work: bool) -> Signs:
-        """Whether it makes progress: what was committed, and whether there is anything to do."""
+        """Signs of progress: what was committed, and whether there is anything to do."""
         said = self.streaming_query.status
         return Signs(
             mark=(self.counts.batch, self.counts.input_records),
@@ -112,17 +112,17 @@ class QueryRun:
 
     @property
     def repaired_rows(self) -> int:
-        """Shadowed rows that were written again since it was started."""
+        """Shadowed rows that were rewritten since the query started."""
         return self.janitor.repaired
 
     def stop(self) -> None:
-        """Abort the batch at hand; it is replayed at the next start."""
+        """Abort the current batch; it is replayed at the next start."""
         self.janitor.stop()
         self.streaming_query.stop()
 
     def count_late(self) -> int:
-        """Records behind the watermark so far. They are Spark's to drop; we count them, and tell
-        the processing log of which batches they were."""
+        """Records behind the watermark so far. Spark drops them; we count them, and log in the
+        processing log which batches had them."""
         recent = list(cast(Any, self.streaming_query)._jsq.recentProgress())
         self.janitor.swept.log.tell(self.late.take(recent))
         return self.late.count
@@ -146,7 +146,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     if rolled_back.commits or rolled_back.offsets:
         _logger.warning("batches rolled back", query_id=query.query_id, commits=rolled_back.commits)
     session = session_of(query, around)
-    # a pool of its own: with FIFO one query's large batch would hold up all others
+    # a separate pool: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
     _publish(wanted, session, around, checkpoint, records)
     janitor = Janitor(
@@ -224,7 +224,7 @@ def _unread(wanted: WantedQuery, log: ProgressLog, counts: BatchCounts) -> Unrea
 
 
 def _limits(wanted: WantedQuery, around: Surroundings, *, looks: bool) -> WriteLimits:
-    """Asked at each start: where a topic takes less since, its batch fails once."""
+    """Read at each start: if a topic's limit is lowered later, one batch fails."""
     config = around.reads.config
     topics = [each for each in (wanted.table.topic, wanted.published_topic) if each]
     known = [around.log.message_bytes_max(topic) for topic in topics]
@@ -274,7 +274,7 @@ def _publish(
 
 
 def session_of(query: PersistentQuery, around: Surroundings) -> SparkSession:
-    """A session of its own: views and settings are the query's alone."""
+    """A separate session, because views and settings belong to one query."""
     session = around.spark.newSession()
     # In update mode an empty batch only drops expired state, which the next batch does as well;
     # running one after each batch would hold up the events behind it.
@@ -282,16 +282,16 @@ def session_of(query: PersistentQuery, around: Surroundings) -> SparkSession:
         "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
     )
     if query.plan.version > 1:
-        # Spark refuses several operators with state in update mode because a watermark could make
-        # one of them drop what another still puts out; ours put out nothing late.
+        # Spark rejects several stateful operators in update mode because a watermark could make
+        # one of them drop what another still emits; ours emit nothing late.
         session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
-    # ksqlDB: the later one of two equal keys of a map stays; Spark would end the query
+    # of two equal keys in a map ksqlDB keeps the later one; by default Spark would end the query
     session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     return session
 
 
 def finisher(wanted: WantedQuery) -> Callable[[DataFrame], DataFrame] | None:
-    """What is still to be done with a batch's rows; None: they are records."""
+    """Turns a batch's rows into records; None: they already are records."""
     batch_sql = wanted.query.plan.batch_sql
     if batch_sql is None:
         return None
@@ -312,7 +312,7 @@ def _records(result: DataFrame, wanted: WantedQuery) -> DataFrame:
 def planned(
     session: SparkSession, wanted: WantedQuery, around: Surroundings, directory: Path
 ) -> DataFrame:
-    """The records of the table, as a streaming plan, or what `finisher` makes them of.
+    """The streaming plan of the table's records, or of the rows that `finisher` turns into them.
 
     Raises QueryFailed.
     """

@@ -1,4 +1,4 @@
-"""Which queries to start and which to stop: a pure comparison of the catalog with what runs.
+"""Which queries to start and which to stop: a pure comparison of the catalog with what is running.
 
 A pipeline wants the queries whose leases it holds. When a lease is granted again, to this pipeline
 or to another one, the run under the old lease epoch ends; the next one begins under the new epoch.
@@ -30,7 +30,7 @@ class PipelineRegistration(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class StartQuery:
-    """Start a query that does not run here."""
+    """Start a query that is not running here."""
 
     wanted: WantedQuery
 
@@ -62,16 +62,16 @@ def wanted_queries(catalog: Catalog, me: PipelineRegistration) -> dict[str, Want
 
 
 def every_query(catalog: Catalog) -> list[WantedQuery]:
-    """The queries that any pipeline runs: what this one may have to take over. Lease epoch 0."""
+    """The queries of all pipelines: those that this one may have to take over. Lease epoch 0."""
     return list(_queries(catalog, lambda _: LeaseEpoch(0)).values())
 
 
 def _queries(
     catalog: Catalog, epoch_of: Callable[[str], LeaseEpoch | None]
 ) -> dict[str, WantedQuery]:
-    """Of the queries that should run: those whose table exists and that have an epoch, by id."""
-    # By topic, not by name: a topic may be declared under several. One that others write too (by
-    # INSERT INTO, or below a CREATE SOURCE TABLE) is read as it is: no progress names all its rows.
+    """The queries that should run, whose table exists and that have an epoch, by id."""
+    # By topic, not by name: several sources may share a topic. One with other writers (INSERT INTO,
+    # CREATE SOURCE TABLE) is read up to its log's end: no progress record names all its rows.
     written = {
         source.topic: source.query_id
         for source in catalog.sources.values()

@@ -1,11 +1,11 @@
-"""All queries of this pipeline: started, watched, tried again, reported.
+"""Starts, watches, retries and reports all queries of this pipeline.
 
 States are those of `model.QueryStatus`:
 
-    STARTING ──► RUNNING ──► RETRYING ──► STARTING …     any failure that may pass by itself,
+    STARTING ──► RUNNING ──► RETRYING ──► STARTING …     any failure that may be transient,
         │           │                                    or no progress (`stall.py`); a start that
         │           │                                    hangs ends the process (`wedged`)
-        └───────────┴──► FAILED                          a named one (`failures.py`): stays
+        └───────────┴──► FAILED                          a named one (`failures.py`): permanent
 
 Starting blocks for a second or more (Spark plans, Kafka answers), so it happens in threads.
 `tend` is called a few times a second from the driver's loop and never waits.
@@ -35,11 +35,11 @@ from standpipe.pipeline.wanted import WantedQuery
 RETRY_S_FIRST = 0.5
 RETRY_S_MAX = 30.0
 MESSAGE_LENGTH_MAX = 2000
-#: a query that ran this long starts its back-off again
+#: a query that has run this long resets its back-off
 STEADY_S = 60.0
-#: how often the topics of queries are looked at while no batch does
+#: how often the topics of queries are checked while no batch runs
 LOOK_EVERY_S = 5.0
-#: a topic that stays away is asked for less and less often
+#: a missing topic is checked less and less often, up to this pause
 MISSING_PAUSE_S_MAX = 5.0
 
 _logger = structlog.get_logger("queries")
@@ -62,18 +62,18 @@ class _Entry:
     run: QueryRun | None = None
     since: float = 0.0
     failures: int = 0
-    #: Kafka has refused a row of it
+    #: Kafka has rejected one of its rows as too large
     looks_at_sizes: bool = False
-    #: since when something that it needs has been missing
+    #: the instant since which something that it needs has been missing
     missing_since: float | None = None
     retry_at: float = 0.0
     reason: str = ""
     message: str = ""
     stall: StallWatch = field(default_factory=StallWatch)
     unread: BackgroundQuestion = field(default_factory=BackgroundQuestion)
-    #: a run that was wedged; the next one does not start before it has ended
+    #: stops a run that hung or failed; the next run does not start before it has ended
     stopping: Future[None] | None = None
-    #: (input records, instant) at the report before, for the rate
+    #: (input records, instant) at the previous report, for the rate
     rate_from: tuple[int, float] = (0, 0.0)
 
 
@@ -85,7 +85,7 @@ class Queries:
     start: Callable[[WantedQuery, Surroundings], QueryRun] = start_query
     clock: Callable[[], float] = time.monotonic
     work: Callable[[Surroundings, str], Work] = _work_of_start
-    #: why this process should be restarted; empty: no need
+    #: why this process must be restarted; empty: no need
     wedged: str = ""
     _entries: dict[str, _Entry] = field(default_factory=dict[str, _Entry])
     _looking: Future[None] | None = None
@@ -98,11 +98,11 @@ class Queries:
     )
 
     def known(self) -> dict[str, WantedQuery]:
-        """What this pipeline holds, whatever its state."""
+        """The queries that this pipeline holds, in any state."""
         return {query_id: entry.wanted for query_id, entry in self._entries.items()}
 
     def carry_out(self, order: QueryOrder) -> None:
-        """Obey an order of `reconcile.diff`."""
+        """Carry out an order of `reconcile.diff`."""
         if isinstance(order, StartQuery):
             self._entries[order.wanted.query_id] = _Entry(order.wanted)
             _logger.info("query wanted", query_id=order.wanted.query_id)
@@ -111,7 +111,7 @@ class Queries:
             _logger.info("query not wanted any more", query_id=order.query_id)
 
     def tend(self) -> None:
-        """Start what is due, notice what has started and what has died."""
+        """Start queries that are due; notice those that have started or failed."""
         now = self.clock()
         for entry in self._entries.values():
             if entry.stopping is not None:
@@ -132,7 +132,7 @@ class Queries:
         self._look(now)
 
     def _look(self, now: float) -> None:
-        """At the topics of those that run, in a thread: Kafka may take its time."""
+        """Check the topics of running queries, in a thread because Kafka may be slow."""
         runs = [entry.run for entry in self._entries.values() if entry.run is not None]
         if runs and now >= self._look_at and (self._looking is None or self._looking.done()):
             self._look_at = now + LOOK_EVERY_S
@@ -143,7 +143,7 @@ class Queries:
         return [self._status(entry) for entry in list(self._entries.values())]
 
     def stop_all(self) -> None:
-        """Stop all at once; each takes at most Spark's stopTimeout."""
+        """Stop all concurrently; each takes at most Spark's stopTimeout."""
         for pool in (self._starters, self._askers):
             pool.shutdown(wait=False, cancel_futures=True)
         with ThreadPoolExecutor(8, thread_name_prefix="stop") as stoppers:
@@ -190,7 +190,7 @@ class Queries:
         if entry.failures and now - entry.since > STEADY_S:
             entry.failures = 0
         signs = run.signs(with_work=entry.stall.wants_work(now))
-        if not signs.has_data:  # or so Spark says, whose source may hang
+        if not signs.has_data:  # according to Spark, whose source may hang
             there = entry.unread.ask(run.unread.is_there, self._askers, now)
             signs = dataclasses.replace(signs, has_data=there)
         silent_s = entry.stall.look(signs, now)
@@ -206,7 +206,7 @@ class Queries:
     def _watch_start(self, entry: _Entry, starting: Future[QueryRun], now: float) -> None:
         """A start that hangs cannot be cancelled: it holds a thread, and may still write to the
         checkpoint that a second start would use. Only the process can be restarted."""
-        if not starting.running():  # others are before it
+        if not starting.running():  # still queued behind others
             entry.stall.began(now)
             return
         work = self._work_of(entry) if entry.stall.wants_work(now) else None
@@ -228,7 +228,7 @@ class Queries:
         entry.reason = "NO_PROGRESS"
 
     def _failed(self, entry: _Entry, error: BaseException, now: float) -> None:
-        """A failure with a name is final, any other one is tried again."""
+        """A named failure is final; after any other one, the query is retried."""
         message = str(error)
         if isinstance(error, QueryFailed):
             self._fail(entry, error.reason, error.message)
@@ -244,7 +244,7 @@ class Queries:
         else:
             self._retry(entry, f"{type(error).__name__}: {message}", now)
             if is_refusal(message) and not entry.looks_at_sizes:
-                entry.looks_at_sizes = True  # so the batch is tried again without that row
+                entry.looks_at_sizes = True  # so the retry leaves that row out
                 entry.failures, entry.retry_at = entry.failures - 1, now
 
     def _fail(self, entry: _Entry, reason: str, message: str) -> None:
@@ -279,7 +279,7 @@ class Queries:
             records, since = entry.rate_from
             rate = max(0.0, (run.counts.input_records - records) / max(now - since, 0.001))
             entry.rate_from = (run.counts.input_records, now)
-        # before its batch: a later one covers no less
+        # read before the batch: a later batch covers no less
         backlog = run.backlog.backlog_records() if run and run.backlog else None
         reason, message = entry.reason, entry.message
         if run is not None and run.notice and not reason:
@@ -304,16 +304,16 @@ class Queries:
 def _look_at(runs: list[QueryRun]) -> None:
     for run in runs:
         if not run.look():
-            return  # Kafka is away, and would keep the others waiting as long
+            return  # Kafka is down: each of the others would wait as long
 
 
 def _name(run: QueryRun, error: Exception) -> QueryRun:
-    """A start that ends at once, with the failure of the run before it."""
+    """Runs as a start that fails at once, with the named failure of the previous run."""
     raise run.named(error)
 
 
 def _stop(run: QueryRun) -> None:
-    """A query that cannot be stopped in order is gone with the JVM at the latest."""
+    """Stop a run. A query that does not stop in time ends with the JVM at the latest."""
     try:
         run.stop()
     except Exception as error:

@@ -1,8 +1,8 @@
 """A driver's folder for Spark's temporary files: RocksDB's library, shuffle files, artifacts.
 
-Spark removes them at an orderly end. A driver that is killed leaves some hundred megabytes, and
-the next one on the machine would add its own; so each has a folder of its own in the system's
-temporary directory, locked while it lives, and removes those whose lock is free.
+Spark removes them on a clean exit. A killed driver leaves several hundred megabytes behind, and the
+next one on the machine would add its own. So each driver has its own folder in the system's
+temporary directory, locked while it runs, and removes folders whose lock is free.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _LOCK: Final = "lock"
 
 @contextmanager
 def scratch_folder(base: Path | None = None) -> Generator[Path]:
-    """A new folder, gone at the end. `base`: default the system's temporary directory."""
+    """A new folder, removed at the end. `base`: by default, the system's temporary directory."""
     within = base or Path(tempfile.gettempdir())
     _remove_abandoned(within)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
-    unlocked = folder / f"{_LOCK}.new"  # under its own name it is held from the first instant on
+    unlocked = folder / f"{_LOCK}.new"  # it gets its final name once it is locked
     with unlocked.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         unlocked.rename(folder / _LOCK)
@@ -38,7 +38,7 @@ def scratch_folder(base: Path | None = None) -> Generator[Path]:
 
 
 def _remove_abandoned(base: Path) -> None:
-    """A folder without a lock file is one that is just being made."""
+    """Keeps folders without a lock file: another driver is just creating them."""
     for found in base.glob(f"{_PREFIX}*/{_LOCK}"):
         with contextlib.suppress(OSError), found.open("r+") as lock:
             if found.stat().st_uid != os.getuid():

@@ -1,7 +1,6 @@
 """The Spark session: every setting that is not Spark's default, and why.
 
-The four jars of `spark.jars` and the Java come from `local/cluster/jvm.py`, as paths in the
-options.
+`local/cluster/jvm.py` finds the four jars of `spark.jars` and Java; the options hold their paths.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
-#: setting -> value; why, beside it
+#: setting -> value, with the reason above each
 _SETTINGS: dict[str, str] = {
     # state larger than the heap, and no pause of the whole heap at each snapshot
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
@@ -41,27 +40,27 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     # a second copy of a task would write its records twice
     "spark.speculation": "false",
-    # queries share the cores: each has a pool of its own (queries set spark.scheduler.pool)
+    # queries share the cores: each has its own pool (queries set spark.scheduler.pool)
     "spark.scheduler.mode": "FAIR",
     # with one executor there is nothing to wait for
     "spark.locality.wait": "0",
-    # ksqlDB: 1/0 and a bad cast are null, not the end of the query; CAST(BIGINT AS BINARY)
+    # ksqlDB: 1/0 and a bad cast are null and do not end the query; CAST(BIGINT AS BINARY) works
     "spark.sql.ansi.enabled": "false",
     # identifiers are upper-cased by our parser; `a` and `A` are two columns
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
-    # with `_keep_raw_files`: what a crash leaves of a file is found by our own roll-back
+    # with `_keep_raw_files`: our own roll-back finds a file that a crash left incomplete
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
     # default: no limit; a query that does not stop must not keep the process alive
     "spark.sql.streaming.stopTimeout": "5s",
-    # it is not used, and it opens a port
+    # the UI is not used, and it opens a port
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-#: into the pipeline's log, not into a file wherever it was started. RocksDB's timer crashes now and
-#: then in a JVM that ends by itself, for its driver was killed: what it used is gone before it is
+#: Crash reports go to the pipeline's log, not to a file in the working directory. RocksDB's timer
+#: sometimes crashes in a JVM that exits because its driver was killed: it outlives what it uses
 _CRASHES = "-XX:+ErrorFileToStderr"
-#: for local masters: the machine's own name may not resolve to it, and no other machine connects
+#: for local masters: the machine's name may not resolve to it, and no other machine connects
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -73,9 +72,9 @@ def open_session(
     java_home: Path | None,
     scratch: Path | None = None,
 ) -> SparkSession:
-    """Start the JVM, about 4 s. `java_home` None: as the environment has it. `scratch`: where the
-    driver may write temporary files; None: the system's temporary directory."""
-    # Python workers must be of the running interpreter, whatever PATH says
+    """Start the JVM, about 4 s. `java_home` None: from the environment. `scratch`: where the driver
+    may write temporary files; None: the system's temporary directory."""
+    # Python workers must use the running interpreter, whatever PATH says
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if java_home is not None:
         os.environ["JAVA_HOME"] = str(java_home)
@@ -83,7 +82,7 @@ def open_session(
     settings = {
         **_SETTINGS,
         "spark.jars": ",".join(map(str, jars)),
-        # state and files per batch grow with it; 200 would take a second per batch on 2 cores
+        # state and files per batch grow with it; 200 would cost a second per batch on 2 cores
         "spark.sql.shuffle.partitions": str(config[SHUFFLE_PARTITIONS]),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIG} {_CRASHES}",
     }
@@ -91,7 +90,7 @@ def open_session(
         settings["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={scratch}"
     if master.startswith("local"):
         settings |= _LOOPBACK
-        if scratch is not None:  # elsewhere it is the executors' disks that count
+        if scratch is not None:  # other masters use the executors' disks
             settings["spark.local.dir"] = str(scratch)
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -101,18 +100,18 @@ def open_session(
 
 
 def _keep_raw_files(spark: SparkSession) -> None:
-    """Local checkpoint files through Hadoop's raw file system, in this JVM.
+    """Write local checkpoint files through Hadoop's raw file system, in this JVM.
 
-    Hadoop's usual one forks a `chmod` for each file and each .crc: 40 ms a file, six files a batch.
-    A setting cannot choose the raw one: uploading a snapshot of RocksDB then asks Hadoop for "the
-    local file system" and gets the raw one where only the usual one will do. So the raw one is put
-    into Hadoop's cache by hand, and the configuration that it keeps says the usual one.
+    Hadoop's default forks a `chmod` for each file and each .crc: 40 ms a file, six files a batch.
+    A setting cannot choose the raw one: uploading a RocksDB snapshot then asks Hadoop for "the
+    local file system" and gets the raw one where only the default works. So we put the raw one into
+    Hadoop's cache directly, and the configuration that it keeps names the default.
     """
     jvm: Any = cast(Any, spark)._jvm
     files = jvm.org.apache.hadoop.fs.FileSystem
     root = jvm.java.net.URI("file:///")
     conf = jvm.org.apache.hadoop.conf.Configuration()
-    files.get(root, conf).close()  # takes it out of the cache
+    files.get(root, conf).close()  # removes it from the cache
     conf.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
     files.get(root, conf)
     conf.unset("fs.file.impl")
@@ -120,13 +119,13 @@ def _keep_raw_files(spark: SparkSession) -> None:
 
 
 def _jvm_process() -> Any:
-    """The Popen of the JVM; None: not started, or a gateway that this process did not start."""
+    """The Popen of the JVM; None: not started, or this process did not start its gateway."""
     gateway: Any = cast(Any, SparkContext)._gateway
     return getattr(gateway, "proc", None)
 
 
 def jvm_is_alive() -> bool:
-    """False once the JVM has ended: the driver must then end as well."""
+    """False once the JVM has ended: then the driver must end too."""
     process = _jvm_process()
     return process is None or process.poll() is None
 

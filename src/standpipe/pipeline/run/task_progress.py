@@ -1,4 +1,4 @@
-"""What the tasks of a query have done, as Spark counts it, to distinguish a long batch from a dead
+"""What the tasks of a query have done, as Spark counts it, to distinguish a long batch from a hung
 one.
 
 A task's counts arrive with its executor's heartbeats, every 10 s, and when it ends.
@@ -14,9 +14,9 @@ from standpipe.pipeline.run.stall import Work
 
 
 def work_of(spark: SparkSession, pool: str) -> Work:
-    """Of the stages that run in a scheduler pool now: identity, tasks done, records moved.
+    """For each stage now running in a scheduler pool: identity, tasks done, records moved.
 
-    Those that have ended are missing, which differs from what was seen of them as well.
+    A stage that has ended is missing, which also counts as a difference.
     """
     stages = cast(Any, spark.sparkContext)._jsc.sc().statusStore().activeStages()
     found = [stages.apply(place) for place in range(stages.size())]

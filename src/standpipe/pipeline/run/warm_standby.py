@@ -1,9 +1,9 @@
-"""Warms a pipeline without work: it runs a batch of other pipelines' queries, without output.
+"""Warms up an idle pipeline: it runs batches of other pipelines' queries, without output.
 
 A JVM that has not run a query yet needs about ten times as long for the first batch as for the
-hundredth: classes are loaded, plans are compiled, generated code is compiled. A pipeline that takes
-over should have done that before. A rehearsal reads the same topics with the same plan, a few
-records, and keeps its state in a folder that goes with it; nothing is written to Kafka.
+hundredth: it loads classes, compiles plans and generated code. A pipeline should have done that
+before it takes over. A rehearsal reads a few records of the same topics with the same plan, and
+keeps its state in a temporary folder; nothing is written to Kafka.
 
 Not here: the real run (`query_run.start_query`).
 """
@@ -26,7 +26,7 @@ from standpipe.pipeline.run.query_run import Surroundings, finisher, planned, se
 from standpipe.pipeline.wanted import WantedQuery
 
 RECORDS_MAX: Final = 500
-#: How many different queries: the next one profits from those before it.
+#: How many different queries to rehearse: further ones profit from those before.
 QUERIES_MAX: Final = 4
 BATCHES: Final = 2
 BATCH_S_MAX: Final = 60.0
@@ -35,8 +35,8 @@ _logger = structlog.get_logger("rehearsal")
 
 
 class Rehearsals:
-    """When: once there is nothing else to do, and once for each query that there is to take over.
-    Work that comes ends them."""
+    """Rehearses each query that this pipeline may take over, once, while it is idle. New work ends
+    a rehearsal."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -45,11 +45,11 @@ class Rehearsals:
         self._thread: threading.Thread | None = None
 
     def stop(self) -> None:
-        """There is work."""
+        """End the rehearsal, because there is work."""
         self._over.set()
 
     def tend(self, others: Sequence[WantedQuery]) -> None:
-        """There is none. A look from the driver's loop, a few times a second; never waits."""
+        """The driver's loop calls this a few times a second while it is idle; never waits."""
         new = [wanted for wanted in others if wanted.query_id not in self._done]
         if not new or len(self._done) >= QUERIES_MAX or (self._thread and self._thread.is_alive()):
             return

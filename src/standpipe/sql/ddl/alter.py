@@ -21,7 +21,7 @@ from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
 def alter_source(
     statement: AlterSource, sources: Mapping[str, Source], _context: Context
 ) -> AlterSourcePlan:
-    """Raises StatementError where the source is not there, not alterable, or has the column."""
+    """Raises StatementError if the source does not exist, is not alterable, or has the column."""
     source = _target(statement, sources)
     columns = list(source.columns)
     for definition in statement.additions:

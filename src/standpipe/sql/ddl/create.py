@@ -27,9 +27,9 @@ from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
 def create_source(
     statement: CreateSource, sources: Mapping[str, Source], context: Context
 ) -> CreateSourcePlan | CreateTableAsPlan:
-    """CREATE STREAM or TABLE (columns) WITH (…); a plan of CREATE SOURCE TABLE has a query, too.
+    """CREATE STREAM or TABLE (columns) WITH (…); the plan of CREATE SOURCE TABLE also has a query.
 
-    Raises StatementError where the name is taken, or columns, formats and topic do not fit.
+    Raises StatementError if the name is taken, or columns, formats and topic do not match.
     """
     creation = statement.creation
     check_free(creation, sources)
@@ -81,7 +81,7 @@ def create_source(
 
 
 def drop(statement: DropSource, sources: Mapping[str, Source]) -> DropPlan:
-    """DROP STREAM or TABLE. Whether queries still read the source is for the catalog to say.
+    """DROP STREAM or TABLE. The catalog checks whether queries still read the source.
 
     Raises StatementError for an unknown name (without IF EXISTS) and for the wrong kind.
     """
@@ -140,7 +140,7 @@ def _column(definition: ColumnDefinition, creation: Creation) -> Column:
 def _partitions(
     topic: str, properties: Properties, context: Context, at: Position
 ) -> tuple[int, bool]:
-    """How many partitions the topic has, and whether it is to be made."""
+    """How many partitions the topic has, and whether to create it."""
     asked = properties.partitions
     if asked is not None:
         return asked, not check_topic(topic, asked, context, properties, at)

@@ -1,8 +1,8 @@
-"""Which changes of a source's columns CREATE OR REPLACE may make, and how the refusal reads.
+"""Which changes of a source's columns CREATE OR REPLACE may make, and the text of the refusal.
 
 In place (`check_upgrade`), existing rows stay as they are: columns may be added at the end, as in
-ksqlDB. Rebuilt (`check_rebuild`), every row is computed again: value columns may be added, removed,
-moved and widened; the keys are the table's identity and stay.
+ksqlDB. In a rebuild (`check_rebuild`), every row is recomputed: value columns may be added,
+removed, moved and widened; the keys are the table's identity and cannot change.
 
 Texts: ksqlDB's (StructuredDataSource.canUpgradeTo, MetaStoreImpl).
 """
@@ -42,7 +42,7 @@ def check_upgrade(before: Source, after: Source) -> None:
 
 
 def check_rebuild(before: Source, after: Source) -> None:
-    """As `check_upgrade`, for a table whose rows are all computed again."""
+    """Like `check_upgrade`, for a table whose rows are all recomputed."""
     issues = [
         _issue(before, what, old, new)
         for what, old, new in (
@@ -68,7 +68,7 @@ def check_rebuild(before: Source, after: Source) -> None:
 
 
 def _topic(source: Source) -> str:
-    """What a topic is to its readers: name, partitions, formats."""
+    """What readers of a topic depend on: name, partitions, formats."""
     name = source.public_topic or source.topic
     formats = f"{source.key_format}/{source.value_format}"
     return f"{name} ({source.partitions} partitions, {formats})"

@@ -1,18 +1,18 @@
-"""Rows of /inserts-stream: a JSON object becomes what INSERT INTO … VALUES would have made of it.
+"""Rows of /inserts-stream: a JSON object becomes the row that INSERT INTO … VALUES would write.
 
 | JSON | columns it may fill |
 |---|---|
 | true, false | BOOLEAN |
-| whole number | INTEGER, BIGINT (where it fits), DECIMAL, DOUBLE |
-| other number | DOUBLE (where it fits), DECIMAL: half up to the column's scale |
+| whole number | INTEGER, BIGINT (if it fits), DECIMAL, DOUBLE |
+| other number | DOUBLE (if it fits), DECIMAL: rounded half up to the column's scale |
 | string | STRING, DATE, TIME, TIMESTAMP, BYTES (base64), DECIMAL |
 | array | ARRAY |
 | object | MAP, STRUCT |
 | null, or no such field | every value column; never a key column |
 
-Field names are read as SQL reads names: upper case unless quoted. A field that is no column is
-passed over, as ksqlDB does; ROWTIME is the record's timestamp, as in INSERT INTO … VALUES (ours:
-ksqlDB passes it over too). Source: ksqlDB's REST API, /inserts-stream.
+Field names are read like names in SQL: upper case unless quoted. A field without a column is
+ignored, as in ksqlDB; ROWTIME is the record's timestamp, as in INSERT INTO … VALUES (our
+extension: ksqlDB ignores it too). Source: ksqlDB's REST API, /inserts-stream.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _QUOTES: Final = ("`", '"')
 
 
 def identifier(text: str) -> str:
-    """The name that a text means: what is quoted as it stands, all else in upper case."""
+    """The name that a text means: as written if it is quoted, otherwise in upper case."""
     quote = text[:1]
     if quote in _QUOTES and len(text) > 2 and text.endswith(quote):
         return text[1:-1].replace(quote * 2, quote)
@@ -41,7 +41,7 @@ def identifier(text: str) -> str:
 
 
 def insert_target(text: str, sources: Mapping[str, Source]) -> Source:
-    """The stream that rows go to. Raises StatementError: none of that name, or not to be filled."""
+    """The stream to insert into. Raises StatementError if it is unknown or not writable."""
     name = identifier(text)
     source = sources.get(name)
     if source is None:
@@ -55,7 +55,7 @@ def insert_target(text: str, sources: Mapping[str, Source]) -> Source:
 
 
 class RowReader:
-    """What the rows of one stream have to be."""
+    """Converts JSON objects to rows of one stream."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -65,7 +65,7 @@ class RowReader:
         self._has_rowtime = any(column.name == "ROWTIME" for column in source.columns)
 
     def plan(self, fields: Mapping[str, object]) -> InsertValuesPlan:
-        """A row, full width. Raises BadRequest that names the field."""
+        """The plan of one full-width row. Raises BadRequest that names the field."""
         folded = {identifier(name): value for name, value in fields.items()}
         if len(folded) != len(fields):
             raise BadRequest(f"Found non-unique columns: {', '.join(fields)}")
@@ -95,7 +95,7 @@ def _fitted(value: object, of: SqlType) -> Value:
 
 
 def _coerced(value: object, of: SqlType) -> object:
-    """Raises ValueError. Numbers that are not whole come as Decimal, so no digit is lost."""
+    """Raises ValueError. JSON numbers with a fraction arrive as Decimal, so no digit is lost."""
     if value is None:
         return None
     if of.is_nested:
@@ -130,7 +130,7 @@ def _decimal(value: int | str | Decimal, of: SqlType) -> Decimal:
 
 
 def _type_of(value: object) -> SqlType:
-    """The narrowest type that a JSON value has by itself. Raises ValueError: it has none."""
+    """The narrowest type of a JSON value. Raises ValueError if it has none."""
     if isinstance(value, bool):
         return types.BOOLEAN
     if isinstance(value, int):

@@ -21,7 +21,7 @@ _NOT_INSERTABLE: Final = frozenset(PSEUDO) - {"ROWTIME"}
 
 
 def insert_values(statement: InsertValues, sources: Mapping[str, Source]) -> InsertValuesPlan:
-    """The row of an INSERT INTO … VALUES. Raises StatementError: target or values do not fit."""
+    """The row of an INSERT INTO … VALUES. Raises StatementError if target or values do not fit."""
     source = _target(statement, sources)
     names = statement.columns or tuple(column.name for column in source.columns)
     if len(names) != len(statement.values):
@@ -55,7 +55,7 @@ def _target(statement: InsertValues, sources: Mapping[str, Source]) -> Source:
     source = sources.get(statement.target)
     if source is None:
         hint = nearest(statement.target, sources)
-        tail = f"\n{hint}" if hint else ""  # ksqlDB has it in the message, here alone
+        tail = f"\n{hint}" if hint else ""  # only here does ksqlDB put it into the message
         message = f"Cannot insert values into an unknown stream/table: `{statement.target}`{tail}"
         raise unknown_name(message, statement.at, "")
     check_writable(source, statement.at)
@@ -63,7 +63,7 @@ def _target(statement: InsertValues, sources: Mapping[str, Source]) -> Source:
 
 
 def check_writable(source: Source, at: ast.Position | None) -> None:
-    """Raises StatementError for a source that is read only, or that a query writes."""
+    """Raises StatementError for a source that is read-only or that a query writes."""
     if source.is_read_only:
         raise refusal(
             f"Cannot insert values into read-only {source.kind.lower()}: {source.name}", at
@@ -100,7 +100,7 @@ def _name(column: Column) -> str:
 
 
 def _value(node: Expression, target: SqlType, name: str) -> object:
-    """A constant expression as the column's type. Raises StatementError where it does not fit."""
+    """A constant expression as the column's type. Raises StatementError if it does not fit."""
     source, value = constant(node)
     try:
         fitted = values.coerce(value, source, target)

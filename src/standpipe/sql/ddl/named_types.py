@@ -1,7 +1,7 @@
-"""CREATE TYPE and DROP TYPE, and what such a name means in a later statement.
+"""CREATE TYPE and DROP TYPE, and what the name of a type means in a later statement.
 
-A name is replaced by what it stands for when a statement is analysed: the passes after the
-analyser see no names, and a dropped type stays in the columns that were declared with it.
+The analyser replaces a type's name by its definition: later passes see no such names, and a dropped
+type stays in the columns that were declared with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BUILT_IN = frozenset(types.NAMES.values())
 
 
 def create_type(statement: CreateType, _sources: object, _context: Context) -> CreateTypePlan:
-    """Raises StatementError for a name of ksqlDB's own, or an undeclared one inside."""
+    """Raises StatementError for a built-in name, or an undeclared one in the definition."""
     if statement.name.upper() in types.NAMES:
         raise refusal(f"{statement.name} is a type already.", statement.at)
     check_known(statement.type, statement.at)
@@ -35,7 +35,7 @@ def create_type(statement: CreateType, _sources: object, _context: Context) -> C
 
 
 def drop_type(statement: DropType, _sources: object, _context: Context) -> DropTypePlan:
-    """DROP TYPE. Whether the type exists is for the catalog to say."""
+    """DROP TYPE. The catalog checks whether the type exists."""
     return DropTypePlan(name=statement.name, if_exists=statement.if_exists)
 
 

@@ -1,7 +1,7 @@
-"""CREATE SOURCE TABLE: a topic with another writer, as a table that answers pull queries.
+"""CREATE SOURCE TABLE: a topic that other programs write, as a table that answers pull queries.
 
-A query of ours copies it into a changelog of ours: replicas then follow a topic whose records
-name their batch, as they do for every table (docs/ARCHITECTURE.md, the commit protocol).
+One of our queries copies it into a changelog: replicas then follow a topic whose records name
+their batch, as for every table (docs/ARCHITECTURE.md, the commit protocol).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from standpipe.sql.types.types import parse_type
 
 
 def materialised(source: Source, creation: Creation, context: Context) -> CreateTableAsPlan:
-    """The table, and the query that keeps its changelog."""
+    """The table, and the query that maintains its changelog."""
     if source.window is not None:
         raise unsupported("CREATE SOURCE TABLE over windowed keys", creation.at)
     table_id = context.table_id(creation.name)
@@ -31,7 +31,7 @@ def materialised(source: Source, creation: Creation, context: Context) -> Create
     query = PersistentQuery(
         query_id=query_id,
         sink=source.name,
-        sources=(),  # it goes with its table: nothing keeps the table from being dropped
+        sources=(),  # it is dropped with its table, so it must not block the drop
         statement=source.statement,
         plan=to_spark.emit_rows(rows),
     )

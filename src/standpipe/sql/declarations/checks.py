@@ -1,4 +1,4 @@
-"""Checks that every CREATE makes, whatever gives the columns: names, topics, timestamps.
+"""Checks for every CREATE, wherever its columns come from: names, topics, timestamps.
 
 CREATE over a topic, CREATE … AS SELECT and ALTER call them. A check either returns or raises
 StatementError with ksqlDB's text.
@@ -27,7 +27,7 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_free(creation: Creation, sources: Mapping[str, Source]) -> None:
-    """Refuses a name that is taken, unless the statement says what then."""
+    """Refuses a name that is taken, unless the statement allows for it (OR REPLACE, …)."""
     known = sources.get(creation.name)
     kind = creation.kind.lower()
     if creation.or_replace and (creation.is_source or (known is not None and known.is_read_only)):
@@ -48,7 +48,7 @@ def check_free(creation: Creation, sources: Mapping[str, Source]) -> None:
 
 
 def check_own_name(name: str, at: Position) -> None:
-    """Refuses names that Standpipe keeps for itself, or that Spark would read as a variable."""
+    """Refuses names that Standpipe reserves, or that Spark would read as a variable."""
     if name.startswith("__") or "${" in name:
         raise refusal(f"'{name}': names that begin with __ or hold ${{ are reserved.", at)
 
@@ -67,8 +67,8 @@ def check_definition(definition: ColumnDefinition) -> None:
 def check_topic(
     topic: str, partitions: int, context: Context, properties: Properties, at: Position
 ) -> bool:
-    """Whether the topic exists already. Raises StatementError where its partitions differ, or
-    where Kafka would not have the name."""
+    """Whether the topic already exists. Raises StatementError if its partitions differ, or if
+    Kafka would reject the name."""
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise refusal(
             f"Invalid topic name: '{topic}'. Kafka takes up to 249 letters, digits, '.', '_' and"
@@ -87,7 +87,7 @@ def check_topic(
 
 
 def check_unique(columns: Sequence[Column], creation: Creation) -> None:
-    """Refuses two columns of one name, also one among the keys and one among the values."""
+    """Refuses two columns with one name, including a key column and a value column."""
     for is_key, part in ((True, "key"), (False, "value")):
         names = [column.name for column in columns if column.is_key is is_key]
         if len(set(names)) != len(names):
@@ -106,7 +106,7 @@ def check_unique(columns: Sequence[Column], creation: Creation) -> None:
 
 
 def timestamp_column(properties: Properties, columns: Sequence[Column]) -> str | None:
-    """TIMESTAMP names a column: as it is spelled there, or in upper case."""
+    """The column that TIMESTAMP names, which is upper-cased unless quoted; None if not given."""
     text, at = properties.text("TIMESTAMP"), properties.at("TIMESTAMP")
     if text is None:
         return None
@@ -132,7 +132,7 @@ def timestamp_column(properties: Properties, columns: Sequence[Column]) -> str |
 def wraps_single_value(
     properties: Properties, context: Context, value_format: str, columns: Sequence[Column]
 ) -> bool:
-    """Whether a single value column sits in an object: by the WITH clause, else by the session."""
+    """Whether a single value column is wrapped in an object: the WITH clause, else the session."""
     return formats.wraps(
         value_format,
         columns,

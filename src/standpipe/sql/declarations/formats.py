@@ -1,4 +1,4 @@
-"""What each serialisation format can carry, and ksqlDB's text of each refusal."""
+"""What each serialisation format can carry, and ksqlDB's text for each refusal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_columns(
 
 
 def _reason(columns: Sequence[Column], name: str) -> str:
-    """Why not; "" where the format can carry the columns."""
+    """Why the format cannot carry the columns; "" if it can."""
     if name == "NONE" and columns:
         return (
             "The 'NONE' format can only be used when no columns are defined."
@@ -75,7 +75,7 @@ def _json_maps(of: SqlType) -> bool:
     return all(map(_json_maps, of.arguments))
 
 
-#: property of a session: whether a single value column is wrapped where a statement does not say
+#: session property: whether a single value column is wrapped if the statement does not specify it
 WRAP_PROPERTY: Final = "ksql.persistence.wrap.single.values"
 
 
@@ -89,7 +89,7 @@ def wraps(
 ) -> bool:
     """Whether a single value column is wrapped in a JSON object.
 
-    `given`: WRAP_SINGLE_VALUE, or None; `usual`: the session's default. Raises StatementError where
+    `given`: WRAP_SINGLE_VALUE, or None; `usual`: the session's default. Raises StatementError if
     the format or the number of columns does not allow what was given.
     """
     if given is None:

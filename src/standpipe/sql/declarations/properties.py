@@ -1,7 +1,7 @@
-"""The keys of WITH clauses, each declared once: name, type, where it may stand.
+"""The keys of WITH clauses, each declared once: name, type, and the statements that accept it.
 
-Unknown keys are refused with the nearest name, as are values of the wrong type. Keys of
-ksqlDB that Standpipe does not support are refused by name, never ignored.
+Unknown keys are refused with the nearest name, and values of the wrong type are refused. ksqlDB's
+keys that Standpipe does not support are refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Place = Literal["SOURCE", "AS", "INSERT"]
 
 @dataclass(frozen=True, slots=True)
 class PropertyKey:
-    """A key of a WITH clause. `places`: the statements that know it."""
+    """A key of a WITH clause. `places`: the statements that accept it."""
 
     name: str
     type: Literal["STRING", "INTEGER", "BOOLEAN"]
@@ -91,32 +91,32 @@ class Properties:
                     )
 
     def text(self, name: str) -> str | None:
-        """The value of a key as text; None where the clause does not give it."""
+        """The value of a key as text; None if the clause does not give it."""
         value = self.values.get(name)
         return None if value is None else str(value)
 
     def number(self, name: str) -> int | None:
-        """The value of an INTEGER key; None where the clause does not give it."""
+        """The value of an INTEGER key; None if the clause does not give it."""
         value = self.values.get(name)
         return value if isinstance(value, int) else None
 
     def flag(self, name: str) -> bool | None:
-        """The value of a BOOLEAN key; None where the clause does not give it."""
+        """The value of a BOOLEAN key; None if the clause does not give it."""
         value = self.values.get(name)
         return value if isinstance(value, bool) else None
 
     def at(self, name: str) -> Position | None:
-        """Where the key stands in the text, for refusals; None where it is not given."""
+        """The key's position in the text, for refusals; None if it is not given."""
         return self.places.get(name)
 
     def format(self, name: str) -> str | None:
-        """KEY_FORMAT or VALUE_FORMAT, or FORMAT for both; None where neither is given."""
+        """KEY_FORMAT or VALUE_FORMAT, or FORMAT for both; None if neither is given."""
         given = name if name in self.values else "FORMAT"
         text = self.text(given)
         return None if text is None else check_format(text, self.at(given))
 
     def delimiter(self, name: Literal["KEY_DELIMITER", "VALUE_DELIMITER"]) -> str | None:
-        """One character, or None where the property is not given."""
+        """One character, or None if the property is not given."""
         text = self.text(name)
         if text is None:
             return None
@@ -131,7 +131,7 @@ class Properties:
 
     @property
     def partitions(self) -> int | None:
-        """PARTITIONS, at least 1; None where it is not given. Raises StatementError below 1."""
+        """PARTITIONS, at least 1; None if it is not given. Raises StatementError below 1."""
         count = self.number("PARTITIONS")
         if count is not None and count < 1:
             raise refusal(
@@ -141,7 +141,7 @@ class Properties:
 
     @property
     def acceptable_offset_lag(self) -> int | None:
-        """KLIP-12's bound on the lag of an answer, in records."""
+        """KLIP-12's limit on the lag of an answer, in records."""
         lag = self.number("ACCEPTABLE_OFFSET_LAG")
         if lag is not None and lag < 0:
             raise refusal(
@@ -151,7 +151,7 @@ class Properties:
 
 
 def check_format(text: str, at: Position | None = None) -> str:
-    """The format's name in upper case. Raises StatementError where it is unknown or refused."""
+    """The format's name in upper case. Raises StatementError if it is unknown or refused."""
     name = text.upper()
     if name in FORMATS:
         return name
@@ -165,7 +165,7 @@ def check_format(text: str, at: Position | None = None) -> str:
 
 
 def default_format(properties: Mapping[str, str], of: Literal["key", "value"]) -> str | None:
-    """`ksql.persistence.default.format.{of}` of a session; KAFKA for keys where it is not set."""
+    """`ksql.persistence.default.format.{of}` of a session; KAFKA for keys if it is not set."""
     text = properties.get(f"ksql.persistence.default.format.{of}")
     if text is None:
         return "KAFKA" if of == "key" else None
@@ -186,7 +186,7 @@ def _known(given: Property, place: Place) -> PropertyKey:
 
 
 def _typed(key: PropertyKey, literal: LiteralValue) -> object:
-    """The value as the key's type wants it; text is taken for numbers and booleans (ksqlDB)."""
+    """The value as the key's type; text is accepted for numbers and booleans, as in ksqlDB."""
     value = literal.value
     text = str(value)
     if key.type == "STRING" and isinstance(value, str):

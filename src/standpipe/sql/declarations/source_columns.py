@@ -1,4 +1,4 @@
-"""What a CREATE STREAM or TABLE declares beside plain columns: header columns and windowed keys."""
+"""What CREATE STREAM or TABLE declares besides plain columns: header columns and windowed keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DURATION: Final = re.compile(r"\s*(\S+)\s+(\S+)\s*")
 
 
 def header_column(definition: ColumnDefinition) -> Column:
-    """HEADERS, all of a record's headers, or HEADER('k'), one of them. Refuses other types."""
+    """HEADERS, all of a record's headers, or HEADER('k'), one of them. Refuses wrong types."""
     key = definition.header_key or ""
     wanted, mark = ("BYTES", f"HEADER('{key}')") if key else (_HEADERS_TYPE, "HEADERS")
     if str(definition.type) != wanted:
@@ -30,7 +30,7 @@ def header_column(definition: ColumnDefinition) -> Column:
 
 
 def source_window(properties: Properties, keys: list[Column], creation: Creation) -> Window | None:
-    """The window of the topic's keys, which WINDOW_TYPE and WINDOW_SIZE name."""
+    """The window of the topic's keys, from WINDOW_TYPE and WINDOW_SIZE; None if not windowed."""
     kind, at = properties.text("WINDOW_TYPE"), properties.at("WINDOW_TYPE")
     size = properties.text("WINDOW_SIZE")
     if kind is None:

@@ -1,4 +1,4 @@
-"""Arguments that a function reads differently: bare names of units, texts beside other types."""
+"""Arguments with special rules: bare names of units, text literals beside other types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from standpipe.sql.types.types import NULL
 
 
 def with_unit(node: ast.FunctionCall) -> ast.FunctionCall:
-    """DATEADD(DAYS, …): the unit is a bare name, and becomes a text."""
+    """DATEADD(DAYS, …): the unit is a bare name, and becomes a text literal."""
     unit, *rest = node.arguments
     if isinstance(unit, ast.ColumnName) and unit.source is None and unit.name in UNITS:
         named = ast.LiteralValue(unit.at, "STRING", unit.name)
@@ -21,13 +21,13 @@ def with_unit(node: ast.FunctionCall) -> ast.FunctionCall:
     return node
 
 
-#: functions whose text literals are read as what the other arguments are
+#: functions whose text literals are converted to the type of the other arguments
 OF_ONE_TYPE: Final = frozenset({"GREATEST", "LEAST"})
 
 
 def of_one_type(node: ast.FunctionCall, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
-    """The arguments as their common type, unchanged where there is none: the function then
-    refuses them. Raises StatementError where all are NULL.
+    """The arguments as their common type, unchanged if there is none: the function then refuses
+    them. Raises StatementError if all are NULL.
     """
     if arguments and all(argument.type == NULL for argument in arguments):
         nulls = ", ".join(["null"] * len(arguments))
@@ -40,4 +40,4 @@ def of_one_type(node: ast.FunctionCall, arguments: tuple[Typed, ...]) -> tuple[T
         of = coercion.common(arguments)
         return tuple(coercion.coerced(argument, of) for argument in arguments)
     except (coercion.Mismatch, coercion.NotOfType):
-        return arguments  # the function says what it takes
+        return arguments  # resolving the function reports what it accepts

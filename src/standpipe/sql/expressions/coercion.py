@@ -1,7 +1,7 @@
-"""Lists of expressions that must have one type: IN, ARRAY[…], MAP(…), as ksqlDB brings them there.
+"""Lists of expressions that must have one type: IN, ARRAY[…], MAP(…), coerced as ksqlDB does.
 
-Numbers widen; a text literal is read as what the others are; a literal beside text becomes text;
-structs get the fields of all. Columns are never read as something else: that takes a CAST.
+Numbers widen; a text literal takes the type of the other items; a literal beside text becomes text;
+structs get the fields of all. Columns never change their type: that takes a CAST.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STRUCT: Final = "named_struct({all})"
 
 
 class Mismatch(Exception):
-    """No type holds the items before and this one."""
+    """No type holds both this item and those before it."""
 
     def __init__(self, found: SqlType, item: int) -> None:
         super().__init__(str(found))
@@ -29,11 +29,11 @@ class Mismatch(Exception):
 
 
 class NotOfType(Exception):
-    """A text literal does not say what the type asks for."""
+    """A text literal is not valid for the wanted type."""
 
 
 def common(items: Sequence[Typed]) -> SqlType:
-    """The type of all. Raises Mismatch."""
+    """The common type of all items. Raises Mismatch."""
     found = NULL
     for index, item in enumerate(items):
         wider = _wider(found, item)
@@ -69,14 +69,14 @@ def _wider(found: SqlType, typed: Typed) -> SqlType | None:
 
 
 def _beside_text(found: SqlType, typed: Constant) -> SqlType:
-    """Text is read as the whole numbers beside it, but as a DECIMAL if it has an exponent."""
+    """Text beside whole numbers takes their type, or becomes a DECIMAL if it has an exponent."""
     text = str(typed.value).strip()
     if typed.type != STRING or found.base not in ("INTEGER", "BIGINT") or "E" not in text.upper():
         return found
     try:
         plain = f"{Decimal(text):f}"
     except InvalidOperation:
-        return found  # `coerced` says what is wrong with it
+        return found  # `coerced` reports what is wrong with it
     return types.common_type(found, types.literal_decimal(plain)) or found
 
 
@@ -135,7 +135,7 @@ def _constant(typed: Constant, target: SqlType) -> Constant:
 
 
 def _boolean(text: str) -> bool:
-    """Any beginning of true, yes, false or no."""
+    """Accepts any prefix of true, yes, false or no."""
     small = text.strip().lower()
     for words, meaning in ((("true", "yes"), True), (("false", "no"), False)):
         if small and any(word.startswith(small) for word in words):

@@ -1,4 +1,4 @@
-"""What a comparison does to its operands before their types are compared: instants, IN lists."""
+"""How a comparison converts its operands before their types are checked: instants, IN lists."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def as_instants(left: Typed, right: Typed, node: ast.Comparison) -> tuple[Typed,
 
 
 def in_list(typer: Types, node: ast.InList) -> Typed:
-    """value [NOT] IN (…), false beside NULL. Raises StatementError: no common type."""
+    """value [NOT] IN (…), false for NULL. Raises StatementError if there is no common type."""
     nodes = [node.value, *node.items]
     given = [typer.type(each) for each in nodes]
     try:

@@ -1,7 +1,7 @@
 """Expressions without columns: VALUES of an INSERT, keys in the WHERE of a pull query.
 
-ARRAY, MAP and STRUCT are computed here, because their items may be texts that the type of the
-column turns into dates, times or bytes. The Evaluator computes everything else.
+ARRAY, MAP and STRUCT are computed here, because their items may be text that the column's type
+turns into dates, times or bytes. The Evaluator computes everything else.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def constant(node: Expression) -> tuple[SqlType, object]:
 
 
 class _NoColumns:
-    """`evaluator.RowNames` of an expression that may name no column."""
+    """`evaluator.RowNames` for an expression that must not name a column."""
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
         del in_aggregate

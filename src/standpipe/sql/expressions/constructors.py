@@ -1,7 +1,7 @@
-"""ARRAY[…], MAP(…), STRUCT(…) and lambdas: the expressions that make or walk collections.
+"""ARRAY[…], MAP(…), STRUCT(…) and lambdas: the expressions that build or traverse collections.
 
-A lambda has no type of its own. It is typed in place, as an argument of TRANSFORM, FILTER or
-REDUCE, whose first argument gives the types of its parameters. Over a MAP the same names take
+A lambda alone has no type. It is typed in place, as an argument of TRANSFORM, FILTER or REDUCE,
+whose first argument gives the types of its parameters. Over a MAP these functions take lambdas of
 (key, value).
 """
 
@@ -39,14 +39,14 @@ class Types(Protocol):
         ...
 
     def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:
-        """The body's type where `variables` are names."""
+        """The typed body, in which `variables` may be used as names."""
         ...
 
 
 def _common(
     items: Sequence[Typed], nodes: Sequence[ast.Expression], what: str
 ) -> tuple[SqlType, list[Typed]]:
-    """The type of all, and all of that type."""
+    """The common type of the items, and the items converted to it."""
     try:
         of = coercion.common(items)
         return of, [coercion.coerced(item, of) for item in items]
@@ -63,7 +63,7 @@ def _common(
 
 
 def make_array(typer: Types, node: ast.MakeArray) -> Typed:
-    """ARRAY[…]: items of one common type. Raises StatementError for none, or NULLs alone."""
+    """ARRAY[…]: items of one common type. Raises StatementError if it is empty or all NULL."""
     if not node.items:
         raise refusal(_EMPTY.format("Array", "element"), node.at)
     items = [typer.type(item) for item in node.items]
@@ -74,7 +74,7 @@ def make_array(typer: Types, node: ast.MakeArray) -> Typed:
 
 
 def make_map(typer: Types, node: ast.MakeMap) -> Typed:
-    """MAP(key := value, …): keys of one type, values of one type; neither all NULL."""
+    """MAP(key := value, …): keys of one type, values of one type; neither may be all NULL."""
     if not node.entries:
         raise refusal(_EMPTY.format("Map", "key value pair"), node.at)
     keys = [typer.type(key) for key, _ in node.entries]
@@ -91,7 +91,7 @@ def make_map(typer: Types, node: ast.MakeMap) -> Typed:
 
 
 def _map_key(key: Typed) -> Typed:
-    """Spark's maps have no null key; ksqlDB's have, and show it as "null"."""
+    """Spark's maps cannot have a null key; ksqlDB's can, and show it as "null"."""
     if key.type != STRING or (isinstance(key, Constant) and key.value is not None):
         return key
     return Operation(STRING, "coalesce({0}, 'null')", (key,))
@@ -116,7 +116,7 @@ def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
 
 
 def call_with_lambdas(typer: Types, node: ast.FunctionCall) -> Typed:
-    """TRANSFORM, FILTER or REDUCE. Raises StatementError for any other name and shape."""
+    """TRANSFORM, FILTER or REDUCE. Raises StatementError for other names or argument shapes."""
     maker = _WALKERS.get(node.name)
     if maker is None:
         raise refusal(f"Function {node.name} takes no lambda.", node.at)
@@ -165,7 +165,7 @@ def _transform(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed
     pair = Operation(NULL, "named_struct('k', {0}, 'v', {1})", (key, value))
     result = types.map_of(key.type, value.type)
     made = "transform(map_entries({0}), {1})"
-    # two entries of one key: ksqlDB's function fails, and what fails is null
+    # two entries with one key: ksqlDB's function fails, and a failure is null
     keys = f"transform({made}, e -> e.k)"
     template = f"if(size(array_distinct({keys})) < size({keys}), NULL, map_from_entries({made}))"
     plain = Operation(result, template, (collection, LambdaBody(NULL, (entry,), pair)))
@@ -186,7 +186,7 @@ def _filter(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     return _unless_failing(plain, f"size({word}({{0}}, {{1}})) > 0", variables, [made])
 
 
-#: arithmetic as the Typer spells it
+#: arithmetic templates of the Typer
 _ARITHMETIC: Final = frozenset(f"({{0}} {sign} {{1}})" for sign in ("+", "-", "*", "/", "div", "%"))
 
 
@@ -196,9 +196,9 @@ def _unless_failing(
     variables: tuple[LambdaVariable, ...],
     bodies: Sequence[Typed],
 ) -> Typed:
-    """Null where arithmetic in a lambda meets a null: ksqlDB's lambdas fail there, as a whole.
+    """Null if arithmetic in a lambda sees a null: in ksqlDB the whole call then fails.
 
-    `somewhere`: template of "for some element", over the collection and a lambda.
+    `somewhere`: template for "some element satisfies", over the collection and a lambda.
     """
     found = [node for body in bodies for node in _arithmetic_in(body)]
     if not found:
@@ -211,7 +211,7 @@ def _unless_failing(
 
 
 def _arithmetic_in(body: Typed) -> list[Typed]:
-    """What is computed for every element: not what a CASE may leave out, nor inner lambdas."""
+    """Arithmetic that runs for every element: not inside a CASE, which may skip it, or a lambda."""
     if not isinstance(body, Operation) or body.template.startswith("(CASE"):
         return []
     inner = [node for argument in body.arguments for node in _arithmetic_in(argument)]

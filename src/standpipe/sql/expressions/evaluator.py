@@ -1,12 +1,12 @@
 """Expressions of pull queries as Python functions over a row: what Spark does for streams.
 
-`Evaluator.compile` gives a function from the full row (types.py says how values look; ROWTIME last)
-to the value. The Typer has checked the expression before, so only NULL and the edges of arithmetic
-are left to handle here: they give NULL, as in ksqlDB. AND, OR and NOT have three values; a
-comparison has two, as in ksqlDB: with NULL it is false.
+`Evaluator.compile` returns a function from the full row (types.py defines the values; ROWTIME is
+last) to the value. The Typer has already checked the expression, so only NULL and the limits of
+arithmetic are handled here: they give NULL, as in ksqlDB. AND, OR and NOT are three-valued;
+comparisons are two-valued, as in ksqlDB: with NULL they are false.
 """
 
-# values of SQL have no static types: what flows through these functions is Any
+# SQL values have no static types: these functions pass Any
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
@@ -40,17 +40,17 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class RowNames(Names, Protocol):
-    """The columns of the row that expressions are computed over: `lookup.columns.PullNames`."""
+    """The columns of the row that expressions are evaluated on: `lookup.columns.PullNames`."""
 
     def index_of(self, name: str) -> int | None:
-        """Place in the row."""
+        """Index of a column in the row; None if there is no such column."""
         ...
 
 
 class Evaluator:
     """Compiles the expressions of one clause ("SELECT", "WHERE" or "VALUES").
 
-    `kind`: what refusals call the statement.
+    `kind`: the name of the statement in refusals.
     """
 
     def __init__(self, names: RowNames, clause: str, kind: str = "a pull query") -> None:
@@ -63,13 +63,13 @@ class Evaluator:
         return self.typer.type(node).type
 
     def condition(self, node: ast.Expression) -> Callable[[Row], bool]:
-        """A WHERE: NULL is not true."""
+        """A WHERE condition: NULL counts as false."""
         self.typer.condition(node)
         compute = self.compile(node)
         return lambda row: compute(row) is True
 
     def compile(self, node: ast.Expression) -> Compute:
-        """Raises StatementError for what pull queries cannot compute."""
+        """Raises StatementError for an expression that pull queries cannot compute."""
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise unsupported(f"This expression in {self.kind}", node.at)
@@ -83,18 +83,18 @@ class Evaluator:
         return lambda _: value
 
     def column(self, node: ast.ColumnName) -> Compute:
-        """A column of the row, by its place."""
+        """A column of the row, by its index."""
         index = self.names.index_of(node.name)
         assert index is not None, "the typer would have refused it"
         return operator.itemgetter(index)
 
     def dereference(self, node: ast.Dereference) -> Compute:
-        """base->field; NULL where the STRUCT is NULL."""
+        """base->field; NULL if the STRUCT is NULL."""
         base, field = self.compile(node.base), node.field
         return _strict(lambda value: value.get(field), base)
 
     def subscript(self, node: ast.Subscript) -> Compute:
-        """base[index]; NULL where the array has no such place, or the map no such key."""
+        """base[index]; NULL if the array has no such index, or the map no such key."""
         base, index = self.compile(node.base), self.compile(node.index)
         if self.type(node.base).base == "MAP":
             return _strict(lambda value, key: value.get(key), base, index)
@@ -127,9 +127,9 @@ class Evaluator:
         return _strict(operator.neg, self.compile(node.operand))
 
     def logical(self, node: ast.Logical) -> Compute:
-        """AND and OR with SQL's three values."""
+        """AND and OR in three-valued logic."""
         parts = [self.compile(operand) for operand in node.operands]
-        deciding = node.operator == "OR"  # one such operand decides, whatever the others are
+        deciding = node.operator == "OR"  # one operand with this value decides the result
 
         def decide(row: Row) -> bool | None:
             result: bool | None = not deciding
@@ -144,17 +144,17 @@ class Evaluator:
         return decide
 
     def not_(self, node: ast.Not) -> Compute:
-        """NOT operand; NULL of NULL."""
+        """NOT operand; NULL for NULL."""
         return _strict(operator.not_, self.compile(node.operand))
 
     def comparison(self, node: ast.Comparison) -> Compute:
-        """=, <>, <, <=, >, >= are false beside NULL; IS [NOT] DISTINCT FROM compares NULLs."""
+        """=, <>, <, <=, >, >= are false with NULL; IS [NOT] DISTINCT FROM compares NULLs."""
         left, right = self._alike(node.left, node.right)
         if node.operator.startswith("IS"):
             same = node.operator == "IS NOT DISTINCT FROM"
             return lambda row: (left(row) == right(row)) is same
         compare = _strict(_COMPARE[node.operator], left, right)
-        return lambda row: compare(row) is True  # ksqlDB: nothing compares with NULL
+        return lambda row: compare(row) is True  # ksqlDB: a comparison with NULL is false
 
     def between(self, node: ast.Between) -> Compute:
         """value [NOT] BETWEEN low AND high, bounds included."""
@@ -188,7 +188,7 @@ class Evaluator:
         return lambda row: (operand(row) is None) is not negated
 
     def case(self, node: ast.Case) -> Compute:
-        """CASE: the first branch whose condition is true, else ELSE, else NULL."""
+        """CASE: the first branch whose condition is true, otherwise ELSE, otherwise NULL."""
         whens: list[tuple[Compute, Compute]] = []
         for condition, result in node.whens:
             if node.operand is not None:
@@ -232,7 +232,7 @@ class Evaluator:
     # ------------------------------------------------------------------------------------- parts
 
     def _alike(self, one: ast.Expression, two: ast.Expression) -> tuple[Compute, Compute]:
-        """Both sides of a comparison as one type: text becomes a date or time beside one."""
+        """Both sides of a comparison as one type: text beside a date or time becomes one."""
         left, right = self.type(one), self.type(two)
         wanted = values.unified(left, right) or common_type(left, right)
         if wanted is None and "STRING" in (left.base, right.base):
@@ -247,7 +247,7 @@ class Evaluator:
 
 
 def like_pattern(like: str, escape: str | None) -> str:
-    """The regular expression of a LIKE pattern: % any text, _ any character."""
+    """The regular expression for a LIKE pattern: % is any text, _ any character."""
     parts: list[str] = []
     characters = iter(like)
     for character in characters:
@@ -259,7 +259,7 @@ def like_pattern(like: str, escape: str | None) -> str:
 
 
 def _strict(function: Callable[..., Any], *arguments: Compute) -> Compute:
-    """NULL where any argument is."""
+    """NULL if any argument is NULL."""
 
     def compute(row: Row) -> Any:
         given = [argument(row) for argument in arguments]
@@ -271,7 +271,7 @@ def _strict(function: Callable[..., Any], *arguments: Compute) -> Compute:
 
 
 def _element(items: Sequence[Any], index: int) -> Any:
-    """From 1, or from the end with a negative index."""
+    """Element of an array: indices start at 1; negative ones count from the end."""
     place = index - 1 if index > 0 else index
     return items[place] if index != 0 and -len(items) <= place < len(items) else None
 
@@ -280,7 +280,7 @@ _INTEGER_BITS: Final = {"INTEGER": 32, "BIGINT": 64}
 
 
 def _computed(sign: str, one: Any, two: Any, of: SqlType) -> Any:
-    """Arithmetic of Java: integers wrap and divide towards zero; what has no result is NULL."""
+    """Java's arithmetic: integers wrap and divide towards zero; an undefined result is NULL."""
     if of.base == "DECIMAL":
         return _computed_decimal(sign, Decimal(one), Decimal(two), of.scale)
     if of.base == "DOUBLE":
@@ -297,7 +297,7 @@ def _computed(sign: str, one: Any, two: Any, of: SqlType) -> Any:
 
 
 def _computed_decimal(sign: str, one: Decimal, two: Decimal, scale: int) -> Decimal | None:
-    """With 38 digits; NULL where that is not enough."""
+    """With 38 digits; NULL if that is not enough."""
     try:
         with localcontext(values.DECIMALS):
             return values.at_scale(_OPERATIONS[sign](one, two), scale)

@@ -1,6 +1,6 @@
 """The functions that pull queries can compute, in Python. Persistent queries have all of them."""
 
-# values of SQL have no static types: what flows through these functions is Any
+# SQL values have no static types: these functions pass Any
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
@@ -19,7 +19,7 @@ from standpipe.sql.types.values import EPOCH, at_scale
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A function in Python. `is_strict`: NULL where an argument is NULL, without a call."""
+    """A function in Python. `is_strict`: NULL, without a call, if any argument is NULL."""
 
     compute: Callable[..., Any]
     is_strict: bool = True
@@ -44,7 +44,7 @@ def _whole(value: Any, way: str) -> Any:
 
 
 def _substring(text: Any, start: int, length: int | None = None) -> Any:
-    """From 1, or from the end with a negative start."""
+    """SUBSTRING: positions start at 1; a negative start counts from the end."""
     first = start - 1 if start > 0 else max(0, len(text) + start) if start < 0 else 0
     return text[first:] if length is None else text[first : first + max(0, length)]
 
@@ -57,7 +57,7 @@ _PATTERN: Final = (
 
 
 def format_instant(millis: int, pattern: str, zone: str = "UTC") -> str:
-    """DateTimeFormatter's pattern, for the letters above, SSS and quoted text."""
+    """Formats by a DateTimeFormatter pattern: the letters above, SSS and quoted text."""
     moment = (EPOCH + timedelta(milliseconds=millis)).astimezone(
         UTC if zone == "UTC" else ZoneInfo(zone)
     )

@@ -1,7 +1,7 @@
-"""Functions that look for equal elements, over elements that hold maps.
+"""Functions that find equal elements, for elements that contain maps.
 
-Spark cannot compare maps. So each element gets a text that it shares with its equals alone
-(`functions.cast.canonical`), and the elements are picked by the places of their texts.
+Spark cannot compare maps. So each element gets a text that only equal elements share
+(`functions.cast.canonical`), and elements are selected by the positions of their texts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from standpipe.sql.types.types import STRING, SqlType, array
 _FIRST: Final = "array_position({texts}, element_at({texts}, i + 1)) = i + 1"
 _BOTH: Final = "concat({2}, {3})"
 
-#: function -> template over its arguments, and behind them the texts of each
+#: function -> template over its arguments, followed by the texts of each argument
 _TEMPLATES: Final = {
     "ARRAY_DISTINCT": f"filter({{0}}, (e, i) -> {_FIRST})".replace("{texts}", "{1}"),
     "ARRAY_UNION": f"filter(concat({{0}}, {{1}}), (e, i) -> {_FIRST})".replace("{texts}", _BOTH),
@@ -35,7 +35,7 @@ _TEMPLATES: Final = {
 
 
 def over_maps(name: str, arguments: Sequence[Typed], result: SqlType) -> Typed | None:
-    """The function by texts; None where Spark compares the elements itself."""
+    """The function computed on texts; None if Spark can compare the elements itself."""
     if name == "COLLECT_SET" and arguments[0].type.contains("MAP"):
         everything = Aggregate(result, ARRIVED, tuple(arguments))
         return over_maps("ARRAY_DISTINCT", (everything,), result)
@@ -46,7 +46,7 @@ def over_maps(name: str, arguments: Sequence[Typed], result: SqlType) -> Typed |
 
 
 def _texts(argument: Typed, of: SqlType) -> Typed:
-    """Texts of an array's elements, or of one element. A null has the empty text."""
+    """Texts of an array's elements, or of one element. The text of a null is empty."""
     element = of.arguments[0]
     if argument.type != of:
         return Operation(STRING, f"coalesce({canonical(element, '{0}')}, '')", (argument,))

@@ -13,7 +13,7 @@ from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types.typed_expression import Typed, TypedColumn, WindowBound
 from standpipe.sql.types.types import BIGINT, INTEGER, SqlType, parse_type, quoted
 
-#: Columns that every row has beside its own.
+#: Columns that every row has besides its own.
 PSEUDO: Final[dict[str, SqlType]] = {
     "ROWTIME": BIGINT,
     "ROWPARTITION": INTEGER,
@@ -26,7 +26,7 @@ RESERVED: Final = frozenset({*PSEUDO, *WINDOW_BOUNDS})
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The names of one source. `alias` is what it is called here."""
+    """The names of one source. `alias`: the source's name in this query."""
 
     source: Source
     alias: str
@@ -41,7 +41,7 @@ class Scope:
         return cls(source, alias or source.name, has_window, types)
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
-        """The column that a name means. Raises UnknownName; `clause` is for its text."""
+        """The column that a name refers to. Raises UnknownName, whose text names `clause`."""
         if node.source is not None and node.source not in (self.alias, self.source.name):
             message = f"'{node.source}' is not a valid stream/table name or alias."
             hint = nearest(node.source, (self.alias, self.source.name))
@@ -84,7 +84,7 @@ class Scope:
         return frozenset(self.types)
 
     def name_of(self, node: ast.ColumnName) -> str:
-        """The column's own name: one source has no second of that name."""
+        """The column's own name, which is unique within one source."""
         return node.name
 
     def _unknown(self, node: ast.ColumnName, clause: str) -> NoReturn:
@@ -99,7 +99,7 @@ class Scope:
 
 
 def find_source(name: str, sources: Mapping[str, Source], at: ast.Position | None = None) -> Source:
-    """The stream or table of that name. Raises UnknownName with the nearest."""
+    """The stream or table of that name. Raises UnknownName, which suggests the nearest name."""
     source = sources.get(name)
     if source is None:
         prefix = "" if at is None else f"{place(at)}: "

@@ -1,7 +1,7 @@
 """AST → typed expressions: resolves names, chooses functions, checks and converts types.
 
-One `Typer` per clause, because messages name the clause. Conversions become explicit here: what
-leaves has equal types on both sides of a comparison and on all branches of a CASE.
+One `Typer` per clause, because messages name the clause. Conversions become explicit here: in the
+result, both sides of a comparison and all branches of a CASE have equal types.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from standpipe.sql.types.types import BOOLEAN, NULL, STRING, SqlType
 
 
 class Names(Protocol):
-    """What a Typer needs to know of the columns: `scope.Scope`, `lookup.columns.PullNames` …"""
+    """What a Typer needs to know about columns: `scope.Scope`, `lookup.columns.PullNames` …"""
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
-        """The column that a name means. Raises StatementError that names the clause."""
+        """The column that a name refers to. Raises StatementError, which names the clause."""
         ...
 
 
-_SAME_ONLY: Final = frozenset({"BOOLEAN", "ARRAY", "MAP", "STRUCT"})  # =, <> but no order
+_SAME_ONLY: Final = frozenset({"BOOLEAN", "ARRAY", "MAP", "STRUCT"})  # only = and <>, no ordering
 
 
 class Typer:
@@ -46,10 +46,10 @@ class Typer:
         self.names = names
         self.clause = clause
         self.takes_aggregates = takes_aggregates
-        #: table functions may stand here
+        #: whether table functions are allowed here
         self.takes_tables = takes_tables
-        self._aggregate: str | None = None  # inside this aggregate's arguments
-        self._variables: dict[str, Typed] = {}  # of the lambdas around
+        self._aggregate: str | None = None  # the aggregate whose arguments are being typed
+        self._variables: dict[str, Typed] = {}  # of the enclosing lambdas
 
     def type(self, node: ast.Expression) -> Typed:
         """The typed expression. Raises StatementError at the node that is wrong."""
@@ -72,13 +72,13 @@ class Typer:
     # ------------------------------------------------------------------------------ simple nodes
 
     def literal(self, node: ast.LiteralValue) -> Typed:
-        """A constant; a decimal literal has the precision and scale that it is written with."""
+        """A constant; a decimal literal has the precision and scale with which it is written."""
         if node.kind == "DECIMAL":
             return Constant(types.literal_decimal(node.text), node.value)
         return Constant(SqlType(node.kind), node.value)
 
     def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:
-        """The type of a lambda's body, where its parameters are names."""
+        """A lambda's typed body, in which its parameters may be used as names."""
         outer, self._variables = self._variables, {**self._variables, **variables}
         try:
             return self.type(body)
@@ -86,7 +86,7 @@ class Typer:
             self._variables = outer
 
     def column(self, node: ast.ColumnName) -> Typed:
-        """A variable of the lambda around, else a column of the scope."""
+        """A variable of an enclosing lambda, otherwise a column of the scope."""
         if node.source is None and node.name in self._variables:
             return self._variables[node.name]
         return self.names.resolve(node, self.clause, in_aggregate=self._aggregate is not None)
@@ -106,7 +106,7 @@ class Typer:
         return Operation(of, f"{{0}}.{field}", (base,))
 
     def subscript(self, node: ast.Subscript) -> Typed:
-        """base[index]: an ARRAY counts from 1, from the end with a negative index; NULL beyond."""
+        """base[index]: an ARRAY counts from 1, or from the end if negative; NULL out of range."""
         base, index = self.type(node.base), self.type(node.index)
         if base.type.base == "MAP":
             key, value = base.type.arguments
@@ -119,7 +119,7 @@ class Typer:
         return Operation(base.type.arguments[0], template, (base, position))
 
     def cast(self, node: ast.Cast) -> Typed:
-        """CAST(operand AS type). A constant that does not fit is NULL, as in a column."""
+        """CAST(operand AS type). A constant that does not fit is NULL, as for a column."""
         operand = self.type(node.operand)
         check_known(node.type, node.at)
         if not castable(operand.type, node.type):
@@ -132,13 +132,13 @@ class Typer:
         except ValueError as error:
             if not isinstance(operand, Constant):
                 raise refusal(str(error), node.at) from None
-            # for example text that is no number: NULL for every row, as in a column
+            # for example text that is not a number: NULL for every row, as for a column
             return Constant(node.type, None)
 
     # -------------------------------------------------------------------------------- operations
 
     def arithmetic(self, node: ast.Arithmetic) -> Typed:
-        """left operator right, both as the result's type; || is CONCAT."""
+        """left operator right, both converted to the result's type; || is CONCAT."""
         if node.operator == "||":
             return self.call(ast.FunctionCall(node.at, "CONCAT", (node.left, node.right)))
         left, right = self.type(node.left), self.type(node.right)
@@ -182,17 +182,17 @@ class Typer:
         return Operation(BOOLEAN, "(NOT {0})", (self.condition(node.operand),))
 
     def comparison(self, node: ast.Comparison) -> Typed:
-        """left operator right: false where a side is NULL (ksqlDB), but for IS DISTINCT FROM."""
+        """left operator right: false if a side is NULL (ksqlDB), except for IS DISTINCT FROM."""
         left, right = map(comparable, self.compared(node))
         template = {
             "IS DISTINCT FROM": "(NOT ({0} <=> {1}))",
             "IS NOT DISTINCT FROM": "({0} <=> {1})",
-            # ksqlDB: nothing compares with NULL, so NOT (a = NULL) is true
+            # ksqlDB: a comparison with NULL is false, so NOT (a = NULL) is true
         }.get(node.operator, f"coalesce({{0}} {node.operator} {{1}}, false)")
         return Operation(BOOLEAN, template, (left, right))
 
     def compared(self, node: ast.Comparison) -> tuple[Typed, Typed]:
-        """Both sides, brought to one type. Raises ksqlDB's "Cannot compare …"."""
+        """Both sides, converted to one type. Raises ksqlDB's "Cannot compare …"."""
         left, right = comparisons.as_instants(self.type(node.left), self.type(node.right), node)
         distinct = node.operator.endswith("FROM")
         if NULL in (left.type, right.type) and not distinct:
@@ -242,7 +242,7 @@ class Typer:
         return Operation(BOOLEAN, f"({{0}} {word})", (self.type(node.value),))
 
     def case(self, node: ast.Case) -> Typed:
-        """CASE … END: all results as their common type, which they must have."""
+        """CASE … END: all results converted to their common type; there must be one."""
         conditions: list[Typed] = []
         for condition, _ in node.whens:
             if node.operand is None:
@@ -271,7 +271,7 @@ class Typer:
     # --------------------------------------------------------------------------------- functions
 
     def call(self, node: ast.FunctionCall) -> Typed:
-        """A function: its variant by the arguments' types, its arguments as the variant's types."""
+        """A function: chooses the variant by the arguments' types, then converts the arguments."""
         if any(isinstance(argument, ast.Lambda) for argument in node.arguments):
             return constructors.call_with_lambdas(self, node)
         if node.name in times.TAKES_UNIT:
@@ -344,12 +344,12 @@ class Typer:
     # ------------------------------------------------------------------------------------- parts
 
     def _text(self, node: ast.Expression) -> str:
-        """As messages show it: over joined rows, columns have their joined names."""
+        """The node as messages show it: over joined rows, columns have their joined names."""
         shown = getattr(self.names, "shown", None)
         return expression_text(node if shown is None else ast.renamed(node, shown))
 
     def _as(self, typed: Typed, target: SqlType, node: ast.SyntaxNode) -> Typed:
-        """`convert`, with a constant that does not fit refused at its place."""
+        """`convert`; a constant that does not fit is refused at its position."""
         try:
             return convert(typed, target)
         except ValueError as error:

@@ -1,7 +1,7 @@
-"""Aggregate functions: ksqlDB's meaning in Spark's words (its function reference).
+"""Aggregate functions: ksqlDB's semantics in Spark SQL (see ksqlDB's function reference).
 
-Arrival order is `__ORDER`, the order of offsets within a partition. Spark's own collect_list has no
-order and drops nulls, so what depends on either collects pairs of order and value.
+Arrival order is `__ORDER`, the order of offsets within a partition. Spark's own collect_list is
+unordered and drops nulls, so functions that need either collect pairs of order and value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from standpipe.sql.types.types import (
 )
 
 _BY_ORDER: Final = "(l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END"
-#: every value, nulls too, in the order of arrival
+#: every value, including nulls, in arrival order
 ARRIVED: Final = (
     "transform(array_sort(collect_list(named_struct('o', `__ORDER`, 'v', {0})), "
     + _BY_ORDER
@@ -66,7 +66,7 @@ def _aggregate(
 def _by_offset(name: str, *, latest: bool) -> tuple[Function, ...]:
     """LATEST_BY_OFFSET or EARLIEST_BY_OFFSET, of one value and of n.
 
-    A row whose value is null has no order, so it loses to all that have one: ksqlDB's ignoreNulls.
+    A row whose value is null has no order, so it loses to every other row: ksqlDB's ignoreNulls.
     """
     order = "max_by" if latest else "min_by"
     skipping = f"{order}({{0}}, if({{0}} IS NULL, NULL, `__ORDER`))"
@@ -103,7 +103,7 @@ def _top(of: SqlType) -> tuple[Function, ...]:
 
 
 def _top_rows(types: tuple[SqlType, ...]) -> SqlType:
-    """What TOPK makes of a column to sort by and columns beside it."""
+    """Result type of TOPK over a sort column and additional columns."""
     others = tuple((f"col{index}", of) for index, of in enumerate(types[1:-1]))
     return array(struct((("sort_col", types[0]), *others)))
 
@@ -115,7 +115,7 @@ _TOP_ORDER: Final = (
 
 
 def _top_with(*others: SqlType) -> Function:
-    """TOPK(column, others…, k): of equal ones the older stays."""
+    """TOPK(column, others…, k): of equal values the older one is kept."""
     count = len(others)
     fields = "".join(f", 'col{index}', {{{index + 1}}}" for index in range(count))
     row = f"named_struct('sort_col', {{0}}{fields})"
@@ -151,7 +151,7 @@ FUNCTIONS: Final = (
     _top_with(K, V),
     _aggregate("HISTOGRAM", (STRING,), map_of(STRING, BIGINT), _HISTOGRAM, on_tables=True),
     _aggregate("COUNT_DISTINCT", (T,), BIGINT, "approx_count_distinct({0}, 0.01D)"),
-    # ksqlDB's STDDEV_SAMP is the variance; STDDEV_SAMPLE is what the name says
+    # ksqlDB's STDDEV_SAMP is the variance; STDDEV_SAMPLE is the standard deviation
     _aggregate("STDDEV_SAMP", (DOUBLE,), DOUBLE, "coalesce(var_samp({0}), 0.0D)", on_tables=True),
     _aggregate(
         "STDDEV_SAMPLE", (DOUBLE,), DOUBLE, "coalesce(stddev_samp({0}), 0.0D)", on_tables=True

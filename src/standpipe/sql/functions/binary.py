@@ -1,4 +1,4 @@
-"""Scalar functions of BYTES and of the encodings of a text: ksqlDB's meaning in Spark's words."""
+"""Scalar functions of BYTES and of text encodings: ksqlDB's semantics in Spark SQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from standpipe.sql.types.types import BIGINT, BYTES, DOUBLE, INTEGER, STRING, Sq
 
 
 def _to_bytes(text: str, encoding: str) -> str:
-    """Bytes of a text in one of ksqlDB's four encodings; half a byte only behind 0x."""
+    """Bytes of a text in one of ksqlDB's four encodings; an odd number of digits only after 0x."""
     digits = f"regexp_replace({text}, '^(0[xX]|[xX]\\'(.*)\\'$)', '$2')"
     whole = f"(length({digits}) % 2 = 0 OR lower(left({text}, 2)) = '0x')"
     return (
@@ -27,7 +27,7 @@ def _from_bytes(data: str, encoding: str) -> str:
 
 
 def _encoded(text: str, given: str, wanted: str) -> str:
-    """As `_from_bytes`, but hexadecimal digits are small, and what is no ASCII is replaced."""
+    """Like `_from_bytes`, but hexadecimal digits are lower case, and non-ASCII is replaced."""
     data = _to_bytes(text, given)
     plain = f"regexp_replace(decode({data}, 'ISO-8859-1'), '[^\\\\x00-\\\\x7F]', '\ufffd')"
     return (
@@ -45,7 +45,7 @@ _DOUBLE_OF_BITS: Final = (
     " * power(2.0D, (shiftright(b, 52) & 2047L) - 1023))), 1)"
 )
 _HEX: Final = "hex({0})"
-#: … in the byte order that the second argument names
+#: the same, in the byte order that the second argument names
 _ORDERED_HEX: Final = (
     "if(upper({1}) = 'LITTLE_ENDIAN',"
     " concat_ws('', reverse(regexp_extract_all(hex({0}), '(..)', 1))), hex({0}))"

@@ -1,4 +1,4 @@
-"""From one type to another: what a CAST may do, how Spark does it, how Spark spells a type."""
+"""Type conversion: which CASTs are allowed, how Spark does them, how Spark spells a type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from standpipe.sql.types import types, values
 from standpipe.sql.types.typed_expression import Constant, Operation, Typed
 from standpipe.sql.types.types import NULL, SqlType
 
-#: What CAST can do, by base types; ARRAY, MAP and STRUCT to their own kind by their parts.
+#: What CAST can convert, by base type; ARRAY, MAP and STRUCT convert to their own kind, by parts.
 _CASTABLE: Final = {
     "BOOLEAN": {"BOOLEAN", "STRING"},
     "INTEGER": {"INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING"},
@@ -32,7 +32,7 @@ ISO: Final = "'yyyy-MM-dd\\'T\\'HH:mm:ss.SSS'"
 
 
 def castable(source: SqlType, target: SqlType) -> bool:
-    """Whether CAST may go from `source` to `target`; nested types by their parts."""
+    """Whether CAST may convert `source` to `target`; nested types are checked by their parts."""
     if source == NULL or (source.is_nested and target.base == "STRING"):
         return True
     if source.is_nested and source.base == target.base:
@@ -47,7 +47,7 @@ def castable(source: SqlType, target: SqlType) -> bool:
 
 
 def convert(typed: Typed, target: SqlType) -> Typed:
-    """The expression as `target`. Constants are converted now: ValueError where they do not fit."""
+    """The expression as `target`. Constants are converted now: ValueError if they do not fit."""
     if target in (typed.type, NULL):
         return typed
     if isinstance(typed, Constant):
@@ -61,12 +61,12 @@ def convert(typed: Typed, target: SqlType) -> Typed:
     return Operation(target, f"cast({{0}} AS {spark_name(target)})", (typed,))
 
 
-#: a TIME as text, as Java's LocalTime has it
+#: a TIME as text, in the format of Java's LocalTime
 TIME_TEXT: Final = (
     "date_format(timestamp_millis({0}), CASE WHEN {0} % 1000 <> 0"
     " THEN 'HH:mm:ss.SSS' WHEN {0} % 60000 <> 0 THEN 'HH:mm:ss' ELSE 'HH:mm' END)"
 )
-#: (from, to) -> template: TIME is the INT of its milliseconds, and text as Java's LocalTime has it
+#: (from, to) -> template: TIME is the INT of its milliseconds, and its text is Java's LocalTime's
 _TIME_CASTS: Final = {
     ("TIME", "TIME"): "{0}",
     ("TIME", "STRING"): TIME_TEXT,
@@ -77,7 +77,7 @@ _TIME_CASTS: Final = {
 
 
 def _java_text(of: SqlType, value: str) -> str:
-    """Nested values as text, as Java prints them: [1, 2], {a=1}, Struct{A=1}."""
+    """Nested values as text, in Java's format: [1, 2], {a=1}, Struct{A=1}."""
     if of.base == "ARRAY":
         inner = _java_text(of.arguments[0], "e")
         listed = f"concat_ws(', ', transform({value}, e -> coalesce({inner}, 'null')))"
@@ -129,7 +129,7 @@ def spark_name(of: SqlType) -> str:
 
 
 def comparable(typed: Typed) -> Typed:
-    """As Spark can compare it: a MAP, which it cannot, as text with its keys in order."""
+    """The value in a form that Spark can compare: a MAP becomes text with sorted keys."""
     if not typed.type.contains("MAP"):
         return typed
     return Operation(types.STRING, canonical(typed.type, "{0}"), (typed,))
@@ -139,7 +139,7 @@ _TEXT: Final = "to_json({}, map('ignoreNullFields', 'false'))"
 
 
 def canonical(of: SqlType, value: str) -> str:
-    """Text that two equal values share, and no others."""
+    """Text that is the same for equal values, and for no others."""
     if of.base == "MAP":
         inner = "e.value"
         if of.arguments[1].contains("MAP"):

@@ -1,4 +1,4 @@
-"""Scalar functions of JSON in a STRING: ksqlDB's meaning in Spark's words."""
+"""Scalar functions of JSON in a STRING: ksqlDB's semantics in Spark SQL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from standpipe.sql.functions.cast import ISO, TIME_TEXT
 from standpipe.sql.functions.signature import Function, T
 from standpipe.sql.types.types import BOOLEAN, INTEGER, STRING, TIME, array, map_of
 
-#: any value as JSON text: to_json takes no plain value, so it travels in an array
+#: any value as JSON text: to_json accepts no plain value, so it is wrapped in an array
 _AS_JSON: Final = (
     f"to_json(array({{0}}), map('ignoreNullFields', 'false', 'timestampFormat', {ISO}))"
 )
@@ -24,7 +24,7 @@ def _both(template: str, kind: str = "") -> tuple[str, str]:
 
 
 def _json_concat() -> str:
-    """Objects are merged, arrays put behind one another; anything else makes an array of both."""
+    """Objects are merged, arrays are concatenated; anything else becomes an array of both."""
     objects, lists = _both(_IS_A, "OBJECT"), _both(_IS_A, "ARRAY")
     merged, joined = _both(_OBJECT), _both(_LIST)
     step = (

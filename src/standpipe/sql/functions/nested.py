@@ -1,7 +1,7 @@
-"""Scalar functions of ARRAY, MAP and STRUCT, and of nulls: ksqlDB's meaning in Spark's words.
+"""Scalar functions of ARRAY, MAP and STRUCT, and of nulls: ksqlDB's semantics in Spark SQL.
 
-Not here: functions with a lambda (`expressions/constructors.py`), equality of elements that hold
-maps (`expressions/map_sets.py`).
+Not here: functions with a lambda (`expressions/constructors.py`), equality of elements that
+contain maps (`expressions/map_sets.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _entries(types: tuple[SqlType, ...]) -> SqlType:
 
 _ENTRIES: Final = "transform(map_entries({0}), e -> named_struct('K', e.key, 'V', e.value))"
 
-#: every choice of elements, the others null; a null is no choice
+#: every combination of elements, the others null; a null element gives no alternatives
 _CUBE: Final = (
     "aggregate({0}, array(slice({0}, 1, 0)), (s, e) -> flatten(transform(s, p -> if(e IS NULL,"
     " array(concat(p, array(e))), array(concat(p, array(nullif(e, e))), concat(p, array(e)))))))"

@@ -1,7 +1,7 @@
-"""Scalar functions of numbers: ksqlDB's meaning in Spark's words.
+"""Scalar functions of numbers: ksqlDB's semantics in Spark SQL.
 
-Where Spark computes something else (ROUND, LN, TRUNC …) the template says what ksqlDB computes; the
-comment at the row says the difference.
+Where Spark's function differs (ROUND, LN, TRUNC …), the template computes ksqlDB's result; the
+comment at the row explains the difference.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _same(types: tuple[SqlType, ...]) -> SqlType:
 
 
 def _rounded(types: tuple[SqlType, ...]) -> SqlType:
-    """ROUND and TRUNC without a scale: BIGINT of a DOUBLE, DECIMAL without its scale."""
+    """ROUND and TRUNC without a scale: BIGINT for a DOUBLE; a DECIMAL loses its scale."""
     first = types[0]
     if first.base == "DECIMAL":
         return SqlType("DECIMAL", max(first.precision - first.scale, 1), 0)
@@ -39,7 +39,7 @@ _HAVERSINE: Final = (
 _RADIUS: Final = "if(lower({4}) LIKE 'mi%', 3959.0D, 6371.0D)"
 
 
-#: half up is towards positive: -1.5 becomes -1; Spark's round goes away from zero
+#: half up rounds towards positive infinity: -1.5 becomes -1; Spark rounds half away from zero
 _EXACT: Final = "cast({} AS DECIMAL(38, 18))"
 _UNIT: Final = "power(10.0D, -({1}))"
 _ROUNDED_TO: Final = (

@@ -1,7 +1,7 @@
 """The functions that a statement may call: the allow-list of what reaches Spark.
 
-An argument may be narrower than its place (INTEGER where BIGINT is expected): it is cast. The
-rows are in the modules beside this one, by subject; `signature.py` says what a row is.
+An argument may be narrower than its parameter (INTEGER where BIGINT is expected): it is cast. The
+rows are in the modules beside this one, by subject; `signature.py` defines a row.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from standpipe.sql.types.types import NULL, SqlType, common_type, widens
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A function chosen for given arguments; `parameters` are the types to cast them to."""
+    """The function chosen for some arguments; `parameters` are the types to cast them to."""
 
     function: Function
     parameters: tuple[SqlType, ...]
     result: SqlType
 
 
-#: ksqlDB says function names in lower case; these it declares in upper case
+#: ksqlDB's messages have function names in lower case, except these
 _UPPER: Final = frozenset({"COALESCE"})
 
 
@@ -43,7 +43,7 @@ class NotAccepted(Exception):
 
 
 def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
-    """The variant of `name` that takes the arguments with the fewest conversions.
+    """The variant of `name` that accepts the arguments with the fewest conversions.
 
     Raises NoSuchFunction or NotAccepted with ksqlDB's texts.
     """
@@ -68,7 +68,7 @@ def is_aggregate(name: str) -> bool:
 
 
 def is_table_function(name: str) -> bool:
-    """Whether the name is that of a function that makes rows, as EXPLODE does."""
+    """Whether the name is that of a function that produces rows, like EXPLODE."""
     return any(variant.template == EXPLODE for variant in _BY_NAME.get(name, ()))
 
 
@@ -88,7 +88,7 @@ def variants(name: str) -> tuple[Function, ...]:
 
 
 def signature(function: Function) -> str:
-    """As DESCRIBE FUNCTION and messages print it: ``SUBSTRING(STRING, INTEGER)``."""
+    """The signature as DESCRIBE FUNCTION and messages print it: ``SUBSTRING(STRING, INTEGER)``."""
     parts = [str(parameter) for parameter in function.parameters]
     if function.is_variadic:
         parts[-1] += "..."
@@ -114,7 +114,7 @@ def _fit(function: Function, arguments: Sequence[SqlType]) -> Resolved | None:
 
 
 def _bind(parameter: SqlType, argument: SqlType, bindings: dict[str, SqlType]) -> bool:
-    """Whether the argument fits; notes in `bindings` what T, K, V and NUMBER stand for."""
+    """Whether the argument fits; records in `bindings` which types T, K, V and NUMBER denote."""
     if parameter.base in VARIABLES:
         if parameter.base == "NUMBER" and argument != NULL and not argument.is_numeric:
             return False

@@ -1,8 +1,8 @@
-"""What a function of the registry is: one row of the tables beside this module.
+"""The definition of a registry function: one row of the tables beside this module.
 
-A row says: name, types of the arguments, type of the result, Spark template. T, K and V stand for
-any type (the same one wherever they occur), NUMBER for any number. A template has {0}, {1}… per
-argument and {all} for all of them. The last type of a variadic row may be repeated.
+A row has: name, argument types, result type, Spark template. T, K and V stand for any type (the
+same one wherever they occur), NUMBER for any number. A template has {0}, {1}… for the arguments and
+{all} for all of them. The last type of a variadic row may be repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ V: Final = SqlType("V")
 NUMBER: Final = SqlType("NUMBER")
 VARIABLES: Final = frozenset({"T", "K", "V", "NUMBER"})
 
-#: By the type of an argument: what the result is.
+#: Argument types -> result type.
 ResultRule = Callable[[tuple[SqlType, ...]], SqlType]
 
 
@@ -33,13 +33,13 @@ class Function:
     template: str
     is_aggregate: bool = False
     is_variadic: bool = False
-    #: of an aggregate: may be computed over a table, whose rows are replaced and deleted
-    #: (ksqlDB: undo)
+    #: for an aggregate: whether it may be computed over a table, whose rows are replaced and
+    #: deleted (ksqlDB: undo)
     on_tables: bool = True
-    #: places of arguments that must be literals
+    #: indices of arguments that must be literals
     literals: tuple[int, ...] = ()
-    #: template of the one argument that `template` then gets: the array of a table function
+    #: for a table function: template of the array that `template` gets as its only argument
     inner: str = ""
-    #: template where pattern and zone, the second and third argument, are literals and the pattern
-    #: has letters for the zone: Spark writes those of the session's zone, whatever the instant's
+    #: template to use if pattern and zone (arguments 2 and 3) are literals and the pattern has
+    #: letters for the zone: Spark would otherwise print the session's zone
     zoned: str = ""

@@ -1,4 +1,4 @@
-"""Scalar functions of text and of URLs: ksqlDB's meaning in Spark's words."""
+"""Scalar functions of text and of URLs: ksqlDB's semantics in Spark SQL."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final
 from standpipe.sql.functions.signature import Function
 from standpipe.sql.types.types import BYTES, INTEGER, STRING, array
 
-#: a text as a regular expression that matches just it
+#: a regular expression that matches exactly this text
 LITERALLY: Final = "concat('\\\\Q', {1}, '\\\\E')"
-#: as text of which each character is a byte
+#: splits bytes as text in which each character is one byte
 _SPLIT_BYTES: Final = (
     "transform(if(octet_length({1}) = 0, split(decode({0}, 'ISO-8859-1'), ''),"
     " split(decode({0}, 'ISO-8859-1'), concat('\\\\Q', decode({1}, 'ISO-8859-1'), '\\\\E'), -1)),"
     " e -> encode(e, 'ISO-8859-1'))"
 )
-#: Java's String.trim: everything up to and including the blank; Spark's trim knows the blank only
+#: Java's String.trim removes all characters up to the blank; Spark's trim removes only blanks
 _BLANKS: Final = "' \\t\\n\\r\\f\\u000b'"
 _MASKED: Final = "mask({text}, 'X', 'x', 'n', '-')"
 
@@ -27,7 +27,7 @@ def _mask(template: str) -> str:
 _PLACES: Final = (
     "filter(sequence(1, greatest(1, length({0}))), i -> substring({0}, i, length({1})) = {1})"
 )
-#: the n-th place of a text from a position on; from the end where that is negative
+#: the n-th occurrence of a text from a position onwards; backwards from the end if negative
 _NTH_PLACE: Final = (
     f"coalesce(try_element_at(if({{2}} >= 0, filter({_PLACES}, i -> i >= {{2}}),"
     f" reverse(filter({_PLACES}, i -> i <= length({{0}}) + {{2}} + 1))), greatest(1, {{3}})), 0)"
@@ -44,7 +44,7 @@ _STRINGS: Final = (
         "CHR",
         (STRING,),
         STRING,
-        # \\u0041, also pairs of them: as JSON spells a character
+        # \\u0041, or a pair of them: JSON's escape for a character
         "if(regexp_like({0}, '^(\\\\\\\\u[0-9a-fA-F]{{4}})+$'),"
         " from_json(concat('{{\"v\":\"', {0}, '\"}}'), 'v STRING').v, NULL)",
     ),

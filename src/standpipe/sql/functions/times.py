@@ -1,7 +1,7 @@
-"""Scalar functions of dates and times: ksqlDB's meaning in Spark's words.
+"""Scalar functions of dates and times: ksqlDB's semantics in Spark SQL.
 
-A TIME is the INT of its milliseconds. Formats are Java's DateTimeFormatter's, which is Spark's too
-for the letters that people use.
+A TIME is the INT of its milliseconds. Formats are those of Java's DateTimeFormatter; for the common
+letters, Spark's are the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from standpipe.sql.functions.signature import Function
 from standpipe.sql.types.typed_expression import Constant, Typed
 from standpipe.sql.types.types import BIGINT, DATE, INSTANT_MS_MAX, INTEGER, STRING, TIME, TIMESTAMP
 
-#: name of a unit as DATEADD and its like take it, bare -> milliseconds
+#: name of a unit as an argument of DATEADD and similar functions -> milliseconds
 UNITS: Final = {
     "MILLISECONDS": 1,
     "SECONDS": 1000,
@@ -33,7 +33,7 @@ _STEP: Final = f"({{1}} * CASE {{0}} {_WHENS} END)"
 
 
 def _instant(millis: str) -> str:
-    """NULL beyond Spark's instants: an error would end the query."""
+    """NULL outside Spark's range of instants: an error would end the query."""
     fits = f"{millis} BETWEEN -{INSTANT_MS_MAX}L AND {INSTANT_MS_MAX}L"
     return f"timestamp_millis(if({fits}, {millis}, NULL))"
 
@@ -66,7 +66,7 @@ def _in_zone(moment: str, place: str) -> str:
 
 
 def _zoned(moment: str) -> str:
-    """JSON is the one writer of Spark's that takes a zone; it must be a literal."""
+    """Of Spark's formatters only to_json accepts a zone, which must be a literal."""
     options = "map('timeZone', {2}, 'timestampFormat', {1})"
     return f"get_json_object(to_json(named_struct('t', {moment}), {options}), '$.t')"
 
@@ -97,7 +97,7 @@ FUNCTIONS: Final = (
     ),
     Function("FROM_DAYS", (INTEGER,), DATE, "date_from_unix_date({0})"),
     Function("FROM_UNIXTIME", (BIGINT,), TIMESTAMP, _instant("{0}")),
-    # what follows the date is not looked at, as by Java's SimpleDateFormat
+    # text after the date is ignored, as by Java's SimpleDateFormat
     Function(
         "PARSE_DATE",
         (STRING, STRING),
@@ -139,14 +139,14 @@ FUNCTIONS: Final = (
 
 # ------------------------------------------------------------------------------- zones in patterns
 
-#: quoted text of a pattern, and the letters that ask for the zone's name or offset
+#: quoted text in a pattern, and the letters for the zone's name or offset
 #: (java.time.format.DateTimeFormatter, whose letters ksqlDB and Spark share)
 _QUOTED: Final = re.compile("'[^']*'")
 _ZONE: Final = re.compile("[zZXxOV]")
 
 
 def template_for(function: Function, arguments: Sequence[Typed]) -> str:
-    """The function's template for these arguments: another one where the pattern names the zone."""
+    """The function's template for these arguments: `zoned` if the pattern names the zone."""
     if not function.zoned or not all(isinstance(each, Constant) for each in arguments[1:]):
         return function.template
     pattern = arguments[1]
@@ -155,5 +155,5 @@ def template_for(function: Function, arguments: Sequence[Typed]) -> str:
 
 
 def names_zone(pattern: str) -> bool:
-    """Whether a letter for the zone stands outside of quotes."""
+    """Whether the pattern has a zone letter outside quotes."""
     return _ZONE.search(_QUOTED.sub("", pattern)) is not None

@@ -1,4 +1,4 @@
-"""The columns of a pull query: what names mean, and what of the full row is shown.
+"""The columns of a pull query: what names refer to, and which parts of the full row are shown.
 
 The full row is: key columns, WINDOWSTART and WINDOWEND if windowed, value columns; ROWTIME follows.
 """
@@ -27,11 +27,11 @@ HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PullNames:
-    """Names of a table in a pull query. `row`: name and type of the full row's columns."""
+    """Names of a table in a pull query. `row`: names and types of the full row's columns."""
 
-    #: behind the full row, in this order
+    #: after the full row, in this order
     pseudo: ClassVar[tuple[tuple[str, SqlType], ...]] = (("ROWTIME", BIGINT),)
-    #: whether the schema of an answer says which columns are keys of a table
+    #: whether the schema of an answer marks the key columns of a table
     marks_keys: ClassVar[bool] = True
 
     source: Source
@@ -49,7 +49,7 @@ class PullNames:
         return cls(source, alias or source.name, row, len(keys) + len(bounds))
 
     def index_of(self, name: str) -> int | None:
-        """Place in the full row; ROWTIME's is its width; ROWKEY is the single key column."""
+        """Index in the full row; ROWTIME's is the row's width; ROWKEY is the single key column."""
         for index, (each, _) in enumerate((*self.row, *self.pseudo)):
             if each == name:
                 return index
@@ -58,7 +58,7 @@ class PullNames:
         return None
 
     def type_of(self, index: int) -> SqlType:
-        """Type of the column at a place in the full row; behind it stand the pseudo columns."""
+        """Type of the column at an index in the full row; the pseudo columns follow it."""
         return (*self.row, *self.pseudo)[index][1]
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
@@ -93,8 +93,8 @@ Cell = Callable[[Sequence[Any]], Any]
 class Shown:
     """The columns of the answer. `projection` None: the full row as it is.
 
-    `cells`: where something has to be computed, or shown otherwise than it is stored. `indices`:
-    of each column its place in the full row, None where it is computed.
+    `cells`: set if a column has to be computed, or is shown differently from how it is stored.
+    `indices`: each column's index in the full row, None if it is computed.
     """
 
     names: tuple[str, ...]
@@ -107,7 +107,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class _Picked:
-    """A column of the answer; `index`: its place in the full row, None where it is computed."""
+    """A column of the answer; `index`: its index in the full row, None if it is computed."""
 
     name: str
     of: SqlType
@@ -128,7 +128,7 @@ class Compiler(Protocol):
 
 
 def shown_columns(query: ast.Query, names: PullNames, compiler: Compiler) -> Shown:
-    """What the SELECT list shows. Raises StatementError for unknown and for repeated names."""
+    """What the SELECT list shows. Raises StatementError for unknown and repeated names."""
     picked = list(_picked(query, names, compiler))
     _check_unique(picked, names, query)
     schema = ", ".join(f"{quoted(each.name)} {each.of}{_mark(each, names)}" for each in picked)
@@ -147,12 +147,12 @@ def shown_columns(query: ast.Query, names: PullNames, compiler: Compiler) -> Sho
 
 
 def _is_reformatted(picked: _Picked) -> bool:
-    """Stored as numbers, shown as text."""
+    """Whether the column is stored as numbers but shown as text."""
     return any(picked.of.contains(base) for base in ("DATE", "TIME", "TIMESTAMP"))
 
 
 def _mark(picked: _Picked, names: PullNames) -> str:
-    """Keys of tables are marked, those of streams never."""
+    """Keys of tables are marked, those of streams are not."""
     is_key = picked.index is not None and picked.index < names.key_count
     return " KEY" if is_key and names.source.kind == "TABLE" and names.marks_keys else ""
 

@@ -1,13 +1,13 @@
-"""What a pull query can do beyond ksqlDB's: rows in the order of their keys, pages, and counts.
+"""What pull queries can do that ksqlDB's cannot: rows in key order, pages, and counts.
 
     SELECT * FROM T WHERE K >= 'a' AND K < 'b' ORDER BY K AFTER 'ad' LIMIT 100;
     SELECT COUNT(*) FROM T WHERE K >= 'a' AND K < 'b';
 
-AFTER is keyset paging: it names the key of the last row that was seen, and of a windowed table the
-start of its window (of a session its end, too); without them all windows of that key are passed
-over. A page reads only its own rows, and a row that came or went meanwhile shifts no other.
+AFTER is keyset paging: it names the key of the last row that was seen and, for a windowed table,
+the start of its window (for a session also the end); without them all windows of that key are
+skipped. A page reads only its own rows, and rows added or deleted meanwhile do not shift others.
 
-Not here: how rows are put in order (`data.query.pull`).
+Not here: how rows are ordered (`data.query.pull`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.types import SqlType
 
-#: types whose keys lie in a store in the order of their values
+#: types whose keys a store keeps in the order of their values
 _ORDERED = frozenset({"INTEGER", "BIGINT", "STRING"})
-#: column OP value; the other way round OP is the other one
+#: the operator of `value OP column` -> that of `column OP value`
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 
@@ -44,12 +44,12 @@ def counted(query: ast.Query) -> Shown | None:
 
 
 def is_beyond(query: ast.Query) -> bool:
-    """Whether it takes more than rows as they come."""
+    """Whether the query needs ORDER BY or COUNT(*)."""
     return query.order_by is not None or counted(query) is not None
 
 
 def beyond(plan: PullPlan, query: ast.Query, names: PullNames) -> PullPlan:
-    """The plan with what `is_beyond` found. Raises StatementError."""
+    """The plan with ORDER BY or COUNT(*) applied. Raises StatementError."""
     if names.source.kind == "STREAM":
         _refuse_for_stream(query)
     low, high = _key_range(query.where, names) if plan.is_scan else (None, None)
@@ -65,7 +65,7 @@ def beyond(plan: PullPlan, query: ast.Query, names: PullNames) -> PullPlan:
 
 
 def _refuse_for_stream(query: ast.Query) -> None:
-    """As ksqlDB, whose grammar takes ORDER for an alias."""
+    """Refuses like ksqlDB, whose grammar reads ORDER as an alias."""
     if query.order_by is None:
         raise refusal("A stream has no keys: COUNT(*) counts the rows of a table.", query.at)
     line, column = query.order_by.at.line, query.order_by.at.column + len("ORDER ")
@@ -107,13 +107,13 @@ def _value(node: ast.Expression, of: SqlType, evaluator: Evaluator) -> object:
 
 
 def _constant(node: ast.Expression, of: SqlType, evaluator: Evaluator) -> Any:
-    """None: it is none, or NULL, or not of that type."""
+    """The constant's value; None: not a constant, NULL, or not of that type."""
     found = constant(node, of, evaluator)
     return None if found is NO_CONSTANT else found
 
 
 def _key_range(where: ast.Expression | None, names: PullNames) -> tuple[Any, Any]:
-    """What WHERE says of the first key column, where the store's order is that of its values."""
+    """Bounds of the first key column in WHERE, if the store is in the order of its values."""
     name, of = names.row[0]
     if of.base not in _ORDERED:
         return None, None
@@ -128,7 +128,7 @@ def _key_range(where: ast.Expression | None, names: PullNames) -> tuple[Any, Any
             lows.append(value)
         if operator in ("<", "<=", "="):
             highs.append(value)
-    # Python compares text by code points, which is the order of its UTF-8 bytes as well
+    # Python compares text by code points, which is also the order of its UTF-8 bytes
     return max(lows, default=None), min(highs, default=None)
 
 

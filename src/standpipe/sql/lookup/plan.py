@@ -1,6 +1,6 @@
 """SELECT without EMIT CHANGES → PullPlan: which keys, which windows, which columns.
 
-A clause that binds every key column by = or IN, and windows by bounds, is a plain lookup with a
+A WHERE that binds every key column with = or IN, and windows by bounds, is a plain lookup with a
 template for its shape. Everything else is evaluated row by row (`scan.py`).
 """
 
@@ -28,12 +28,12 @@ from standpipe.sql.syntax.errors import refusal
 ENABLE: Final = "ksql.pull.queries.enable"
 NO_SCAN: Final = "This query reads many keys, and scans are switched off."
 ENABLE_LIMIT: Final = "ksql.query.pull.limit.clause.enabled"
-#: Session properties that this module reads: a request that sets one is planned by itself.
+#: Session properties that this module reads: a request that sets one bypasses the plan cache.
 PROPERTIES: Final = frozenset({ENABLE, ENABLE_LIMIT, TABLE_SCAN, RANGE_SCAN})
 
 
 def pull(query: Query, sources: Mapping[str, Source], context: Context) -> PullPlan:
-    """The plan of a pull query, its literals in place."""
+    """The plan of a pull query, with its literals."""
     template = compile_pull(query, sources, context)
     return template.bind(literal_values(query, template))
 
@@ -76,7 +76,7 @@ def _count(query: Query) -> int | None:
 
 
 def literal_values(query: Query, template: PullTemplate) -> list[object]:
-    """The values of the template's slots as they stand in the text, without their signs."""
+    """The values of the template's slots as written in the text, without their signs."""
     found: dict[int, object] = {}
     for node, _ in ast.walk((query.where, query.limit)):
         if isinstance(node, ast.LiteralValue):

@@ -1,10 +1,10 @@
-"""A pull query seen before, with other literals, is not parsed again: `PlanCache`.
+"""Avoids parsing a pull query that differs from an earlier one only in its literals: `PlanCache`.
 
-One regular expression cuts the literals out; what is left of the text, with the class of each
-literal (string, INTEGER, BIGINT, DECIMAL, DOUBLE), is the statement's shape. A template is kept for
-a shape only if, when it was made, the regular expression had found exactly the literals that the
-parser found, at the same places, and nothing in the shape could begin a quoted name or a comment.
-Both depend on the shape alone, so the next text of that shape has its literals at the same places.
+One regular expression cuts the literals out; the rest of the text, with the class of each literal
+(string, INTEGER, BIGINT, DECIMAL, DOUBLE), is the statement's shape. A template is kept for a shape
+only if the regular expression found exactly the literals that the parser found, at the same
+offsets, and nothing in the shape can begin a quoted name or a comment. Both depend on the shape
+alone, so in any later text of that shape the regular expression finds the literals again.
 
 Budget: 5 µs for a repeat. `tests/unit/sql/lookup/test_plan_cache.py` compares it with the parser.
 """
@@ -31,7 +31,7 @@ from standpipe.sql.syntax.errors import located, refusal
 from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
 
 SHAPES_MAX: Final = 1_000
-#: A shape of this many literals is not worth keeping: IN lists of all lengths would fill the cache.
+#: Shapes with more literals are not kept: IN lists of all lengths would fill the cache.
 LITERALS_MAX: Final = 64
 
 _LITERAL: Final = re.compile(
@@ -40,13 +40,13 @@ _LITERAL: Final = re.compile(
 _split: Final = _LITERAL.split
 _OPENERS: Final = re.compile(r"[\"`\0]|--|/\*")
 
-#: Template, and for the commonest shape (one key, one literal) the coercion of that literal.
+#: Template and, for the most common shape (one key, one literal), the coercion of that literal.
 _Entry = tuple[PullTemplate, Coercion | None]
 Shape = tuple[str, ...]
 
 
 class NotAPullQuery(Exception):
-    """The text is one statement whose answer is a stream: a push query, or PRINT."""
+    """The text is one statement with an endless answer: a push query, or PRINT."""
 
     def __init__(self, statement: Query | PrintTopic) -> None:
         super().__init__("no pull query")
@@ -54,7 +54,7 @@ class NotAPullQuery(Exception):
 
 
 class PlanCache:
-    """Plans of pull queries over fixed sources: make a new one when the catalog changes."""
+    """Plans of pull queries over fixed sources: create a new cache when the catalog changes."""
 
     def __init__(self, sources: Mapping[str, Source], shapes_max: int = SHAPES_MAX) -> None:
         self._sources = sources
@@ -66,7 +66,7 @@ class PlanCache:
 
     def plan(self, text: str, properties: Mapping[str, str]) -> PullPlan:
         """The plan of one pull query. Raises StatementError as parse and analyze would, and
-        NotAPullQuery for what has no end."""
+        NotAPullQuery for a query whose answer has no end."""
         pieces = _split(text)
         if properties and not pull_plan.PROPERTIES.isdisjoint(properties):
             return self._plan_again(text, properties, None, pieces)
@@ -83,12 +83,12 @@ class PlanCache:
                 return msgspec.structs.replace(template.plan, keys=((key,),))
             return template.bind(list(map(_value_of, literals)))
         except StatementError:
-            return self._plan_again(text, properties, None, pieces)  # for the right position
+            return self._plan_again(text, properties, None, pieces)  # gets the right position
 
     def _plan_again(
         self, text: str, properties: Mapping[str, str], shape: Shape | None, pieces: list[str]
     ) -> PullPlan:
-        """Parses and analyses; keeps the template under `shape` where that is sound."""
+        """Parses and analyses; keeps the template under `shape` if that is sound."""
         statements = parser.parse(text)
         only = statements[0] if len(statements) == 1 else None
         if isinstance(only, PrintTopic) or (isinstance(only, Query) and only.emit is not None):
@@ -128,7 +128,7 @@ def _is_sound(query: Query, template: PullTemplate, pieces: list[str]) -> bool:
         return False
     if [slot.offset for slot in template.slots] != offsets:
         return False
-    # -2147483648 is an INTEGER, 2147483648 is none: the class is that of the unsigned digits
+    # -2147483648 is an INTEGER, 2147483648 is not: the class comes from the unsigned digits
     long = [len(piece) > 9 for piece in pieces[1::2]]
     return not any(
         slot.negated and is_long for slot, is_long in zip(template.slots, long, strict=True)
@@ -148,7 +148,7 @@ def _class_of(literal: str) -> str:
 
 
 def _value_of(literal: str) -> object:
-    """The value that the parser gives the literal."""
+    """The value that the parser gives to the literal."""
     if literal[0] == "'":
         text = literal[1:-1]
         return text.replace("''", "'") if "'" in text else text

@@ -1,7 +1,7 @@
 """The WHERE of a pull query, read as: which keys, which windows.
 
-One `Predicate` reads one clause: its conditions (what AND joins) are sorted, one by one, into terms
-for key columns and bounds for windows. A condition that is neither is refused, in ksqlDB's words.
+One `Predicate` reads one clause: it sorts the operands of AND, one by one, into terms for key
+columns and bounds for windows. A condition that is neither is refused, with ksqlDB's text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCAN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A constant that is no bare literal: the same whenever the statement's shape is the same."""
+    """A constant that is not a bare literal: it is the same in all statements of one shape."""
 
     value: object
 
@@ -43,7 +43,7 @@ Operand = Slot | Fixed
 
 
 class Predicate:
-    """`keys`, `bounds` and `slots` are there after `read`."""
+    """Reads one WHERE clause. `keys`, `bounds` and `slots` are complete after `read`."""
 
     def __init__(self, names: PullNames, where: ast.Expression | None, at: ast.Position) -> None:
         self.names = names
@@ -58,7 +58,7 @@ class Predicate:
         self.typer = Typer(names, "WHERE")
 
     def read(self) -> None:
-        """Raises StatementError where the clause is no key lookup."""
+        """Read the clause. Raises StatementError, or NeedsScan if it is not a key lookup."""
         where = self.where
         if where is None:
             raise NeedsScan(refusal(f"Missing WHERE clause. {_SCAN}{HELP}", self.at))
@@ -75,7 +75,7 @@ class Predicate:
     # ------------------------------------------------------------------------------- conditions
 
     def _take(self, node: ast.Expression) -> bool:
-        """Sorts one condition in; False where it is about other columns."""
+        """Classifies one condition; False if it is about other columns."""
         if isinstance(node, ast.InList) and not node.negated:
             column = self._key(node.value)
             if column is not None:
@@ -131,7 +131,7 @@ class Predicate:
         self.bounds.append((name, operator, value))
 
     def template(self, plan: PullPlan, limit: Slot | None) -> PullTemplate:
-        """The plan with the places of its literals in the order of the text."""
+        """The plan with slots for its literals, in the order of the text."""
         limits = [] if limit is None else [limit]
         slots = sorted([*self.slots, *limits], key=_offset_of)
         places = {slot.offset: place for place, slot in enumerate(slots)}
@@ -185,7 +185,7 @@ class Predicate:
         return Fixed(coercion(source, target)(value))
 
     def _key(self, node: ast.Expression) -> Column | None:
-        """The key column that the expression is, by its name or as ROWKEY."""
+        """The key column that the expression names, directly or as ROWKEY; None if it does not."""
         if not isinstance(node, ast.ColumnName):
             return None
         keys = self.names.source.key_columns
@@ -253,7 +253,7 @@ def _offset_of(slot: Slot) -> int:
     return slot.offset
 
 
-#: For a literal's type and the type that its place wants: how to get from one to the other.
+#: (type of a literal, wanted type) -> the coercion between them.
 Coercer = Callable[[SqlType, SqlType], Coercion]
 
 

@@ -1,8 +1,8 @@
 """SELECT … EMIT CHANGES → PushPlan: one source, row by row, until the client disconnects; PRINT.
 
-Clauses that need state (GROUP BY, JOIN, WINDOW, HAVING, PARTITION BY, EMIT FINAL) are refused with
-what to do instead: a persistent query keeps that state, survives its node, and its result can be
-read by any number of push queries. Source: ksqlDB's documentation, "Push queries".
+Clauses that need state (GROUP BY, JOIN, WINDOW, HAVING, PARTITION BY, EMIT FINAL) are refused; the
+message says to use a persistent query: it keeps that state, survives its node, and any number of
+push queries can read its result. Source: ksqlDB's documentation, "Push queries".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KIND: Final = "a push query"
 
 @dataclass(frozen=True, slots=True)
 class PushNames(PullNames):
-    """Names of one record of a source: as in a pull query, and where in the topic it lies."""
+    """Names of one record of a source: as in a pull query, plus its position in the topic."""
 
     pseudo = tuple(PSEUDO.items())
     marks_keys = False
@@ -99,7 +99,7 @@ def _stateful(clause: str, kind: str, at: ast.Position) -> StatementError:
 
 
 def print_topic(statement: PrintTopic) -> PrintPlan:
-    """PRINT. Raises StatementError; whether the topic is there, Kafka knows."""
+    """PRINT. Raises StatementError. Does not check that the topic exists."""
     interval = 1 if statement.interval is None else statement.interval
     if interval < 1:
         raise refusal(f"INTERVAL must be greater than one, but was: {interval}", statement.at)

@@ -1,8 +1,8 @@
-"""Pull queries that are not a plain key lookup: a filter over a scan, or over the keys it allows.
+"""Pull queries that are not plain key lookups: a filter over a scan, or over the possible keys.
 
 Source: ksqlDB's PullPhysicalPlanBuilder. If every disjunct of WHERE binds every key column, only
-those keys are read, whatever else the clause says; otherwise the table is scanned, if the session
-allows it.
+those keys are read, whatever else the clause contains; otherwise the table is scanned, if the
+session allows it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Disjunct = dict[str, list[object]]
 
 
 class NeedsScan(Exception):
-    """The clause is no key lookup. `refusal`: what to say where scans are not allowed."""
+    """The clause is not a key lookup. `refusal`: the error to raise if scans are not allowed."""
 
     def __init__(self, refusal: StatementError) -> None:
         super().__init__(refusal.message)
@@ -57,7 +57,7 @@ def filtered_plan(
 
 
 def _is_one_range(where: ast.Expression | None, names: PullNames) -> bool:
-    """The range that ksqlDB serves without a scan: one comparison of the only, STRING key."""
+    """The range that ksqlDB serves without a scan: one comparison of the only key, a STRING."""
     keys = names.source.key_columns
     if names.source.window is not None or len(keys) != 1 or keys[0].type != "STRING":
         return False
@@ -70,7 +70,7 @@ def _is_one_range(where: ast.Expression | None, names: PullNames) -> bool:
 def _keys(
     where: ast.Expression, names: PullNames, evaluator: Evaluator
 ) -> tuple[tuple[object, ...], ...] | None:
-    """Every key that a row which satisfies the clause can have; None: not bound."""
+    """All keys that rows which satisfy the clause can have; None: not bound, or too many."""
     disjuncts = _disjuncts(where, names, evaluator)
     columns = [column.name for column in names.source.key_columns]
     if disjuncts is None or any(set(columns) - set(each) for each in disjuncts):
@@ -82,7 +82,7 @@ def _keys(
 def _disjuncts(
     node: ast.Expression, names: PullNames, evaluator: Evaluator
 ) -> list[Disjunct] | None:
-    """What the clause says of key columns, as an OR of ANDs; None: too much to look at."""
+    """What the clause requires of key columns, as an OR of ANDs; None: too many disjuncts."""
     if isinstance(node, ast.Logical):
         parts = [_disjuncts(operand, names, evaluator) for operand in node.operands]
         if any(part is None for part in parts):
@@ -114,7 +114,7 @@ def _both(one: Disjunct, two: Disjunct) -> Disjunct:
 def _bound(
     node: ast.Expression, names: PullNames, evaluator: Evaluator
 ) -> tuple[str, list[object]] | None:
-    """The key column that the condition binds, and to what."""
+    """The key column that the condition binds, and its possible values."""
     if isinstance(node, ast.InList) and not node.negated:
         name, operands = _key_name(node.value, names), node.items
     elif isinstance(node, ast.Comparison) and node.operator == "=":

@@ -1,8 +1,8 @@
-"""A pull query with its literals taken out, as the plan cache keeps it and fills it again.
+"""A pull query without its literals, as the plan cache keeps it and fills it in again.
 
-`slots` are the literals in the order of the text. `bind` puts values into them: each is coerced to
-the type of its key column or bound, then keys and bounds are worked out. Nothing here sees text.
-Everything that is the same for all values is worked out when the template is made, not in `bind`.
+`slots` are the literals in the order of the text. `bind` fills them with values: each is coerced to
+the type of its key column or bound, then keys and bounds are computed. Nothing here reads text.
+Whatever is the same for all values is computed when the template is made, not in `bind`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import msgspec
 
 from standpipe.sql.plans import PullPlan
 
-#: Turns a literal's value into what its place wants; raises StatementError where it does not fit.
+#: Converts a literal's value to the type that is needed; raises StatementError if it does not fit.
 Coercion = Callable[[Any], Any]
-#: Index into the values of the slots, with the constants behind them.
+#: Index into the values of the slots, followed by the constants.
 Place = int
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A literal of the text. `offset`: of its quote or first digit; a sign stands before it."""
+    """A literal of the text. `offset`: of its quote or first digit, after any sign."""
 
     offset: int
     coerce: Coercion
@@ -41,7 +41,7 @@ class Bound:
 
 
 _FIELDS: Final = {"WINDOWSTART": "window_start", "WINDOWEND": "window_end"}
-_LOW: Final = {"=": 0, ">=": 0, ">": 1}  # what to add for the lowest value that is in
+_LOW: Final = {"=": 0, ">=": 0, ">": 1}  # what to add to get the inclusive bound
 _HIGH: Final = {"=": 0, "<=": 0, "<": -1}
 
 
@@ -63,9 +63,9 @@ class PullTemplate:
     limit: Place | None = None
     #: per slot, its coercion with the sign folded in
     _coercions: tuple[Coercion, ...] = field(init=False)
-    #: the only value of each key column, where each has one: the common case
+    #: the value of each key column, if each has only one: the common case
     _row: tuple[Place, ...] | None = field(init=False)
-    #: field of the plan, what to add, from where, and whether it bounds from below
+    #: field of the plan, what to add, index of the value, and whether it is a lower bound
     _limits: tuple[tuple[str, int, Place, bool], ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,13 +84,13 @@ class PullTemplate:
 
     @property
     def key_coercion(self) -> Coercion | None:
-        """The coercion of the only literal, where that is the only key: the commonest case."""
+        """The coercion of the only literal, if that is the only key: the most common case."""
         is_single = len(self.slots) == 1 and self._row == (0,) and not self.bounds
         return self._coercions[0] if is_single else None
 
     def bind(self, values: Sequence[object]) -> PullPlan:
         """The plan with `values`, one per slot, signs not yet applied."""
-        if not self.terms:  # a scan, or keys that were worked out with the plan
+        if not self.terms:  # a scan, or keys that the plan already has
             return self.plan
         given = [coerce(value) for coerce, value in zip(self._coercions, values, strict=True)]
         given += self.constants
@@ -109,13 +109,13 @@ class PullTemplate:
 
 
 def _common(terms: tuple[tuple[Place, ...], ...], given: list[object]) -> list[object]:
-    """Values that are in every term, each once, in the order of the first."""
+    """Values that occur in every term, without duplicates, in the order of the first term."""
     first, *others = [[given[place] for place in term] for term in terms]
     return [value for value in _once(first) if all(value in other for other in others)]
 
 
 def _once(values: list[object]) -> list[object]:
-    """Each value once: by hash, as IN may name thousands; an ARRAY or STRUCT key has none."""
+    """Removes duplicates: by hash, as IN may name thousands; ARRAY and STRUCT keys have no hash."""
     try:
         return list(dict.fromkeys(values))
     except TypeError:

@@ -1,4 +1,4 @@
-"""What a persistent query may not have, with ksqlDB's texts, and the defaults of its window."""
+"""What a persistent query must not contain, with ksqlDB's texts, and its window's defaults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def window_of(clause: ast.WindowClause) -> Window:
 
 
 def refuse_clauses(statement: CreateAs) -> None:
-    """Refuses clauses that a persistent query does not take, alone or together."""
+    """Refuses clauses that a persistent query does not support, alone or in combination."""
     creation, query = statement.creation, statement.query
     if query.limit is not None:
         raise refusal(
@@ -84,8 +84,8 @@ _NESTED_STATE: Final = frozenset(
 
 
 def check_intermediate(query: ast.Query, value_format: str, at: ast.Position) -> None:
-    """ksqlDB keeps an aggregate's state in the value format, so DELIMITED cannot have these. Ours
-    is Spark's; the refusal stays, so that a statement means the same here and there."""
+    """ksqlDB keeps an aggregate's state in the value format, so DELIMITED cannot have these. Our
+    state is Spark's, but we refuse them too, so that statements mean the same in both."""
     if not query.group_by or value_format != "DELIMITED":
         return
     nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
@@ -101,7 +101,7 @@ def check_intermediate(query: ast.Query, value_format: str, at: ast.Position) ->
 
 
 def check_undoable(query: ast.Query) -> None:
-    """Rows of a table change and go: refuses aggregates that ksqlDB cannot undo for a row."""
+    """Refuses aggregates that ksqlDB cannot undo when a table's row changes or is deleted."""
     nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
     if query.having is not None:
         nodes.append(query.having)
@@ -120,7 +120,7 @@ def check_undoable(query: ast.Query) -> None:
 
 
 def check_kind(statement: CreateAs, source: Source) -> None:
-    """ksqlDB's words for a stream that would be a table, and the other way round."""
+    """Refuses, with ksqlDB's text, CREATE STREAM for a result that is a table, and vice versa."""
     made = "TABLE" if statement.query.group_by or source.kind == "TABLE" else "STREAM"
     if made == statement.creation.kind:
         return

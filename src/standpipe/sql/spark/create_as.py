@@ -42,7 +42,7 @@ from standpipe.sql.syntax.ast_statements import CreateAs, Creation, InsertSelect
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.typed_expression import Typed, TypedColumn
 
-#: property of a session: what the topic of a new stream or table begins with
+#: session property: prefix of the topic of a new stream or table
 TOPIC_PREFIX: Final = "ksql.output.topic.name.prefix"
 
 
@@ -75,7 +75,7 @@ def create_as(
 def insert_select(
     statement: InsertSelect, sources: Mapping[str, Source], context: Context
 ) -> InsertIntoPlan:
-    """INSERT INTO … SELECT: a query more that writes an existing stream."""
+    """INSERT INTO … SELECT: an additional query that writes an existing stream."""
     at = statement.target_at
     target = find_source(statement.target, sources, at)
     if target.kind == "TABLE":
@@ -120,7 +120,7 @@ def insert_select(
 
 @dataclass(frozen=True)
 class _Result:
-    """What a SELECT makes, before it is known where it goes."""
+    """The result of a SELECT, independent of where it is written."""
 
     query: ast.Query
     relation: to_spark.SparkRelation
@@ -135,7 +135,7 @@ class _Result:
 
     @classmethod
     def of(cls, statement: CreateAs, sources: Mapping[str, Source], ids: str) -> _Result:
-        """Raises StatementError. `ids`: what its views are called after."""
+        """Raises StatementError. `ids`: prefix of the names of its views."""
         creation, query = statement.creation, statement.query
         refuse_clauses(statement)
         source = find_source(query.relation.name, sources, query.relation.at)
@@ -210,7 +210,7 @@ class _Result:
 
 
 def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None:
-    """WITH (TIMESTAMP = …): ROWTIME of the result is one of its columns."""
+    """WITH (TIMESTAMP = …): one of the result's columns is its ROWTIME."""
     if made.timestamp_column is None:
         return None
     typed = dict(columns)[made.timestamp_column]
@@ -218,12 +218,12 @@ def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None
 
 
 def _join_keys(keys: NamedColumns) -> NamedColumns:
-    """The key that was joined on: a side's own column is NULL where its row is deleted."""
+    """The join key, from ROWKEY: a side's own column is NULL if its row is deleted."""
     return tuple((name, TypedColumn(typed.type, ROWKEY)) for name, typed in keys)
 
 
 class _Sink:
-    """The stream or table that a statement makes, and the ids that go with it."""
+    """The stream or table that a statement creates, and its ids."""
 
     def __init__(
         self, statement: CreateAs, sources: Mapping[str, Source], context: Context
@@ -239,7 +239,7 @@ class _Sink:
     def source(
         self, keys_made: NamedColumns, values_made: NamedColumns, window: Window | None
     ) -> Source:
-        """Raises StatementError where the columns, the formats or the topic do not fit."""
+        """Raises StatementError if the columns, the formats or the topic do not fit."""
         statement, creation = self.statement, self.statement.creation
         properties = Properties(statement.properties, "AS")
         keys = to_spark.columns_of(keys_made, is_key=True)
@@ -309,7 +309,7 @@ class _Sink:
         return key_format, value_format
 
     def _shown(self, error: StatementError) -> StatementError:
-        """The error with the statement as ksqlDB prints it, where that is known."""
+        """The error with the statement as ksqlDB prints it, except for joins."""
         query = self.statement.query
         if query.joins:
             return error
@@ -319,7 +319,7 @@ class _Sink:
         return error
 
     def _check_own_topic(self, topic: str, properties: Properties) -> None:
-        """The topic of a result belongs to no other source: only its query may write it."""
+        """Refuses a result's topic that another source has: only its query may write it."""
         creation = self.statement.creation
         for other in self.sources.values():
             if topic in (other.topic, other.public_topic) and other.name != creation.name:

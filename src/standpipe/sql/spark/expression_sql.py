@@ -1,7 +1,7 @@
 """Typed expressions, constants, names and rows as Spark SQL text.
 
-Only templates of this package and escaped constants get into the text: no name or value of a user
-can end a literal, start a `${…}` substitution or name a path.
+Only templates of this package and escaped constants get into the text: a user's name or value
+cannot end a literal, start a `${…}` substitution or name a path.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def expression_sql(typed: Typed) -> str:
 
 
 def identifier_sql(name: str) -> str:
-    """A back-quoted name. Raises StatementError for one that spark.sql would substitute in."""
+    """A back-quoted name. Raises StatementError for a name in which spark.sql would substitute."""
     if "${" in name:
         raise refusal(f"Names with ${{ cannot be used: {name}")
     return quoted(name)
 
 
 def text_sql(text: str) -> str:
-    """A string literal, escaped: ksqlDB's backslash is plain, Spark's is not."""
+    """A string literal, escaped: a backslash is a plain character in ksqlDB, but not in Spark."""
     return "'" + text.translate(_ESCAPES) + "'"
 
 
 def constant_sql(value: object, of: SqlType) -> str:
-    """A literal of type `of`; negative numbers in brackets."""
+    """A literal of type `of`; negative numbers in parentheses."""
     if value is None:
         return "NULL" if of.base == "NULL" else f"cast(NULL AS {spark_name(of)})"
     if isinstance(value, bool):
@@ -75,7 +75,7 @@ def constant_sql(value: object, of: SqlType) -> str:
 
 
 def _integer_sql(value: int, of: SqlType) -> str:
-    """Also DATE (days), TIME and TIMESTAMP (ms), whose values are integers."""
+    """An integer; also DATE (days), TIME and TIMESTAMP (ms), whose values are integers."""
     if of.base == "DATE":
         return f"date_from_unix_date({value})"
     if of.base == "TIMESTAMP":
@@ -89,15 +89,15 @@ def spark_type(name: str) -> str:
 
 
 # ------------------------------------------------------------------------------------ rows as text
-# For operators that keep rows (`data/operators/keyed.py`). A field goes by its place (`c0`, `c1`,
-# …), so no name of a user gets into the text.
+# For operators that keep rows (`data/operators/keyed.py`). A field is named by its index (`c0`,
+# `c1`, …), so no user's name gets into the text.
 
-#: (column, Spark's type of it)
+#: (column, its Spark type)
 Fields = Sequence[tuple[str, str]]
 
 
 def pack(fields: Fields, prefix: str = "") -> str:
-    """One text of some columns; nulls stay."""
+    """Packs columns into one text; nulls are kept."""
     named = ", ".join(
         f"{prefix}{quoted(name)} AS `c{index}`" for index, (name, _) in enumerate(fields)
     )
@@ -105,11 +105,11 @@ def pack(fields: Fields, prefix: str = "") -> str:
 
 
 def unpack(text: str, fields: Fields) -> str:
-    """The struct of a packed text; null of null."""
+    """The struct of a packed text; null for null."""
     listed = ", ".join(f"c{index}: {of}" for index, (_, of) in enumerate(fields))
     return f"from_json({text}, 'STRUCT<{listed}>')"
 
 
 def unpacked(struct: str, fields: Fields) -> list[str]:
-    """The columns again, out of what `unpack` gave."""
+    """The original columns, from the struct that `unpack` returns."""
     return [f"{struct}.`c{index}` AS {quoted(name)}" for index, (name, _) in enumerate(fields)]

@@ -45,7 +45,7 @@ def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
 
 
 def _check_chain(query: ast.Query, scope: JoinScope) -> None:
-    """Outer joins that keep the right side need all of both tables under one key."""
+    """Outer joins that keep the right side need all tables to be joined on one key."""
     if scope.sides[0].source.kind == "TABLE" and not scope.is_on_one_key:
         for join in query.joins:
             if join.kind in ("RIGHT", "FULL"):
@@ -63,7 +63,7 @@ def _check_kafka(sources: list[Source], query: ast.Query) -> None:
 
 
 def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Side]:
-    """Both halves of ON, the one over the sources before first."""
+    """Both halves of ON, first the one over the earlier sources."""
     condition = join.condition
     text = expression_text(condition)
     if isinstance(condition, ast.Logical):
@@ -129,7 +129,7 @@ def _qualified(node: ast.Expression, alias: str) -> str:
 
 
 def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope]) -> Scope:
-    """The one source that half of a join condition is about."""
+    """The one source that half of a join condition refers to."""
     owners: list[Scope] = []
     for each, _ in ast.walk(node):
         if isinstance(each, ast.ColumnName):
@@ -160,7 +160,7 @@ def _has(scope: Scope, node: ast.ColumnName) -> bool:
 
 
 def _check_windows(join: ast.Join, left: Side, right: Side) -> None:
-    """A windowed key is raw key and window: it only equals another one of its kind."""
+    """A windowed key is raw key and window, so both sides must have the same kind of window."""
     windows = [side.source.window for side in (left, right)]
     if windows == [None, None]:
         return
@@ -249,7 +249,7 @@ def _check_tables(join: ast.Join, left: Side, right: Side, before: list[Side]) -
 
 
 def _condition(join: ast.Join, left: Side, right: Side) -> str:
-    """As the statement has it, each column with its source."""
+    """The condition as in the statement, each column qualified by its source."""
     assert isinstance(join.condition, ast.Comparison)
     first = left if join.condition.left is left.node else right
     second = right if first is left else left

@@ -1,6 +1,6 @@
-"""Joined sources as a scope of names: what their columns are called, which is the key.
+"""Joined sources as a scope of names: the names of their columns, and which one is the key.
 
-Columns of a joined row are called ALIAS_COLUMN; a SELECT may name them shorter where that is plain.
+Columns of a joined row are named ALIAS_COLUMN; a SELECT may omit the alias if that is unambiguous.
 Not here: which joins are allowed (`join_analysis.py`), their SQL (`join_sql.py`, `join_steps.py`).
 """
 
@@ -23,37 +23,37 @@ ROWKEY: Final = "ROWKEY"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the joined sources. `key`: what the others' keys must equal, over its own columns."""
+    """One of the joined sources. `key`: its half of ON, over its own columns."""
 
     source: Source
     alias: str
     key: Typed
     node: ast.Expression
-    kind: str = ""  # of the join that brings it in; "" for the first
+    kind: str = ""  # kind of the join that adds it; "" for the first
     within: ast.Within | None = None
-    #: what `key` must equal, over the columns of `left_alias`; None of the first
+    #: the side whose key must equal `key`; None for the first
     left: Side | None = None
 
     @property
     def text(self) -> str:
-        """The side of ON as messages show it: ALIAS.COLUMN, or an expression."""
+        """Its half of ON as messages show it: ALIAS.COLUMN, or an expression."""
         return text_of_side(self.node, self)
 
     @property
     def left_key(self) -> Typed:
-        """What `key` must equal, over the columns of `left_alias`. Not of the first side."""
+        """What `key` must equal, over the columns of `left_alias`. Not for the first side."""
         assert self.left is not None
         return self.left.key
 
     @property
     def left_alias(self) -> str:
-        """Alias of the source that `left_key` reads. Not of the first side."""
+        """Alias of the source that `left_key` reads. Not for the first side."""
         assert self.left is not None
         return self.left.alias
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the left table names its partner in a column that is not its key."""
+        """Whether this is a foreign-key join: the left table's column in ON is not its key."""
         left = self.left
         return left is not None and left.source.kind == "TABLE" and not is_on_key(left)
 
@@ -71,7 +71,7 @@ class JoinScope:
 
     @property
     def is_synthetic(self) -> bool:
-        """No column is the key of the result: ROWKEY is."""
+        """Whether no column is the key of the result, so ROWKEY is."""
         if self.keeps_left_key:
             return False
         is_full = any(side.kind == "FULL" for side in self.sides)
@@ -79,7 +79,7 @@ class JoinScope:
 
     @property
     def is_on_one_key(self) -> bool:
-        """Whether all sides have one key, by which their rows can be put together at once."""
+        """Whether all sides are joined on one key, so that one GROUP BY can join their rows."""
         before: list[Side] = [self.sides[0]]
         if any(side.is_foreign for side in self.sides):
             return False
@@ -92,11 +92,11 @@ class JoinScope:
 
     @property
     def keeps_left_key(self) -> bool:
-        """The last join is of tables on a foreign key: the result has the key of the first."""
+        """Whether the last join is on a foreign key: the result then has the first source's key."""
         return self.sides[-1].is_foreign
 
     def _keyed(self) -> list[Side]:
-        """The sides whose keys are the result's: those of the last join, and all equal to them."""
+        """The sides whose key is the result's: those of the last join, and all on the same key."""
         found: list[Side] = []
         for side in self.sides[1:]:
             assert side.left is not None
@@ -106,7 +106,7 @@ class JoinScope:
         return found
 
     def alternatives(self) -> list[tuple[str, Typed]]:
-        """Columns that may be the key, the first one that the SELECT list has."""
+        """Columns that may be the key; the first that the SELECT list contains becomes it."""
         return [
             (side.text, TypedColumn(side.key.type, joined_name(side.alias, side.key.name)))
             for side in self._keyed()
@@ -114,7 +114,7 @@ class JoinScope:
         ]
 
     def key_columns(self) -> list[tuple[str, Typed]]:
-        """Keys of the joined rows: of the left table, ROWKEY, or the columns that are equal."""
+        """Keys of the joined rows: the left table's, ROWKEY, or the columns that are equal."""
         if self.keeps_left_key:
             first = self.sides[0]
             return [
@@ -129,7 +129,7 @@ class JoinScope:
         return self.alternatives()
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
-        """The joined column that a name means. Raises StatementError: unknown or ambiguous."""
+        """The joined column of a name. Raises StatementError if it is unknown or ambiguous."""
         del in_aggregate
         sides = self.sides
         if node.source is not None:
@@ -171,7 +171,7 @@ class JoinScope:
         return node
 
     def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
-        """The columns of all sides, or of that of `source.*`; ROWKEY first if synthetic."""
+        """The columns of all sides, or of one for `source.*`; ROWKEY first if synthetic."""
         aliases = [side.alias for side in self.sides]
         known = [name for side in self.sides for name in (side.alias, side.source.name)]
         if item.source is not None and item.source not in known:
@@ -194,7 +194,7 @@ class JoinScope:
         )
 
     def name_of(self, node: ast.ColumnName) -> str:
-        """The column's own name where no other source has it."""
+        """The column's own name if no other source has it, otherwise its joined name."""
         holders = [
             side
             for side in self.sides
@@ -205,7 +205,7 @@ class JoinScope:
             for side in self.sides:
                 if node.source in (side.alias, side.source.name):
                     return joined_name(side.alias, node.name)
-        return node.name  # of a source that is not there: `resolve` says so
+        return node.name  # if the source is unknown, `resolve` reports it
 
 
 def _same(left: Side, other: Side) -> bool:
@@ -213,7 +213,7 @@ def _same(left: Side, other: Side) -> bool:
 
 
 def over_joined(typed: Typed, alias: str) -> Typed:
-    """An expression over a side's own columns, over the joined ones."""
+    """Rewrites an expression over a side's own columns to the joined columns."""
 
     def change(node: Typed) -> Typed | None:
         if isinstance(node, TypedColumn):
@@ -229,7 +229,7 @@ def joined_name(alias: str, column: str) -> str:
 
 
 def is_on_key(side: Side) -> bool:
-    """Whether a side is joined on the one key column of its source."""
+    """Whether a side is joined on its source's only key column."""
     keys = side.source.key_columns
     return len(keys) == 1 and isinstance(side.key, TypedColumn) and side.key.name == keys[0].name
 

@@ -1,8 +1,8 @@
 """Joins in Spark SQL: rows whose columns are ALIAS_COLUMN, with ROWTIME, ROWKEY and `__PRESENT`.
 
-Two streams: Spark's own join of streams, within the time that WITHIN says. Tables on their primary
-keys: the union of their changelogs, grouped by key, with the latest row of each side; the result is
-a deletion where a side that must exist is missing. Other joins: `join_steps.py`.
+Two streams: Spark's own stream join, within the time of WITHIN. Tables on their primary keys: the
+union of their changelogs, grouped by key, with the latest row of each side; the result is a
+deletion if a required side is missing. Other joins: `join_steps.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def join_relation(scope: JoinScope, table_id: str) -> to_spark.SparkRelation:
 
 
 def _columns(side: Side, prefix: str) -> list[str]:
-    """The side's columns and pseudo columns under their joined names, from `prefix`."""
+    """The side's columns and pseudo columns, read from `prefix`, under their joined names."""
     names = [*(column.name for column in side.source.columns), *PSEUDO]
     if side.source.window is not None:
         names += _BOUNDS
@@ -41,12 +41,12 @@ def _columns(side: Side, prefix: str) -> list[str]:
 
 
 def _streams(scope: JoinScope, views: list[str]) -> to_spark.SparkRelation:
-    """State is kept for the window and a day of lateness: ksqlDB's default grace."""
+    """Two streams. State is kept for the window plus grace, by default a day as in ksqlDB."""
     left, right = scope.sides
     within = right.within
     assert within is not None
     delay = within.grace_ms if within.grace_ms is not None else DAY_MS
-    # shifted: Spark's join drops events that are not behind its first watermark, the epoch
+    # shifted by 1 ms: Spark's join drops events that are not after its first watermark, the epoch
     inputs = tuple(
         msgspec.structs.replace(to_spark.spark_input(side.source, view, delay), time_shift_ms=1)
         for side, view in zip(scope.sides, views, strict=True)
@@ -102,7 +102,7 @@ def _tables(scope: JoinScope, views: list[str]) -> to_spark.SparkRelation:
 
 
 def _changes(scope: JoinScope, index: int, view: str) -> str:
-    """One side's changelog: its rows in its own struct, the other structs null."""
+    """One side's changelog: its rows in the side's struct, the other structs null."""
     structs: list[str] = []
     for other, side in enumerate(scope.sides):
         names = [*(column.name for column in side.source.columns), "ROWTIME", "__PRESENT"]
@@ -123,7 +123,7 @@ def _struct_type(side: Side) -> str:
 
 
 def _present_columns(side: Side, index: int) -> list[str]:
-    """NULL where the side's row is deleted, or never was."""
+    """The side's columns, NULL if its row was deleted or never existed."""
     names = [*(column.name for column in side.source.columns), "ROWTIME"]
     return [
         f"if(`__S{index}`.`__PRESENT`, `__S{index}`.{quoted(name)}, NULL)"
@@ -133,7 +133,7 @@ def _present_columns(side: Side, index: int) -> list[str]:
 
 
 def _presence(scope: JoinScope) -> str:
-    """Whether the joined row is there, join by join from the left."""
+    """Whether the joined row exists, evaluated join by join from the left."""
     made = "coalesce(`__S0`.`__PRESENT`, false)"
     for index, side in enumerate(scope.sides[1:], start=1):
         own = f"coalesce(`__S{index}`.`__PRESENT`, false)"

@@ -1,9 +1,9 @@
-"""Joins without a streaming operator in Spark, one after the other, through operators of ours.
+"""Joins for which Spark has no streaming operator, as a chain of our own operators.
 
-    stream ⋈ table   LOOKUP    each event with the table's row of its time
+    stream ⋈ table   LOOKUP    each event with the table's row at its time
     stream ⋈ stream  STREAMS   outer joins, and inner ones of more than two streams
-    table  ⋈ table   FOREIGN   on a foreign key of the left table (behind CHANGES, which knows the
-                               key that a left row had before)
+    table  ⋈ table   FOREIGN   on a foreign key of the left table (after CHANGES, which remembers
+                               the previous key of a left row)
 
 Each step's result is a relation like any other, so joins can be chained in any combination.
 """
@@ -28,7 +28,7 @@ Fields = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """Rows joined so far. `fields`: their columns; `ids`: those by which a table's row is known."""
+    """Rows joined so far. `fields`: their columns; `ids`: those that identify a table's row."""
 
     text: str
     fields: Fields
@@ -43,7 +43,7 @@ class _Joined:
 
 
 def chain(scope: JoinScope, table_id: str) -> to_spark.SparkRelation:
-    """The relation of joins that are carried out from left to right."""
+    """The relation of joins that are executed from left to right."""
     joined = _first(scope, table_id)
     for index, side in enumerate(scope.sides[1:], start=1):
         view = f"{table_id}__IN{index}"
@@ -71,7 +71,7 @@ def chain(scope: JoinScope, table_id: str) -> to_spark.SparkRelation:
 
 
 def _delay(side: Side) -> int | None:
-    """How long a stream's partners are waited for."""
+    """How long to wait for a stream event's partners, in ms; None: not a stream join."""
     within = side.within
     if within is None:
         return None
@@ -153,7 +153,7 @@ def _streams(joined: _Joined, side: Side, view: str, table_id: str) -> _Joined:
     step = joined.step(
         table_id,
         "STREAMS",
-        # the right side first: a union has the watermark of its first part
+        # right side first: a union has the watermark of its first part
         f"SELECT {_key(right_key)} AS `__K`, `__TS`, 1 AS `__SIDE`, `__ORDER`,"  # noqa: S608
         f" `ROWTIME` AS `__ROWTIME`, {pack(right_fields)} AS `__ROW` FROM {right}"
         f" WHERE {right_key} IS NOT NULL{_or_kept(side, 'RIGHT')} UNION ALL"
@@ -240,7 +240,7 @@ def _result(
     where: str = "",
     ids: Fields | None = None,
 ) -> str:
-    """The relation that a join step makes."""
+    """The relation that a join step produces."""
     identity = "" if ids is None else f", {unpack('`__ID`', ids)} AS `__I`"
     return (
         f"(SELECT *, {key} AS {quoted(ROWKEY)}, timestamp_millis(`ROWTIME`) AS `__TS` FROM"  # noqa: S608

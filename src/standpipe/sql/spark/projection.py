@@ -1,7 +1,7 @@
 """The SELECT list of an aggregation: which items are keys, which are values, and their names.
 
-ksqlDB's rules: every grouping expression must be in the list, once; it names a key column. Every
-other item is made of grouping expressions and aggregates, and names a value column.
+ksqlDB's rules: every grouping expression must be in the list, once; it becomes a key column. Every
+other item consists of grouping expressions and aggregates, and becomes a value column.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from standpipe.sql.types.typed_expression import (
 )
 from standpipe.sql.types.types import quoted
 
-#: function -> the session's property that bounds how many items it collects
+#: function -> the session property that limits how many items it collects
 _BOUNDED: Final = {
     "COLLECT_LIST": "ksql.functions.collect_list.limit",
     "COLLECT_SET": "ksql.functions.collect_set.limit",
@@ -36,14 +36,14 @@ class Projection:
     """The SELECT list of an aggregation, typed: each item is a key or a value."""
 
     keys: NamedColumns  # in the order of GROUP BY
-    values: NamedColumns  # in the order of the list
+    values: NamedColumns  # in the order of the SELECT list
     having: Typed | None
 
 
 def with_limits(query: ast.Query, properties: Mapping[str, str]) -> ast.Query:
-    """The query with SLICE around each COLLECT_LIST and COLLECT_SET that the session bounds.
+    """The query with SLICE around each COLLECT_LIST and COLLECT_SET that the session limits.
 
-    So the bound is part of the query from its creation; a later SET does not change it.
+    So the limit is part of the query from its creation; a later SET does not change it.
     """
     texts = {name: properties[key] for name, key in _BOUNDED.items() if key in properties}
     limits = {name: int(text) for name, text in texts.items() if text.isdecimal()}
@@ -105,7 +105,7 @@ def _grouping(query: ast.Query, scope: ScopeNames) -> list[Typed]:
 
 
 def _stray(typed: Typed, grouping: list[Typed]) -> bool:
-    """Whether a column is used outside of the grouping expressions and the aggregates."""
+    """Whether a column is used outside the grouping expressions and aggregates."""
     if typed in grouping or isinstance(typed, Aggregate):
         return False
     if isinstance(typed, Operation):
@@ -136,7 +136,7 @@ def _check_grouped(
 def _key(
     key: Typed, typed: list[tuple[str, Typed]], query: ast.Query, sink: str
 ) -> tuple[str, Typed]:
-    """The key column that a grouping expression makes, under its name in the list."""
+    """The key column of a grouping expression, under its name in the list."""
     names = [name for name, each in typed if each == key]
     if not names:
         texts = [expression_text(node) for node in query.group_by]

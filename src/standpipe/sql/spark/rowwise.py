@@ -1,7 +1,7 @@
 """The SELECT list of a query without GROUP BY: keys, values, and the arrays that EXPLODE unnests.
 
-ksqlDB's rules: the key is that of the source, or what PARTITION BY says; each key column must be in
-the list, once; everything else is a value column.
+ksqlDB's rules: the key is that of the source, or the expressions of PARTITION BY; each key column
+must be in the list, once; everything else is a value column.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class RowProjection:
 
     keys: NamedColumns
     values: NamedColumns
-    #: arrays that EXPLODE walks side by side; in the values they are the columns `__Z.__E<n>`
+    #: arrays that EXPLODE unnests in parallel; in the values they are the columns `__Z.__E<n>`
     exploded: tuple[Typed, ...]
 
 
 def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjection:
-    """Raises StatementError where the list does not hold the key, or holds it twice."""
+    """Raises StatementError if the list does not contain the key, or contains it twice."""
     items = list(named_items(query, scope))
     typer = Typer(scope, "SELECT", takes_tables=True)
     typed = [(name, typer.type(item.expression)) for name, item in items]
@@ -53,7 +53,7 @@ def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjectio
         typed = _with_new_key(typed, wanted, scope)
     missing = _missing(wanted, query, sink, scope) if wanted else ""
     keys = tuple(_key(each, typed, query, missing) for each in wanted)
-    if not query.partition_by:  # the list says their order, too
+    if not query.partition_by:  # their order is that of the list
         keys = tuple(sorted(keys, key=typed.index))
     taken = {name for name, _ in keys}
     values = tuple((name, each) for name, each in typed if name not in taken)
@@ -65,7 +65,7 @@ def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjectio
 
 
 def _has_key(wanted: list[_Key], typed: list[tuple[str, Typed]], scope: ScopeNames) -> bool:
-    """A stream may leave its key out, all of it: its result then has none."""
+    """Whether the result has a key: a stream's SELECT list may leave out its whole key."""
     if isinstance(scope, Scope) and scope.source.kind == "TABLE":
         return True
     shown = [each for _, each in typed]
@@ -91,8 +91,8 @@ def _check_left_key(
 @dataclass(frozen=True, slots=True)
 class _Key:
     typed: Typed
-    text: str  # as the statement has it, for messages
-    name: str  # what it is called where the list does not say
+    text: str  # as in the statement, for messages
+    name: str  # its name if the list gives none
 
 
 def _keys(query: ast.Query, scope: ScopeNames) -> list[_Key]:
@@ -119,7 +119,7 @@ def _keys(query: ast.Query, scope: ScopeNames) -> list[_Key]:
 def _joined_key(
     alternatives: list[_Key], typed: list[tuple[str, Typed]], query: ast.Query, sink: str
 ) -> _Key:
-    """The first of the join expressions that the list has."""
+    """The first join expression that the list contains."""
     shown = [each for _, each in typed]
     found = next((key for key in alternatives if key.typed in shown), None)
     if found is not None:
@@ -148,8 +148,8 @@ def _is_null(node: ast.Expression) -> bool:
 def _with_new_key(
     typed: list[tuple[str, Typed]], wanted: list[_Key], scope: ScopeNames
 ) -> list[tuple[str, Typed]]:
-    """`SELECT *` is a star over the rows after PARTITION BY: the new key, then the values, and
-    behind them what was the key before."""
+    """`SELECT *` expands to the rows after PARTITION BY: the new key, then the values, then the
+    previous key."""
     there = [each for _, each in typed]
     before = [each for _, each in scope.key_columns()]
     made = [(key.name, key.typed) for key in wanted if key.typed not in there]
@@ -186,7 +186,7 @@ def _missing(wanted: list[_Key], query: ast.Query, sink: str, scope: ScopeNames)
 
 
 def _exploded(typed: Typed, arrays: list[Typed]) -> Typed:
-    """The value with each table function replaced by the column that it will be."""
+    """The value with each table function replaced by its column of unnested items."""
 
     def change(node: Typed) -> Typed | None:
         if not (isinstance(node, Operation) and node.template == EXPLODE):

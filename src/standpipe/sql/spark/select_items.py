@@ -1,4 +1,4 @@
-"""The items of a SELECT list with their names: stars expanded, KSQL_COL_n where nothing names them.
+"""The items of a SELECT list with their names: stars expanded, KSQL_COL_n for items without a name.
 
 The scope resolves names: one source (`scope.Scope`) or several joined ones
 (`join_scope.JoinScope`); both are `ScopeNames`.
@@ -17,21 +17,21 @@ from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.typed_expression import Typed
 from standpipe.sql.types.types import quoted
 
-#: columns of a result in their order: name, and what it is computed from
+#: columns of a result in order: name, and the expression that computes it
 NamedColumns = tuple[tuple[str, Typed], ...]
 
 _RESERVED = "Reserved column name in select: `{}`. Please remove or alias the column."
 
 
 class ScopeNames(Protocol):
-    """The columns that a query may name."""
+    """The columns that a query may use."""
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
-        """The column that a name means. Raises StatementError that names the clause."""
+        """The column that a name refers to. Raises StatementError, which names the clause."""
         ...
 
     def key_columns(self) -> list[tuple[str, Typed]]:
-        """Key columns of the rows, under the names that messages give them."""
+        """Key columns of the rows, named as in messages."""
         ...
 
     def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
@@ -39,11 +39,11 @@ class ScopeNames(Protocol):
         ...
 
     def column_names(self) -> frozenset[str]:
-        """Names that generated ones must not repeat."""
+        """Names that generated names must not repeat."""
         ...
 
     def name_of(self, node: ast.ColumnName) -> str:
-        """What a bare column is called in the result."""
+        """The name of a bare column in the result."""
         ...
 
 
@@ -81,7 +81,7 @@ def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.
 
 
 def _free(name: str, used: set[str], columns: set[str | None]) -> str:
-    """A field's name, or with a number where a column or another field has it (ksqlDB)."""
+    """A field's name, with a number if a column or another field has the same (ksqlDB)."""
     found, number = name, 0
     while found in used or found in columns:
         number += 1
@@ -107,7 +107,7 @@ def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:
 
 
 def missing_key(sink: str, what: str, texts: Sequence[str]) -> str:
-    """ksqlDB's message for a SELECT list without the key. `what`: "key column" and the like."""
+    """ksqlDB's message for a SELECT list without the key. `what`: e.g. "key column"."""
     *most, last = texts
     listed = ", ".join(most) + (f" and {last}" if most else last)
     return (

@@ -1,10 +1,10 @@
 """Queries that need more state than Spark SQL keeps: aggregations over tables, session windows.
 
-    relation → what changed per key → all rows of the groups that changed → (a batch's) GROUP BY
+    relation → changes per key → all rows of the groups that changed → GROUP BY over the batch
 
-The first steps are operators of ours (`data/operators/keyed.py`). The aggregation itself is plain
-Spark SQL over a batch's rows (`SparkPlan.batch_sql`), so each aggregate has the meaning that it has
-over a stream. All rows of a group are at hand, so no aggregate has to subtract a row.
+The first steps are our own operators (`data/operators/keyed.py`). The aggregation itself is plain
+Spark SQL over a batch's rows (`SparkPlan.batch_sql`), so each aggregate means the same as over a
+stream. All rows of a group are available, so no aggregate has to subtract a row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def emit_table_aggregation(aggregation: Aggregation, table_id: str) -> SparkPlan
         f" ({' AND '.join(present)}) AS `__LIVE`, {pack(_kept(aggregation))} AS `__ROW`"
         f" FROM ({_computed(aggregation)})",
     )
-    # the group is a part of the row that was kept
+    # the kept row contains its group
     keys = _keys(aggregation)
     group = f"{unpack('`__ROW`', _kept(aggregation))} AS `__U`"
     shown = ", ".join(unpacked("`__U`", keys))
@@ -67,7 +67,7 @@ def emit_table_aggregation(aggregation: Aggregation, table_id: str) -> SparkPlan
 
 
 def emit_sessions(aggregation: Aggregation, table_id: str) -> SparkPlan:
-    """WINDOW SESSION: a session that grew has another key, so the one before is deleted."""
+    """WINDOW SESSION: a session that grows gets a new key, so its previous row is deleted."""
     window = aggregation.window
     assert window is not None
     wanted = _grouped(aggregation)
@@ -106,7 +106,7 @@ def _keys(aggregation: Aggregation) -> list[tuple[str, str]]:
 
 
 def _grouped(aggregation: Aggregation) -> list[str]:
-    """Conditions: a row with a null in a grouping expression is in no group."""
+    """Conditions for a row to be in a group: no grouping expression is null."""
     return [f"{quoted(name)} IS NOT NULL" for name, _ in _keys(aggregation)]
 
 
@@ -120,7 +120,7 @@ def _computed(aggregation: Aggregation) -> str:
 
 
 def _used(aggregation: Aggregation) -> list[tuple[str, str]]:
-    """Columns that the aggregates look at, and the arrival order."""
+    """Columns that the aggregates read, and the arrival order."""
     typed = [each for _, each in aggregation.values]
     if aggregation.having is not None:
         typed.append(aggregation.having)
@@ -156,12 +156,12 @@ def _inside_aggregates(typed: Typed) -> set[TypedColumn]:
 
 
 def _kept(aggregation: Aggregation) -> list[tuple[str, str]]:
-    """What is kept of a row: its group first."""
+    """The columns that are kept of a row, starting with its group."""
     return [*_keys(aggregation), *_used(aggregation)]
 
 
 def _batch_rows(aggregation: Aggregation) -> str:
-    """The batch's rows, their columns out of their text."""
+    """The batch's rows, with their columns unpacked from text."""
     keys, kept = _keys(aggregation), _kept(aggregation)
     bounds = "".join(f"{quoted(name)}, " for name in _BOUNDS) if aggregation.window else ""
     names = ", ".join([*unpacked("`__G`", keys), *unpacked("`__U`", kept)[len(keys) :]])
@@ -172,7 +172,7 @@ def _batch_rows(aggregation: Aggregation) -> str:
 
 
 def _outputs(aggregation: Aggregation) -> tuple[list[tuple[str, Typed]], Typed | None]:
-    """Values and HAVING over columns of a batch: grouping expressions are columns there."""
+    """Values and HAVING over the batch's columns, which include the grouping expressions."""
     grouping = {typed: key_name(index) for index, (_, typed) in enumerate(aggregation.keys)}
 
     def use_key(node: Typed) -> Typed | None:
@@ -196,7 +196,7 @@ def _selected(values: list[tuple[str, Typed]]) -> list[str]:
 
 
 def _group_sql(aggregation: Aggregation) -> str:
-    """The groups that have rows, and those that have none any more."""
+    """The groups that have rows, and those that no longer have any."""
     keys = [quoted(name) for name, _ in _keys(aggregation)]
     taken = ", ".join(keys)
     shown = [f"{key} AS {quoted(n)}" for key, (n, _) in zip(keys, aggregation.keys, strict=True)]

@@ -1,7 +1,7 @@
-"""A CREATE … AS SELECT as ksqlDB's formatter prints it behind "Statement:" in its messages.
+"""A CREATE … AS SELECT as ksqlDB's formatter prints it after "Statement:" in its messages.
 
-Of queries over one source: names are qualified, each column has its name, clauses stand on lines
-of their own.
+Only for queries over one source: names are qualified, each column has a name, and each clause is on
+its own line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from standpipe.sql.syntax.printer import expression_text, name_text
 
 
 def statement_text(statement: CreateAs, scope: Scope) -> str:
-    """The statement in the formatter's words."""
+    """The statement in the formatter's style."""
     creation = statement.creation
     head = f"CREATE {creation.kind} {name_text(creation.name)} AS "
     lines = [head + _select(statement.query, scope), *_clauses(statement.query, scope)]

@@ -6,7 +6,7 @@ Shape of an aggregation: the inner query filters and computes the keys (`__KEY_0
 groups. So a grouping expression is computed once, however often the SELECT list uses it.
 
 Why text, and why plans are stored: `DESIGN.md`. Not here: expressions (`expression_sql.py`), joins
-(`join_sql.py`), queries with operators of ours (`stateful_sql.py`).
+(`join_sql.py`), queries with our own operators (`stateful_sql.py`).
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from standpipe.sql.types.types import quoted
 
 #: Version of SparkPlan that this module writes.
 VERSION: Final = 1
-#: … and where a plan has steps or a batch's SQL.
+#: The version for plans with steps or `batch_sql`.
 STEPS_VERSION: Final = 2
 _BOUNDS: Final = {"WINDOWSTART": "start", "WINDOWEND": "end"}
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRelation:
-    """Where rows come from: `text` stands in FROM, over the views of `inputs`."""
+    """Where rows come from: `text` goes into FROM; it reads the views of `inputs`."""
 
     inputs: tuple[SparkInput, ...]
     text: str
-    #: each row says whether it is there: those with a null value come too
+    #: rows include deletions (null values); `__PRESENT` tells them apart
     has_presence: bool = False
-    #: of a table: a row that a filter leaves out may have been let in before
+    #: for a table: a row that a filter now drops may have passed it before
     is_table: bool = False
     has_window: bool = False
-    #: of a table: the columns that a row is known by
+    #: for a table: the columns that identify a row
     key_names: tuple[str, ...] = ()
-    #: operators that must run before
+    #: operators that must run first
     steps: tuple[SparkStep, ...] = ()
-    #: it is made by operators with state
+    #: stateful operators produce it
     has_state: bool = False
 
     @classmethod
@@ -72,7 +72,7 @@ class SparkRelation:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """The column of a result that is its ROWTIME, with the format of its text."""
+    """The column of a result that is its ROWTIME, with the format if it is text."""
 
     typed: Typed
     format: str | None
@@ -88,13 +88,13 @@ class Aggregation:
     window: Window | None
     where: Typed | None
     having: Typed | None
-    #: EMIT FINAL: a window is put out once, when it is over
+    #: EMIT FINAL: a window is emitted once, when it has closed
     is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """SELECT keys, values FROM relation [WHERE], a row for a row (or for each of `exploded`)."""
+    """SELECT keys, values FROM relation [WHERE], one row per row (or per item of `exploded`)."""
 
     relation: SparkRelation
     keys: tuple[tuple[str, Typed], ...]
@@ -102,9 +102,9 @@ class Rows:
     exploded: tuple[Typed, ...]
     where: Typed | None
     timestamp: Timestamp | None = None
-    #: Spark's join of two streams appends, and knows no updates
+    #: Spark's join of two streams supports only append mode
     is_append: bool = False
-    #: PARTITION BY says what the key is
+    #: PARTITION BY determines the key
     has_own_key: bool = False
 
 
@@ -112,7 +112,7 @@ def spark_input(
     source: Source, view: str, watermark_delay_ms: int | None = None, *, keeps_nulls: bool = False
 ) -> SparkInput:
     """The topic of a source as a view of Spark. `watermark_delay_ms`: how late rows may come."""
-    # queries of ours write its topic: ROWTIME is in a header
+    # our queries write its topic: ROWTIME is in a header
     is_ours = source.takes_inserts or (source.query_id is not None and source.changelog is None)
     return SparkInput(
         source=source.name,
@@ -135,7 +135,7 @@ def spark_input(
 
 
 def emit(aggregation: Aggregation) -> SparkPlan:
-    """The plan of an aggregation: of what changed, or (EMIT FINAL) of the windows that are over."""
+    """The plan of an aggregation: emits what changed, or (EMIT FINAL) windows that have closed."""
     steps = aggregation.relation.steps
     return SparkPlan(
         version=STEPS_VERSION if steps or aggregation.relation.has_state else VERSION,
@@ -148,10 +148,10 @@ def emit(aggregation: Aggregation) -> SparkPlan:
 
 
 def emit_rows(rows: Rows) -> SparkPlan:
-    """The plan of a query that makes a row of each row of its relation."""
+    """The plan of a query that produces one row for each row of its relation."""
     relation, sql, batch_sql = rows.relation, rows_sql(rows), None
     if relation.steps and not relation.is_table:
-        # operators go from key to key: what they put out is brought back into its order
+        # operators process key after key, so their output must be sorted back into arrival order
         sorted_rows = "(SELECT * FROM `__BATCH` SORT BY `__ORDER`)"
         sql = f"SELECT * FROM {relation.text}"  # noqa: S608 - escaped
         batch_sql = rows_sql(replace(rows, relation=replace(relation, text=sorted_rows)))
@@ -168,7 +168,7 @@ def emit_rows(rows: Rows) -> SparkPlan:
 
 
 def rows_sql(rows: Rows) -> str:
-    """The SELECT of a row-by-row query, with `__ROWTIME` (Unix ms) and `__LIVE` (no deletion)."""
+    """The SELECT of a row-by-row query, with `__ROWTIME` (Unix ms) and `__LIVE` (not deleted)."""
     relation = rows.relation
     selected = [f"{expression_sql(typed)} AS {quoted(name)}" for name, typed in rows.keys]
     if relation.has_window:
@@ -176,7 +176,7 @@ def rows_sql(rows: Rows) -> str:
     selected += [f"{expression_sql(typed)} AS {quoted(name)}" for name, typed in rows.values]
     selected.append(f"{_rowtime_sql(rows.timestamp)} AS `__ROWTIME`")
     where = None if rows.where is None else expression_sql(rows.where)
-    # ksqlDB's filters let no null value through, whatever they say
+    # ksqlDB's filters never let a null value through
     there = "`__PRESENT` AND " if relation.has_presence else ""
     filtered = "" if where is None else f" WHERE {there}{where}"
     live = "`__PRESENT`" if relation.has_presence else "true"
@@ -190,7 +190,7 @@ def rows_sql(rows: Rows) -> str:
 
 
 def _exploded_sql(rows: Rows, filtered: str) -> str:
-    """EXPLODEs walk side by side; the shorter arrays are padded with nulls (ksqlDB)."""
+    """EXPLODEs unnest in parallel; shorter arrays are padded with nulls (ksqlDB)."""
     if not rows.exploded:
         return f"{rows.relation.text}{filtered}"
     arrays = ", ".join(
@@ -254,7 +254,7 @@ def aggregation_sql(aggregation: Aggregation) -> str:
     )
     if aggregation.window is None or aggregation.window.kind != "HOPPING":
         return sql
-    # ksqlDB has no window that begins before the epoch
+    # ksqlDB has no windows that begin before the epoch
     return f"SELECT * FROM ({sql}) WHERE `WINDOWSTART` >= 0"  # noqa: S608
 
 
@@ -272,12 +272,12 @@ def _window_sql(window: Window) -> str:
 
 
 def _bound_sql(name: str, window: str) -> str:
-    """Spelled out, not as `window.start`: the source may have a column of that name."""
+    """Spelled out instead of `window.start`, because the source may have a column of that name."""
     return f"unix_millis({window}.{_BOUNDS[name]})"
 
 
 def columns_of(plan_columns: Sequence[tuple[str, Typed]], *, is_key: bool) -> tuple[Column, ...]:
-    """The columns that named expressions make."""
+    """The columns that named expressions produce."""
     return tuple(
         Column(name=name, type=str(typed.type), is_key=is_key) for name, typed in plan_columns
     )

@@ -1,9 +1,9 @@
-"""What a statement says, before its meaning is checked: frozen nodes with positions.
+"""The syntax tree of a statement, before its meaning is checked: frozen nodes with positions.
 
-`at` is where a node begins (1-based line and column over the whole text that was parsed, and its
-offset from 0); it takes no part in comparisons, so equal expressions are equal nodes. Names are
-already upper-cased unless they were quoted. AND and OR hold any number of operands; a sign before a
-number is part of the number.
+`at` is where a node begins (1-based line and column in the whole text that was parsed, and its
+0-based offset); comparisons ignore it, so equal expressions are equal nodes. Names are already
+upper-cased unless they were quoted. AND and OR have any number of operands; a sign before a number
+is part of the number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from standpipe.sql.types.types import SqlType
 
 
 class Position(NamedTuple):
-    """A place in the text that was parsed: line and column from 1, offset in characters from 0."""
+    """A position in the parsed text: line and column from 1, offset in characters from 0."""
 
     line: int
     column: int
@@ -29,7 +29,7 @@ START: Final = Position(1, 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class SyntaxNode:
-    """Base of all nodes. `at`: where the node begins; it takes no part in comparisons."""
+    """Base of all nodes. `at`: where the node begins; comparisons ignore it."""
 
     at: Position = field(compare=False, repr=False)
 
@@ -41,7 +41,7 @@ LiteralKind = Literal["NULL", "BOOLEAN", "STRING", "INTEGER", "BIGINT", "DECIMAL
 
 @dataclass(frozen=True, slots=True)
 class LiteralValue(SyntaxNode):
-    """A literal. `at.offset` is that of the quote or of the first digit, behind a folded sign."""
+    """A literal. `at.offset` is that of the quote or of the first digit, after a folded sign."""
 
     kind: LiteralKind
     value: bool | str | int | float | Decimal | None
@@ -100,7 +100,7 @@ class Arithmetic(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Negative(SyntaxNode):
-    """-operand, where the operand is no number: a number has its sign in its literal."""
+    """-operand, where the operand is not a number: a number's sign is part of its literal."""
 
     operand: Expression
 
@@ -153,7 +153,7 @@ class InList(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Like(SyntaxNode):
-    """value [NOT] LIKE pattern [ESCAPE 'c']. `escape` is not yet checked for its length."""
+    """value [NOT] LIKE pattern [ESCAPE 'c']. The length of `escape` is not checked yet."""
 
     value: Expression
     pattern: Expression
@@ -188,7 +188,7 @@ class Cast(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class AtTimeZone(SyntaxNode):
-    """operand AT TIME ZONE 'zone'. Parsed, but no pass takes it."""
+    """operand AT TIME ZONE 'zone'. Parsed, but no pass supports it."""
 
     operand: Expression
     zone: str
@@ -252,7 +252,7 @@ class Star(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class StructStar(SyntaxNode):
-    """`base->*`: every field as a column of its own."""
+    """`base->*`: every field as a separate column."""
 
     base: Expression
 
@@ -267,7 +267,7 @@ class SelectItem(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Relation(SyntaxNode):
-    """A source behind FROM or JOIN: NAME [AS alias]."""
+    """A source after FROM or JOIN: NAME [AS alias]."""
 
     name: str
     alias: str | None
@@ -308,14 +308,14 @@ class WindowClause(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Statement(SyntaxNode):
-    """Base of statements. `text`: from its first word to its semicolon."""
+    """Base of statements. `text`: from the first word to the semicolon."""
 
     text: str = field(default="", compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class OrderBy(SyntaxNode):
-    """ORDER BY of a pull query: ours."""
+    """ORDER BY of a pull query, which ksqlDB does not have."""
 
     keys: tuple[Expression, ...]
     is_descending: bool = False
@@ -353,8 +353,8 @@ def walk(node: object) -> Iterator[tuple[SyntaxNode | SqlType, int]]:
 
 
 def rewritten(part: Any, change: Callable[[SyntaxNode | SqlType], Any]) -> Any:
-    """A tree, or a tuple of trees, with every topmost node or type replaced for which `change`
-    returns something other than None."""
+    """A tree, or a tuple of trees, with every topmost node or type for which `change` does not
+    return None replaced by that result."""
     if isinstance(part, tuple) and not isinstance(part, Position):
         parts: tuple[Any, ...] = part  # pyright: ignore[reportUnknownVariableType]
         return tuple(rewritten(each, change) for each in parts)
@@ -369,10 +369,10 @@ def rewritten(part: Any, change: Callable[[SyntaxNode | SqlType], Any]) -> Any:
 
 
 def renamed(node: Any, change: Callable[[ColumnName], ColumnName]) -> Any:
-    """The expression with its column names changed, as messages show it."""
+    """The expression with its column names changed, for messages."""
     return rewritten(node, lambda part: change(part) if isinstance(part, ColumnName) else None)
 
 
 def qualified(node: Any, source: str) -> Any:
-    """The expression with its source before each column."""
+    """The expression with each column qualified by `source`."""
     return renamed(node, lambda column: replace(column, source=column.source or source))

@@ -1,4 +1,4 @@
-"""The statements beside SELECT (which is `ast.Query`), as they were written."""
+"""The statements other than SELECT (which is `ast.Query`), as they were written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kind = Literal["STREAM", "TABLE"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition(SyntaxNode):
-    """`mark` "": a value column. `header_key`: of HEADER('key')."""
+    """name type [mark]. `mark` "": a value column. `header_key`: the key of HEADER('key')."""
 
     name: str
     type: SqlType
@@ -38,7 +38,7 @@ class Property(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Creation(SyntaxNode):
-    """What every CREATE STREAM or TABLE begins with. `is_source`: CREATE SOURCE …"""
+    """The beginning of every CREATE STREAM or TABLE. `is_source`: CREATE SOURCE …"""
 
     kind: Kind
     name: str
@@ -67,7 +67,7 @@ class CreateAs(Statement):
 
 @dataclass(frozen=True, slots=True)
 class InsertSelect(Statement):
-    """INSERT INTO target [WITH (…)] SELECT …. `target_at`: where its name stands."""
+    """INSERT INTO target [WITH (…)] SELECT …. `target_at`: the position of its name."""
 
     target: str
     target_at: Position
@@ -77,7 +77,7 @@ class InsertSelect(Statement):
 
 @dataclass(frozen=True, slots=True)
 class InsertValues(Statement):
-    """`columns` empty: all columns in the order of the schema."""
+    """INSERT INTO … VALUES. `columns` empty: all columns in the order of the schema."""
 
     target: str
     columns: tuple[str, ...]
@@ -122,7 +122,7 @@ class AlterSource(Statement):
 
 @dataclass(frozen=True, slots=True)
 class AlterSystem(Statement):
-    """ALTER SYSTEM 'key' = 'value'. Parsed to be refused by name."""
+    """ALTER SYSTEM 'key' = 'value'. Parsed only to be refused by name."""
 
     name: str
     value: str
@@ -138,7 +138,7 @@ class ControlQuery(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Show(Statement):
-    """SHOW or LIST of what the catalog, Kafka or the registries hold."""
+    """SHOW or LIST of what the catalog, Kafka or the registries contain."""
 
     what: str  # "STREAMS", "ALL TOPICS", …
     extended: bool
@@ -176,19 +176,19 @@ class ExplainRoute(Statement):
 
 @dataclass(frozen=True, slots=True)
 class ExplainAssignment(Statement):
-    """Who holds which table partition, why, and what would move."""
+    """Which node holds which table partition, why, and what would move."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explain(Statement):
-    """EXPLAIN of a running query by its id, or of a statement that is not carried out."""
+    """EXPLAIN of a running query by its id, or of a statement that is not executed."""
 
     subject: str | Statement  # id of a query, or a statement
 
 
 @dataclass(frozen=True, slots=True)
 class SetProperty(Statement):
-    """SET; UNSET where `value` is None."""
+    """SET; UNSET if `value` is None."""
 
     name: str
     value: str | None
@@ -196,7 +196,7 @@ class SetProperty(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Define(Statement):
-    """DEFINE; UNDEFINE where `value` is None."""
+    """DEFINE; UNDEFINE if `value` is None."""
 
     name: str
     value: str | None

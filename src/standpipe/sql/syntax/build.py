@@ -1,4 +1,4 @@
-"""Callbacks of the grammar for statements. Not here: SELECT and expressions (`build_queries.py`,
+"""Grammar callbacks for statements. Not here: SELECT and expressions (`build_queries.py`,
 `build_expressions.py`)."""
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from standpipe.sql.types.types import SqlType
 
 
 class Ended(NamedTuple):
-    """A statement and the offset behind its semicolon."""
+    """A statement and the offset after its semicolon."""
 
     statement: Statement
     end: int
 
 
 class StatementBuilder(QueryBuilder):
-    """The whole grammar. `start` gives Ended statements; parser.py cuts out their texts."""
+    """The whole grammar. `start` returns Ended statements; parser.py cuts out their texts."""
 
     def start(self, *parts: Ended | Statement | None) -> tuple[Ended, ...]:
         """All statements of a text."""
@@ -59,19 +59,19 @@ class StatementBuilder(QueryBuilder):
         return Creation(name.at, kind, name.text, *flags)
 
     def key_mark(self) -> tuple[str, None]:
-        """… KEY behind a column."""
+        """… KEY after a column."""
         return ("KEY", None)
 
     def primary_key_mark(self) -> tuple[str, None]:
-        """… PRIMARY KEY behind a column."""
+        """… PRIMARY KEY after a column."""
         return ("PRIMARY KEY", None)
 
     def headers_mark(self) -> tuple[str, None]:
-        """… HEADERS behind a column."""
+        """… HEADERS after a column."""
         return ("HEADERS", None)
 
     def header_mark(self, key: Token) -> tuple[str, str]:
-        """… HEADER('key') behind a column."""
+        """… HEADER('key') after a column."""
         return ("HEADER", text_of(key))
 
     def column_definition(
@@ -171,7 +171,7 @@ class StatementBuilder(QueryBuilder):
         return ast_statements.ControlQuery(START, "RESUME", query_id)
 
     def showable(self, *words: Token) -> str:
-        """The words behind SHOW, upper-cased."""
+        """The words after SHOW, upper-cased."""
         return " ".join(str(word).upper() for word in words)
 
     describable = showable
@@ -202,7 +202,7 @@ class StatementBuilder(QueryBuilder):
 
     def explain_id(self, name: Name) -> Statement:
         """EXPLAIN id, or EXPLAIN ASSIGNMENT."""
-        if name.text == "ASSIGNMENT":  # no id of a query looks like that, and columns may
+        if name.text == "ASSIGNMENT":  # no query id; not a keyword, so columns may use it
             return ast_statements.ExplainAssignment(START)
         return ast_statements.Explain(START, name.text)
 
@@ -235,7 +235,7 @@ class StatementBuilder(QueryBuilder):
     ) -> Statement:
         """PRINT topic …."""
         count = None if limit is None else cast("LiteralValue", limit.value)
-        # ksqlDB: here a name counts as it is written, quoted or not
+        # in ksqlDB the name here is taken as written, quoted or not
         name = topic.written if isinstance(topic, Name) else str(topic.value)
         return ast_statements.PrintTopic(START, name, bool(from_beginning), interval, count)
 

@@ -1,6 +1,6 @@
-"""Callbacks of the grammar for expressions, types and names: words and nodes in, one node out.
+"""Grammar callbacks for expressions, types and names: words and nodes in, one node out.
 
-lark calls them bottom-up while it parses, so no depth of nesting costs a Python frame here.
+lark calls them bottom-up while it parses, so nesting costs no Python frames here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
 
 
 class Name(NamedTuple):
-    """An identifier as it counts (upper-cased unless quoted), where it stands, and as written."""
+    """An identifier: its name (upper-cased unless quoted), its position, and as written."""
 
     text: str
     at: Position
@@ -32,12 +32,12 @@ def position(token: Token) -> Position:
 
 
 def text_of(token: Token) -> str:
-    """What a quoted string means: only a doubled quote is special."""
+    """The value of a quoted string: only a doubled quote is special."""
     return str(token)[1:-1].replace("''", "'")
 
 
 def integer_kind(value: int) -> ast.LiteralKind:
-    """INTEGER where the value fits 32 bits, else BIGINT."""
+    """INTEGER if the value fits 32 bits, otherwise BIGINT."""
     return "INTEGER" if -INTEGER_MAX - 1 <= value <= INTEGER_MAX else "BIGINT"
 
 
@@ -65,7 +65,7 @@ class ExpressionBuilder:
     alias = identifier
 
     def unreserved(self, token: Token) -> Token:
-        """A keyword that may be a name."""
+        """A keyword that may also be a name."""
         return token
 
     def clause_word(self, token: Token) -> Token:
@@ -115,7 +115,7 @@ class ExpressionBuilder:
         return ast.Not(operand.at, operand)
 
     def comparator(self, token: Token) -> str:
-        """An operator of comparison; != becomes <>."""
+        """A comparison operator; != becomes <>."""
         return "<>" if str(token) == "!=" else str(token)
 
     def comparison(self, left: Expression, operator: str, right: Expression) -> Expression:
@@ -207,7 +207,7 @@ class ExpressionBuilder:
         return ast.FunctionCall(name.at, name.text, ())
 
     def arguments(self, *items: Expression) -> tuple[Expression, ...]:
-        """What stands in a call's brackets."""
+        """The arguments of a call."""
         return items
 
     def expressions(self, *items: Expression) -> tuple[Expression, ...]:
@@ -215,7 +215,7 @@ class ExpressionBuilder:
         return items
 
     def parenthesis(self, inner: Expression) -> Expression:
-        """(inner): brackets leave no node."""
+        """(inner): parentheses have no node."""
         return inner
 
     def function_body(self, *parts: Name | Expression) -> Expression:
@@ -281,7 +281,7 @@ class ExpressionBuilder:
     # ------------------------------------------------------------------------------------ types
 
     def named_type(self, name: Name) -> SqlType:
-        """INT, or a name of CREATE TYPE: no check yet."""
+        """INT, or a name of CREATE TYPE: not checked yet."""
         return SqlType(types.NAMES.get(name.text, name.text))
 
     def type_parameter(self, token: Token) -> Token:
@@ -289,7 +289,7 @@ class ExpressionBuilder:
         return token
 
     def parameterised_type(self, name: Name, *parameters: Token) -> SqlType:
-        """DECIMAL(p, s), and VARCHAR(STRING) or VARCHAR(20), whose brackets mean nothing."""
+        """DECIMAL(p, s), and VARCHAR(STRING) or VARCHAR(20), whose parameter is ignored."""
         if name.text == "DECIMAL" and len(parameters) == 2:
             precision, scale = (int(str(each)) for each in parameters)
             return types.decimal(precision, scale)

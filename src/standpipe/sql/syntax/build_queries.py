@@ -1,4 +1,4 @@
-"""Callbacks of the grammar for SELECT: its clauses, joins and windows."""
+"""Grammar callbacks for SELECT: its clauses, joins and windows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ UNITS_MS: Final = {
 
 
 class Clause(NamedTuple):
-    """An optional part of a query under its name, to be put together in `query`."""
+    """A named optional part of a query, which `query` assembles."""
 
     name: str
     value: object
 
 
 class QueryBuilder(ExpressionBuilder):
-    """Queries on top of expressions. A clause becomes a `Clause`; `query` puts them together."""
+    """Queries on top of expressions. A clause becomes a `Clause`; `query` assembles them."""
 
     def star(self, token: Token) -> ast.Star:
         """*"""
@@ -52,7 +52,7 @@ class QueryBuilder(ExpressionBuilder):
         return Clause("items", items)
 
     def relation(self, name: Name, alias: Name | None) -> ast.Relation:
-        """A source behind FROM or JOIN."""
+        """A source after FROM or JOIN."""
         return ast.Relation(name.at, name.text, alias and alias.text)
 
     def join_kind(self, word: Token, _outer: bool | None = None) -> str:
@@ -60,7 +60,7 @@ class QueryBuilder(ExpressionBuilder):
         return word.type
 
     def within(self, duration_ms: int, grace: Clause | None) -> ast.Within:
-        """WITHIN duration: as long before as after."""
+        """WITHIN duration: the same before and after."""
         return ast.Within(START, duration_ms, duration_ms, _ms(grace))
 
     def within_before_after(
@@ -175,7 +175,7 @@ class QueryBuilder(ExpressionBuilder):
         from_clause: tuple[ast.Relation, tuple[ast.Join, ...]],
         *clauses: Clause | None,
     ) -> Query:
-        """A whole SELECT, its clauses put together by their names."""
+        """A whole SELECT, assembled from its clauses by their names."""
         relation, joins = from_clause
         given: dict[str, object] = {clause.name: clause.value for clause in clauses if clause}
         chosen = cast("tuple[ast.SelectItem, ...]", items.value)

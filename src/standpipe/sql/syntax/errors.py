@@ -1,7 +1,7 @@
-"""Refusals of all passes: an error with its place, and the nearest of the known names.
+"""Refusals of all passes: an error with its position, and the nearest of the known names.
 
-Passes know positions in the whole request; a client wants them in its statement. So they raise
-`refusal(…)` with the former, and `located` makes it the latter once, where the statement is known.
+Passes know positions in the whole request; a client needs them in its statement. So passes raise
+`refusal(…)` with the former, and `located` converts it once, where the statement is known.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from standpipe.sql.syntax.ast import Position, Statement
 
 
 def refusal(message: str, at: Position | None = None, hint: str = "") -> StatementError:
-    """An error at a position of the whole text; `located` must see it before a client does."""
+    """An error at a position in the whole text; pass it to `located` before a client sees it."""
     line, column = (None, None) if at is None else (at.line, at.column)
     return StatementError(message, line=line, column=column, hint=hint)
 
 
 def unknown_name(message: str, at: Position | None, hint: str) -> UnknownName:
-    """As `refusal`, for a name that nothing has; clients see its code apart from other errors."""
+    """Like `refusal`, for an unknown name; its code lets clients tell it from other errors."""
     line, column = (None, None) if at is None else (at.line, at.column)
     return UnknownName(message, line=line, column=column, hint=hint)
 
 
 def unsupported(what: str, at: Position | None = None) -> StatementError:
-    """For what ksqlDB can do and Standpipe cannot yet."""
+    """A refusal of something that ksqlDB supports and Standpipe does not yet."""
     return refusal(f"{what} is not supported yet.", at)
 
 
 def located(error: StatementError, statement: Statement) -> StatementError:
-    """The same error, with the statement's text and its position counted from its first word."""
+    """The same error, with the statement's text and the position relative to its first word."""
     if error.statement:
         return error
     error.statement = statement.text
@@ -42,12 +42,12 @@ def located(error: StatementError, statement: Statement) -> StatementError:
 
 
 def place(at: Position) -> str:
-    """ksqlDB's prefix of a message that knows where it happened."""
+    """ksqlDB's prefix for a message with a position."""
     return f"Line: {at.line}, Col: {at.column}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names what was probably meant; "" where nothing is near."""
+    """A hint that names what was probably meant; "" if nothing is similar."""
     candidates = sorted(set(known))
     for candidate in candidates:
         if candidate.upper() == name.upper():
@@ -57,7 +57,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _other_case(name: str, candidate: str) -> str:
-    """ksqlDB's words for a name that differs in case only, which quotes make or break."""
+    """ksqlDB's text for a name that differs only in case, because of quotes or their absence."""
     if name == name.upper():
         return (
             f'Did you mean "{candidate}"? Hint: wrap the source name in double quotes'

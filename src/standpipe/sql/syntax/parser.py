@@ -1,8 +1,8 @@
-"""Text → statements: `parse`. The only place that knows lark's errors.
+"""Text → statements: `parse`. The only module that handles lark's errors.
 
-A syntax error carries ksqlDB's two spellings of its text (both occur in its cases; by what rule is
-not visible), the position in the text that was parsed, and the words that could have come instead.
-Nesting is bounded here, once, so that the later passes may recurse.
+A syntax error carries both of ksqlDB's texts (both occur in its test cases; the rule is not clear
+from them), the position in the parsed text, and the words that were expected instead. Nesting is
+limited here, once, so that the later passes may recurse.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from standpipe.sql.syntax.build import Ended, StatementBuilder
 from standpipe.sql.syntax.errors import located, refusal
 from standpipe.sql.types.values import BIGINT_MAX
 
-#: Levels of expressions, or of brackets in a type. The passes behind need a few frames per level.
+#: Levels of expressions, or of brackets in a type. Later passes need a few frames per level.
 DEPTH_MAX: Final = 120
-#: A text longer than this is no statement; reading it would hold up a worker.
+#: A longer text is refused; parsing it would block a worker.
 TEXT_MAX: Final = 500_000
-#: More alternatives than this do not help the reader; the message leaves them out.
+#: More alternatives than this do not help the user; the message leaves them out.
 EXPECTED_MAX: Final = 6
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n\f\u00a0]|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)*")
@@ -59,9 +59,9 @@ _MARKS: Final = {
 
 
 def parse(text: str) -> tuple[Statement, ...]:
-    """The statements of `text`, in order; their positions count over the whole of it.
+    """The statements of `text`, in order; their positions are in the whole text.
 
-    Raises SqlSyntaxError; StatementError where a number is out of range, nesting is deeper than
+    Raises SqlSyntaxError; StatementError if a number is out of range, nesting is deeper than
     DEPTH_MAX or the text is longer than TEXT_MAX characters.
     """
     if len(text) > TEXT_MAX:
@@ -84,13 +84,13 @@ def parse(text: str) -> tuple[Statement, ...]:
 
 
 def warm_up(tables: Path) -> None:
-    """Make the grammar's tables now (half a second), or take them from the file `tables`, which is
-    made or renewed as needed. It is a pickle: it must lie where only this user can write."""
+    """Build the grammar's tables now (half a second), or load them from the file `tables`, which is
+    created or renewed as needed. It is a pickle: only this user may have write access to it."""
     _lark(str(tables))
 
 
 class _Callbacks:
-    """What lark calls: it hands the parts of a rule over as one list."""
+    """The object that lark calls: lark passes the parts of a rule as one list."""
 
     def __init__(self, builder: StatementBuilder) -> None:
         self._builder = builder
@@ -104,7 +104,7 @@ _made: list[Lark] = []
 
 
 def _lark(tables: str = "") -> Lark:
-    """The grammar's tables, made once per process."""
+    """The grammar's tables, built once per process."""
     if not _made:
         _made.append(_make_lark(tables))
     return _made[0]
@@ -142,9 +142,9 @@ def _skip_blank(text: str, offset: int) -> int:
 
 
 def _check(statement: Statement) -> None:
-    """Refuses what the grammar cannot: numbers out of range, nesting without bound.
+    """Refuses what the grammar cannot: numbers out of range, excessive nesting.
 
-    Neither can be there in a short text without long numbers, which is what most texts are.
+    Most texts are short and have no long numbers, so they can contain neither.
     """
     if len(statement.text) <= DEPTH_MAX and not _LONG_NUMBER.search(statement.text):
         return
@@ -196,7 +196,7 @@ def _syntax_error(text: str, error: UnexpectedInput) -> SqlSyntaxError:
 
 
 def _statement_start(text: str, offset: int) -> int:
-    """Where the statement that covers `offset` begins: behind the semicolon before it."""
+    """Where the statement that contains `offset` begins: after the preceding semicolon."""
     start = 0
     for match in _PIECE.finditer(text, 0, offset):
         if match[0] == ";":

@@ -1,4 +1,4 @@
-"""Expressions as ksqlDB prints them in its messages: every operation in brackets, names upper-case.
+"""Expressions as in ksqlDB's messages: every operation in parentheses, names in upper case.
 
 Not for Spark: `spark/expression_sql.py` prints typed expressions.
 """
@@ -14,7 +14,7 @@ from standpipe.sql.types.types import quoted
 
 _PLAIN: Final = re.compile(r"[A-Z_][A-Z0-9_@]*")
 
-#: ksqlDB's names of the comparisons, as "Cannot compare … with EQUAL" has them.
+#: ksqlDB's names of the comparisons, as in "Cannot compare … with EQUAL".
 COMPARISON_NAMES: Final = {
     "=": "EQUAL",
     "<>": "NOT_EQUAL",
@@ -28,7 +28,7 @@ COMPARISON_NAMES: Final = {
 
 
 def name_text(name: str) -> str:
-    """A name, in back-quotes where it could not be written without."""
+    """A name, in back-quotes if it needs them."""
     return name if _PLAIN.fullmatch(name) else quoted(name)
 
 
@@ -57,7 +57,7 @@ def _call(node: ast.FunctionCall) -> str:
 
 
 def _logical(node: ast.Logical) -> str:
-    """Nested to the left, as a parser of two operands at a time would have it."""
+    """Nested to the left, as a parser of binary operators would build it."""
     text = expression_text(node.operands[0])
     for operand in node.operands[1:]:
         text = f"({text} {node.operator} {expression_text(operand)})"

@@ -1,8 +1,8 @@
 """DEFINE and `${name}`: text substitution before a statement is parsed.
 
-A value is put into quoted text as it is, its quotes doubled; anywhere else it must be one word, one
-number or one quoted text, so that it cannot end the statement that it stands in. `$${name}` is
-`${name}` itself. An undefined name stays as it was written. Names have no case.
+In quoted text a value is inserted as it is, with its quotes doubled; anywhere else it must be one
+word, number or quoted text, so that it cannot end the statement. `$${name}` is an escape for
+`${name}`. An undefined name stays as it was written. Names are case-insensitive.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from standpipe.sql.syntax import parser
 from standpipe.sql.syntax.ast import Statement
 from standpipe.sql.syntax.ast_statements import Define
 
-#: property of a session: whether `${…}` means anything
+#: session property: whether `${…}` is substituted
 SUBSTITUTION: Final = "ksql.variable.substitution.enable"
 
 _VARIABLE: Final = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -32,15 +32,15 @@ _ONE_TOKEN: Final = re.compile(
 
 
 def parse(text: str, variables: Mapping[str, str], *, is_on: bool = True) -> tuple[Statement, ...]:
-    """The statements of a request: each sees the DEFINEs before it. Raises as `parser.parse`, and
-    StatementError for a value that cannot stand where it is wanted."""
+    """The statements of a request: each sees the DEFINEs before it. Raises like `parser.parse`, and
+    StatementError for a value that is not allowed where it is used."""
     if not is_on or "${" not in text:
         return parser.parse(text)
     known = folded(variables)
     statements: list[Statement] = []
     line = 0
     for piece in _split(text):
-        # positions count over the whole request, as they do without variables
+        # positions are in the whole request, as they are without variables
         for statement in parser.parse("\n" * line + substituted(piece, known)):
             statements.append(statement)
             if isinstance(statement, Define):
@@ -50,19 +50,19 @@ def parse(text: str, variables: Mapping[str, str], *, is_on: bool = True) -> tup
 
 
 def folded(variables: Mapping[str, str]) -> dict[str, str]:
-    """By upper-cased name."""
+    """The variables by upper-cased name."""
     return {name.upper(): value for name, value in variables.items()}
 
 
 def define(known: dict[str, str], statement: Define) -> None:
-    """Carries DEFINE or UNDEFINE out on the folded variables."""
+    """Applies DEFINE or UNDEFINE to the folded variables."""
     known.pop(statement.name.upper(), None)
     if statement.value is not None:
         known[statement.name.upper()] = statement.value
 
 
 def substituted(text: str, known: Mapping[str, str]) -> str:
-    """The text with the values of `known`, which is folded, in place of their names."""
+    """The text with variables replaced by their values in `known`, which is folded."""
     if "${" not in text:
         return text
     parts: list[str] = []

@@ -1,7 +1,7 @@
 """Expressions after analysis: every node has a type, every name is a column that exists.
 
-The emitter needs nothing else: a scalar operation brings its Spark template along, a constant is a
-Python value as types.py defines it.
+Emitting SQL needs nothing else: a scalar operation has its Spark template, a constant is a Python
+value as types.py defines it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from standpipe.sql.types.types import SqlType
 
-#: Template of the table function, which no expression can hold: `rowwise.py` takes it out.
+#: Template of the table function; `rowwise.py` removes it, as Spark SQL cannot nest it.
 EXPLODE: Final = "explode({0})"
 
 
@@ -39,7 +39,7 @@ class Constant(Typed):
 
 @dataclass(frozen=True, slots=True)
 class Operation(Typed):
-    """A scalar operation: `template` has a place {0}, {1}… per argument, or {all} for a list."""
+    """A scalar operation: `template` has {0}, {1}… for its arguments, or {all} for a list."""
 
     template: str
     arguments: tuple[Typed, ...]
@@ -47,7 +47,7 @@ class Operation(Typed):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Operation):
-    """An aggregate over the rows of a group; its arguments hold no aggregate."""
+    """An aggregate over the rows of a group; its arguments contain no aggregate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +59,21 @@ class WindowBound(Typed):
 
 @dataclass(frozen=True, slots=True)
 class LambdaVariable(Typed):
-    """A parameter of the lambda around it."""
+    """A parameter of an enclosing lambda."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class LambdaBody(Typed):
-    """What a lambda computes from its variables: the argument of a function that walks."""
+    """What a lambda computes from its variables: an argument of TRANSFORM, FILTER or REDUCE."""
 
     variables: tuple[LambdaVariable, ...]
     body: Typed
 
 
 def aggregates_in(node: Typed) -> bool:
-    """Whether an aggregate is somewhere in the expression."""
+    """Whether the expression contains an aggregate."""
     if isinstance(node, Aggregate):
         return True
     if isinstance(node, LambdaBody):
@@ -82,14 +82,14 @@ def aggregates_in(node: Typed) -> bool:
 
 
 def exploded_in(node: Typed) -> bool:
-    """Whether a table function is somewhere in the expression."""
+    """Whether the expression contains a table function."""
     if isinstance(node, Operation):
         return node.template == EXPLODE or any(map(exploded_in, node.arguments))
     return False
 
 
 def columns_in(node: Typed) -> frozenset[TypedColumn]:
-    """The columns that an expression looks at."""
+    """The columns that an expression reads."""
     if isinstance(node, TypedColumn):
         return frozenset({node})
     if isinstance(node, LambdaBody):
@@ -100,7 +100,7 @@ def columns_in(node: Typed) -> frozenset[TypedColumn]:
 
 
 def rewrite(node: Typed, change: Callable[[Typed], Typed | None]) -> Typed:
-    """The expression with every topmost node replaced for which `change` gives another."""
+    """The expression, with every topmost node for which `change` returns a node replaced by it."""
     changed = change(node)
     if changed is not None:
         return changed

@@ -1,4 +1,4 @@
-"""The types of ksqlDB: their spelling, their order of widening, and the Python value of each.
+"""ksqlDB's types: their spelling, their widening order, and the Python value of each.
 
 Values in plans, keys and INSERTs are plain Python: BOOLEAN bool, INTEGER and BIGINT int, DOUBLE
 float, DECIMAL decimal.Decimal (at the type's scale), STRING str, BYTES bytes, DATE int (days since
@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 
 from standpipe.errors import StatementError
 
-#: Every name that a type may be written with, and the name that this code uses.
+#: Every accepted name of a type, and the name that this code uses.
 NAMES: Final = {
     "BOOLEAN": "BOOLEAN",
     "INT": "INTEGER",
@@ -35,11 +35,11 @@ NAMES: Final = {
 }
 #: Left widens to right without a CAST: INTEGER < BIGINT < DECIMAL < DOUBLE (ksqlDB).
 NUMERIC: Final = ("INTEGER", "BIGINT", "DECIMAL", "DOUBLE")
-#: What a string literal turns into where the context asks for it.
+#: Types to which a string literal is converted if the context requires it.
 FROM_TEXT: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "BYTES"})
-PRECISION_MAX: Final = 38  # Spark's; ksqlDB has no bound of its own
+PRECISION_MAX: Final = 38  # Spark's limit; ksqlDB has none
 NESTING_MAX: Final = 50
-#: Spark keeps instants as 64 bits of microseconds, and ends the query for one that does not fit
+#: Spark stores instants as 64-bit microseconds, and one that does not fit ends the query
 INSTANT_MS_MAX: Final = 2**63 // 1000 - 1
 
 
@@ -47,7 +47,7 @@ INSTANT_MS_MAX: Final = 2**63 // 1000 - 1
 class SqlType:
     """A type. ARRAY has one argument, MAP two (key, value), STRUCT one per field name.
 
-    A name that is not in NAMES may stand in `base` until the analyser has looked for a custom type.
+    `base` may be a name that is not in NAMES until the analyser has resolved custom types.
     """
 
     base: str
@@ -57,7 +57,7 @@ class SqlType:
     field_names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """ksqlDB's spelling, as `Column.type` and a header's schema have it."""
+        """ksqlDB's spelling, as in `Column.type` and a header's schema."""
         if self.base == "DECIMAL":
             return f"DECIMAL({self.precision}, {self.scale})"
         if self.base == "STRUCT":
@@ -78,11 +78,11 @@ class SqlType:
         return self.base in ("ARRAY", "MAP", "STRUCT")
 
     def contains(self, base: str) -> bool:
-        """Whether this type is `base` or has it somewhere inside."""
+        """Whether this type is `base` or contains it at any depth."""
         return self.base == base or any(part.contains(base) for part in self.arguments)
 
     def field(self, name: str) -> SqlType | None:
-        """Type of a STRUCT's field; None where there is no such field."""
+        """Type of a STRUCT's field; None if there is no such field."""
         if name not in self.field_names:
             return None
         return self.arguments[self.field_names.index(name)]
@@ -97,17 +97,17 @@ BYTES: Final = SqlType("BYTES")
 DATE: Final = SqlType("DATE")
 TIME: Final = SqlType("TIME")
 TIMESTAMP: Final = SqlType("TIMESTAMP")
-#: Of the literal NULL: fits everywhere, has no spelling in a statement.
+#: Type of the literal NULL: fits everywhere, cannot be written in a statement.
 NULL: Final = SqlType("NULL")
 
 
 def decimal(precision: int, scale: int) -> SqlType:
-    """DECIMAL(precision, scale), unchecked: `functions.cast.check_known` knows the bounds."""
+    """DECIMAL(precision, scale), unchecked: `functions.cast.check_known` checks the limits."""
     return SqlType("DECIMAL", precision, scale)
 
 
 def literal_decimal(text: str) -> SqlType:
-    """The DECIMAL of a literal as it is written: -1.50 is DECIMAL(3, 2)."""
+    """The DECIMAL type of a literal as written: -1.50 is DECIMAL(3, 2)."""
     digits = text.lstrip("-").replace(".", "").lstrip("0")
     scale = len(text.partition(".")[2])
     return decimal(max(len(digits), scale, 1), scale)
@@ -130,7 +130,7 @@ def struct(fields: tuple[tuple[str, SqlType], ...]) -> SqlType:
 
 
 def quoted(name: str) -> str:
-    """A name in back-quotes, inner ones doubled: ksqlDB prints it so, Spark reads it so."""
+    """A name in back-quotes, inner ones doubled, as ksqlDB prints it and Spark reads it."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -141,7 +141,7 @@ _WORD: Final = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z0-9_@]+)|(.))", re.DO
 
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> SqlType:
-    """The type that `str(type)` or a `Column.type` spells; raises StatementError otherwise."""
+    """The type that a text (`str(type)`, `Column.type`) spells; raises StatementError if none."""
     words = [(match[1], match[2], match[3]) for match in _WORD.finditer(text.strip())]
     cursor = _TypeReader(text, words)
     result = cursor.read_type(0)
@@ -151,7 +151,7 @@ def parse_type(text: str) -> SqlType:
 
 
 class _TypeReader:
-    """Reads a type from left to right. `words`: (quoted name, word, mark), one of three is set."""
+    """Reads a type from left to right. `words`: (quoted name, word, mark), of which one is set."""
 
     def __init__(self, text: str, words: list[tuple[str | None, str | None, str | None]]) -> None:
         self.text = text
@@ -233,7 +233,7 @@ def as_decimal(of: SqlType) -> SqlType:
 
 
 def common_type(left: SqlType, right: SqlType) -> SqlType | None:
-    """The narrowest type that both widen to; None where they have no such type."""
+    """The narrowest type that both widen to; None if there is none."""
     if left == right or right.base == "NULL":
         return left
     if left.base == "NULL":
@@ -253,7 +253,7 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
 
 
 def widens(source: SqlType, target: SqlType) -> bool:
-    """Whether a value of `source` may stand where `target` is expected, without a CAST."""
+    """Whether a value of `source` is accepted as `target` without a CAST."""
     return common_type(source, target) == target
 
 
@@ -264,7 +264,7 @@ _ADDITIVE: Final[Callable[[SqlType, SqlType], tuple[int, int]]] = lambda one, tw
 
 
 def arithmetic_type(operator: str, left: SqlType, right: SqlType) -> SqlType | None:
-    """Result of `left operator right` (ksqlDB: integers stay integers, also under /)."""
+    """Result of `left operator right` (ksqlDB: integers stay integers, even with /)."""
     if operator in ("+", "||") and left == right == STRING:
         return STRING
     common = common_type(left, right)

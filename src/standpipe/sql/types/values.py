@@ -1,4 +1,4 @@
-"""Conversion of values between SQL types (types.py says how Python represents each type).
+"""Conversion of values between SQL types (types.py defines the Python value of each type).
 
 `coerce` raises ValueError, never a StatementError: only the caller knows the text of the refusal.
 """
@@ -23,10 +23,10 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_MS: Final = 86_400_000
 #: DECIMAL has up to 38 digits, Python's own context 28
 DECIMALS: Final = Context(prec=38)
-#: powers of ten of a BIGINT
+#: largest power of ten that fits BIGINT
 _BIGINT_EXPONENT_MAX: Final = 18
 
-#: ksqlDB takes any prefix from the year on: 2020, 2020-02, 2020-02-23T23:45, …; a zone may follow
+#: ksqlDB accepts any prefix that has the year: 2020, 2020-02, 2020-02-23T23:45, …, and then a zone
 _DATETIME: Final = re.compile(
     r"(\d{1,4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})"
     r"(?:\.(\d{1,9}))?)?)?)?)?)?\s*(Z|[+-]\d{2}:?\d{2})?"
@@ -36,9 +36,9 @@ _TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?")
 
 @lru_cache(maxsize=4096)
 def parse_timestamp(text: str) -> int:
-    """Unix ms of datetime text; UTC where no zone is given. Raises ValueError.
+    """Unix ms of datetime text; UTC if no zone is given. Raises ValueError.
 
-    Remembers: the window bounds of pull queries come again and again.
+    Cached, because pull queries repeat their window bounds.
     """
     match = _DATETIME.fullmatch(text.strip())
     if match is None:
@@ -47,7 +47,7 @@ def parse_timestamp(text: str) -> int:
     millis = int((match[7] or "0").ljust(3, "0")[:3])
     zone = _zone(match[8])
     extra = timedelta(0)
-    if hour == 24 and not (minute or second or millis):  # midnight, at the end of its day
+    if hour == 24 and not (minute or second or millis):  # midnight at the end of the day
         hour, extra = 0, timedelta(days=1)
     when = datetime(year, month or 1, day or 1, hour, minute, second, tzinfo=zone)
     return (when + extra - EPOCH) // timedelta(milliseconds=1) + millis
@@ -62,7 +62,7 @@ def _zone(text: str | None) -> timezone:
 
 
 def parse_date(text: str) -> int:
-    """Days since 1970-01-01 of `yyyy-MM-dd`; a longer text must be midnight. Raises ValueError."""
+    """Days since 1970-01-01 of `yyyy-MM-dd`; any time must be midnight. Raises ValueError."""
     millis = parse_timestamp(text)
     if millis % DAY_MS:
         raise ValueError(f"Failed to parse date: {text}")
@@ -82,7 +82,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_bytes(text: str) -> bytes:
-    """Base64, as ksqlDB has BYTES in text. Raises ValueError."""
+    """Decodes base64, ksqlDB's text for BYTES. Raises ValueError."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -90,20 +90,20 @@ def parse_bytes(text: str) -> bytes:
 
 
 def at_scale(number: Decimal, scale: int, rounding: str | None = None) -> Decimal:
-    """Rounded to so many decimal places. Raises InvalidOperation for more than 38 digits."""
+    """Rounded to `scale` decimal places. Raises InvalidOperation for more than 38 digits."""
     return number.quantize(Decimal(1).scaleb(-scale), rounding, DECIMALS)
 
 
 def whole_number(number: Decimal | float) -> int:
-    """Without its decimal places. Raises ValueError beyond BIGINT, before `int` writes out the
-    digits of 1e999999999; NaN and infinity raise it, or OverflowError."""
+    """Truncates to a whole number. Raises ValueError beyond BIGINT, before `int` expands the digits
+    of 1e999999999; NaN and infinity raise it, or OverflowError."""
     if isinstance(number, Decimal) and number.adjusted() > _BIGINT_EXPONENT_MAX:
         raise ValueError(f"Numeric field overflow: {number} does not fit BIGINT")
     return int(number)
 
 
 def as_decimal(value: int | Decimal | str, of: SqlType) -> Decimal:
-    """At the type's scale; raises ValueError where digits would be lost or do not fit."""
+    """The number at the type's scale; raises ValueError if digits would be lost or do not fit."""
     try:
         number = Decimal(value)
         whole = at_scale(number, of.scale)
@@ -125,9 +125,9 @@ _FROM_TEXT: Final[dict[str, Callable[[str], object]]] = {
 
 
 def coerce(value: object, source: SqlType, target: SqlType) -> object:
-    """`value` of type `source` as `target` wants it: widening, and text to date, time and bytes.
+    """Converts `value` from `source` to `target`: widening, and text to date, time and bytes.
 
-    Raises ValueError where ksqlDB would not convert without a CAST.
+    Raises ValueError if ksqlDB would require a CAST.
     """
     if value is None:
         return None
@@ -162,8 +162,8 @@ def _coerce_nested(value: object, source: SqlType, target: SqlType) -> object:
 
 
 def is_finite(value: object) -> bool:
-    """False for a DOUBLE, however deep in `value`, that is no number: JSON has no word for it, and
-    a record would hold null in its place."""
+    """False if `value` contains, at any depth, a NaN or infinite DOUBLE: JSON cannot express it,
+    and a record would have null instead."""
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, dict):
@@ -173,7 +173,7 @@ def is_finite(value: object) -> bool:
 
 
 def cast_value(value: object, source: SqlType, target: SqlType) -> object:
-    """CAST of a constant. Raises ValueError where the text or the number does not fit."""
+    """CAST of a constant. Raises ValueError if the text or the number does not fit."""
     if value is None:
         return None
     if target.base == "STRING" and not source.is_nested:
@@ -216,12 +216,12 @@ def _cast_scalar(value: object, source: SqlType, target: SqlType) -> object:
 
 
 def today(days: int) -> date:
-    """The calendar day that a DATE's number means."""
+    """The calendar day of a DATE's number of days."""
     return (EPOCH + timedelta(days=days)).date()
 
 
 def unified(one: SqlType, two: SqlType) -> SqlType | None:
-    """The type that holds both, text counting as date or time where the other is one."""
+    """The type that holds both; text beside a date or time counts as one."""
     if one.base == "STRING" and two.base in _FROM_TEXT:
         return two
     if two.base == "STRING" and one.base in _FROM_TEXT:
@@ -237,7 +237,7 @@ def format_date(days: int) -> str:
 
 
 def format_time(millis: int) -> str:
-    """A TIME as answers show it: HH:mm, and seconds where there are some; no milliseconds."""
+    """A TIME as answers show it: HH:mm, with seconds if they are not 0; no milliseconds."""
     minutes, seconds = divmod(millis // 1000, 60)
     text = f"{minutes // 60:02d}:{minutes % 60:02d}"
     return f"{text}:{seconds:02d}" if seconds else text
