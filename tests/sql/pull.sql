@@ -316,7 +316,7 @@ limit 10
 
 SELECT * FROM by_tail ORDER BY n;
 ----
-! 40001 1:23 Rows come in the order of their keys only: ORDER BY TAIL.
+! 40001 1:23 Rows can only be ordered by their keys: ORDER BY TAIL.
 
 SELECT * FROM by_tail ORDER BY tail DESC;
 ----
@@ -346,7 +346,7 @@ BY_TAIL scan counted → ()
 
 SELECT COUNT(*) FROM by_tail LIMIT 5;
 ----
-! 40001 1:1 COUNT(*) is one row: ORDER BY and LIMIT have no use.
+! 40001 1:1 COUNT(*) is one row: ORDER BY and LIMIT have no effect.
 
 SELECT COUNT(n) FROM by_tail;
 ----
@@ -366,7 +366,7 @@ limit 2
 
 SELECT * FROM by_day ORDER BY windowstart;
 ----
-! 40001 1:22 Rows come in the order of their keys only: ORDER BY CARRIER, WINDOWSTART, WINDOWEND.
+! 40001 1:22 Rows can only be ordered by their keys: ORDER BY CARRIER, WINDOWSTART, WINDOWEND.
 
 SELECT * FROM by_tail WHERE tail IN ('b', 'a') ORDER BY tail;
 ----

@@ -116,7 +116,7 @@ class NodesClient:
                 self._prefer_others(address)
                 if begun:
                     raise SetupError(
-                        f"{address} went away: {error}",
+                        f"{address} closed the connection: {error}",
                         next_step="ask again: another node will answer",
                     ) from error
         raise SetupError("no node answers", next_step="see `standpipe status`")

@@ -70,7 +70,7 @@ class Reader:
             if len(self._tasks) < UNDER_WAY_MAX:
                 self.spawn(self.read(number, due))
             else:
-                self._fail(due, 0, f"{UNDER_WAY_MAX} reads are under way")
+                self._fail(due, 0, f"{UNDER_WAY_MAX} reads are in flight")
             number += 1
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=2 * TRY_S_MAX)

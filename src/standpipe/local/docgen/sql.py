@@ -55,7 +55,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         SupportRow(
             "CREATE OR REPLACE STREAM … AS SELECT",
             "yes",
-            "goes on where it is; columns may be added; not with a join",
+            "continues from its position; columns may be added; not with a join",
         ),
     ),
     ast_statements.InsertSelect: (

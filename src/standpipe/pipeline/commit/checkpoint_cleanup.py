@@ -67,7 +67,7 @@ def clean_up(
             elif now_ms - _unwanted_since_ms(root, now_ms) >= KEPT_MS:
                 root.rename(checkpoints / f"{_GONE}{root.name}")
                 removed.append(root.name)
-                _logger.info("checkpoint of a query that was dropped is removed", name=root.name)
+                _logger.info("removed the checkpoint of a dropped query", name=root.name)
     for gone in checkpoints.glob(f"{_GONE}*"):  # including those of a pipeline that has died
         shutil.rmtree(gone, ignore_errors=True)
     return removed

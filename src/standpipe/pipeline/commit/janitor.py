@@ -146,7 +146,9 @@ class Janitor:
         """Raises KafkaUnavailable when these cannot be the ends of what was written."""
         why = ends_refused(self.newest.sinks if self.newest else {}, ends, rows)
         if why:
-            raise KafkaUnavailable(f"Kafka answers old offsets of {self.swept.table.topic}: {why}")
+            raise KafkaUnavailable(
+                f"Kafka returned stale offsets for {self.swept.table.topic}: {why}"
+            )
 
     # ---------------------------------------------------------------------------- the thread
 
@@ -169,9 +171,7 @@ class Janitor:
             try:
                 work()
             except StandpipeError as error:
-                _logger.warning(
-                    "failed, will try again", query_id=self.swept.query_id, why=str(error)
-                )
+                _logger.warning("failed, will retry", query_id=self.swept.query_id, why=str(error))
             self._stopped.wait(PRUNE_EVERY_S)
             work = self._shorten
 
@@ -208,7 +208,7 @@ class Janitor:
                         self._delete_expired()
                 except (StandpipeError, QueryFailed) as error:  # the latter ends the query soon
                     _logger.warning(
-                        "failed, will try again", query_id=self.swept.query_id, why=str(error)
+                        "failed, will retry", query_id=self.swept.query_id, why=str(error)
                     )
         finally:
             reader.close()
@@ -336,7 +336,7 @@ class Janitor:
         self.too_late = len(found.too_late)
         if found.too_late:
             _logger.error(
-                "rows cannot be repaired from the topic: compaction may have taken them",
+                "rows cannot be repaired from the topic: compaction may have removed them",
                 query_id=self.swept.query_id,
                 partition=partition,
                 keys=[key.hex() for key in found.too_late[:5]],

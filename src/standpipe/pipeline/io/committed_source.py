@@ -201,7 +201,7 @@ class CommittedSource:
 
     def initialOffset(self) -> Any:  # noqa: N802
         """Never called for a source of this kind."""
-        raise NotImplementedError("Spark asks the first kind of sources for none")
+        raise NotImplementedError("Spark's v1 sources have no initial offset")
 
     def hashCode(self) -> int:  # noqa: N802
         """Identity, as Java requires it."""

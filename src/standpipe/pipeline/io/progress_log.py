@@ -230,7 +230,7 @@ class ProgressLog:
                 return
             except BufferError as error:  # 100,000 records are queued: librdkafka's limit
                 if time.monotonic() > deadline:
-                    raise KafkaUnavailable("Kafka: it takes no records") from error
+                    raise KafkaUnavailable("Kafka: it accepts no records") from error
                 self._producer.poll(0.05)
             except _kafka.KafkaException as error:
                 raise KafkaUnavailable(f"Kafka: {record[0]}: {error}") from error

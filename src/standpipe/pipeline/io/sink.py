@@ -133,7 +133,7 @@ def _value(columns: Sequence[Column], table: Source) -> SparkColumn:
     if table.value_format == "DELIMITED":
         return _delimited(columns, table.value_delimiter)
     if table.value_format != "JSON":
-        raise ValueError(f"values of format {table.value_format} are not written")
+        raise ValueError(f"cannot write values in format {table.value_format}")
     if not table.wrap_single_value and len(columns) == 1:
         return _bare_json(columns[0])
     return _json_object(columns)

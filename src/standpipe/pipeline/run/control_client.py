@@ -132,7 +132,7 @@ class Follower:
                     while True:
                         self._apply(await self._page(node))
                 except (PeerUnreachable, PeerSilent, LogUnavailable) as error:
-                    _log.info("node does not answer for the log", node=node, why=error.message)
+                    _log.info("node does not serve the log", node=node, why=error.message)
                 except StandpipeError as error:
                     self._failure = error
                     return
@@ -177,7 +177,7 @@ class Follower:
                 continue
             body = await self._post_to_one("renew", self._pipeline_id, RENEW_MS_MAX)
             if body and not msgspec.json.decode(body, type=PipelineRenewed).is_registered:
-                _log.warning("leases were lost during silence; registering again")
+                _log.warning("leases were lost while suspended; registering again")
                 await self._post_to_one("start", self._pipeline_id, START_MS_MAX)
 
     async def _leave(self) -> None:
@@ -194,12 +194,12 @@ class Follower:
                     node, f"/pipeline/{verb}", {"pipeline_id": pipeline_id}, timeout_ms=timeout_ms
                 )
             except (PeerUnreachable, PeerSilent) as error:
-                _log.info("node does not accept it", node=node, request=verb, why=error.message)
+                _log.info("node rejected the request", node=node, request=verb, why=error.message)
             else:
                 if reply.ok:
                     return reply.body
                 why = reply.body[:200].decode(errors="replace")
-                _log.info("node does not accept it", node=node, request=verb, why=why)
+                _log.info("node rejected the request", node=node, request=verb, why=why)
             self._reachable.rotate(-1)
         return b""
 
@@ -213,7 +213,7 @@ class Follower:
         try:
             body = msgspec.msgpack.encode(self._statuses())
         except Exception:  # the JVM may answer anything; the next report may succeed
-            _log.exception("no report of the queries")
+            _log.exception("reporting the queries failed")
             return
         members = {node.internal for node in self._catalog.nodes.values()}
         posts = [

@@ -137,7 +137,7 @@ def _keep_equal(
     cleanup = CheckpointCleanup(queries.around.checkpoints, queries.around.service_id)
     while not asked_to_stop.wait(TICK_S):
         if not session.jvm_is_alive():
-            _log.error("the JVM of Spark has ended; this process ends with it")
+            _log.error("Spark's JVM has exited; exiting too")
             return EXIT_FAILED
         catalog = follower.catalog
         if (
@@ -157,7 +157,7 @@ def _keep_equal(
             cleanup.tend(catalog.queries)
         queries.tend()
         if queries.wedged:
-            _log.error("this process ends, to be restarted", why=queries.wedged)
+            _log.error("exiting, to be restarted", why=queries.wedged)
             return EXIT_FAILED
     return EXIT_OK
 

@@ -108,7 +108,7 @@ class Queries:
             _logger.info("query wanted", query_id=order.wanted.query_id)
         else:
             self._end(self._entries.pop(order.query_id))
-            _logger.info("query not wanted any more", query_id=order.query_id)
+            _logger.info("query no longer wanted", query_id=order.query_id)
 
     def tend(self) -> None:
         """Start queries that are due; notice those that have started or failed."""
@@ -161,7 +161,7 @@ class Queries:
             entry.reason = entry.message = ""
             entry.rate_from = (0, now)
             entry.stall.began(now)
-            _logger.info("query runs", query_id=entry.wanted.query_id)
+            _logger.info("query running", query_id=entry.wanted.query_id)
         elif isinstance(error, NotYet):
             self._wait(entry, error, now)
         else:
@@ -259,7 +259,7 @@ class Queries:
         entry.state, entry.retry_at = "RETRYING", now + pause_s
         entry.reason, entry.message = "", message[:MESSAGE_LENGTH_MAX]
         _logger.warning(
-            "query is tried again",
+            "query will be retried",
             query_id=entry.wanted.query_id,
             pause_s=pause_s,
             why=entry.message,

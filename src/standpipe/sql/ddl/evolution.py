@@ -62,7 +62,7 @@ def check_rebuild(before: Source, after: Source) -> None:
             and new not in _WIDER.get(column.type, ())
         ]
         if narrower:
-            why = f"The following columns would not hold what they held: {_listed(narrower)}"
+            why = f"The following columns would not fit their existing values: {_listed(narrower)}"
             issues.append(_schema_issue(before, after, why))
     _refuse(issues)
 

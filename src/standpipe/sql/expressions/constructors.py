@@ -179,7 +179,7 @@ def _filter(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     variables = tuple(map(LambdaVariable, of.arguments, body.parameters))
     made = _body(typer, body, list(variables))
     if made.type != BOOLEAN:
-        raise refusal(f"FILTER wants a BOOLEAN of its lambda, not {made.type}", body.at)
+        raise refusal(f"FILTER's lambda must return BOOLEAN, not {made.type}", body.at)
     word = "filter" if count == 1 else "map_filter"
     walked = LambdaBody(BOOLEAN, variables, made)
     plain = Operation(of, f"{word}({{0}}, {{1}})", (collection, walked))

@@ -56,7 +56,7 @@ def beyond(plan: PullPlan, query: ast.Query, names: PullNames) -> PullPlan:
     plan = msgspec.structs.replace(plan, key_low=low, key_high=high)
     if counted(query) is not None:
         if query.order_by is not None or query.limit is not None:
-            raise refusal("COUNT(*) is one row: ORDER BY and LIMIT have no use.", query.at)
+            raise refusal("COUNT(*) is one row: ORDER BY and LIMIT have no effect.", query.at)
         return msgspec.structs.replace(plan, is_count=True)
     order = query.order_by
     assert order is not None, "is_beyond"
@@ -80,7 +80,7 @@ def _check_order(order: ast.OrderBy, names: PullNames) -> None:
     ]
     if indices != list(range(len(indices))) or len(indices) > names.key_count:
         wanted = ", ".join(name for name, _ in names.row[: names.key_count])
-        raise refusal(f"Rows come in the order of their keys only: ORDER BY {wanted}.", order.at)
+        raise refusal(f"Rows can only be ordered by their keys: ORDER BY {wanted}.", order.at)
     if order.is_descending:
         raise refusal("Keys are read in ascending order only: leave out DESC.", order.at)
 

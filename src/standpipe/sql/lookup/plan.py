@@ -26,7 +26,7 @@ from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.errors import refusal
 
 ENABLE: Final = "ksql.pull.queries.enable"
-NO_SCAN: Final = "This query reads many keys, and scans are switched off."
+NO_SCAN: Final = "This query reads many keys, and scans are disabled."
 ENABLE_LIMIT: Final = "ksql.query.pull.limit.clause.enabled"
 #: Session properties that this module reads: a request that sets one bypasses the plan cache.
 PROPERTIES: Final = frozenset({ENABLE, ENABLE_LIMIT, TABLE_SCAN, RANGE_SCAN})

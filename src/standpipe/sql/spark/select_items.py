@@ -95,7 +95,7 @@ def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:
         if isinstance(item, ast.StructStar):
             base = Typer(scope, "SELECT").type(item.base).type
             if base.base != "STRUCT":
-                raise refusal("Cannot use ->* on a column that is no STRUCT", item.at)
+                raise refusal("Cannot use ->* on a column that is not a STRUCT", item.at)
             for field in base.field_names:
                 node = ast.Dereference(item.at, item.base, field)
                 yield ast.SelectItem(item.at, node, field)

@@ -99,7 +99,8 @@ def _replaced(piece: str, known: Mapping[str, str], *, quote: str) -> str:
             return value.replace(quote, quote * 2)
         if not _ONE_TOKEN.fullmatch(value):
             raise StatementError(
-                f"Variable {match[2]} cannot stand here: {value!r} is not one name, number or text."
+                f"Variable {match[2]} is not allowed here: {value!r} is not a single name, "
+                "number or text."
             )
         return value
 

@@ -67,7 +67,7 @@ def test_a_stream_goes_on_where_it_is() -> None:
             (),
             ("CREATE OR REPLACE TABLE T AS SELECT ID, CAST(COUNT(*) AS INTEGER) AS N FROM S"
             " GROUP BY ID;"),
-            "would not hold what they held: .*`N` BIGINT",
+            "would not fit their existing values: .*`N` BIGINT",
         ),
         (
             (),

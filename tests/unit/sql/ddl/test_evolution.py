@@ -65,7 +65,7 @@ def test_a_rebuilt_column_holds_what_it_held(old: str, new: str, is_allowed: boo
     if is_allowed:
         evolution.check_rebuild(before, after)
         return
-    with pytest.raises(StatementError, match=f"would not hold what they held: .`V` {old}"):
+    with pytest.raises(StatementError, match=f"would not fit their existing values: .`V` {old}"):
         evolution.check_rebuild(before, after)
 
 

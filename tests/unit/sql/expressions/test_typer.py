@@ -87,7 +87,7 @@ def test_types_and_sql(typed: Callable[[str], Typed], text: str, of: str, sql: s
         ("ARRAY[NULL]", "Cannot construct an array with all NULL elements"),
         ("STRUCT(a := 1, a := 2)", "Duplicate field names found in STRUCT: 'A'."),
         ("UCASE(x => x)", "Function UCASE takes no lambda."),
-        ("FILTER(tags, x => 1)", "FILTER wants a BOOLEAN of its lambda, not INTEGER"),
+        ("FILTER(tags, x => 1)", "FILTER's lambda must return BOOLEAN, not INTEGER"),
         ("TRANSFORM(tags, x => y)", "SELECT column 'Y' cannot be resolved."),
         ("LATEST_BY_OFFSET(tail)", "without a GROUP BY clause"),
     ],

@@ -36,7 +36,7 @@ def test_substituted(text: str, expected: str, why: str) -> None:
 
 @pytest.mark.parametrize("name", ["bad", "more"])
 def test_a_value_cannot_end_the_statement_that_it_stands_in(name: str) -> None:
-    with pytest.raises(StatementError, match="is not one name, number or text"):
+    with pytest.raises(StatementError, match="is not a single name, number or text"):
         variables.substituted(f"SELECT ${{{name}}} FROM t;", KNOWN)
 
 

@@ -105,7 +105,7 @@ class ScanRequester:
         if self._leaving is None and self._receive is not None:
             self._leaving = asyncio.create_task(_left(self._receive))
         if self._leaving is not None and self._leaving.done():
-            raise BadRequest("the client went away before its answer")
+            raise BadRequest("the client disconnected before its answer")
 
     def close(self) -> None:
         """Stop watching whether the requester is there."""
