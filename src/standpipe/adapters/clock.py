@@ -31,32 +31,32 @@ class Clock:
         return time.monotonic_ns() // 1_000_000
 
     def boot_id(self) -> str:
-        """Another one after each start of the machine; "" where the system does not tell."""
+        """Changes with each boot of the machine; "" where the system has none."""
         return _boot_id()
 
 
 class Every:
-    """Tells when something is due that a loop does once in so many ms."""
+    """Tells a loop when a periodic task is due again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._due_ms: dict[object, int] = {}
 
     def is_due(self, what: object, every_ms: int) -> bool:
-        """True at first, and then once in `every_ms`."""
+        """True on the first call, then at most once per `every_ms`."""
         if self._clock.monotonic_ms() < self._due_ms.get(what, 0):
             return False
         self.put_off(what, every_ms)
         return True
 
     def put_off(self, what: object, delay_ms: int) -> None:
-        """It is not due before `delay_ms` from now."""
+        """`what` is not due before `delay_ms` from now."""
         self._due_ms[what] = self._clock.monotonic_ms() + delay_ms
 
 
 async def steadily(every_ms: int, work: Callable[[], object], what: str) -> NoReturn:
-    """Call at a steady pace; what was missed while the process stood still is not made up for. What
-    `work` raises is logged, as of `what`."""
+    """Call `work` at a steady pace; calls missed while the process was stalled are not made up for.
+    Exceptions of `work` are logged under the name `what`."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     while True:

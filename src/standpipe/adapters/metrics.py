@@ -1,14 +1,14 @@
 """What a worker counts, and how Prometheus reads it from whichever worker answers the scrape.
 
-The workers of a node share one port, so a scrape meets any of them. Each one therefore leaves its
-counts in `run/metrics-<worker>` once a second, and the one that is asked adds those of the others,
-told apart by the label `worker`. A counter of a worker that was restarted starts at 0 again, which
-Prometheus expects; the file of a worker that is gone stays until its number is used again.
+The workers of a node share one port, so a scrape meets any of them. Each one therefore writes its
+counts to `run/metrics-<worker>` once a second, and the one that is asked adds those of the others,
+with the label `worker`. A counter of a restarted worker starts at 0 again, which Prometheus
+expects; the file of a worker that is gone stays until its number is used again.
 
 Counting is a plain addition: the hot path can afford 0.3 us per request, not 2. States (STATES) are
-not counted at all: they are read when a scrape asks, and are the same whichever worker is asked,
-so they carry no label `worker`. What nobody knows has no sample; it is never 0.
-ksqlDB's pull metrics in spirit, Prometheus's rules in names: unit last, `_total` for counters.
+not counted at all: they are read at each scrape, and are the same whichever worker is asked, so
+they carry no label `worker`. An unknown state has no sample; it is never 0. Modelled on ksqlDB's
+pull metrics. Names follow Prometheus's rules: unit last, `_total` for counters.
 
 Not here: where states are read (`node.worker.inspect.gauges`).
 """
@@ -132,7 +132,7 @@ State = tuple[str, Iterable[Sample]]
 
 
 class Dump(msgspec.Struct):
-    """Counts of one worker as they lie in `run/`."""
+    """Counts of one worker as stored in `run/`."""
 
     worker: int
     counts: dict[str, dict[str, int]]  # metric -> value of its only label ("": none) -> count
@@ -163,15 +163,15 @@ class Metrics:
         self.latency_seconds += seconds
 
     def save(self) -> None:
-        """Leave the counts where the other workers find them; older ones on a disk that is full."""
+        """Write the counts for the other workers; on a full disk the older ones stay."""
         with contextlib.suppress(OSError):
             published.write(self.folder / f"metrics-{self.worker}", self._dump())
 
     async def exposition(self, states: Iterable[State] = ()) -> bytes:
         """All workers of the node, and the states, in Prometheus's text format.
 
-        One metric at a time: a node with many copies has thousands of lines, and lookups of this
-        worker go on between them.
+        One metric at a time: a node with many copies has thousands of lines, and this worker
+        answers lookups between them.
         """
         from prometheus_client import CollectorRegistry, generate_latest  # slow to load
 

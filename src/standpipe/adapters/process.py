@@ -1,7 +1,7 @@
 """What every process of a node does: die with its parent, note its pid, give back memory.
 
-Crash-only: a child is killed, not asked, when its parent is gone; what it leaves is what the next
-start finds after a power cut. An orderly end is SIGTERM (`StopSignal`). Not here: logs.
+Crash-only: when its parent is gone, a child is killed, not asked; the next start finds what a power
+cut leaves. SIGTERM stops a process in order (`StopSignal`). Not here: logs.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def name_process(name: str) -> None:
 
 
 def raise_file_limit() -> int:
-    """As many files as the system allows: a store takes two, a connection one. The new limit."""
+    """Raise the limit on open files to the maximum and return it: a store takes two files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 def give_back_freed_memory() -> None:
-    """The C library keeps what was freed between blocks that are in use, most of it after a large
-    piece of work, until `malloc_trim` asks for it. Only glibc has that. Takes milliseconds."""
+    """The C library keeps memory that was freed between blocks in use, most of it after a large
+    piece of work, until `malloc_trim` is called. Only glibc has that. Takes milliseconds."""
     trim = getattr(_libc, "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -79,7 +79,7 @@ def read_pid(path: Path) -> int | None:
 
 
 class Life(Enum):
-    """What the kernel says of a process."""
+    """What the kernel says about a process."""
 
     RUNS = auto()
     STOPPED = auto()  # SIGSTOP, a debugger: its sockets take connections that it does not serve
@@ -87,7 +87,7 @@ class Life(Enum):
 
 
 def life_of(pid: int | None) -> Life:
-    """Linux; elsewhere a process that was there counts as running."""
+    """Linux; elsewhere a process with a known pid counts as running."""
     if not sys.platform.startswith("linux"):
         return Life.RUNS if pid else Life.GONE
     try:
@@ -102,7 +102,7 @@ _LIVES: Final = {"T": Life.STOPPED, "t": Life.STOPPED, "Z": Life.GONE, "X": Life
 
 
 class StopSignal:
-    """SIGTERM and SIGINT turn `is_set` true; the loop that polls it ends by itself."""
+    """SIGTERM and SIGINT set `is_set`; the loop that polls it ends by itself."""
 
     def __init__(self) -> None:
         self.is_set = False

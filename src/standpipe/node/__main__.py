@@ -2,8 +2,8 @@
 
 import sys
 
-# structlog imports rich for colours, where there is one; a node writes JSON, and rich takes a
-# tenth of a second of each start.
+# structlog imports rich for colours if it is installed; a node writes JSON, and rich takes a tenth
+# of a second of each start.
 sys.modules.setdefault("rich", None)  # pyright: ignore[reportArgumentType]
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
       callers that come meanwhile wait: ─► request 2, sent when 1 is back, for all of them
 
 An answer holds for the moment at which its request was sent. So a caller that comes while a request
-is under way is not covered by it and waits for the next.
+is in flight is not covered by it and waits for the next.
 
 Not here: what is asked (`node.worker.statements.read_index`, `node.controller.quorum_routes`).
 """

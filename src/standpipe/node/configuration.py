@@ -37,12 +37,12 @@ class NodeConfig(Record, frozen=True, kw_only=True):
 
     node_id: NodeId
     data_dir: str
-    bootstrap_servers: str  # empty: no Kafka; statements are logged, topics never follow
+    bootstrap_servers: str  # empty: no Kafka; statements are logged, topics are never made
     public: str
     internal: str
     peer: str
     #: nodes that vote in the metadata quorum from its beginning; the first one founds the cluster.
-    #: Only looked at until the log names voters. Empty: this node alone
+    #: Only used until the log names voters. Empty: this node alone
     voters: tuple[NodeId, ...] = ()
     #: node id -> internal address of every other node, used until the log names it
     nodes: dict[NodeId, str] = msgspec.field(default_factory=dict[NodeId, str])
@@ -143,7 +143,7 @@ class NodePaths:
 
     @property
     def leaving(self) -> Path:
-        """There while the node is about to stop (`node.leaving`)."""
+        """Exists while the node is about to stop (`node.leaving`)."""
         return self.run / "leaving"
 
     @property
@@ -193,7 +193,7 @@ def load(path: Path) -> NodeConfig:
 
 
 def save(path: Path, config: NodeConfig) -> None:
-    """Write `node.json`, whole or not at all."""
+    """Write `node.json` atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_durably(path, msgspec.json.format(msgspec.json.encode(config)) + b"\n")
 
@@ -202,7 +202,7 @@ class DataIdentity(Record, frozen=True, kw_only=True):
     """`meta.json`: whose data directory this is. `cluster_id` is empty until a log was seen."""
 
     node_id: NodeId
-    incarnation: str  # drawn when the quorum's log is made: a wiped node is a new one
+    incarnation: str  # chosen when the quorum's log is made: a wiped node is a new one
     cluster_id: str = ""
     has_voted: bool = False  # it was a voter once, so it does not become one again by itself
     format_version: int = FORMAT_VERSION
@@ -254,7 +254,7 @@ def join(config: NodeConfig, identity: DataIdentity, cluster_id: str) -> DataIde
 
 
 def renew(config: NodeConfig, identity: DataIdentity) -> DataIdentity:
-    """Draw another incarnation: the log is empty again, so the old one must not vote on."""
+    """Choose another incarnation: the log is empty again, so the old one must no longer vote."""
     renewed = msgspec.structs.replace(identity, incarnation=uuid.uuid4().hex, has_voted=False)
     _write(config.paths, renewed)
     return renewed
@@ -307,7 +307,7 @@ def placement_rules(values: registry.Config) -> PlacementRules:
 
 
 def check_tags(config: NodeConfig) -> None:
-    """Kafka's limits on tags, and a tag for each that is spread over. Raises ConfigError."""
+    """Check Kafka's limits on tags, and that each tag to spread over is set. Raises ConfigError."""
     rules = placement_rules(config.settings())
     if faults := tag_faults(config.tags, rules.rack_aware_tags):
         raise ConfigError(

@@ -5,9 +5,9 @@
                                                        └─► workers: `connection: close`, not healthy
 
 So reads go to other nodes before the first listener closes. A replica whose other holders are gone
-is still read from a leaving node. That a drain also moves replicas is the assignment's work.
+is still read from a leaving node. Moving the replicas of a draining node is the assignment's work.
 
-A module of its own, since the supervisor, the controller and the workers share it.
+A separate module, since the supervisor, the controller and the workers share it.
 Not here: how routing uses it (`control.routing.route`), heartbeats (`node.liveness.loop`).
 """
 
@@ -33,5 +33,5 @@ class Leaving:
         self.path.touch()
 
     def end(self) -> None:
-        """Take the announcement away, as at a start."""
+        """Withdraw the announcement, as at a start."""
         self.path.unlink(missing_ok=True)

@@ -5,7 +5,7 @@
 Workers share a port and no memory, so a request to close a query may reach any of them. That worker
 removes the file, and the query's own worker checks its files every 20 ms (`ended`).
 `ksql.max.push.queries` bounds the number of files. A killed worker leaves its files; the next one
-of its number removes them, and a node that starts removes all.
+with its number removes them, and a node removes all when it starts.
 
 Not here: the queries (`node.worker.push`).
 """
@@ -32,8 +32,8 @@ class PushBoard:
     def begin(self, query_id: str) -> None:
         """Register a query. Raises TooManyPushQueries.
 
-        Of two that come at once for the last place both may be refused, but never both served:
-        each counts after it has made its file."""
+        If two compete for the last place, both may be refused, but never both served: each counts
+        the files after making its own."""
         path = self._own / query_id
         path.touch()
         if sum(1 for _ in self._folder.glob("*/*")) > self._queries_max:
@@ -47,7 +47,7 @@ class PushBoard:
         (self._own / query_id).unlink(missing_ok=True)
 
     def close(self, query_id: str) -> bool:
-        """Ask for the end of a query of any worker of the node; False: there is none of that id."""
+        """Ask for the end of a query of any worker of the node; False: no query has that id."""
         for path in self._folder.glob("*/*"):
             if path.name == query_id:  # compared, never used as a path: clients send it
                 path.unlink(missing_ok=True)
@@ -60,5 +60,5 @@ class PushBoard:
 
 
 def clear(folder: Path) -> None:
-    """Remove what an earlier life of the node left."""
+    """Remove what an earlier run of the node left."""
     shutil.rmtree(folder, ignore_errors=True)

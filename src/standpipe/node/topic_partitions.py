@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from standpipe.errors import KafkaUnavailable
 
-#: until a topic counts as absent: its creation is confirmed before every broker knows it
+#: how long before a topic counts as absent: its creation is confirmed before every broker knows it
 ABSENT_S: Final = 1.0
 LOOK_PAUSE_S: Final = 0.05
 
@@ -19,7 +19,7 @@ LOOK_PAUSE_S: Final = 0.05
 class KafkaTopics:
     """Kafka's answer about all topics, kept for a request.
 
-    `ask` blocks; it raises KafkaUnavailable, as does every look where there is none to ask.
+    `ask` blocks; it raises KafkaUnavailable, as does every look if it is None.
     """
 
     def __init__(self, ask: Callable[[], Mapping[str, int]] | None) -> None:

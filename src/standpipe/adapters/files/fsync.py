@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Make the bytes of a file, or the names in a directory, durable: a rename is not before."""
+    """Make a file's bytes, or a directory's names (such as after a rename), durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -26,7 +26,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def replace_durably(path: Path, data: bytes) -> None:
-    """Replace a small file: after a crash or a power loss it is the old one or the new one, whole.
+    """Replace a small file: after a crash or a power loss it is the old one or the new one.
 
     Returns when the new one is durable: its bytes are synced, then its name. Raises OSError.
     """

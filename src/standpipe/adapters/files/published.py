@@ -5,8 +5,8 @@ the new one, never a part. None of them is synced: after a power loss each proce
 before another needs it. Files that must survive one: `adapters.files.fsync.replace_durably`.
 
 Most hold one msgpack record: `run/snapshot` (what control knows of the cluster), `run/liveness`
-and `run/lags`. The last two are files of their own because they change several times a second,
-and the snapshot does not.
+and `run/lags`. The last two are separate files because they change several times a second, and the
+snapshot does not.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class RecordReader(Generic[T]):
         self.record: T | None = None
 
     def refresh(self) -> bool:
-        """Read the file if it is another one than before. True: `record` was replaced.
+        """Read the file if it has changed. True: `record` was replaced.
 
-        A file that cannot be read, because a process of another version wrote it, is passed over.
+        A file that cannot be read, because a process of another version wrote it, is ignored.
         """
         try:
             stat = os.stat(self._path)  # noqa: PTH116 - 3 times as fast as Path.stat on the hot path
@@ -69,7 +69,7 @@ class RecordReader(Generic[T]):
         except FileNotFoundError:
             return False
         except (OSError, msgspec.MsgspecError) as error:
-            if self._is_readable:  # once, not at each of its versions
+            if self._is_readable:  # once, not for each version of the file
                 _log.warning("file cannot be read", path=str(self._path), error=str(error))
             self._is_readable = False
             return False
@@ -78,17 +78,17 @@ class RecordReader(Generic[T]):
 
 
 def read_snapshot(path: Path) -> Snapshot | None:
-    """The snapshot on disk; None if there is none that can be read."""
+    """The snapshot on disk; None if there is no readable one."""
     file = RecordReader(path, Snapshot)
     file.refresh()
     return file.record
 
 
 class SnapshotWriter:
-    """Publishes snapshots at `path` under stamps that only grow, also over restarts.
+    """Publishes snapshots at `path` under stamps that only grow, even across restarts.
 
-    `now_ms` (Unix time) is the first stamp where no file has a larger one; a few publications a
-    second never overtake it.
+    `now_ms` (Unix time) is the first stamp unless the file has a larger one; at a few publications
+    a second, the stamps never overtake the clock.
     """
 
     def __init__(self, path: Path, now_ms: int) -> None:
@@ -111,7 +111,7 @@ class SnapshotReader:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Read the file if it is another one than before. True: `current` changed."""
+        """Read the file if it has changed. True: `current` changed."""
         if not self._file.refresh():
             return False
         fresh, known = self._file.record, self._snapshot

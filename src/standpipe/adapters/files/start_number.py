@@ -1,7 +1,7 @@
-"""A number that grows with every start of a process, whatever becomes of the wall clock.
+"""A number that grows with every start of a process, even if the wall clock is set back.
 
-Receivers take the larger number for the later life. Unix time alone would do until the clock is set
-back: then the next life seems to be one of the past, for as long as the clock was ahead.
+Receivers treat the larger number as the later start. Unix time alone would do until the clock is
+set back: then a new start looks like an old one, for as long as the clock was ahead.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from standpipe.adapters.files import published
 def next_number(path: Path, now_ms: int) -> int:
     """The number of this start; `path` remembers it for the next one.
 
-    `now_ms` (Unix time) where the file says nothing better, so that a directory that lost the file
-    continues above what it gave before. Not synced: after a power loss the time is there.
-    A full disk leaves the number before, and the start after this one has this number again.
+    At least `now_ms` (Unix time), so that a directory that lost the file continues above its
+    earlier numbers. Not synced: after a power loss the time serves. On a full disk the file keeps
+    the previous number, and the next start may get this one again.
     """
     number = max(_before(path) + 1, now_ms)
     with contextlib.suppress(OSError):

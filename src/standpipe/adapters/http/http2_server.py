@@ -1,19 +1,19 @@
-"""HTTP/2 on the port where HTTP/1.1 is spoken, told apart by the preface (prior knowledge, h2c).
+"""HTTP/2 on the HTTP/1.1 port, distinguished by the preface (prior knowledge, h2c).
 
-Frames, states, header compression and windows are the package h2's, a pure state machine. This file
-moves bytes between it, the socket and the ASGI application, and sets the limits that h2 leaves to
-its user. One port serves both, as with ksqlDB's `listeners`: its clients are told one port, and
-SO_REUSEPORT spreads connections of both kinds over the workers. Over TLS it is the same: whoever
-chose h2 by ALPN opens with the preface. `Upgrade: h2c` is passed over, as RFC 9113 has dropped it.
-Rejected: hypercorn, which speaks HTTP/2 well but brings a server, listeners and a drain of its own,
-so it would have needed a second port.
+The package h2, a pure state machine, handles frames, states, header compression and windows. This
+file moves bytes between it, the socket and the ASGI application, and sets the limits that h2 leaves
+to its user. One port serves both, as with ksqlDB's `listeners`: its clients know one port, and
+SO_REUSEPORT spreads connections of both kinds over the workers. TLS works the same way: a client
+that chose h2 by ALPN opens with the preface. `Upgrade: h2c` is ignored, since RFC 9113 dropped it.
+Rejected: hypercorn, which speaks HTTP/2 well but brings its own server, listeners and drain, so it
+would have needed a second port.
 
 What a client can make a connection hold:
 
 | limit | value | beyond it |
 |---|---|---|
-| head of a request, unpacked | `HEAD_BYTES_MAX` | the connection ends: ENHANCE_YOUR_CALM |
-| headers remembered for it, to pack those of answers | `PACKING_BYTES_MAX` | the oldest go |
+| request head, decompressed | `HEAD_BYTES_MAX` | the connection ends: ENHANCE_YOUR_CALM |
+| HPACK table that compresses the answers' headers | `PACKING_BYTES_MAX` | the oldest entries go |
 | body of a request | `server.read_body`, as for HTTP/1.1 | 413 |
 | streams at once | `ConnectionLimits.streams_max` | the connection ends: PROTOCOL_ERROR |
 | of these: requests still running whose stream was reset | the same | the stream: REFUSED_STREAM |
@@ -50,38 +50,38 @@ from uvicorn.server import ServerState
 from standpipe.adapters.http.http2_stream import Exchange, scope_of
 from standpipe.adapters.http.server import HEAD_BYTES_MAX, IDLE_SECONDS_MAX, Headers, Listener
 
-#: What a client that knows of HTTP/2 opens with (RFC 9113, 3.4).
+#: The bytes that an HTTP/2 client opens with (RFC 9113, 3.4).
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-#: Of all streams together; so sixteen that nobody reads do not stop the others.
+#: For all streams together, so that sixteen unread streams do not block the others.
 CONNECTION_WINDOW_BYTES = 1024 * 1024
-#: The socket's buffer; a sender waits while more is in it. nginx: 64 KiB.
+#: The socket's buffer; a sender waits while it holds more. nginx: 64 KiB.
 WAITING_BYTES_MAX = 64 * 1024
-#: Only answers to PING and SETTINGS can lift the buffer so far above the line before.
+#: Only answers to PING and SETTINGS can push the buffer this far above `WAITING_BYTES_MAX`.
 UNREAD_BYTES_MAX = 1024 * 1024
-#: h2 reads whole slices: what a flood costs before it is noticed.
+#: h2 parses whole slices, so a flood costs up to one slice before it is noticed.
 SLICE_BYTES = 4096
-#: HPACK's default (RFC 9113, 6.5.2). A client may offer up to 4 GiB, and hpack would fill them: it
-#: searches its table line by line, and each new content-length is one more line.
+#: HPACK's default (RFC 9113, 6.5.2). A client may offer up to 4 GiB, and hpack would fill it: it
+#: searches its table linearly, and each new content-length adds an entry.
 PACKING_BYTES_MAX = 4096
-#: Frames that ask for no answer: so many at once, so many a second, so many for each of our frames
-#: (a client widens two windows for each). The flood of 2023 was hundreds of thousands a second.
+#: Frames that ask for no answer: a burst, a rate per second, and a credit for each frame of ours (a
+#: client updates two windows for each). The flood of 2023 was hundreds of thousands a second.
 ALLOWED_AT_ONCE = 1000
 ALLOWED_PER_SECOND = 100
 ALLOWED_PER_FRAME = 2
-#: "Every stream you may open from now on": the first half of an orderly end (RFC 9113, 6.8).
+#: "Every stream you may still open": the first half of a graceful shutdown (RFC 9113, 6.8).
 LAST_STREAM_OF_ALL = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionLimits:
-    """What may be set."""
+    """The limits that can be configured."""
 
     streams_max: int
     idle_seconds: float = IDLE_SECONDS_MAX
 
 
 class Allowance:
-    """A token bucket for frames that make work and no answer."""
+    """A token bucket for frames that cause work but no answer."""
 
     def __init__(self, now: float) -> None:
         self._left = float(ALLOWED_AT_ONCE)
@@ -100,9 +100,9 @@ class Allowance:
 
 
 class _States(H2ConnectionStateMachine):
-    """h2 ends a connection with the first GOAWAY, which is only about streams that its receiver
-    may open: those that are there are to be answered (RFC 9113, 6.8). Node.js says GOAWAY as soon
-    as a session is told to close, and then goes on to ask what waits for a free stream.
+    """h2 ends a connection with the first GOAWAY, which only concerns streams that its receiver may
+    open: existing ones are still to be answered (RFC 9113, 6.8). Node.js sends GOAWAY as soon as a
+    session is closed, and then still sends the requests that wait for a free stream.
     """
 
     def process_input(self, input_: ConnectionInputs) -> list[Event]:
@@ -112,7 +112,7 @@ class _States(H2ConnectionStateMachine):
 
 
 class _Packer(Encoder):
-    """hpack takes whatever size of table the client offers; a smaller one always holds."""
+    """hpack adopts whatever table size the client offers; a smaller one is always allowed."""
 
     @property
     def header_table_size(self) -> int:
@@ -136,7 +136,7 @@ class _Http2Connection(H2Connection):
         self.encoder = _Packer()
 
     def clear_outbound_data_buffer(self) -> None:
-        """What is left to send when a GOAWAY comes in is sent."""
+        """Keep the buffer: data still unsent when a GOAWAY arrives is sent."""
 
 
 def offer_http2(listener: Listener, limits: ConnectionLimits) -> None:
@@ -145,7 +145,7 @@ def offer_http2(listener: Listener, limits: ConnectionLimits) -> None:
 
 
 class Http2Protocol(asyncio.Protocol):
-    """One connection, from behind its preface on. `shutdown` and `transport` are for `serve`."""
+    """One connection, after its preface. `shutdown` and `transport` are for `serve`."""
 
     def __init__(self, listener: Listener, state: ServerState, limits: ConnectionLimits) -> None:
         self._listener = listener
@@ -158,7 +158,7 @@ class Http2Protocol(asyncio.Protocol):
         self._heard_at = self._loop.time()
         self._is_paused = False
         self._is_lost = False
-        #: the last stream that will be answered; None: no end is near
+        #: the last stream that will be answered; None: not shutting down
         self._last_stream: int | None = None
 
     # ------------------------------------------------------------ asyncio's calls
@@ -178,7 +178,7 @@ class Http2Protocol(asyncio.Protocol):
         settings = self._h2.local_settings
         settings.max_concurrent_streams = self._limits.streams_max
         settings.max_header_list_size = HEAD_BYTES_MAX
-        settings.acknowledge()  # they hold from the first frame on: no client has to agree
+        settings.acknowledge()  # in force from the first frame, before the client agrees
         self._h2.decoder.max_header_list_size = HEAD_BYTES_MAX
         self._h2.initiate_connection()
         window = CONNECTION_WINDOW_BYTES - self._h2.inbound_flow_control_window
@@ -222,7 +222,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Called by the event loop: the client sends no more."""
-        return False  # nothing can be asked any more; what is asked is not waited for either
+        return False  # no more requests can come, and the client does not wait for open ones
 
     # ---------------------------------------------------------------- frames in
 
@@ -247,7 +247,7 @@ class Http2Protocol(asyncio.Protocol):
                 exchange.cut()
         elif isinstance(event, ConnectionTerminated) and event.error_code != ErrorCodes.NO_ERROR:
             self.transport.close()
-        else:  # a window, a setting, a ping: whoever waits for room looks again
+        else:  # a window, a setting, a ping: senders that wait for room check again
             self._wake_all()
         if not self._allowance.spend(self._heard_at):
             self._close(ErrorCodes.ENHANCE_YOUR_CALM)
@@ -272,7 +272,7 @@ class Http2Protocol(asyncio.Protocol):
         task.add_done_callback(self._state.tasks.discard)
 
     def _is_full(self) -> bool:
-        """Whether as many requests run as streams may be open; h2 counts none that was reset."""
+        """Whether running requests reach the stream limit; h2 does not count reset ones."""
         limit = self._limits.streams_max
         if len(self._exchanges) < limit:
             return False
@@ -323,7 +323,7 @@ class Http2Protocol(asyncio.Protocol):
         self._attempt(lambda: self._h2.reset_stream(stream_id, code))
 
     def _attempt(self, call: Any) -> None:
-        """Send what may have become impossible: the stream or the connection may be closed."""
+        """Send, unless the stream or the connection has been closed."""
         if self._is_lost or self.transport.is_closing():
             return
         try:
@@ -337,8 +337,8 @@ class Http2Protocol(asyncio.Protocol):
             self.transport.write(data)
 
     def _wake_all(self) -> None:
-        """Who has waited longest comes first: the connection's window may be enough for one only,
-        and a stream that others keep from it would look like one that its client lets stand."""
+        """Wake the longest waiter first: the connection's window may suffice for one stream only,
+        and a stream that the others starve would look as if its client had stalled it."""
         exchanges = self._exchanges.values()
         for exchange in sorted(exchanges, key=lambda each: each.waits_since or self.now()):
             exchange.wake()
@@ -369,10 +369,10 @@ class Http2Protocol(asyncio.Protocol):
         now, idle = self._loop.time(), self._limits.idle_seconds
         silent = now - self._heard_at
         if now - self._check_at > idle / 3:
-            self._watch_again()  # this process stood still: no client is to blame
+            self._watch_again()  # this process was stalled: no client is to blame
             return
         if self.transport.is_closing() or silent >= 2 * idle:
-            self.transport.abort()  # what was sent, a ping at the least, nobody takes
+            self.transport.abort()  # the client does not read what was sent (at least a ping)
             return
         for stream, exchange in list(self._exchanges.items()):
             if exchange.waits_since is not None and now - exchange.waits_since >= idle:

@@ -1,11 +1,11 @@
 """One stream of an HTTP/2 connection: an ASGI request, and the answer to it.
 
-Two rules keep a stream's memory small, whoever is at the other end: a part of the body is credited
-to the client's window only when the application has taken it, and a part of the answer is handed to
+Two rules keep a stream's memory small, whatever the peer does: a part of the body is credited to
+the client's window only when the application has taken it, and a part of the answer is handed to
 the connection only when both the client's windows and the socket have room for it.
 
-A client that goes away ends nothing that its request began, as with HTTP/1.1 here: the application
-reads `http.disconnect`, and what it still sends goes nowhere.
+A client that disconnects does not cancel its request, as with HTTP/1.1 here: the application reads
+`http.disconnect`, and what it still sends is dropped.
 
 Not here: frames, limits of the connection (`adapters.http.http2_server`), how large a body may be
 (`adapters.http.server.read_body`).
@@ -23,11 +23,11 @@ from standpipe.adapters.http.server import Application, Headers, Message
 
 _log = logging.getLogger("standpipe.http2")
 
-#: A streamed answer of this kind goes out with a frame for each line, as ksqlDB's server writes it:
-#: ksqldb-client for Node.js takes a frame for a row.
+#: A streamed answer of this kind is sent as one frame per line, as ksqlDB's server does:
+#: ksqldb-client for Node.js takes each frame for a row.
 _LINES = (b"content-type", b"application/vnd.ksqlapi.delimited.v1")
 
-#: They speak of one connection, which HTTP/2 does in frames (RFC 9113, 8.2.2).
+#: Headers about one connection, for which HTTP/2 uses frames (RFC 9113, 8.2.2).
 _OF_THE_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
@@ -37,7 +37,7 @@ class Wire(Protocol):
     """What a stream needs of its connection. No call waits, none raises."""
 
     def head(self, stream_id: int, lines: Headers, *, is_end: bool) -> None:
-        """Send the head of an answer, or one of its forerunners (status 100)."""
+        """Send the head of an answer, or an interim one (status 100)."""
         ...
 
     def data(self, stream_id: int, part: bytes, *, is_end: bool) -> None:
@@ -49,11 +49,11 @@ class Wire(Protocol):
         ...
 
     def credit(self, stream_id: int, size: int) -> None:
-        """The client may send so many bytes more: so many have been taken."""
+        """Let the client send `size` more bytes: that many were consumed."""
         ...
 
     def reset(self, stream_id: int, *, is_fault: bool) -> None:
-        """End the stream without the rest: `is_fault` where it is not whole."""
+        """End the stream early. `is_fault`: its answer is incomplete."""
         ...
 
     def now(self) -> float:
@@ -66,10 +66,10 @@ class Exchange:
 
     def __init__(self, wire: Wire, stream_id: int, scope: dict[str, Any]) -> None:
         self.scope = scope
-        #: since when nothing goes on because of the client; None: it is not waited for. Until the
-        #: answer begins, `_receive` waits (for the body) and sets this; from then on, the sender
+        #: since when the stream has waited for the client; None: it does not wait. Until the answer
+        #: begins, `_receive` (waiting for the body) sets this; from then on, the sender does
         self.waits_since: float | None = None
-        #: all of the answer is on its way
+        #: the connection has the whole answer
         self.is_answered = False
         self._wire = wire
         self._id = stream_id
@@ -89,7 +89,7 @@ class Exchange:
     # ------------------------------------------------------- from the connection
 
     def feed(self, part: bytes, credit: int) -> None:
-        """A part of the body; `credit`: what it took of the window."""
+        """A part of the body; `credit`: how much of the window it used."""
         if self._is_cut or self.is_answered or not part:
             self._wire.credit(self._id, credit)
             return
@@ -109,13 +109,13 @@ class Exchange:
         self.wake()
 
     def wake(self) -> None:
-        """Something that may have been waited for is there."""
+        """Let the waiter check again: what it waits for may have arrived."""
         self._news.set()
 
     # --------------------------------------------------------- for the application
 
     async def run(self, application: Application) -> None:
-        """Answer. What the application did not finish is made an error."""
+        """Run the application. An answer that it does not finish becomes an error."""
         try:
             await application(self.scope, self._receive, self._send)
         except Exception:
@@ -127,7 +127,7 @@ class Exchange:
         elif not self.is_answered:
             self._wire.reset(self._id, is_fault=True)
             return
-        if not self._is_whole:  # nobody will read the rest
+        if not self._is_whole:  # the application will not read the rest
             self._wire.reset(self._id, is_fault=False)
         self.is_answered = True
         self._drop_body()
@@ -202,8 +202,8 @@ class Exchange:
             self._wire.data(self._id, b"", is_end=True)
 
     async def _room(self) -> int:
-        """Wait until so many bytes may be sent; 0: the stream was cut. News that bring no room, a
-        ping for one, leave the wait as long as it was."""
+        """Wait until bytes may be sent, and return how many; 0: the stream was cut. Events that
+        bring no room, such as a ping, do not restart the wait."""
         try:
             while not self._is_cut:
                 if (room := self._wire.room(self._id)) > 0:
@@ -226,7 +226,7 @@ class Exchange:
 
 
 def scope_of(headers: Headers, client: object, server: object) -> dict[str, Any] | None:
-    """The ASGI scope of a request's head; None: a head that asks for nothing here (CONNECT)."""
+    """The ASGI scope of a request's head; None: a request that is not served here (CONNECT)."""
     pseudo = {name: value for name, value in headers if name.startswith(b":")}
     target = pseudo.get(b":path", b"")
     if not target.isascii() or not target.startswith((b"/", b"*")):

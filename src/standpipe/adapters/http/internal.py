@@ -1,4 +1,4 @@
-"""Internal routes, both ends: how a node calls another one, and whom a listener admits.
+"""Internal routes, both ends: how a node calls another one, and which callers a listener admits.
 
 A call fails in one of three ways, and the caller reacts differently to each: nothing was sent
 (PeerUnreachable: try another node at once), no answer in time (PeerSilent: the request may have
@@ -38,7 +38,7 @@ from standpipe.errors import (
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
 
-#: Headers of a handler's reply, which may be another node's, that go to the caller.
+#: Headers that go to the caller from a handler's reply, which may be another node's.
 _PASSED_ON: Final = frozenset({"content-type", "retry-after"})
 _SECRET_NAME: Final = SECRET_HEADER.encode()
 
@@ -80,7 +80,7 @@ class Reply:
         return self.decoded(msgspec.msgpack.Decoder(type_))
 
     def decoded(self, decoder: msgspec.json.Decoder[T] | msgspec.msgpack.Decoder[T]) -> T:
-        """The body by a decoder. Raises PeerSilent if it cannot read it."""
+        """The body, decoded. Raises PeerSilent if the decoder cannot read it."""
         try:
             return decoder.decode(self.body)
         except msgspec.MsgspecError as error:
@@ -122,7 +122,7 @@ class Call:
         return _asked(lambda: msgspec.msgpack.decode(self.body, type=type_))
 
     def query(self, type_: type[T]) -> T:
-        """The parameters, numbers from text."""
+        """The query parameters, with numbers parsed from text."""
         return _asked(lambda: msgspec.convert(self.params, type_, strict=False))
 
 
@@ -237,7 +237,7 @@ async def serve(
 class HttpClient:
     """Calls of other nodes' internal routes. One per process and event loop; close it at the end.
 
-    A thin caller of `PeerClient`: the cluster's secret, a default time-out, and the two errors.
+    Wraps `PeerClient`: adds the cluster's secret, a default time-out, and the two errors.
     """
 
     def __init__(self, secret: str, *, timeout_ms: int = 1000) -> None:

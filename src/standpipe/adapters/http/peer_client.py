@@ -22,8 +22,8 @@ from typing import cast
 
 import httptools
 
-#: Idle connections kept per peer. The newest is used first, and none is kept for as long as the
-#: server keeps its side (75 s).
+#: Idle connections kept per peer. The newest is used first, and each is dropped before the server
+#: drops its side (75 s).
 IDLE_CONNECTIONS_MAX = 64
 IDLE_SECONDS_MAX = 60.0
 
@@ -61,7 +61,7 @@ class _Connection(asyncio.Protocol):
         self.is_open = False
         self.used_at = 0.0
         self.has_heard = False
-        #: is called with every byte that comes
+        #: called whenever bytes arrive
         self.on_heard: Callable[[], None] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Response] | None = None
@@ -83,7 +83,7 @@ class _Connection(asyncio.Protocol):
     # -------------------------------------------------- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
@@ -118,7 +118,7 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < 200:
-            return  # interim: the peer works at it, and was heard
+            return  # interim: the peer is still working, not silent
         if not self._parser.should_keep_alive():
             self.is_open = False
         if self._answer is not None and not self._answer.done():
@@ -151,7 +151,7 @@ class PeerClient:
 
         `method`: POST if there is a `body`, else GET. `silence_seconds`: the peer sends interim
         responses; PathFailed is raised when it is silent for that long, StillWorking when it was
-        not and the time-out passed. `is_repeatable`: the request may be sent a second time where a
+        not and the time-out passed. `is_repeatable`: the request may be sent a second time if a
         kept connection turns out to be closed.
         """
         verb = method or ("POST" if body else "GET")
@@ -181,7 +181,7 @@ class PeerClient:
             raise PathFailed(_reason(error)) from error
 
     def close(self) -> None:
-        """Close the idle connections. No request may be under way."""
+        """Close the idle connections. No request may be in flight."""
         for connections in self._idle.values():
             for connection in connections:
                 connection.abort()

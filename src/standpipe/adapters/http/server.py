@@ -11,11 +11,11 @@ A request takes one of two paths, and both speak the same HTTP:
 Measured on one core: slow path 18 k requests/s, fast path 85 k.
 
 Order is kept with pipelining: the fast path is only taken while no request of the same connection
-is unanswered on the slow path and the parser stands between two messages.
+is unanswered on the slow path and the parser is between two messages.
 
-A process that stood still (SIGSTOP, a starved CPU) finds all that came in meanwhile, and cannot
+A process that was stalled (SIGSTOP, a starved CPU) finds all that arrived meanwhile, and cannot
 know when. On a lane whose clients close their connection when they stop waiting
-(`Listener.abandoned`), it looks at that for a moment: what nobody waits for is not worked on.
+(`Listener.abandoned`), it then checks for that: requests whose client has gone are dropped.
 
 Not here: HTTP/2 (`adapters.http.http2_server`), what is asked and what is answered
 (`node.worker.main`).
@@ -46,21 +46,21 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
-#: A connection without a byte for so long, or with half a request, is closed. nginx's default.
+#: A connection without a byte for this long, or with half a request, is closed. nginx's default.
 IDLE_SECONDS_MAX = 75
 #: Request line and headers; nginx: 32 KiB, Tomcat: 8 KiB.
 HEAD_BYTES_MAX = 32 * 1024
 #: Distinct heads that are remembered; all are dropped when it is full (a client could vary them).
 REMEMBERED_HEADS_MAX = 1024
-#: A refused body is read on and thrown away up to here, so that the client sees the refusal.
+#: A refused body is read and discarded up to this size, so that the client sees the refusal.
 DISCARDED_BYTES_MAX = 64 * 1024 * 1024
 BACKLOG = 2048
-#: of the loop, from a connection that asyncio has accepted to one that its protocol knows of: a
-#: server that is closed before drops it half made, and nobody would ever end it
+#: Loop iterations from asyncio's accept until the protocol knows of the connection: a server that
+#: is closed earlier drops it half made, and nothing would ever close it.
 TURNS_TO_ACCEPT = 3
 
-#: How often the loop is seen to come round, what counts as standing still, and for how long after
-#: it connections are looked at: many wait then, and are read in several turns.
+#: How often the loop beats, which gap is a stall, and how long after one connections are checked:
+#: many wait then, and are read over several iterations.
 PULSE_S = 0.05
 STILL_S = 0.2
 DOUBT_S = 1.0
@@ -70,7 +70,7 @@ _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _FAR_REACHING = frozenset({b"expect", b"trailer", b"transfer-encoding", b"upgrade"})
 
 
-#: the extension of a request's scope that tells its sender: there is work, the answer will come
+#: the extension of a request's scope that tells its sender: the answer is being worked on
 WORKING: Final = "standpipe.working"
 
 
@@ -89,19 +89,19 @@ class FastPath(Protocol):
 
 @dataclass
 class Pulse:
-    """Whether the loop stood still just now. Instants are of its clock, in s."""
+    """Whether the loop was stalled just now. Instants are on the loop's clock, in s."""
 
     at_s: float = 0.0
     doubt_until_s: float = 0.0
 
     def beat(self, now_s: float) -> None:
-        """Note an instant; a long pause before it puts answers in doubt for a while."""
+        """Record a beat; after a long gap, what is read is doubtful for a while."""
         if now_s - self.at_s > STILL_S:
             self.doubt_until_s = now_s + DOUBT_S
         self.at_s = now_s
 
     def is_doubtful(self, now_s: float) -> bool:
-        """Whether what is read now may have lain there for long."""
+        """Whether what is read now may have been waiting for long."""
         return now_s < self.doubt_until_s or now_s - self.at_s > STILL_S
 
 
@@ -112,14 +112,14 @@ class Listener:
     socket: socket.socket
     application: Application
     fast_path: FastPath
-    #: what another protocol on the same port opens with, and who speaks it
+    #: the opening bytes of another protocol on the same port, and its factory
     other: tuple[bytes, Callable[[ServerState], asyncio.Protocol]] | None = None
     certificate: Certificate | None = None
     #: head -> (content length, token of `fast_path.classify`)
     heads: dict[bytes, tuple[int, object]] = field(default_factory=dict[bytes, tuple[int, object]])
-    #: every connection ends in order with its next answer: clients are to go somewhere else
+    #: each connection is closed after its next answer: clients are to go to another node
     is_leaving: bool = False
-    #: of a lane whose clients close when they stop waiting: is told of each that did, unanswered
+    #: for a lane whose clients close when they stop waiting: called for each one found closed
     abandoned: Callable[[], None] | None = None
     pulse: Pulse = field(default_factory=Pulse)
 
@@ -127,10 +127,10 @@ class Listener:
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket that other workers of the node share by SO_REUSEPORT.
 
-    Raises PortInUse when somebody else has the port.
+    Raises PortInUse when another process holds the port.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # the protocol by number: asyncio sets TCP_NODELAY only where it sees it
+    # the protocol is explicit: asyncio sets TCP_NODELAY only where it sees IPPROTO_TCP
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -155,11 +155,11 @@ class LookupProtocol(HttpToolsProtocol):
         self._listener = listener
         self._fast_path = listener.fast_path
         self._heads = listener.heads
-        #: the parser stands inside a message
+        #: the parser is inside a message
         self._partial = False
         self._in_head = False
         self._head_bytes = 0
-        #: what the fast path made of the message that is being parsed
+        #: how the fast path classified the message that is being parsed
         self._candidate: tuple[int, object] | None = None
         self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
@@ -269,7 +269,7 @@ class LookupProtocol(HttpToolsProtocol):
         return None if token is None else (int(lengths[0]), token)
 
     def _say_working(self) -> None:
-        """An interim response: to be sent before the answer, and to who asked for it only."""
+        """Send an interim response: before the answer, and only to a client that asked for it."""
         if not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 102 Processing\r\n\r\n")
 
@@ -304,7 +304,7 @@ def _without_upgrade(data: bytes) -> bytes:
     """The first message of `data` without its offer to change the protocol.
 
     Java's HTTP client offers h2c with every request; the parser would then not read the body. A
-    server may pass an offer over (RFC 9110, 7.8).
+    server may ignore such an offer (RFC 9110, 7.8).
     """
     head_end = data.find(b"\r\n\r\n")
     if head_end < 0 or not _UPGRADE.search(data, 0, head_end):
@@ -361,7 +361,7 @@ def _too_large(bytes_max: int, *, is_read: bool = False) -> BodyTooLarge:
 
 
 async def discard_body(receive: Receive, bytes_max: int = DISCARDED_BYTES_MAX) -> None:
-    """Read on and throw away: a socket closed over unread bytes resets the client's answer too."""
+    """Read and discard the rest: closing a socket with unread bytes can lose the answer too."""
     size = 0
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(5):
@@ -380,14 +380,14 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_second
 
     Requests that are not answered `grace_seconds` after the stop are cut off.
     """
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a client's bad bytes are no news
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # bad client input is not logged
     state = ServerState()
     loop = asyncio.get_running_loop()
     servers: list[asyncio.Server] = []
     for listener in listeners:
         factory, bound = _factory(listener, state), listener.socket
-        # asyncio listens once more, with 100 unless it is told: a node that was stopped for a
-        # while would come back with a full queue, and new clients wait 1 s for TCP's second SYN.
+        # asyncio calls listen() again, by default with 100: a node that was stopped for a while
+        # would come back with a full queue, and new clients would wait 1 s for TCP's second SYN.
         secure = listener.certificate
         servers.append(
             await loop.create_server(
@@ -485,7 +485,7 @@ class _Doorkeeper(asyncio.Protocol):
         self._connections.discard(self)
 
     def shutdown(self) -> None:
-        """Nothing was asked yet, so nothing is owed."""
+        """No request has arrived yet, so none needs an answer."""
         self.transport.close()
 
     def _give_to(self, protocol: asyncio.Protocol, data: bytes) -> None:

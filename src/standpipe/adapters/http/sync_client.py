@@ -1,11 +1,11 @@
 """The synchronous HTTP/1.1 client, for commands, threads and other callers without an event loop.
 
-It is built on `http.client`: a command must start fast, and a tailer must stay small. The two
-differences are the ones that a caller of a cluster needs: a short time-out for connecting beside
-the one for an answer, and one exception (`PathFailed`) for everything that is not an answer.
+Built on `http.client`: a command must start fast, and a tailer must stay small. It adds what a
+caller of a cluster needs: a short time-out for connecting beside that for an answer, and one
+exception (`PathFailed`) for everything that is not an answer.
 
 A connection is kept per origin. One that the server has closed is recognised before it is used;
-nothing is ever sent twice. Redirects are not followed, and proxies of the environment are ignored.
+nothing is ever sent twice. Redirects are not followed, and the environment's proxies are ignored.
 
 Not here: which node to ask, and what its answer means (`local/client/`, `node/store_transfer/`);
 calls on an event loop (`peer_client.py`).
@@ -132,8 +132,8 @@ class SyncClient:
     ) -> Generator[tuple[Response, Generator[str]]]:
         """POST a request whose answer does not end: its head, and its lines as they come.
 
-        Of an answer that is not 200 the head has the whole body, and there are no lines. Reading
-        has no time-out. Raises PathFailed, also from the lines.
+        If the status is not 200, the head has the whole body, and there are no lines. Reading has
+        no time-out. Raises PathFailed, also from the lines.
         """
         connection = self._connected(origin, None)
         try:
@@ -170,7 +170,7 @@ def _is_usable(connection: HTTPConnection) -> bool:
 
 
 def _lines(answer: HTTPResponse) -> Generator[str]:
-    """Not by `answer.readline`: it takes a connection that broke for the end of the answer."""
+    """Not by `answer.readline`, which takes a broken connection for the end of the answer."""
     rest = b""
     try:
         while data := answer.read1(65536):

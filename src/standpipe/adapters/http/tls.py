@@ -1,8 +1,8 @@
 """The certificate of a listener: PEM files, read again when they change.
 
-Whoever renews certificates (cert-manager, certbot, a cron job) replaces files; a node that had to
-be restarted for that would be restarted too late one day. Connections that are open keep the
-certificate that they began with.
+A renewal (cert-manager, certbot, a cron job) replaces the files. If that needed a restart of the
+node, one day the restart would come too late. Open connections keep the certificate that they began
+with.
 
 Not here: which listener speaks TLS (`node/worker/main.py`); certificates of clients, which are not
 asked for; the listeners between nodes, which a shared secret guards (docs/ARCHITECTURE.md).
@@ -47,7 +47,7 @@ class Certificate:
         self._load()
 
     def look_around(self) -> None:
-        """Take up files that changed; what is wrong with them is said, and the old ones stay."""
+        """Load files that changed; if they cannot be used, log why and keep the old ones."""
         seen = self._times()
         if seen == self._seen:
             return
@@ -61,7 +61,7 @@ class Certificate:
 
     def _load(self) -> None:
         try:
-            # first elsewhere: a chain whose key does not fit would spoil the one that is in use
+            # first in a scratch context: a chain whose key does not fit would spoil the one in use
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.chain, self.key, _no_one)
             self.context.load_cert_chain(self.chain, self.key, _no_one)
         except (OSError, ssl.SSLError, ValueError) as error:
@@ -84,7 +84,7 @@ def certificate_of(settings: Config) -> Certificate:
 
 
 def _no_one() -> str:
-    """Nobody sits there to type a password; without this, OpenSSL would ask the terminal."""
+    """No operator is there to type a password; without this, OpenSSL would ask the terminal."""
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Topics of a Kafka cluster: look, make, configure, delete. Blocking, but for `TopicKeeper`.
+"""Topics of a Kafka cluster: observe, create, configure, delete. All but `TopicKeeper` block.
 
 Every failure to reach Kafka is KafkaUnavailable. "Exists already" and "does not exist" are success:
 the reconciler that gives the orders repeats them after a crash.
@@ -41,19 +41,19 @@ REPLICATION_MAX: Final = 3
 TIMEOUT_S: Final = 3.0  # of one call; a broker on the same network answers in milliseconds
 ROUNDS_MAX: Final = 50  # of reconciling: a deletion takes a while to be seen everywhere
 ROUND_PAUSE_S: Final = 0.05
-STANDS_S_MAX: Final = 10.0  # for asking a majority whether an order still stands
+STANDS_S_MAX: Final = 10.0  # for asking a majority whether an order is still valid
 _EXISTS: Final = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 @dataclass(frozen=True)
 class ReconcileOutcome:
-    """What a round of reconciling came to. `failure` empty: Kafka is as the catalog wants it."""
+    """The result of a round of reconciling. `failure` empty: Kafka is as the catalog wants it."""
 
     failure: str = ""
-    #: doomed topics that are gone now; TopicDeleted belongs into the log
+    #: doomed topics that are gone now; TopicDeleted must be written to the log
     gone: tuple[str, ...] = ()
-    #: what no order can fix
+    #: differences that no order can fix
     reports: tuple[str, ...] = ()
 
 
@@ -82,9 +82,9 @@ class KafkaAdmin:
     def reconcile(
         self, catalog: Catalog, service_id: str, stands: Callable[[KafkaOrder], bool]
     ) -> ReconcileOutcome:
-        """Observe and obey until no order is left, or one fails. At most ROUNDS_MAX rounds.
+        """Observe and carry out orders until none is left, or one fails. At most ROUNDS_MAX rounds.
 
-        `stands` is asked before each order (`control.metadata.topic_reconciler.still_stands`).
+        `stands` is called before each order (`control.metadata.topic_reconciler.still_stands`).
         """
         names = concerned_topics(catalog, service_id)
         for _ in range(ROUNDS_MAX):
@@ -108,7 +108,7 @@ class KafkaAdmin:
         return ReconcileOutcome(failure="Kafka does not carry out what it accepted")
 
     def _try(self, order: KafkaOrder, stands: Callable[[KafkaOrder], bool]) -> str:
-        """Carry out one order; its failure, if any, keeps back none of the others."""
+        """Carry out one order and return its failure, if any: it does not stop the others."""
         if not stands(order):
             return f"topic {order.name}: another leader or a newer statement decides"
         _log.info("topic order", order=str(order))
@@ -119,7 +119,7 @@ class KafkaAdmin:
         return ""
 
     def carry_out(self, order: KafkaOrder) -> None:
-        """Obey one order. Raises KafkaUnavailable."""
+        """Carry out one order. Raises KafkaUnavailable."""
         match order:
             case CreateTopic():
                 new = _kafka.NewTopic(
@@ -181,16 +181,16 @@ class KafkaAdmin:
 
 
 class TopicKeeper:
-    """Keeps topics as catalogs want them, off the loop, and tells who waits for that.
+    """Keeps topics as catalogs want them, off the loop, and lets callers wait for it.
 
-    Its threads are its own: asyncio would wait for those of its pool when the process ends.
+    It has its own thread: asyncio would wait for those of its pool when the process ends.
     """
 
     def __init__(self, bootstrap_servers: str, service_id: str) -> None:
         self.admin = KafkaAdmin(bootstrap_servers) if bootstrap_servers else None
         self._service_id = service_id
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="topics")
-        self._index = 0  # log index up to which topics were looked after
+        self._index = 0  # log index up to which topics were reconciled
         self._outcome = ReconcileOutcome()
         self._looked_after = asyncio.Event()
 
@@ -199,7 +199,7 @@ class TopicKeeper:
         catalog: Catalog,
         stands: Callable[[KafkaOrder, Catalog], Coroutine[Any, Any, bool]],
     ) -> ReconcileOutcome:
-        """One round for the newest catalog; `stands` is asked on the loop before each order."""
+        """One round for the newest catalog; `stands` is called on the loop before each order."""
         loop = asyncio.get_running_loop()
 
         def ask(order: KafkaOrder) -> bool:
@@ -217,7 +217,7 @@ class TopicKeeper:
         return outcome
 
     async def followed(self, index: int, timeout_s: float) -> str:
-        """Wait for a round with `index` in it. What went wrong there; empty: nothing."""
+        """Wait for a round that includes `index`, and return its failure; empty: none."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._index < index:

@@ -1,8 +1,8 @@
 """Rows of INSERT INTO … VALUES on their way into Kafka, each acknowledged by all replicas.
 
-A Kafka client and its thread are made when the first row comes: most workers never need one.
-Topics are looked up in the list of all topics, never by name, because a broker may create a topic
-that is asked for by name, with another number of partitions than the table has.
+A Kafka client and its thread are created with the first row: most workers never need one. Topics
+are looked up in the list of all topics, never by name, because a broker may create a topic that is
+asked for by name, with a different number of partitions than the table has.
 
 Source of the partitioner: Java clients hash with murmur2; librdkafka's own default is CRC-32.
 """
@@ -19,7 +19,7 @@ from standpipe.errors import KafkaUnavailable
 
 DELIVERY_MS_MAX = 10_000
 LOOKUP_SECONDS_MAX = 3.0
-#: A topic that a statement has just made appears within a second.
+#: A topic that a statement has just created appears within a second.
 TOPIC_SECONDS_MAX = 10.0
 
 
@@ -49,8 +49,8 @@ class RowProducer:
     def post(
         self, topic: str, key: bytes | None, value: bytes | None, at_ms: int
     ) -> asyncio.Future[None]:
-        """Append one record to a topic that was opened: done when it is acknowledged, or with
-        KafkaUnavailable, which is raised at once where the client's own queue is full."""
+        """Append one record to an opened topic: done when it is acknowledged, or fails with
+        KafkaUnavailable, which is raised at once when the client's own queue is full."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -80,7 +80,7 @@ class RowProducer:
         }
 
     def close(self) -> None:
-        """Wait shortly for what is under way, then end the thread."""
+        """Wait briefly for what is in flight, then end the thread."""
         self._stop.set()
         if self._poller is not None:
             self._poller.join(timeout=1)

@@ -1,4 +1,4 @@
-"""A topic from its first record to what is its end now: what a pull query on a stream reads."""
+"""A topic from its first record to its current end: what a pull query on a stream reads."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _admin: Any = confluent_kafka.admin
 REQUEST_S_MAX: Final = 10.0
 RECORDS_AT_ONCE: Final = 1000
 
-#: for a consumer that is assigned offset 0: where retention has taken that, the first one there is.
-#: OFFSET_BEGINNING would say the same, half a second later: librdkafka looks such a name up on a
-#: timer, a number it asks for at once
+#: for a consumer that is assigned offset 0: if retention has removed that, the first one left.
+#: OFFSET_BEGINNING would do the same half a second later: librdkafka resolves it on a timer, but
+#: requests a number at once
 FROM_THE_BEGINNING: Final = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
 
 

@@ -2,12 +2,12 @@
 
 `PartitionReader` follows any number of partitions through one consumer, and delivers the events of
 `data/replica/events.py`: records, the end of a partition, records that are gone. `EndProbe` asks a
-broker for the end of one partition without blocking: its answers are how a node knows that it still
-hears Kafka.
+broker for the end of one partition without blocking: its answers tell a node that it still reaches
+Kafka.
 
 Two options matter for a restore (bench/restore.py): `fetch.queue.backoff.ms` is 5 instead of 1000,
 because a full local queue otherwise pauses fetching for a second, and records are taken in batches
-of about 2,000. A topic that does not exist yet is waited for.
+of about 2,000. The reader waits for a topic that does not exist yet.
 
 Not here: what progress records mean (`node/tailer/progress.py`); producing and administration
 (`adapters/kafka/producer.py`, `adapters/kafka/admin.py`).
@@ -50,8 +50,8 @@ _GONE: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 )
 
-#: an admin client that says so asks on with the leaders it knows, or knows to be missing, until its
-#: metadata are five minutes old; `list_topics` of that topic makes it look
+#: after such an error an admin client keeps using the leaders it knows, or knows to be missing,
+#: until its metadata is five minutes old; `list_topics` of that topic makes it refresh
 METADATA_OUTDATED: Final = frozenset(
     {
         KafkaError.FENCED_LEADER_EPOCH,
@@ -65,8 +65,8 @@ METADATA_OUTDATED: Final = frozenset(
     }
 )
 
-#: After a partition a connection of before it stands in TCP's back-off, as long again as the
-#: partition took; a new one is there within two seconds. The client's defaults: 60 s and 30.
+#: After a network partition, an old connection stays in TCP's back-off for as long again as the
+#: partition lasted; a new one is up within two seconds. The client's defaults: 60 s and 30.
 REDIAL_OPTIONS: Final[dict[str, object]] = {
     "socket.timeout.ms": 5000,
     "socket.connection.setup.timeout.ms": 5000,
@@ -80,11 +80,11 @@ CLIENT_OPTIONS: Final[dict[str, object]] = {
 }
 _READER_OPTIONS: Final[dict[str, object]] = {
     **CLIENT_OPTIONS,
-    "group.id": "standpipe-tailer",  # the client wants one; nothing is ever committed to it
+    "group.id": "standpipe-tailer",  # the client requires one; nothing is ever committed to it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "error",  # an offset that is gone is a fact to report, not to jump over
+    "auto.offset.reset": "error",  # an offset that is gone is reported, not skipped
     "allow.auto.create.topics": False,
     "topic.metadata.refresh.interval.ms": 2000,  # notices topics that appear later
     "fetch.wait.max.ms": 100,
@@ -96,7 +96,7 @@ _READER_OPTIONS: Final[dict[str, object]] = {
 
 
 _message: Any = _kafka.Message
-#: bare methods of the class: no frame and no look-up for each of millions of messages
+#: unbound methods: no frame and no look-up for each of millions of messages
 _topic, _partition, _error = _message.topic, _message.partition, _message.error
 _offset, _key, _value, _headers = _message.offset, _message.key, _message.value, _message.headers
 
@@ -109,7 +109,7 @@ class Partition:
     partition: int
 
 
-#: what is read of a partition
+#: what reading a partition yields
 FetchEvent = RecordsFetched | EndReached | RecordsGone
 
 
@@ -127,8 +127,7 @@ class PartitionReader:
 
     def start(self, of: Partition, offset: int) -> None:
         """Read from `offset`; 0 means the beginning, wherever retention has left it."""
-        # by its number at first: librdkafka looks up what OFFSET_BEGINNING stands for on a timer,
-        # half a second later
+        # by its number first: librdkafka resolves OFFSET_BEGINNING on a timer, half a second later
         self._assign(of, offset)
         if offset == 0:
             self._at_zero.add(of)
@@ -137,16 +136,16 @@ class PartitionReader:
         self._consumer.incremental_assign([_kafka.TopicPartition(of.topic, of.partition, offset)])
 
     def stop(self, of: Partition) -> None:
-        """Read no more of it."""
+        """Stop reading a partition."""
         self._at_zero.discard(of)
         self._consumer.incremental_unassign([_kafka.TopicPartition(of.topic, of.partition)])
 
     def pause(self, of: Partition) -> None:
-        """Fetch no more of it. What was delivered is delivered; the rest is fetched again."""
+        """Stop fetching a partition. What was delivered counts; the rest is fetched again."""
         self._consumer.pause([_kafka.TopicPartition(of.topic, of.partition)])
 
     def resume(self, of: Partition) -> None:
-        """Fetch a paused partition again, behind what was delivered."""
+        """Fetch a paused partition again, after the last delivered record."""
         self._consumer.resume([_kafka.TopicPartition(of.topic, of.partition)])
 
     def poll(
@@ -163,7 +162,7 @@ class PartitionReader:
     def _begun(
         self, fetched: Iterable[tuple[Partition, FetchEvent]]
     ) -> Iterator[tuple[Partition, FetchEvent]]:
-        """That there is no offset 0 is no event: such a partition is read from its beginning."""
+        """A missing offset 0 is not an event: such a partition is read from its beginning."""
         for of, event in fetched:
             if of in self._at_zero:
                 self._at_zero.discard(of)
@@ -179,7 +178,7 @@ class PartitionReader:
         return count
 
     def log_end(self, of: Partition) -> int:
-        """End of the partition as the last fetch had it, without asking; -1: not known."""
+        """End of the partition as of the last fetch, without a request; -1: not known."""
         _, end = self._consumer.get_watermark_offsets(
             _kafka.TopicPartition(of.topic, of.partition), cached=True
         )
@@ -191,7 +190,7 @@ class PartitionReader:
 
 
 def fetch_events(messages: Sequence[Any]) -> Iterator[tuple[Partition, FetchEvent]]:
-    """What the client's messages say, in their order; a run of one partition becomes one event."""
+    """The events in the client's messages, in order; a run of one partition becomes one event."""
     for topic, of_topic in groupby(messages, _topic):
         for partition, each in groupby(of_topic, _partition):
             of, run = Partition(topic, partition), list(each)
@@ -203,7 +202,7 @@ def fetch_events(messages: Sequence[Any]) -> Iterator[tuple[Partition, FetchEven
 
 def _records(run: list[Any]) -> RecordsFetched:
     first, last = _offset(run[0]), _offset(run[-1])
-    # ascending, so where there are as many as there is room for none is missing
+    # offsets ascend, so if there are as many as the range holds, none is missing
     is_whole = last - first + 1 == len(run)
     offsets = range(first, last + 1) if is_whole else [*map(_offset, run)]
     keys, values, headers = [*map(_key, run)], [*map(_value, run)], [*map(_headers, run)]
@@ -226,13 +225,13 @@ def _event_of(error: Any, of: Partition, message: Any) -> FetchEvent | None:
         return EndReached(Offset(message.offset()))
     if code in _GONE:
         return RecordsGone()
-    # a topic that is not there yet, a broker that is down: the client tries again by itself
+    # a topic that does not exist yet, a broker that is down: the client retries by itself
     _log.debug("kafka says", topic=of.topic, partition=of.partition, error=str(error))
     return None
 
 
 class EndProbe:
-    """Asks for the end of a partition, one question at a time, and never waits for an answer."""
+    """Asks for the end of a partition, one request at a time, and never waits for an answer."""
 
     def __init__(self, bootstrap_servers: str, of: Partition) -> None:
         self._admin = _admin.AdminClient(
@@ -243,7 +242,7 @@ class EndProbe:
         self._asked_ms = 0
 
     def tick(self, now_ms: int, every_ms: int) -> tuple[int, int] | None:
-        """(instant of the question, end) when an answer has come since the last call."""
+        """(instant of the request, end) when an answer has arrived since the last call."""
         if self._answer is not None and self._answer.done():
             answer, self._answer = self._answer, None
             error = answer.exception()
@@ -260,14 +259,14 @@ class EndProbe:
         return None
 
     def _refresh_after(self, error: BaseException) -> None:
-        """A broker that came back leads under a new epoch. Tried: this helps."""
+        """A broker that came back leads under a new epoch. A refresh was tried and helps."""
         if error.args and error.args[0].code() in METADATA_OUTDATED:
             with contextlib.suppress(_kafka.KafkaException):
                 self._admin.list_topics(self._partition.topic, timeout=REFRESH_TIMEOUT_S)
 
 
 def say_rarely() -> Callable[[Any], None]:
-    """An error callback: each kind of error once in SAY_EVERY_S, for a client repeats itself."""
+    """An error callback that logs each kind of error once in SAY_EVERY_S: clients repeat them."""
     said: dict[str, float] = {}
 
     def say(error: Any) -> None:

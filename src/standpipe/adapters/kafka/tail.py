@@ -1,8 +1,8 @@
-"""Partitions from given offsets on, for one reader, without ever waiting: push queries and PRINT.
+"""Reads partitions from given offsets on, for one reader, never waiting: push queries and PRINT.
 
-Each tail has a consumer of its own: two readers of a partition stand at two offsets, and one that
-does not poll must not hold up another. What was sent and not taken is bounded by the client
-(`queued.max.messages.kbytes`): a reader that stops polling stops the fetching.
+Each tail has its own consumer: two readers of a partition are at different offsets, and one that
+does not poll must not hold up another. The client bounds what is fetched but not yet polled
+(`queued.max.messages.kbytes`): when a reader stops polling, fetching stops.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 _OPTIONS: Final[dict[str, object]] = {
     **REDIAL_OPTIONS,
     "log_level": 0,
-    "group.id": "standpipe-push",  # the client wants one; nothing is ever committed to it
+    "group.id": "standpipe-push",  # the client requires one; nothing is ever committed to it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",  # an offset that is gone is said, not jumped over
+    "auto.offset.reset": "error",  # an offset that is gone is reported, not skipped
     "allow.auto.create.topics": False,
     "socket.keepalive.enable": True,
     "reconnect.backoff.max.ms": 1000,
@@ -44,14 +44,14 @@ _GONE: Final = frozenset(
 
 
 class RecordsLost(ServerError):
-    """Kafka no longer has what a query of a stream comes to: retention, or a recreated topic."""
+    """Kafka no longer has the next records of a stream's query: retention, or a recreated topic."""
 
 
 class TopicTail:
-    """One consumer. `starts`: the next offset wanted of each partition, which must be there.
+    """One consumer. `starts`: the next offset wanted of each partition, which must exist.
 
-    Numbers only, never "the beginning": the client takes half a second to look that up. Making and
-    closing one may take a moment; polling never does.
+    Numbers only, never "the beginning": the client takes half a second to look that up. Opening and
+    closing a tail may take a moment; polling never does.
     """
 
     def __init__(self, bootstrap_servers: str, starts: Mapping[Partition, int]) -> None:
@@ -79,7 +79,7 @@ class TopicTail:
         return found
 
     def hold(self, wanted: Collection[Partition]) -> None:
-        """Fetch no more of these partitions, and continue with those that were held before."""
+        """Pause exactly these partitions; resume those that are no longer among them."""
         held = set(wanted)
         if held != self._held:
             self._consumer.pause(_places(held - self._held))
@@ -97,7 +97,7 @@ class TopicTail:
                 f"partition {message.partition()} of {message.topic()} no longer has the records"
                 " that come next: retention removed them, or the topic was recreated"
             )
-        # a broker that is down, a leader that moved: the client tries again by itself
+        # a broker that is down, a leader that moved: the client retries by itself
         _log.debug("kafka says", topic=message.topic(), error=str(error))
 
 

@@ -1,8 +1,8 @@
-"""Kafka's ids of topics, and how many partitions they have: asked for, never waited for here.
+"""Kafka's ids of topics, and how many partitions they have.
 
-`ask` sends the question and returns what collects the answer, so that a batch asks beside its
-other request. `TopicProbe` asks again and again without blocking, for the tailer's loop. What the
-answers mean is `data/commit/topic_identity.py`. Neither makes a broker create a topic.
+`ask` sends the request and returns a function that collects the answer, so that a batch can send it
+beside its other request. `TopicProbe` polls without blocking, for the tailer's loop. What the
+answers mean: `data/commit/topic_identity.py`. Neither makes a broker create a topic.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from standpipe.errors import KafkaUnavailable
 _kafka: Any = confluent_kafka
 _admin: Any = confluent_kafka.admin
 
-PROBE_MS: Final = 1000  # between two questions of a tailer
-NEWS_MS: Final = 100  # when there are topics that it has not asked for
+PROBE_MS: Final = 1000  # between two requests of a tailer
+NEWS_MS: Final = 100  # when there are topics that it has not asked about
 TIMEOUT_S: Final = 2.0
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
 
@@ -32,7 +32,7 @@ _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN
 def ask(
     client: Any, topics: Collection[str], timeout_s: float
 ) -> Callable[[], dict[str, TopicSeen]]:
-    """Ask for `topics` -> what waits for the answer: those that exist. Raises KafkaUnavailable."""
+    """Ask for `topics` -> a function that waits for those that exist. Raises KafkaUnavailable."""
     try:
         answers: Mapping[str, Future[Any]] = (
             client.describe_topics(
@@ -65,13 +65,13 @@ def _seen(answer: Future[Any], timeout_s: float) -> TopicSeen | None:
 
 
 def topics_now(bootstrap_servers: str, topics: Collection[str]) -> dict[str, TopicSeen]:
-    """Those of the topics that exist, asked by a client of its own. Raises KafkaUnavailable."""
+    """Those of the topics that exist, asked by a separate client. Raises KafkaUnavailable."""
     client = _admin.AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     return ask(client, topics, TIMEOUT_S)()
 
 
 class TopicProbe:
-    """Asks which topics have these names, one question at a time, and never waits."""
+    """Asks which topics have these names, one request at a time, and never waits."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._client = _admin.AdminClient(
@@ -82,8 +82,8 @@ class TopicProbe:
         self._asked_ms = -PROBE_MS
 
     def tick(self, now_ms: int, topics: frozenset[str]) -> tuple[int, dict[str, str]] | None:
-        """(instant of the question, {topic: its id}) when answers have come since the last call.
-        Topics that are absent, or of which Kafka says nothing, are left out."""
+        """(instant of the request, {topic: its id}) when answers have arrived since the last call.
+        Topics that are absent, or for which Kafka gave no answer, are left out."""
         heard: tuple[int, dict[str, str]] | None = None
         if self._answers and all(answer.done() for answer in self._answers.values()):
             heard = self._asked_ms, dict(_ids(self._answers))

@@ -5,18 +5,18 @@
     <end>-<epoch>.snapshot     header, then the state machine's bytes
     quorum-committed           a hint: everything below it was committed and is in the log
 
-Record i of the log is entry i - 1, the first record is the boundary: which snapshot covers what
-was cut away, or SnapshotInfo(0, 0, voters) of a log that begins with the cluster. Each file but the
+Record i of the log is entry i - 1. The first record is the boundary: the snapshot that covers what
+was cut away, or SnapshotInfo(0, 0, voters) if the log begins with the cluster. Each file but the
 log is replaced whole; the log is replaced whole when its start moves. So every step is one rename,
-one append or one cut, and between any two of them a crash leaves the state before or after:
+one append or one cut, and a crash leaves the state before or after a step:
 
-* a snapshot is saved before the log's start moves to it, older ones go afterwards;
-* a downloaded snapshot that is not the log's start yet is no prefix of the log unless its epoch
-  says so, and is forgotten at the next start;
-* the hint is not synced. It is only ever too small, and a damaged one is none.
+* a snapshot is saved before the log's start moves to it, older ones are deleted afterwards;
+* a downloaded snapshot that is not the log's start yet is deleted at the next start, unless its
+  epoch shows that it is a prefix of the log;
+* the hint is not synced. It can only be too small, and a damaged one is ignored.
 
-All methods block; `node.controller.raft_driver` calls them in one thread, in the order of the
-orders. An error is final (DiskFailed), as in `log_file`.
+All methods block; `node.controller.raft_driver` calls them in one thread, in order. An error is
+final (DiskFailed), as in `log_file`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class OpenedDisk(NamedTuple):
 
     disk: QuorumDisk
     recovered: Recovered
-    #: snapshots that are there, whole files
+    #: snapshots on the disk, as whole files
     snapshots: dict[SnapshotInfo, bytes]
     #: how often this replica was started, this time included
     life: int
@@ -111,7 +111,7 @@ class QuorumDisk:
 
     @staticmethod
     def is_formatted(directory: Path) -> bool:
-        """Whether `format` was carried out here to its end."""
+        """Whether `format` was completed here."""
         return (directory / LOG_NAME).exists()
 
     @staticmethod
@@ -128,9 +128,9 @@ class QuorumDisk:
         """
         for path in directory.glob("*" + SNAPSHOT_SUFFIX):
             path.unlink()
-        # Of a log that was here before: it says nothing about what this one will hold.
+        # It belongs to an earlier log: it says nothing about what this one will hold.
         (directory / COMMITTED_NAME).unlink(missing_ok=True)
-        # The directories may be as new as their files: without their names, nothing is found.
+        # The directories may be new too: until their names are durable, no file in them is.
         for parent in (directory.parent, directory.parent.parent):
             sync(parent)
         if start.end_offset > 0:
@@ -142,7 +142,7 @@ class QuorumDisk:
 
     @classmethod
     def open(cls, directory: Path) -> OpenedDisk:
-        """Read and check everything, cut a torn tail, count this life.
+        """Read and check everything, cut a torn tail, count this start.
 
         Raises DataDirectoryRefused that names what is damaged or missing.
         """
@@ -166,9 +166,9 @@ class QuorumDisk:
     # -- orders -----------------------------------------------------------------------------------
 
     def carry_out(self, ops: Sequence[DiskOp]) -> None:
-        """Do them in order; all are durable when this returns (the hint apart).
+        """Carry out `ops` in order; all are durable when this returns (except the hint).
 
-        Appends that follow each other share one sync. Raises DiskFailed.
+        Consecutive appends share one sync. Raises DiskFailed.
         """
         for kind, group in groupby(ops, type):
             if kind is AppendLog:
@@ -203,7 +203,7 @@ class QuorumDisk:
         self._log.close()
 
     def _restart_log(self, start: SnapshotInfo, kept: Sequence[DiskRecord]) -> None:
-        """Let the log begin at a snapshot that is saved; then forget what is older."""
+        """Let the log begin at a saved snapshot; then delete older snapshots."""
         if start.id == self._start.id:
             return
         self._log.close()
@@ -313,7 +313,7 @@ def _read_committed(directory: Path) -> LogOffset:
 
 @contextmanager
 def _naming(path: Path) -> Generator[None]:
-    """Whole bytes that cannot be read were written by a newer program: refused, by name."""
+    """Intact bytes that cannot be decoded come from a newer program: refuse, and name the file."""
     try:
         yield
     except codec.Unreadable as error:

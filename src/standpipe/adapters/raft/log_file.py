@@ -3,19 +3,18 @@
 A record is    length u32 | index u64 | CRC-32 of payload u32 | CRC-32 of these 16 bytes u32
                payload | END                                           (big-endian, END = 0xA5).
 
-The header has a checksum of its own so that a length can be believed. At the end of the file there
-is one question: was the last write cut off (it was not acknowledged: cut it away), or was
-a record damaged that had been acknowledged (refuse, by name: a log that silently loses a command
-splits the cluster for good; NATS 2.12.1 under Jepsen)? A write that never became whole leaves a
-file that is too short, or zeros where the file grew before its bytes arrived; it never leaves END.
-So: short or zeros up to the end of the file = torn; anything else = damaged.
+The header has its own checksum so that a length can be trusted. At the end of the file there is one
+question: was the last write torn (it was not acknowledged: cut it off), or was an acknowledged
+record damaged (refuse, and name it: a log that silently loses a command splits the cluster
+permanently; NATS 2.12.1 under Jepsen)? An incomplete write leaves a file that is too short, or
+zeros where the file grew before its bytes arrived; it never leaves END. So: short or zeros up to
+the end of the file = torn; anything else = damaged.
 
 `append` returns after fsync. An error of write or fsync is final: the kernel may have dropped the
 dirty pages and report success next time, so the object refuses everything after it (DiskFailed) and
 the process has to end; the next start reads what is really there.
 
-`LogFile` blocks: it is for a thread of its own (`DiskThread`), away from the loop that answers
-peers.
+`LogFile` blocks: it runs in its own thread (`DiskThread`), away from the loop that answers peers.
 What the quorum keeps in such files: `adapters.raft.disk`.
 """
 
@@ -111,9 +110,9 @@ class LogFile:
 
     @classmethod
     def create(cls, path: Path, records: Sequence[DiskRecord]) -> LogFile:
-        """A log of exactly these records, in place of whatever stands there: old or new, whole.
+        """Replace whatever is there with a log of exactly these records, atomically.
 
-        Raises DiskFailed; the file that was there may be gone for this process.
+        Raises DiskFailed; this process may have lost the old file then.
         """
         try:
             replace_durably(path, sealed(records))
@@ -144,8 +143,8 @@ class LogFile:
     def truncate(self, last_index: int) -> None:
         """Cut away every record above an index and return when that is durable. Raises DiskFailed.
 
-        Before anything is appended again: else a crash in between could leave a new record behind
-        an old one that was to go.
+        Must precede the next append: otherwise a crash in between could leave a new record behind
+        an old one that should be gone.
         """
         self._check()
         if last_index >= self.last_index:
@@ -164,7 +163,7 @@ class LogFile:
 
     @contextlib.contextmanager
     def _final(self) -> Generator[None]:
-        """An error in here is the last thing that this object does."""
+        """An error in this block is final: every later write fails too."""
         try:
             yield
         except OSError as error:
@@ -184,7 +183,7 @@ def _ends_of(records: Sequence[DiskRecord]) -> list[int]:
 
 
 def scan(data: bytes, path: Path) -> tuple[list[DiskRecord], int]:
-    """Records of a log file's bytes, and the offset behind the last whole one.
+    """Records of a log file's bytes, and the offset after the last whole one.
 
     Raises DataDirectoryRefused for anything that a torn last write cannot explain.
     """
@@ -236,7 +235,7 @@ def _is_torn(data: bytes, offset: int) -> bool:
         return True
     if data[-1] != 0 or (header and data[offset + whole - 1 : offset + whole] == END):
         return False
-    # Zeros at the end: torn, unless a whole record stands behind the bad one.
+    # Zeros at the end: torn, unless a whole record follows the bad one.
     return not any(_record_at(data, later) for later in range(offset + 1, len(data)))
 
 
@@ -246,7 +245,7 @@ def sealed(records: Sequence[DiskRecord]) -> bytes:
 
 
 def unsealed(data: bytes, path: Path) -> list[DiskRecord]:
-    """Records of a file that was replaced whole, so that nothing excuses a bad byte.
+    """Records of a file that was replaced whole, so a bad byte cannot be a torn write.
 
     Raises DataDirectoryRefused.
     """
@@ -292,7 +291,7 @@ class DiskThread:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
 
     async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Result of a call in the thread. It is not cancelled with its caller."""
+        """Result of a call in the thread. The call is not cancelled with its caller."""
         future = self._pool.submit(call, *args, **kwargs)
         return await asyncio.shield(asyncio.wrap_future(future))
 

@@ -6,17 +6,17 @@
     HMAC over both under the secret ─►
     frames, requests only ─►           ◄─ frames, answers only
 
-Either side proves the cluster's secret against the other's fresh nonce, so nothing recorded can be
-played again, and with it the node id and incarnation that it speaks for. From both nonces each
-direction gets a key; a frame carries an HMAC over its number and its bytes, so a frame that is
-lost, repeated, reordered or changed ends the connection. No clock is read, so a clock that
-jumps expels no peer. The sender that a message names must be the peer that was authenticated.
+Each side proves that it knows the cluster's secret by an HMAC over the other's fresh nonce, so no
+recording can be replayed. The HMAC also covers its node id and incarnation. Each direction gets a
+key from both nonces; a frame carries an HMAC over its number and its bytes, so a frame that is
+lost, repeated, reordered or changed ends the connection. No clock is read, so a clock that jumps
+excludes no peer. The sender that a message names must be the peer that was authenticated.
 
 A peer is dialled at the addresses that `addresses` gives for its id, in turn: the one that the log
 holds, then the one that this node was started with. The node that answers must prove its id.
 
-A request that certainly stays without an answer is reported (`failed`); whatever else goes wrong is
-a message that is lost. Not here: what messages mean (`control.raft.core`), time-outs of requests.
+A request that will certainly get no answer is reported (`failed`); any other fault is a lost
+message. Not here: what messages mean (`control.raft.core`), time-outs of requests.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ UNSENT_BYTES_MAX: Final = 32 << 20  # for a peer that does not read
 GREETING_S_MAX: Final = 1.0
 DIAL_PAUSE_S: Final = 0.05  # after a dial that failed
 UNACKNOWLEDGED_MS_MAX: Final = 2_000  # by the peer's kernel: the path is dead, dial again
-ANSWERS: Final = 64  # requests that may be under way on one connection
+ANSWERS: Final = 64  # requests that may be in flight on one connection
 
 _LENGTH: Final = struct.Struct(">I")
 _NUMBER: Final = struct.Struct(">Q")
@@ -63,7 +63,7 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeId
     incarnation: Incarnation
     cluster: str = ""
-    to: NodeId  # whom the sender believes to speak to
+    to: NodeId  # the node that the sender expects to reach
     nonce: bytes
 
     @property
@@ -107,7 +107,7 @@ class _Frames(asyncio.Protocol):
 
     def __init__(self, wire: QuorumWire) -> None:
         self.wire = wire
-        self.peer: Greeting | None = None  # once it is proved
+        self.peer: Greeting | None = None  # once it is authenticated
         self.transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._seal: _Sealer | None = None
@@ -189,7 +189,7 @@ class _Frames(asyncio.Protocol):
             raise WireError(f"it sent a {type(message).__name__} in the name of {said}")
 
     def _is_proved(self, peer: Greeting, *, is_dialler: bool) -> None:
-        """From here on frames are sealed; both nonces are in the keys."""
+        """The peer is authenticated: from here on, frames are sealed with keys from both nonces."""
         mine, theirs = (b"dialler", b"acceptor") if is_dialler else (b"acceptor", b"dialler")
         self._seal = _Sealer(self.wire.proof(b"key of " + mine, self._transcript))
         self._check = _Sealer(self.wire.proof(b"key of " + theirs, self._transcript))
@@ -208,14 +208,14 @@ class _Frames(asyncio.Protocol):
 
 
 class Accepted(_Frames):
-    """A connection that a peer has made: its requests come, our answers go."""
+    """A connection that a peer has made: it carries the peer's requests and our answers."""
 
     _hello: Greeting | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for a greeting; end the connection where this wire was closed meanwhile."""
+        """Wait for a greeting; end the connection if this wire was closed meanwhile."""
         super().connection_made(transport)
-        if self.wire.is_closed:  # nothing would end it any more
+        if self.wire.is_closed:  # nothing else would end it
             self.abort()
 
     def _greeted(self, frame: bytes) -> None:
@@ -239,13 +239,13 @@ class Accepted(_Frames):
         self.wire.owner.received(peer, message)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Send no more answers to it."""
+        """Stop sending answers over it."""
         super().connection_lost(exc)
         self.wire.forget(self)
 
 
 class _Dialled(_Frames):
-    """A connection to a peer: our requests go, its answers come."""
+    """A connection to a peer: it carries our requests and the peer's answers."""
 
     def __init__(self, wire: QuorumWire, to: NodeId) -> None:
         super().__init__(wire)
@@ -303,7 +303,7 @@ class _Dialled(_Frames):
 
 @dataclass
 class _PeerLink:
-    """The way to one peer."""
+    """Our connection to one peer, if any."""
 
     link: _Dialled | None = None
     dialling: asyncio.Task[None] | None = None
@@ -311,7 +311,7 @@ class _PeerLink:
 
 
 class QuorumWire:
-    """All connections of one node. `send` never waits; what comes in goes to `owner`."""
+    """All connections of one node. `send` never waits; incoming messages go to `owner`."""
 
     def __init__(
         self,
@@ -321,12 +321,12 @@ class QuorumWire:
     ) -> None:
         """`owner` is to be set before anything is sent or accepted."""
         self.me = me
-        self.cluster = ""  # said to peers once it is known
+        self.cluster = ""  # sent to peers once it is known
         self.owner: Owner
         self._secret = secret.encode()
         self._addresses = addresses
         self._peers: dict[NodeId, _PeerLink] = {}
-        #: newest proved connection of each peer that dialled us
+        #: newest authenticated connection of each peer that dialled us
         self._accepted: dict[NodeId, Accepted] = {}
         self._incoming: set[Accepted] = set()
         #: `close` was called; only it sets this
@@ -380,7 +380,7 @@ class QuorumWire:
         return _digest(self._secret, role + b"\n", transcript)
 
     def accepted(self, node: NodeId, connection: Accepted) -> None:
-        """A peer's newer connection takes the answers; the older one may be half dead."""
+        """Send answers over the peer's newer connection; the older one may be half dead."""
         before = self._accepted.get(node)
         self._accepted[node] = connection
         if before is not None and before is not connection:
@@ -404,7 +404,7 @@ class QuorumWire:
     # -- dialling ---------------------------------------------------------------------------------
 
     def _dial(self, to: NodeId, peer: _PeerLink, message: Message) -> None:
-        """Begin a connection with its first request; others fail at once while it is made."""
+        """Open a connection for its first request; others fail after a pause while it is opened."""
         if peer.dialling is None and not self.is_closed:
             peer.dialling = asyncio.create_task(self._connect(to, peer, message))
         else:
@@ -449,7 +449,7 @@ def _digest(key: bytes, *parts: bytes) -> bytes:
 
 
 def _keep_alive(raw: Any) -> None:
-    """Let the kernel notice a path that died without a word (a rack lost, a cable cut)."""
+    """Let the kernel notice a path that died silently (a rack lost, a cable cut)."""
     if raw is None:
         return
     with contextlib.suppress(OSError):

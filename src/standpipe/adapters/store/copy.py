@@ -1,9 +1,9 @@
 """A copy of a live store, by `copyfd` in one read transaction: the only safe way.
 
-A process of its own, `python -m standpipe.adapters.store.copy FROM TO`: LMDB opens a store once per
+A separate process, `python -m standpipe.adapters.store.copy FROM TO`: LMDB opens a store once per
 process, and a copy reads the whole file, which neither tailer nor worker may wait for. The copy is
-compacted; what it shows (identity, position, batch) is read from the copy itself. One JSON line on
-stdout says what was made; exit status 1 and a line on stderr where it could not be.
+compacted; its identity, position and batch are read from the copy itself. One JSON line on stdout
+describes the copy; exit status 1 and a line on stderr if there is none.
 """
 
 from __future__ import annotations

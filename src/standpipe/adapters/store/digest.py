@@ -1,8 +1,8 @@
-"""What a live store says of its rows: `python -m standpipe.adapters.store.digest PATH [recompute]`.
+"""The digest of a live store: `python -m standpipe.adapters.store.digest PATH [recompute]`.
 
-A process of its own, as `store_copy` is: LMDB opens a store once per process, reading all rows
-takes as long as it takes, and a truncated file would end the process that reads it (SIGBUS). One
-JSON line on stdout, a `StoreDigest`; exit status 1 and a line on stderr where there is none.
+A separate process, like `copy.py`: LMDB opens a store once per process, reading all rows may be
+slow, and a truncated file kills its reader (SIGBUS). One JSON line on stdout, a `StoreDigest`; else
+exit status 1 and a line on stderr.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NICE: Final = 10  # readers come first
 
 
 def digest_of(reader: StoreReader, *, recompute: bool) -> StoreDigest:
-    """`recompute`: also what the rows say themselves. Raises NotReady and lmdb.Error."""
+    """`recompute`: also compute it from the rows. Raises NotReady and lmdb.Error."""
     found, damage = None, ""
     with reader.whole() as (meta, rows):
         if recompute:

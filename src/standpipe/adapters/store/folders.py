@@ -1,4 +1,4 @@
-"""Directories of stores that no placement asks for: moved aside, and deleted after a while.
+"""Directories of stores that no placement wants: moved aside, and deleted after a while.
 
 Readers that have a store open keep what they see. Not here: what is in a store (`writer.py`).
 """
@@ -13,17 +13,17 @@ _RETIRED: Final = ".retired-"
 
 
 def retire(path: Path, now_ms: int) -> None:
-    """Move a store aside. Open readers keep what they see; new ones find nothing. `now_ms`, of
-    whatever clock, only tells its name from others."""
+    """Move a store aside. Open readers keep what they see; new ones find nothing. `now_ms`, of any
+    clock, only makes the new name unique."""
     if path.exists():
         path.rename(path.with_name(f"{path.name}{_RETIRED}{now_ms}"))
 
 
 class Strays:
-    """Directories that no placement asks for: moved aside after a while, deleted after another.
+    """Directories that no placement wants: moved aside after a delay, deleted after another.
 
-    Both count from when they were seen first, by this process: what a wall clock wrote into a name
-    says nothing once the clock was set.
+    Both delays count from when this process first saw the directory: a wall-clock time in a name
+    means nothing once the clock was set.
     """
 
     def __init__(self, state: Path, *, delay_ms: int) -> None:

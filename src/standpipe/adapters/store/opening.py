@@ -20,9 +20,9 @@ from standpipe.data.commit.expiry import Expiry
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import DataDirectoryRefused, NotReady
 
-#: it has no annotations; by its name, pyright would call its result unknown
+#: it has no annotations; called by its name, its result would be unknown to pyright
 _verify: Final = cast("Callable[[str], list[str]]", vars(verify)["verify"])
-#: tries to open a store that ended with the death of the process; it may have been killed by chance
+#: how many tries to open a store may kill the process; a kill may have another cause
 _TRIES_MAX: Final = 5
 
 
@@ -34,13 +34,13 @@ def open_verified(
     *,
     expiry: Expiry | None = None,
 ) -> StoreWriter:
-    """A store whose rows are those that were written and that takes more, or NotReady: then it was
-    moved aside.
+    """A store whose rows are those that were written and that accepts more. Raises NotReady if it
+    had to be moved aside.
 
-    LMDB's pages have no checksums. A damaged one may hide rows, raise an error, end the process (a
-    truncated file is SIGBUS), or call a page free that rows are on: they would be gone batches
-    later, under readers. So the file's structure is checked before LMDB sees it, then every row;
-    tries are counted in a file that outlives the process. Takes about 2.3 s for a million rows.
+    LMDB's pages have no checksums. A damaged one may hide rows, raise an error, kill the process (a
+    truncated file is SIGBUS), or list a page with rows as free: they would be lost batches later,
+    under readers. So the file's structure is checked before LMDB sees it, then every row; tries are
+    counted in a file that outlives the process. Takes about 2.3 s for a million rows.
     Raises also what StoreWriter raises.
     """
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -49,7 +49,7 @@ def open_verified(
     why = "it ended the process that opened it"
     if count < _TRIES_MAX:
         try:
-            _check_structure(path)  # ends no process, so it is no try
+            _check_structure(path)  # cannot kill the process, so it does not count
             tries.write_bytes(b"." * (count + 1))
             store = StoreWriter(path, identity, map_bytes=map_bytes, expiry=expiry)
             why = store.damage()
@@ -70,11 +70,11 @@ def open_verified(
 
 
 def _check_structure(path: Path) -> None:
-    """Raises StoreFailure where the file, at rest, is none that LMDB would have left."""
+    """Raises StoreFailure if the file, at rest, is not one that LMDB would have left."""
     refuse_strangers(path)
     data = path / DATA_FILE
     if not data.exists() or not data.stat().st_size:
-        return  # to be made
+        return  # not created yet
     try:
         found = _verify(str(path))
     except verify.VerifyError as error:

@@ -64,17 +64,17 @@ class _TransactionView:
 
 
 class HeldView(_TransactionView):
-    """A view that lives on between two turns of the event loop, for its reader to close soon.
+    """A view that outlives one iteration of the event loop; its reader must close it soon.
 
-    It ends by itself (`is_over`) where its store has to let go of it: the map grew, and pages move
-    in memory, or the store was rebuilt.
+    The store ends it (`is_over`) when it has to: the map grew, and pages move in memory, or the
+    store was rebuilt.
     """
 
     __slots__ = ("is_over", "label")
 
     def __init__(self, transaction: _Read, label: bytes | None) -> None:
         super().__init__(transaction)
-        #: of two instants of a store with equal labels the rows are equal; None: no batch yet
+        #: two views of a store with equal labels have equal rows; None: no batch yet
         self.label = label
         self.is_over = False
 
@@ -85,7 +85,7 @@ class HeldView(_TransactionView):
 
 
 class StoreReader:
-    """A worker's side of a store. Opened when it is first asked, in the process that asks.
+    """A worker's side of a store. Opened at its first use, in the process that uses it.
 
     Every method raises NotReady while there is no store. A store that was rebuilt (another file
     under the same path) is noticed within CHECK_SECONDS.
@@ -123,12 +123,12 @@ class StoreReader:
 
     @contextmanager
     def view(self) -> Generator[_TransactionView]:
-        """Several reads of one instant. Nothing may be awaited inside: it pins pages."""
+        """Several reads of one instant. Do not await inside: it pins pages."""
         with self._begin() as transaction:
             yield _TransactionView(transaction)
 
     def instant(self) -> HeldView:
-        """A view of the newest transaction that things may be awaited beside. Close it."""
+        """A view of the newest transaction that may be held across awaits. Close it."""
         transaction = self._begin()
         found = HeldView(transaction, transaction.get(META_KEY, db=self._meta))
         self._instants = [each for each in self._instants if not each.is_over]
@@ -136,14 +136,14 @@ class StoreReader:
         return found
 
     def meta(self) -> StoreMeta:
-        """What the newest transaction said of its rows."""
+        """What the newest transaction recorded about its rows."""
         with self._begin() as transaction:
             return self._meta_in(transaction)
 
     @contextmanager
     def whole(self) -> Generator[tuple[StoreMeta, Iterable[tuple[bytes, bytes]]]]:
-        """Meta and all rows of one instant, looked up one by one (`lmdb_store.looked_up`). They may
-        take long: not in a process that serves."""
+        """Meta and all rows of one instant, looked up one by one (`looked_up`). This may take long:
+        not in a process that serves requests."""
         with self._begin() as transaction:
             yield self._meta_in(transaction), looked_up(transaction)
 
@@ -183,7 +183,7 @@ class StoreReader:
             self._inode = (self.path / DATA_FILE).stat().st_ino
             environment = open_environment(
                 self.path, map_bytes=0, writes=False
-            )  # 0: as the file says
+            )  # 0: the size in the file
             rows = environment.open_db(b"rows", create=False)
             self._meta = environment.open_db(b"meta", create=False)
         except (OSError, lmdb.Error) as error:
@@ -195,9 +195,9 @@ class StoreReader:
         return self._start()
 
     def _adopt_map_size(self) -> None:
-        """The writer has grown the map; 0 means: to the size that the file says.
+        """The writer has grown the map; 0 means: to the size in the file.
 
-        LMDB unmaps the old one, whatever reads in it: what is open is ended first.
+        LMDB unmaps the old one even under open views, so these are ended first.
         """
         assert self._environment is not None
         self._end_instants()

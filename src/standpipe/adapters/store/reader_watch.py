@@ -1,7 +1,7 @@
-"""Readers that stand still inside a transaction: they pin pages of a store permanently.
+"""Readers that hang inside a transaction: they pin pages of a store permanently.
 
-LMDB's writer cannot use a page again that a reader may still look at, so the map would grow until
-the disk is full. Not here: what becomes of such a process (`node/tailer/main.py`).
+LMDB's writer cannot reuse a page that a reader may still look at, so the map would grow until the
+disk is full. Not here: what becomes of such a process (`node/tailer/main.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class PinWatch:
         self._since_ms: dict[tuple[int, int], int] = {}
 
     def look(self, stores: Iterable[StoreWriter], now_ms: int, pin_ms_max: int) -> set[int]:
-        """Ids of such processes. Slots of dead readers are freed by the way."""
+        """Ids of such processes. Also frees the slots of dead readers."""
         pins: set[tuple[int, int]] = set()
         for store in stores:
             store.drop_dead_readers()

@@ -1,9 +1,9 @@
 """What a store takes on the disk, and how large its map may grow; read from its files alone.
 
 No environment is opened for it: a process may open a store only once, a worker keeps a bounded
-number open, and a caller wants the sizes of all. The size of the map stands on the first two pages
-of LMDB's file (`MDB_meta` in LMDB's mdb.c; the layout has been the same since 0.9.0, and its
-version stands beside it).
+number open, and a caller wants the sizes of all. The size of the map is on the first two pages of
+LMDB's file (`MDB_meta` in LMDB's mdb.c; the layout, unchanged since 0.9.0, has a version beside
+it).
 
 Not here: what is in a store (`writer.py`).
 """
@@ -26,9 +26,9 @@ _BLOCK_BYTES: Final = 512  # what st_blocks counts, whatever the file system's o
 
 @dataclass(frozen=True)
 class StoreSize:
-    """Of one store. `disk_bytes`: of all its files, as far as they are written.
+    """Sizes of one store. `disk_bytes`: what is written of all its files.
 
-    `map_bytes`: up to which the file may grow before the writer doubles it; None: not known.
+    `map_bytes`: how large the file may grow before the writer doubles it; None: not known.
     """
 
     disk_bytes: int
@@ -36,7 +36,7 @@ class StoreSize:
 
 
 def size_of(store: Path) -> StoreSize | None:
-    """Of the store in a directory; None: there is none, not yet or no more."""
+    """Sizes of the store in a directory; None: there is none yet, or no longer."""
     found = disk_bytes(store)
     return StoreSize(found, map_bytes(store)) if found else None
 
@@ -46,11 +46,11 @@ def disk_bytes(store: Path) -> int:
     try:
         return sum(file.stat().st_blocks * _BLOCK_BYTES for file in store.iterdir())
     except OSError:
-        return 0  # not made yet, or just going
+        return 0  # not created yet, or being deleted
 
 
 def map_bytes(store: Path) -> int | None:
-    """The size of the map as the newest transactions left it; None: no file that says it."""
+    """The size of the map as the newest transactions left it; None: no file has it."""
     try:
         with (store / _DATA).open("rb") as file:
             first = file.read(_META.size)
@@ -59,7 +59,7 @@ def map_bytes(store: Path) -> int | None:
             pages = (first, file.read(_META.size))
     except OSError:
         return None
-    # Two transactions in turn write one page each, and a map only grows: the larger one is newer.
+    # Transactions write the two pages in turn, and a map only grows: the larger size is newer.
     return max((size for page in pages if (size := _map_bytes_of(page))), default=None)
 
 

@@ -1,11 +1,11 @@
 """Status pages: one writer (the tailer), any number of readers (workers), no lock.
 
-Two slots in a memory map and a sequence number in front, which says which of them holds. The writer
-fills the other slot, then raises the number; so a writer that is paused, starved or killed half-way
-leaves the last status readable. (A single slot under a seqlock did not: on a busy machine a tailer
-that lost its core in the middle of a page made its replica look ABSENT, and a read failed.) The
-checksum of a page catches what memory ordering of another machine might let through. The file is
-never replaced while it is in use, so a map stays valid.
+Two slots in a memory map and a sequence number in front, which says which one is current. The
+writer fills the other slot, then raises the number; so a writer that is paused, starved or killed
+half-way leaves the last status readable. (A single slot under a seqlock did not: on a busy machine
+a tailer that lost its core in the middle of a page made its replica look ABSENT, and a read
+failed.) The checksum of a page catches what another machine's memory ordering might let through.
+The file is never replaced while it is in use, so a map stays valid.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class StatusReader:
         return True
 
     def _refresh(self, pages: mmap.mmap) -> None:
-        """Take over the newest page. The writer must lap us twice to make one try fail."""
+        """Read the newest page. A try fails only if the writer publishes during it."""
         for _ in range(_TRIES):
             (before,) = _SEQUENCE.unpack_from(pages)
             page = pages[_slot(before)]

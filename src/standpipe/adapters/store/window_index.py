@@ -1,9 +1,8 @@
 """Which rows of a windowed store expire next: its keys by the edges of their windows.
 
-A second database of the store's environment: of each row, its key with the window's edge put first
-(`data.commit.expiry.by_edge`). It changes in the transactions of the rows, so it is as whole as
-they are, and what expired is found without a look at what lives on. Not here: the rows
-(`writer.py`).
+A second database of the store's environment holds each row's key with the window's edge put first
+(`data.commit.expiry.by_edge`). It changes in the same transactions as the rows, so it matches them,
+and expired rows are found without reading live ones. Not here: the rows (`writer.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _Pairs = list[tuple[bytes, bytes]]
 
 
 class WindowIndex:
-    """The index of one open environment, whose writer this process is. `rows`: their database."""
+    """The index of one open environment, which this process writes. `rows`: the rows' database."""
 
     def __init__(self, environment: lmdb.Environment, rows: Any, expiry: Expiry) -> None:
         self._expiry = expiry
@@ -33,9 +32,9 @@ class WindowIndex:
     def change(
         self, transaction: lmdb.Transaction, added: Iterable[bytes], removed: Iterable[bytes]
     ) -> None:
-        """Store keys that have a row now, or none any more.
+        """Update the index for store keys that were added or removed.
 
-        Raises lmdb.CorruptedError where the index is not that of the rows.
+        Raises lmdb.CorruptedError if the index does not match the rows.
         """
         for key in removed:
             _remove(transaction, by_edge(key), self._edges)
@@ -45,9 +44,9 @@ class WindowIndex:
     def expire(
         self, transaction: lmdb.Transaction, watermark_ms: int
     ) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Removes rows of expired windows, and says which, at most CHUNK_ROWS at a time.
+        """Removes rows of expired windows and yields them, at most CHUNK_ROWS at a time.
 
-        Raises lmdb.CorruptedError where the index is not that of the rows.
+        Raises lmdb.CorruptedError if the index does not match the rows.
         """
         edge_ms = self._expiry.newest_expired_ms(watermark_ms)
         if edge_ms is None:
@@ -68,9 +67,9 @@ class WindowIndex:
         return list(islice(turned, CHUNK_ROWS))
 
     def make_sound(self, transaction: lmdb.Transaction) -> None:
-        """Rebuild the index where it is not that of the rows: of a store without one, or damaged.
+        """Rebuild the index if it does not match the rows: it is missing or damaged.
 
-        Reads both through.
+        Reads both completely.
         """
         if self._is_sound(transaction):
             return

@@ -1,18 +1,18 @@
 """Stores: one LMDB environment per table partition, one writer process, any number of readers
 (`adapters/store/reader.py`).
 
-Why it is so: DESIGN.md beside this file. The rules, and where they are kept:
+The reasons: DESIGN.md beside this file. The rules, and where they are enforced:
 
 - rows and meta change in one transaction: `StoreWriter.apply` is the only way rows become visible;
 - nothing is awaited inside a transaction: everything here is synchronous. The one exception is a
   `HeldView`, which a scan holds for at most a second (`node/worker/pull/scans.py`), half of what
   PinWatch allows: what it reads must be of one batch;
-- `sync` is off: the changelog is what is durable. A boot id in meta and a marker file `clean`, made
-  only after a sync, tell a store that survived from one that a power loss may have torn;
-- `writemap` is off: it would be 1.6 times faster to write, but on a full disk a store through a
-  map is SIGBUS, the death of the process, where a write is an error that can be reported;
-- the map grows by a protocol: the writer meets MDB_MAP_FULL, aborts, doubles the map and does the
-  transaction again; a reader meets MDB_MAP_RESIZED, adopts the new size and reads again;
+- `sync` is off: the changelog is the durable copy. A boot id in meta and a marker file `clean`,
+  made only after a sync, tell an intact store from one that a power loss may have torn;
+- `writemap` is off: it would write 1.6 times as fast, but on a full disk a store into the map is
+  SIGBUS, which kills the process, while a failed write is an error that can be reported;
+- the map grows by a protocol: the writer gets MDB_MAP_FULL, aborts, doubles the map and repeats the
+  transaction; a reader gets MDB_MAP_RESIZED, adopts the new size and reads again;
 - a buffer is valid only inside its transaction: `get` copies the answer, once;
 - environments must not cross a fork, and a process opens each one once (LMDB's locks are per
   process): open them where they are used;
@@ -49,9 +49,9 @@ from standpipe.model import ReplicaId
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 MAP_BYTES_START: Final = 256 * 1024 * 1024
-#: puts from which on a transaction that met only new keys is a sign of a restore
+#: a transaction with at least this many puts, all of new keys, is a sign of a restore
 MANY_PUTS: Final = 1000
-#: changes from which on a transaction leaves memory that is worth giving back: up to 4 KiB each
+#: with at least this many changes, a transaction leaves memory worth giving back: up to 4 KiB each
 MEMORY_CHANGES: Final = 10_000
 READERS_MAX: Final = 512  # slots in the lock file: one for each thread that reads
 
@@ -59,8 +59,8 @@ META_KEY: Final = b"meta"
 CLEAN: Final = "clean"
 DATA_FILE: Final = "data.mdb"
 
-#: what LMDB says of a file that is not as it wrote it. NotFoundError: a page of what is free, as a
-#: put looks for one; BadTxnError: the call before failed so, and a delete called that "not there"
+#: LMDB's errors for a file that is not as it wrote it. NotFoundError: a put met a bad free-list
+#: page; BadTxnError: the call before failed, and a delete said "not there"
 DAMAGE: Final = (
     lmdb.CorruptedError,
     lmdb.NotFoundError,
@@ -83,7 +83,7 @@ def store_path(state: Path, replica_id: ReplicaId) -> Path:
 
 
 def open_environment(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:
-    """Open LMDB as every store is opened. Raises lmdb.Error."""
+    """Open LMDB with the options of every store. Raises lmdb.Error."""
     return lmdb.open(
         str(path),
         map_size=map_bytes,
@@ -99,7 +99,7 @@ def open_environment(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Enviro
 
 
 def _as_they_are(cursor: lmdb.Cursor, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """Rows of those keys that are there. One call for all: a transaction may have 100,000."""
+    """Rows of those keys that exist. One call for all: a transaction may have 100,000."""
     return cast("list[tuple[bytes, bytes]]", cursor.getmulti(keys)) if keys else []
 
 
@@ -111,8 +111,8 @@ class ReadsRows(Protocol):
 
 
 def looked_up(transaction: ReadsRows) -> Iterator[tuple[bytes, bytes]]:
-    """All rows, each as a lookup from the root finds it: one page of keys that lead to the rows may
-    be damaged where a walk along the rows notices nothing. Raises lmdb.CorruptedError."""
+    """All rows, each looked up from the root: a damaged page of keys can break lookups while a scan
+    of the rows notices nothing. Raises lmdb.CorruptedError."""
     for key in cast("Iterator[bytes]", transaction.cursor().iternext(values=False)):
         row = cast("bytes | None", transaction.get(key))
         if row is None:
@@ -121,12 +121,12 @@ def looked_up(transaction: ReadsRows) -> Iterator[tuple[bytes, bytes]]:
 
 
 class _NotAllNew(Exception):
-    """Some keys of a transaction were there before: their old rows have to be read first."""
+    """Some keys of a transaction existed before: their old rows have to be read first."""
 
 
 class StoreFailure(Exception):
-    """LMDB could not do what it was asked. `is_damaged`: it never will, the store is torn;
-    otherwise (a full disk) the store is as before and can be opened again."""
+    """An operation of LMDB failed. `is_damaged`: permanently, because the store is torn; otherwise
+    (a full disk) the store is as before and can be opened again."""
 
     def __init__(self, path: Path, error: lmdb.Error) -> None:
         super().__init__(f"{path}: {error}")
@@ -134,7 +134,7 @@ class StoreFailure(Exception):
 
 
 class StoreWriter:
-    """The tailer's side of a store. Makes it if it is not there.
+    """The tailer's side of a store. Creates it if it does not exist.
 
     Raises DataDirectoryRefused when the directory holds the store of another table, StoreFailure
     when it cannot be opened.
@@ -148,7 +148,7 @@ class StoreWriter:
         map_bytes: int = MAP_BYTES_START,
         expiry: Expiry | None = None,
     ) -> None:
-        """`expiry`: which rows leave with the watermark of each transaction's meta; None: none."""
+        """`expiry`: which rows expire with the watermark of each transaction's meta; None: none."""
         self.path = path
         self.identity = identity
         self._expiry, self._windows = expiry, None
@@ -157,10 +157,10 @@ class StoreWriter:
         self._clean_marker = path / CLEAN
         #: of all rows as of the newest transaction; None: not known yet
         self.digest: int | None = None
-        #: the newest large transaction met no key that was there: the next one may not either
+        #: the newest large transaction met no existing key: the next one may not either
         self._expects_new_keys = False
         self._has_grown_memory = False
-        #: the writer before this one closed in order, and everything reached the disk
+        #: the previous writer closed in order, and everything reached the disk
         self.was_closed_cleanly = self._clean_marker.exists()
         self._open(map_bytes)
         self._drop_clean_marker()
@@ -216,7 +216,7 @@ class StoreWriter:
             sync(self.path)
 
     def meta(self) -> StoreMeta:
-        """As the newest transaction left it; of an empty store, a blank one."""
+        """As the newest transaction left it; for an empty store, a blank one."""
         with self._environment.begin(db=self._meta) as transaction:
             data = transaction.get(META_KEY)
         if data is None:
@@ -231,9 +231,9 @@ class StoreWriter:
     def apply(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], meta: StoreMeta
     ) -> None:
-        """One transaction: all of it is visible afterwards, or nothing is. Of a key that is put
-        again the last row counts; a key is put or deleted, not both.
-        The digest is the store's own affair: whatever `meta` says of it is not used.
+        """One transaction: all of it is visible afterwards, or nothing is. If a key is put twice,
+        the last row counts; a key is put or deleted, not both. The store computes the digest
+        itself: the one in `meta` is ignored.
 
         Raises StoreFailure when the disk is full or broken.
         """
@@ -241,7 +241,7 @@ class StoreWriter:
             try:
                 self._transact(puts, deletes, meta)
             except _NotAllNew:
-                continue  # aborted; now it will look
+                continue  # aborted; the retry reads old rows
             except lmdb.MapFullError:
                 self._grow()
             except lmdb.Error as error:
@@ -273,13 +273,13 @@ class StoreWriter:
     def _put(
         self, cursor: lmdb.Cursor, puts: Sequence[tuple[bytes, bytes]]
     ) -> tuple[list[tuple[bytes, bytes]], Collection[tuple[bytes, bytes]]]:
-        """The rows that were replaced, and those that stand there now. Raises _NotAllNew."""
+        """The rows that were replaced, and those that were put. Raises _NotAllNew."""
         if puts and self._expects_new_keys:
-            # a restore: to look for keys that are not there costs as much as to put them; in order
-            # a put finds its page where the one before it was
+            # a restore: looking up missing keys costs as much as putting them; in key order a put
+            # finds its page where the one before it was
             consumed, added = cursor.putmulti(native.in_order(puts), overwrite=False)
             self._expects_new_keys = consumed == added == len(puts)
-            if not self._expects_new_keys:  # or one that is put again
+            if not self._expects_new_keys:  # or a key was put twice
                 raise _NotAllNew
             return [], puts
         last = dict(puts)
@@ -290,7 +290,7 @@ class StoreWriter:
         return replaced, last.items()
 
     def _digest_in(self, transaction: lmdb.Transaction) -> int:
-        """Of what the transaction finds. A store that was made before digests is read through."""
+        """Digest of the existing rows. A store that was made before digests is read completely."""
         if self.digest is None:
             data = transaction.get(META_KEY, db=self._meta)
             self.digest = None if data is None else decode_meta(bytes(data), self.path).digest
@@ -319,7 +319,7 @@ class StoreWriter:
         return found
 
     def close(self) -> None:
-        """In order: data first, then the marker that says so."""
+        """Close in order: sync the data, then make the marker that says so."""
         self._environment.sync(True)
         self._environment.close()
         self._clean_marker.touch()
@@ -331,9 +331,9 @@ class StoreWriter:
         self._environment.close()
 
     def damage(self) -> str:
-        """What is wrong with it; "": every row is as it was written and found by its key, none is
-        missing, and it takes a transaction. Looks up all rows, and reads the pages that only a
-        writer reads, of what is free.
+        """What is wrong with the store; "": every row is as it was written and found by its key,
+        none is missing, and a transaction succeeds. Looks up all rows, and reads the pages of the
+        free list, which only a writer reads.
 
         Raises StoreFailure when it cannot be written for another reason (a full disk).
         """
@@ -380,7 +380,7 @@ def decode_meta(data: bytes, path: Path) -> StoreMeta:
 
 
 def refuse_strangers(path: Path) -> None:
-    """Raises DataDirectoryRefused for a directory of another user; closes ours to others."""
+    """Raises DataDirectoryRefused for a directory of another user; makes ours private."""
     stat = path.stat()
     if stat.st_uid != os.geteuid():
         raise DataDirectoryRefused(

@@ -1,7 +1,7 @@
 """Which node holds which replica, why, and what would move: `GET /assignment[?what_if=…]`.
 
-The leader answers, by the lags that it has heard of, since it moves replicas; where no leader
-answers, this node does by those that it has heard of. `what_if` is a change to suppose, such as
+The leader answers, by the lags that were reported to it, since it moves replicas; if no leader
+answers, this node does, by those reported to it. `what_if` is a hypothetical change, such as
 "remove node-3". Not here: writes (`node.controller.leader_proxy`).
 """
 

@@ -64,8 +64,8 @@ class TooFewMembers(Exception):
 def may_found(mine: Knowledge, others: Sequence[Knowledge], voters: Sequence[NodeId]) -> bool:
     """Whether to found a cluster; False: there is one to join.
 
-    Raises TooFewMembers until a majority has answered, and DataDirectoryRefused where this node
-    once belonged to a cluster and has lost its log.
+    Raises TooFewMembers until a majority has answered, and DataDirectoryRefused if this node once
+    belonged to a cluster and has lost its log.
     """
     if any(other.has_quorum for other in others):
         return False
@@ -91,7 +91,7 @@ def knowledge_of(config: NodeConfig, identity: DataIdentity, *, has_quorum: bool
 
 
 async def begin(config: NodeConfig, identity: DataIdentity, client: HttpClient) -> DataIdentity:
-    """Make the replica's files where there are none; returns the identity that belongs to them.
+    """Make the replica's files if there are none; returns the identity that belongs to them.
 
     A founder waits here until a majority of the voters has answered. Raises DataDirectoryRefused.
     """
@@ -108,7 +108,7 @@ async def begin(config: NodeConfig, identity: DataIdentity, client: HttpClient) 
 
 
 def format_from_catalog(directory: Path, me: ReplicaKey, catalog: Catalog) -> None:
-    """Make the files of a quorum of one whose log begins behind a catalog, for a restore."""
+    """Make the files of a quorum of one whose log begins after a catalog, for a restore."""
     start = SnapshotInfo(LogOffset(catalog.index + 1), FIRST_EPOCH, VoterSet((me,)))
     election = ElectionState(FIRST_EPOCH)
     QuorumDisk.format(directory, start, state=to_bytes(catalog), election=election)
@@ -141,8 +141,8 @@ def addresses_of(
 ) -> list[str]:
     """Where to dial a node: its address in the log, then its address in this node's node.json.
 
-    The second is for a cluster all of whose nodes came back under other addresses: no majority
-    could be reached to log them. The peer must prove to be that node (`adapters.raft.wire`).
+    The second is for a cluster whose nodes all came back under other addresses: no majority could
+    be reached to log them. The peer must prove to be that node (`adapters.raft.wire`).
     """
     found = [by_log.get(node_id), by_file.get(node_id)]
     return list(dict.fromkeys(address for address in found if address))

@@ -118,8 +118,8 @@ class CatalogReplica:
 
     def show(self, *, is_whole: bool) -> None:
         """Publish from now on: at once if the replica has every acknowledged command (`is_whole`),
-        else only a catalog that is not older than the last published one. Half a catalog would deny
-        tables that exist."""
+        else only a catalog that is not older than the last published one. A partial catalog would
+        deny tables that exist."""
         if is_whole:
             self._shown_index = 0
         self._is_shown = self._is_shown or is_whole or bool(self.catalog.cluster_id)
@@ -168,7 +168,7 @@ class CatalogReplica:
         return self.catalog.index >= index
 
     def page(self, start: int) -> LogPage:
-        """Entries from `start` on, as many as fit; the whole catalog where some were trimmed."""
+        """Entries from `start` on, as many as fit; the whole catalog if some were trimmed."""
         is_gone = start < self._kept_from and self._kept_from > 1
         return LogPage(
             entries=() if is_gone else self._page_entries(start),

@@ -64,8 +64,8 @@ LOCAL: Final = "/store-digest"
 WHOLE: Final = "/table-digests"
 KEPT: Final = "/kept-digests"
 REBUILD: Final = "/replica-rebuild"
-#: until stores that differ are read again, or a rebuild is requested again: reading costs, and by a
-#: bug a replica may differ again after each rebuild
+#: before differing stores are read again, or a rebuild is requested again: reading is expensive,
+#: and with a bug a replica may differ again after each rebuild
 AGAIN_S: Final = 600.0
 NEXT_STEP: Final = (
     "standpipe table verify NAME --recompute; move one store aside while its node is down"
@@ -208,7 +208,7 @@ class Verification:
                 _log.warning("rebuild request failed", node=node_id, status=reply.status)
 
     def _is_due(self, what: object) -> bool:
-        """Whether the action was not done within AGAIN_S; notes that it is done now."""
+        """Whether the action was not done within AGAIN_S; if so, records it as done now."""
         now_s = time.monotonic()
         if now_s - self._done_s.get(what, -AGAIN_S) < AGAIN_S:
             return False

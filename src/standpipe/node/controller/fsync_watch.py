@@ -23,7 +23,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class SyncWatch:
-    """Watches one disk, whose writes follow each other. A stopped process or a busy event loop
+    """Watches one disk, which makes one write at a time. A stopped process or a busy event loop
     counts as a slow disk: to a waiting peer they are the same."""
 
     def __init__(self, fetch_ms: int, now_ms: Callable[[], int]) -> None:
@@ -38,7 +38,7 @@ class SyncWatch:
 
     @contextmanager
     def timed(self) -> Generator[None]:
-        """Around a write, until it is durable."""
+        """Times a write until it is durable."""
         self._begun_ms = self._now_ms()
         try:
             yield
@@ -51,7 +51,7 @@ class SyncWatch:
             self._warn_if_slow(took_ms)
 
     def slowest_ms(self) -> int:
-        """Slowest write of the last minute, including one under way; 0: none."""
+        """Slowest write of the last minute, including one in progress; 0: none."""
         since_ms = self._now_ms() - WINDOW_MS
         while self._ended and self._ended[0][0] <= since_ms:
             self._ended.popleft()

@@ -4,8 +4,8 @@
                                    └─► POST to the leader ─► wait for this node's catalog
 
 One command at a time is judged, against a catalog that has everything before it, and appended in
-the leader epoch in which it was judged or not at all. A leader that is lost on the way costs a
-retry with the same request id, which the catalog applies once.
+the leader epoch in which it was judged or not at all. If the leader is lost meanwhile, the write is
+retried with the same request id, which the catalog applies once.
 
 Not here: how a write finds the leader (`node.controller.leader_proxy`), what a statement means
 (`control.ddl.propose`), who leads (`control.raft.core`).
@@ -79,7 +79,7 @@ async def _first(works: Sequence[Awaitable[object]]) -> None:
 
 
 class Leading:
-    """What only the leader does. A write raises ProposalRefused where this node does not lead."""
+    """What only the leader does. A write raises ProposalRefused if this node does not lead."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Leading:
         probe: FeatureProbe,
         leasing: Leasing,
     ) -> None:
-        """`topics` is called once, when this node leads first. `rules`: placement rules of a new
+        """`topics` is called once, when this node first leads. `rules`: placement rules of a new
         cluster. `probe`: asks the members for their feature levels."""
         self._copy = copy
         self._quorum = quorum
@@ -125,7 +125,7 @@ class Leading:
         return self._writes.keys()
 
     async def write(self, call: Call) -> Reply:
-        """Carry out one of them. Raises ProposalRefused where this node does not lead."""
+        """Carry out one of these writes. Raises ProposalRefused if this node does not lead."""
         return json_reply(await self._writes[call.path](call))
 
     async def run(self) -> NoReturn:
@@ -161,7 +161,7 @@ class Leading:
             await _first([*news, self._quorum.changed()])
 
     async def _keep_leases(self) -> None:
-        """Grant the queries of a silent pipeline to the others."""
+        """Grant the queries of a silent pipeline to the other pipelines."""
         while self._quorum.leading is not None:
             async with self._turn:  # otherwise a lease could be granted twice
                 if command := self._leasing.due(self._copy.catalog):
@@ -313,7 +313,7 @@ class Leading:
     async def _settle_assignment(self) -> None:
         """Log the next step of the assignment, if one is due.
 
-        It is computed while statements are still accepted. Where a command was logged meanwhile the
+        It is computed while statements are still accepted. If a command was logged meanwhile, the
         step is dropped, and the next round computes it again.
         """
         catalog = self._copy.catalog
@@ -325,8 +325,8 @@ class Leading:
                 await self._propose(due, self._epoch())
 
     async def _found(self, epoch: LeaderEpoch) -> None:
-        """Log the first commands where they are missing: the cluster's id with its feature level,
-        and the placement rules."""
+        """Log the first commands if they are missing: the cluster's id with its feature level, and
+        the placement rules."""
         if not self._copy.catalog.cluster_id:
             level = self._copy.feature_levels[1]
             founding = FoundCluster(cluster_id=uuid.uuid4().hex, feature_level=level)
@@ -337,8 +337,8 @@ class Leading:
     async def _append(self, command: Command, epoch: LeaderEpoch) -> None:
         """Log a command, then the assignment and the leases that follow from it.
 
-        Returns when this node's catalog has all of them: a client that is answered then finds the
-        replicas of its table placed. A leader that is lost in between leaves the rest to
+        Returns when this node's catalog has all of them: a client that gets its answer then finds
+        the replicas of its table placed. A leader that is lost in between leaves the rest to
         `_keep_placed` and `_keep_leases` of the next one.
         """
         await self._found(epoch)

@@ -1,7 +1,7 @@
 """Writes at any node go to the leader: statements, registrations, drains, changes of voters.
 
-A leader that is lost on the way costs a retry with the same request id, which the catalog applies
-once. Not here: what the leader does with a write (`node.controller.leader`).
+If the leader is lost meanwhile, the write is retried with the same request id, which the catalog
+applies once. Not here: what the leader does with a write (`node.controller.leader`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SEEN_S_MAX: Final = 2.0  # how long a forwarded write waits for this node's cata
 
 
 class Writer:
-    """Passes writes to the leader, wherever it is."""
+    """Forwards writes to the leader, whichever node that is."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Writer:
     async def write(self, call: Call) -> Reply:
         """The leader's answer, once this node's catalog has what was written.
 
-        Retries while leaders change, under one request id. Raises LogUnavailable where no leader
+        Retries while leaders change, under one request id. Raises LogUnavailable if no leader
         accepts it in time, BodyTooLarge, BadRequest.
         """
         if call.path == "/pipeline/start" and not call.json(PipelineStart).request_id:

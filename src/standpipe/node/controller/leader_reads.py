@@ -32,8 +32,8 @@ class LeaderReads:
         self._quorum, self._client, self._addresses = quorum, client, addresses
 
     async def ask(self, call: Call, timeout_ms: int) -> Reply:
-        """The leader's answer to the same request. Raises LogUnavailable where no leader is known,
-        where it is this node, or where it does not answer."""
+        """The leader's answer to the same request. Raises LogUnavailable if no leader is known, if
+        it is this node, or if it does not answer."""
         me, leader = self._quorum.me.node, self._quorum.leader
         if leader is None or leader == me or FORWARDED in call.params:
             raise LogUnavailable(

@@ -1,9 +1,9 @@
 """Answers that take unbounded time, such as a digest of a whole store: long polling.
 
 A fixed time-out is too short for a large store and too long for a dead node. So a client that sends
-`patient=true` gets `202 Accepted` every ASK_AGAIN_S while the work is under way and polls again; it
-fails only when no answer comes. The work continues between two polls. A client of an older release
-does not send it, and waits for the answer.
+`patient=true` gets `202 Accepted` every ASK_AGAIN_S while the work is in progress and polls again;
+it fails only when no answer comes. The work continues between two polls. A client of an older
+release does not send this, and waits for the answer.
 
 Not here: what the work is.
 """
@@ -31,7 +31,7 @@ PATIENT: Final = "patient"
 
 
 class LongAnswers:
-    """The work under way at this node."""
+    """The work in progress at this node."""
 
     def __init__(self) -> None:
         #: request -> its answer
@@ -40,7 +40,7 @@ class LongAnswers:
     async def reply(
         self, what: object, work: Callable[[], Coroutine[Any, Any, Reply]], *, is_patient: bool
     ) -> Reply:
-        """The answer, or 202 while it is under way. Requests with equal `what` share the work."""
+        """The answer, or 202 while there is none yet. Requests with equal `what` share the work."""
         task = self._work.get(what)
         if task is None:
             task = self._work[what] = asyncio.create_task(work())

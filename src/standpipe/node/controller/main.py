@@ -5,12 +5,12 @@
     peers ─ wire ─► Quorum ─ apply ─► CatalogReplica ─┬─► run/snapshot ─► workers, tailer
                                                       └─► GET /log ─► pipelines
 
-In this order: the data directory's identity, how its replica begins (`node.controller.bootstrap`),
+Startup order: the data directory's identity, how its replica begins (`node.controller.bootstrap`),
 the replica (`node.controller.raft_driver`), its catalog (`node.controller.catalog_replica`), the
 writes (`node.controller.leader_proxy`, `node.controller.leader`), the routes that read.
 
-A `ControllerTask` is anything else in this process that has routes and a task of its own and reads
-the catalog, as heartbeats and lags (`node.liveness.loop`).
+A `ControllerTask` is anything else in this process that has its own routes and task and reads the
+catalog, such as heartbeats and lags (`node.liveness.loop`).
 
 Not here: decisions. They are pure: `control.raft.core`, `control.ddl.propose`,
 `control.metadata.apply`, `control.metadata.topic_reconciler`.
@@ -73,7 +73,7 @@ from standpipe.node.controller.voters import VoterName
 from standpipe.node.liveness.loop import LivenessLoop
 from standpipe.node.store_transfer.donor import StoreCopies
 
-WAIT_MS_MAX: Final = 30_000  # how long anybody's GET /log may wait
+WAIT_MS_MAX: Final = 30_000  # how long a GET /log may wait
 RETRY_S: Final = 0.2
 #: An assignment is one entry, 80 bytes a partition: 100,000 of them. Below FRAME_BYTES_MAX.
 ENTRY_BYTES_MAX: Final = 8 << 20
@@ -108,7 +108,7 @@ class ControllerTask(Protocol):
 
 
 def copies_of(base: ControllerBase) -> ControllerTask:
-    """Hands copies of stores to peers."""
+    """Gives copies of stores to peers."""
     return StoreCopies(base.config.paths)
 
 
@@ -143,7 +143,7 @@ class InternalRoutes:
 
     async def fallback(self, call: Call) -> Reply:
         """Answers a request without a route. Until the node has started, that is 503, not 404: any
-        route may be there in a moment. Raises LogUnavailable."""
+        route may exist in a moment. Raises LogUnavailable."""
         if self.wire is not None:
             return await internal.no_route(call)
         raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
@@ -242,7 +242,7 @@ async def _until_accepted(writer: Writer, path: str, body: bytes) -> None:
 async def run(
     config: NodeConfig, tasks: Sequence[Callable[[ControllerBase], ControllerTask]] = TASKS
 ) -> None:
-    """Serve until SIGTERM. Raises StandpipeError where the process must not go on."""
+    """Serve until SIGTERM. Raises StandpipeError if the process must not continue."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -271,7 +271,7 @@ async def live(
 ) -> None:
     """Open the replica, add its routes, run the background tasks; hand over and close at the end.
 
-    The end is cancellation. Raises StandpipeError where the process must not continue.
+    Ends by cancellation. Raises StandpipeError if the process must not continue.
     """
     base, wire = await open_replica(config, internal_routes, client)
     configuration.check_tags(config)

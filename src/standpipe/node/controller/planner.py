@@ -1,7 +1,7 @@
 """The next step of the assignment, computed outside the event loop that answers the node's peers.
 
     catalog, ClusterObservation ─► from_catalog.problem ─┬─ small ─► a thread ────────────┬─► Step
-                                                         └─ large ─► a process of its own ┘
+                                                         └─ large ─► a separate process ──┘
 
 A large cluster's plan takes seconds of one core, and a thread would share the interpreter with this
 node's heartbeats. Not here: when a step is committed (`node.controller.leader`).
@@ -26,10 +26,10 @@ from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import CommitAssignment
 from standpipe.model import NodeId
 
-#: nodes × partitions that are placed in a thread: some 20 ms of work
+#: up to this many nodes × partitions, a thread plans: some 20 ms of work
 SMALL_MAX: Final = 20_000
 POLL_S: Final = 0.2
-#: also without news: an active replica may have fallen behind its standby
+#: even without news: an active replica may have fallen behind its standby
 REVIEW_S: Final = 10.0
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -67,7 +67,7 @@ def limits_of(values: registry.Config) -> MoveLimits:
 
 @dataclass
 class Placing:
-    """Plans the assignment from what one node has heard. Only the leader's plans are committed."""
+    """Plans the assignment from one node's reports. Only the leader's plans are committed."""
 
     observer: ClusterObserver
     limits: MoveLimits
@@ -79,7 +79,7 @@ class Placing:
     _waits_for_moves: bool = False
 
     def begin(self) -> None:
-        """Called when this node becomes the leader: what it heard before may be old."""
+        """Called when this node becomes the leader: earlier reports may be old."""
         self._since_s = self.clock_s()
 
     async def due(self, catalog: Catalog) -> CommitAssignment | None:
@@ -98,7 +98,7 @@ class Placing:
         return from_catalog.problem(catalog, heard, self.limits)
 
     async def news(self) -> None:
-        """Wait for a node that comes or goes or a moving replica's progress, at most REVIEW_S."""
+        """Wait until a node comes or goes or a moving replica progresses, at most REVIEW_S."""
         before = self._digest()
         for _ in range(int(REVIEW_S / POLL_S)):
             await asyncio.sleep(POLL_S)

@@ -1,7 +1,7 @@
-"""The assignor as a process of its own: a Problem on standard input, its Step on standard output.
+"""The assignor as a separate process: a Problem on standard input, its Step on standard output.
 
-`node.controller.planner` starts it for one plan where the work would delay the node's heartbeats. A
-module of its own, since it is what the child process runs (`python -m`).
+`node.controller.planner` starts it for one plan if the work would delay the node's heartbeats. A
+separate module, since it is what the child process runs (`python -m`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     GET  /read-index       the log index that a linearizable read here must have
 
 A linearizable read costs one round of fetches at the leader (KIP-650, `control.raft.reads`); all
-that wait here share one question, and all that wait there share one round. Not here: writes, as to
-the voters (`node.controller.leader_proxy`).
+reads that wait here share one request, and all that wait there share one round. Not here: writes,
+such as changes of voters (`node.controller.leader_proxy`).
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
 
 One loop, no decisions: those are in `control.raft.core`, and the order of its orders is the
 contract in `control.raft.events`. Orders wait behind a PersistElection until it is durable
-(`_carry_out`). Appends, truncations and snapshots go to one thread in their order, and all that
-gathered while it wrote share its next sync. A write that fails, and a state that the core calls
-unsafe, end the process (`run` raises).
+(`_carry_out`). Appends, truncations and snapshots go to one thread in order, and those that gather
+while it writes share its next sync. A write that fails, and a state that the core calls unsafe, end
+the process (`run` raises).
 
 Not here: bytes (`adapters.raft.disk`), connections (`adapters.raft.wire`), what commands mean
 (`node.controller.catalog_replica`).
@@ -56,7 +56,7 @@ class QuorumHalted(ServerError):
 
 
 class ProposalRefused(Exception):
-    """The quorum did not accept it. With an `offset` the outcome is unknown: it may commit."""
+    """The quorum refused the request. With an `offset` the outcome is unknown: it may commit."""
 
     def __init__(
         self, error: Error, leader: NodeId | None = None, offset: LogOffset | None = None
@@ -123,7 +123,7 @@ class Quorum:
         except UNSAFE as error:
             raise QuorumHalted(f"this replica must not start: {error!r}") from error
         self._thread = DiskThread()
-        self._held: list[ev.Order] = []  # behind a barrier
+        self._held: list[ev.Order] = []  # waiting behind a barrier
         self._is_barred = False
         self._pending: list[tuple[DiskOp, Callable[[], None] | None]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -166,7 +166,7 @@ class Quorum:
         return self._raft.log.end
 
     def start(self) -> None:
-        """Take part from now on. Called once, before anything else."""
+        """Start taking part. Called once, before anything else."""
         self._tell(ev.Started(_now_ms()))
 
     async def run(self) -> NoReturn:
@@ -174,7 +174,7 @@ class Quorum:
         raise await asyncio.shield(self._failure)
 
     async def propose(self, data: bytes, epoch: LeaderEpoch) -> LogOffset:
-        """Append a command in this epoch; its offset when it is committed and applied here.
+        """Append a command in this epoch; returns its offset once it is committed and applied here.
 
         Raises ProposalRefused; without an offset it was not appended.
         """
@@ -203,14 +203,14 @@ class Quorum:
         return self._raft.describe(), _now_ms()
 
     async def changed(self) -> None:
-        """Returns when leader, epoch or leading are other ones than now."""
+        """Returns when leader, epoch or leading changes."""
         await self._changed.wait()
 
     async def stop(self, patience_s: float) -> None:
-        """Hand over if this replica leads, for at most so long; then close the disk."""
+        """Hand over if this replica leads, for at most `patience_s`; then close the disk."""
         if not self._failure.done():
             self._tell(ev.ShutdownRequested(_now_ms()))
-            with contextlib.suppress(TimeoutError):  # the others have their time-outs
+            with contextlib.suppress(TimeoutError):  # the others will time out
                 await asyncio.wait_for(self._stopped.wait(), patience_s)
             self._failure.cancel()
         for handle in (self._wake, self._note):
@@ -293,7 +293,7 @@ class Quorum:
     def _plan_wake(self) -> None:
         due_ms = self._raft.deadline_ms()
         if due_ms is None or (self._wake is not None and self._wake_due_ms <= due_ms):
-            return  # an earlier wake looks again
+            return  # an earlier wake-up checks again
         if self._wake is not None:
             self._wake.cancel()
         self._wake_due_ms = due_ms

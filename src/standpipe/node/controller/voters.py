@@ -37,7 +37,7 @@ class VoterRoutes:
         self._epoch = epoch
 
     async def add(self, call: Call) -> object:
-        """Add a voter; one that votes already is success. Raises BadRequest, LogUnavailable."""
+        """Add a voter; succeeds if it votes already. Raises BadRequest, LogUnavailable."""
         asked = call.json(VoterName)
         self._epoch()
         voter = ReplicaKey(asked.node_id, asked.incarnation or self._registered(asked.node_id))

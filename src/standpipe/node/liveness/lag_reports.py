@@ -1,12 +1,12 @@
-"""What a node reports of its own replicas beside beats: the body of `/lag`, to whom, and when.
+"""What a node reports about its own replicas besides beats: the body of `/lag`, to whom, and when.
 
-A full report goes out each LAG SEND. Where beats carry no lags, because there are none or the
-cluster is large, *news* wait for no interval: another leader, another co-holder, a replica that
+A full report is sent each LAG SEND. Where beats carry no lags, because they are off or the cluster
+is large, *news* does not wait for the interval: another leader, another co-holder, a replica that
 changed state, a peer that restarted and needs everything again.
 
-In a large cluster lags go to the nodes that hold copies of the same partitions, whose ends one's
-own lag counts against, and to the leader, who assigns. What another entry node does not know the
-target of a forward judges by itself.
+In a large cluster lags go to the nodes that hold copies of the same partitions, which compute their
+own lags from the reported ends, and to the leader, which assigns. Any other entry node lacks them:
+the target of its forward judges by itself.
 
 Not here: who is a member, the sending (`node.liveness.loop`); versions and deltas
 (`control.liveness.lag`).
@@ -21,7 +21,7 @@ from standpipe.control.metadata.catalog import Catalog
 from standpipe.model import NodeId
 from standpipe.node.liveness.wire import HostStoreLags, LagExtra, LagReport, store_lags
 
-#: News of one node, at most so often: a replica that wavers must not flood the others.
+#: The shortest time between news of one node: a flapping replica must not flood the others.
 NEWS_MS: Final = 1000
 
 
@@ -38,15 +38,15 @@ class LagReports:
         self._news_ms = -NEWS_MS
 
     def follow(self, catalog: Catalog) -> None:
-        """Take over a newer catalog: other nodes may share this one's partitions."""
+        """Adopt a newer catalog: other nodes may share this one's partitions."""
         self._audience = audience(catalog.assignment.placements, self._me)
 
     def hearers(self, leader: NodeId) -> frozenset[NodeId]:
-        """Who needs this node's lags in a large cluster."""
+        """The nodes that need this node's lags in a large cluster."""
         return self._audience | {leader}
 
     def take_news(self, leader: NodeId, now_ms: int) -> bool:
-        """Whether there is news to send now; it counts as sent then."""
+        """Whether there is news to send now; if so, it counts as sent."""
         if now_ms - self._news_ms < NEWS_MS:
             return False
         states = frozenset((lag.replica_id, lag.state) for lag in self.reporter.lags)

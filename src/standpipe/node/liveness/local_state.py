@@ -1,4 +1,4 @@
-"""What a node can say of itself: how far its replicas are, and whether its other processes live."""
+"""What a node reports about itself: how far its replicas are, and whether its processes live."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from standpipe.model_liveness import ReplicaLag
 from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.wire import lag_of
 
-#: The size of a store is looked at so often: it only tells what a move would cost.
+#: How often the size of a store is read: it only shows what a move would cost.
 SIZES_MS: Final = 10_000
 
 
 @dataclass
 class LocalReplicas:
-    """What this node says of itself: its replicas and its other processes."""
+    """What this node reports about itself: its replicas and its other processes."""
 
     node_id: NodeId
     paths: NodePaths
@@ -32,7 +32,7 @@ class LocalReplicas:
     )
 
     def lags(self, catalog: Catalog, now_boot_ms: int) -> list[ReplicaLag]:
-        """Of every replica that is assigned here and of which the tailer says something."""
+        """Lags of every replica that is assigned here and has a status from the tailer."""
         if catalog is not self._seen:
             self._seen = catalog
             self._follow(catalog)
@@ -56,7 +56,7 @@ class LocalReplicas:
             self._pages[new] = StatusReader(page_path(self.paths.run, new))
 
     def _size(self, replica: ReplicaId, now_boot_ms: int) -> int:
-        """Bytes of a store on disk, as they were within SIZES_MS."""
+        """Bytes of a store on disk, at most SIZES_MS old."""
         at_ms, size = self._sizes.get(replica, (-SIZES_MS, 0))
         if now_boot_ms - at_ms >= SIZES_MS:
             size = disk_bytes(self.paths.state / store_directory(replica))
@@ -65,7 +65,7 @@ class LocalReplicas:
 
     @property
     def workers_ok(self) -> bool:
-        """One runs and none is stopped. A dead one is no harm: the others have its port."""
+        """One runs and none is stopped. A dead worker does no harm: the others share its port."""
         lives = {life_of(read_pid(file)) for file in self.paths.run.glob("worker-*.pid")}
         return Life.RUNS in lives and Life.STOPPED not in lives
 

@@ -6,13 +6,12 @@
     run/liveness ◄── Verdicts ◄──── check, each CHECK ◄── beats received ◄ this node's routes
     run/lags     ◄── Ledger ◄──────────────────────────── lags received ◄┘
 
-Part of the control process; everything that is decided is in `control.liveness.failure_detector`
-and `control.liveness.lag`. Beats and lag reports are independent: each can be off (KLIP-12,
-tradeoff 1), and then its routes are not there (404, as in ksqlDB). Beats carry the lags that
-changed.
+Part of the control process; all decisions are in `control.liveness.failure_detector` and
+`control.liveness.lag`. Beats and lag reports are independent: each can be off (KLIP-12, tradeoff
+1), and then its routes do not exist (404, as in ksqlDB). Beats carry the lags that changed.
 
-In a large cluster beats go to a few and carry rumours, and lags go by reports alone, to those who
-need them (`node.liveness.lag_reports`).
+In a large cluster beats go to a few nodes and carry rumours, and only reports carry lags, to the
+nodes that need them (`node.liveness.lag_reports`).
 
 Not here: how readers use it (`node.liveness.peer_state`, by `node.liveness.publish`), who is a
 member (the metadata log).
@@ -62,9 +61,9 @@ from standpipe.node.liveness.wire import (
 #: A beat that is not answered by then is lost; the next ones are on their way.
 BEAT_WAIT_S: Final = 1.0
 REPORT_WAIT_S: Final = 2.0
-#: News are looked for so often.
+#: How often to look for news.
 NEWS_LOOK_MS: Final = 100
-#: `run/lags`, at most so often, however fast lags change
+#: the shortest time between writes of `run/lags`, however fast lags change
 LAGS_PUBLISH_MS: Final = 100
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -129,7 +128,7 @@ class LivenessLoop:
         return settings.reports_age_ms_max(self._values)
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Of what is on; anything else is 404."""
+        """The routes of what is on; anything else is 404."""
         routes: dict[tuple[str, str], Handler] = {}
         if self.beats:
             routes[("POST", "/heartbeat")] = self.heartbeat
@@ -156,7 +155,7 @@ class LivenessLoop:
         raise AssertionError("loops end by cancellation only")
 
     def told(self) -> ClusterObservation:
-        """Who is away and how far copies are, this node's own included
+        """Which nodes are away and how far copies are, this node's own included
         (`control.assignment.from_catalog`)."""
         self._look_at_members()
         self._observe()
@@ -190,7 +189,7 @@ class LivenessLoop:
 
     @property
     def changes(self) -> object:
-        """Differs from what it was when `told` would say something else, ages aside."""
+        """Changes whenever what `told` returns would change, except for ages."""
         return (self._ledger.changes, self._reporter.version, tuple(sorted(self.away_ms())))
 
     # ------------------------------------------------------------------- received
@@ -258,8 +257,8 @@ class LivenessLoop:
     # ----------------------------------------------------------------------- sent
 
     def send_beats(self) -> None:
-        """To all, or to watchers and a few random nodes. Each alone: a hanging peer delays no
-        other."""
+        """Send to all, or to watchers and a few random nodes. Each separately: a hanging peer
+        delays no other."""
         self._look_at_members()
         if self.reports:
             self._observe()
@@ -296,14 +295,15 @@ class LivenessLoop:
         self._look_at_members()
         self._belief.look(self._clock.boot_ms(), by_reports=self._by_reports)
         if not self._by_reports:
-            self._lag_reports.forget_news()  # beats are to cease first
+            self._lag_reports.forget_news()  # news counts once beats carry no lags
             return
         self._observe()
         if self._lag_reports.take_news(self._leader(), self._clock.boot_ms()):
             self.send_reports()
 
     def send_reports(self) -> None:
-        """All lags of this node to every member, in a large cluster to those who need them."""
+        """Send all lags of this node to every member, in a large cluster to those that need
+        them."""
         self._look_at_members()
         self._observe()
         hearers = self._peers.keys()
@@ -322,7 +322,7 @@ class LivenessLoop:
         task.add_done_callback(self._sends.discard)
 
     async def _deliver(self, peer: NodeInfo, path: str, body: bytes, wait_s: float) -> None:
-        """A peer that cannot be reached is found out by its own missing beats, not here."""
+        """An unreachable peer is detected by its missing beats, not here."""
         try:
             response = await self._client.request(
                 peer.internal, path, body=body, timeout_seconds=wait_s
@@ -365,7 +365,7 @@ class LivenessLoop:
             del self._acknowledged[gone]
 
     def _follow_drain(self, catalog: Catalog) -> None:
-        """Hand reads over while the log says that this node drains; after a restart again."""
+        """Hand over reads while the log says that this node drains, also after a restart."""
         was = self._seen is not None and self._config.node_id in self._seen.draining
         drains = self._config.node_id in catalog.draining
         if drains and not was:
@@ -380,7 +380,7 @@ class LivenessLoop:
             self._pages.publish_verdicts()
 
     def publish(self) -> None:
-        """Tell the workers what changed."""
+        """Publish to the workers what changed."""
         self._pages.publish(age_ms_max=self._reports_age_ms_max if self._by_reports else 0)
 
 

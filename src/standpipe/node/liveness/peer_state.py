@@ -1,14 +1,14 @@
-"""What the controller told this worker about the peers and their replicas (`run/liveness`,
-`run/lags`), in the shape that routing wants.
+"""What the controller published about the peers and their replicas (`run/liveness`, `run/lags`), in
+the form that routing needs.
 
-A `PeerState` is one state of both files; it is replaced whole, so that a decision made with it can
-be kept until there is another one. What is too old is left out, for then it is unknown: verdicts
-that control no longer renews (it stopped; all peers count as alive and the breakers of
-`node.worker.pull.forward` decide), lags that were not confirmed for a while, lags of a node that is
-down. A lag that is no more than an upper bound is marked as one. A committed end is never too old:
-it only grows. All that holds at the instant at which it is asked, also while no file changes.
+A `PeerState` is one state of both files; it is replaced whole, so a decision made with it can be
+kept until then. What is too old counts as unknown and is left out: verdicts that control no longer
+renews (it stopped; all peers count as alive and the breakers of `node.worker.pull.forward` decide),
+lags that were not confirmed for a while, lags of a node that is down. A lag that is only an upper
+bound is marked as one. A committed end is never too old: it only grows. All this is judged at the
+time of use, even while no file changes.
 
-Not here: what is made of it (`control.routing.route`), who writes the files (`node.liveness.loop`).
+Not here: how it is used (`control.routing.route`), who writes the files (`node.liveness.loop`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PeerState:
     fresh_since_ms: int = 0  # those confirmed before it are upper bounds
 
     def of(self, replica: ReplicaId) -> PeerReports:
-        """What routing is to know about one partition."""
+        """What routing needs to know about one partition."""
         known = self.lags.get(replica)
         if not known:
             return PeerReports(liveness=self.liveness) if self.liveness else NO_REPORTS
@@ -60,7 +60,7 @@ class PeerState:
         )
 
     def lags_of(self, node: NodeId) -> list[KnownLag]:
-        """Of all replicas of a node, as far as they are believed."""
+        """Lags of all replicas of a node, as far as they are believed."""
         listed = (one for known in self.lags.values() for one in known if one.node_id == node)
         return [one for one in listed if self._is_believed(one)]
 
@@ -78,8 +78,8 @@ class PeerState:
 class PeerStateReader:
     """The newest `PeerState`. `refresh` is called every 20 ms and costs two `stat`s.
 
-    A `PeerState` holds until a file changes or something in it turns: a lag becomes an upper bound,
-    or is not believed any more.
+    A `PeerState` is valid until a file changes or something in it expires: a lag becomes an upper
+    bound, or is no longer believed.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class PeerStateReader:
         self._clock = clock or Clock()
         self._lags_age_ms_max = lags_age_ms_max(settings)
         self._is_old: bool = True
-        #: of the lags, ascending: when each was last true
+        #: when each lag was last true, ascending
         self._instants_ms: Sequence[int] = ()
         self._turns_ms = _NEVER
         self.state = PeerState()
 
     def refresh(self) -> bool:
-        """Take over what is new, and drop what became old. True: `state` is another one."""
+        """Read what is new, and drop what became old. True: `state` was replaced."""
         is_new_liveness, is_new_lags = self._liveness.refresh(), self._lags.refresh()
         now_ms = self._clock.boot_ms()
         verdicts = self._liveness.record
@@ -119,20 +119,20 @@ class PeerStateReader:
             liveness={peer.node_id: peer for peer in believed},
             lags=_by_replica(lags) if is_new_lags else self.state.lags,
             lags_since_ms=now_ms - age_ms_max,
-            # what reports alone say is of another instant at each node from the first moment on
+            # lags from reports are of a different instant at each node: always upper bounds
             fresh_since_ms=now_ms + 1 if by_reports_ms_max else now_ms - FRESH_MS,
         )
         return True
 
 
 def _turn(instants_ms: Sequence[int], now_ms: int, age_ms_max: int) -> int:
-    """When the next of some ascending instants is longer ago than `age_ms_max`."""
+    """When the next of the ascending instants becomes older than `age_ms_max`."""
     place = bisect_left(instants_ms, now_ms - age_ms_max)
     return instants_ms[place] + age_ms_max + 1 if place < len(instants_ms) else _NEVER
 
 
 def lags_age_ms_max(settings: Config) -> int:
-    """For how long a lag is believed that beats confirm all the time."""
+    """How long to believe a lag that beats keep confirming."""
     return max(settings[BEAT_WINDOW], VERDICTS_AGE_MS_MAX)
 
 

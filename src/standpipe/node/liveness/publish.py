@@ -1,7 +1,7 @@
-"""What the controller tells the workers of its node: `run/liveness` (verdicts) and `run/lags`.
+"""What the controller publishes for its node's workers: `run/liveness` (verdicts) and `run/lags`.
 
 Written when something changed, and every PUBLISH_MS even if nothing did: their reader
-(`node.liveness.peer_state`) tells an old verdict from one that still holds.
+(`node.liveness.peer_state`) can tell an old verdict from one that is still valid.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bodies of `POST /heartbeat` and `POST /lag`: ksqlDB's shapes, ours under `standpipe`. Pure.
 
-A body without our part is understood too, so that what was written for ksqlDB works here. Sources:
+A body without our part is accepted too, so that what was written for ksqlDB works here. Sources:
 KLIP-12 "/heartbeat", "/reportlag"; ksqlDB's /clusterStatus; KIP-535 LagInfo.
 """
 
@@ -34,7 +34,7 @@ class BeatExtra(Record, frozen=True, kw_only=True):
     tailer_ok: bool = True
     is_leaving: bool = False
     lags: LagDelta | None = None
-    #: in a large cluster (`control.liveness.gossip`); None: the sender beats to everybody
+    #: in a large cluster (`control.liveness.gossip`); None: the sender beats to all nodes
     digest: int | None = None
     rumours: tuple[Rumour, ...] = ()
     #: False: it only carries rumours
@@ -42,14 +42,14 @@ class BeatExtra(Record, frozen=True, kw_only=True):
 
     @property
     def note(self) -> Note:
-        """What it says of its sender."""
+        """What it says about its sender."""
         sick = Note.WORKERS_SICK if not self.workers_ok else WELL
         sick |= Note.TAILER_SICK if not self.tailer_ok else WELL
         return sick | (Note.LEAVING if self.is_leaving else WELL)
 
 
 class Beat(Record, frozen=True, kw_only=True):
-    """Body of /heartbeat. `timestamp` is the sender's clock; nothing is decided on it."""
+    """Body of /heartbeat. `timestamp` is the sender's clock; no decision uses it."""
 
     hostInfo: str  # noqa: N815 ksqlDB's name
     timestamp: int
@@ -61,7 +61,7 @@ class BeatAnswer(Record, frozen=True, kw_only=True):
 
     ok: bool = True
     lag_version: int | None = None
-    #: everything the receiver knows, where the sender's digest is another one
+    #: everything the receiver knows, if the sender's digest differs
     digest: int | None = None
     rumours: tuple[Rumour, ...] = ()
 
@@ -88,7 +88,7 @@ class HostStoreLags(Record, frozen=True, kw_only=True):
 
 
 class LagExtra(Record, frozen=True, kw_only=True):
-    """Our nodes' report: everything, under its version."""
+    """Our nodes' report: all lags, with their version."""
 
     node_id: NodeId
     incarnation: str

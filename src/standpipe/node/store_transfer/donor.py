@@ -1,14 +1,13 @@
-"""Copies of this node's stores for peers that have none yet: the giving side, a part of control.
+"""Copies of this node's stores for peers that have none yet: the donor's side, a part of control.
 
     POST /store-copy {table_id, generation, partition, wait_ms}  make one (or name a recent one)
          200 the offer; 202 it is being made, ask again; 503 there is nothing to copy, or no room
     GET  /store-copy?copy_id=…&offset=…                          a piece, at most PIECE_BYTES
 
-A copy is made by a process of its own (`adapters.store.copy`) and lies in `copies/` until no
-receiver has asked for it for a while; one that was interrupted continues where it stopped. One is
-made at a time, and none where it could fill the disk. Nothing of it survives a restart. A large
-store takes minutes: the receiver is told within `wait_ms` that it is being made, and can tell that
-from silence.
+A separate process makes a copy (`adapters.store.copy`). It stays in `copies/` until no receiver has
+asked for it for a while; an interrupted transfer continues where it stopped. Copies are made one at
+a time, and none that could fill the disk. No copy survives a restart. A large store takes minutes:
+within `wait_ms` the receiver gets the answer that it is being made, so it is not silence.
 
 Not here: which peer is asked (`data.replica.store_copy`), the receiving side
 (`node.store_transfer.receiver`).
@@ -42,11 +41,11 @@ from standpipe.node.configuration import NodePaths
 PATH: Final = "/store-copy"
 PIECE_BYTES: Final = 1 << 20
 KEEP_MS: Final = 120_000  # after the last piece that was asked for
-FRESH_MS: Final = 10_000  # so old may a copy be for another request
+FRESH_MS: Final = 10_000  # how old a copy may be to serve another request
 SWEEP_S: Final = 10.0
-#: Copy, and the receiver's own growth if it shares the disk.
+#: The copy, and the receiver's own growth if it shares the disk.
 ROOM: Final = 2
-#: For so long an answer waits for the copy where it is not said: as it was before there was 202.
+#: How long an answer waits for the copy if the request does not say: as before 202 existed.
 WAIT_MS: Final = 600_000
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -89,7 +88,7 @@ class StoreCopies:
         self._state, self._folder = paths.state, paths.copies
         self._clock = clock or Clock()
         self._kept: dict[str, _Kept] = {}
-        #: under way, or failed and not answered yet
+        #: in progress, or failed and not answered yet
         self._making: dict[ReplicaId, asyncio.Task[_Kept]] = {}
         self._turn = asyncio.Lock()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -99,7 +98,7 @@ class StoreCopies:
         return {("POST", PATH): self._make, ("GET", PATH): self._piece}
 
     async def run(self) -> NoReturn:
-        """Remove copies that no receiver asks for any more."""
+        """Remove copies that receivers no longer ask for."""
         while True:
             await asyncio.sleep(SWEEP_S)
             for making in [each for each in self._making.values() if each.done()]:
@@ -120,7 +119,7 @@ class StoreCopies:
                     return json_reply(kept.offer)
             making = asyncio.create_task(self._in_turn(replica_id))
             self._making[replica_id] = making
-        # a receiver that goes away does not end it: the next one gets it
+        # a receiver that goes away does not cancel it: the next one gets it
         done, _ = await asyncio.wait({making}, timeout=asked.wait_ms / 1000)
         if not done:
             return json_reply({"is_making": True}, HTTPStatus.ACCEPTED)
@@ -138,7 +137,7 @@ class StoreCopies:
             return await self._copy(replica_id)
 
     async def _copy(self, replica_id: ReplicaId) -> _Kept:
-        """Raises NotReady where there is nothing to copy, or no room for it."""
+        """Raises NotReady if there is nothing to copy, or no room for it."""
         source = store_path(self._state, replica_id)
         copy_id = secrets.token_hex(8)
         target = self._folder / copy_id

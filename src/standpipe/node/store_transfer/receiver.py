@@ -4,14 +4,14 @@
           │ no
           └─► donors known ─► Fetch: POST /store-copy ─► pieces ─► checksum ─► rename
 
-The file grows in `incoming/` beside a note of what it is a part of, so a fetch that was interrupted
-continues behind its last byte; if the whole is damaged then, it begins again at the same donor,
-once. It becomes a store by one rename, whole and synced; the tailer verifies its rows when it opens
-it, and tails on from its position. Throttled (`standpipe.restore.bytes.per.second.max`). A donor
-that fails or is silent is left for the next (making a copy is not silent); none left: the
-changelog.
+The file grows in `incoming/` beside a note of its donor and offer, so an interrupted fetch
+continues after its last byte; if the whole is damaged then, it restarts at the same donor, once.
+One rename makes the complete, synced file a store; the tailer verifies its rows when it opens it,
+and tails from its position. Throttled (`standpipe.restore.bytes.per.second.max`). If a donor fails
+or is silent, the next is asked (making a copy is not silent); after the last, the changelog is
+replayed.
 
-Not here: who gives (`data.replica.store_copy`), the giving side (`node.store_transfer.donor`).
+Not here: donor choice (`data.replica.store_copy`), the donor's side (`node.store_transfer.donor`).
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from standpipe.node.liveness.peer_state import VERDICTS_AGE_MS_MAX
 from standpipe.node.store_transfer.donor import PATH
 
 AT_ONCE_MAX: Final = 2
-#: A packet on the way there and back, and two that were lost (the kernel sends again after 1 s).
+#: A round trip, and two lost packets (the kernel first sends again after 1 s).
 CONNECT_S_MAX: Final = 4.0
-#: Silence of a donor that owes a piece, or word of a copy that it makes. A piece is read in well
-#: under a second, word comes each MAKE_WAIT_MS, and a control that lacks a CPU is late by a second
-#: or two. Every second here is one in which this replica does not answer.
+#: Silence of a donor that owes a piece, or an answer about a copy that it makes. A piece is read in
+#: well under a second, an answer comes each MAKE_WAIT_MS, and a control that lacks a CPU is late by
+#: a second or two. While it waits, this replica does not answer.
 SILENCE_S_MAX: Final = 5.0
-#: So long it may be silent where beats ceased too: one late piece is not yet a dead donor.
+#: The same, once its beats have stopped too: one late piece is not yet a dead donor.
 QUIET_S_MAX: Final = 1.0
-#: A donor copies a whole store first. Only for one that says that it is at it.
+#: A donor copies a whole store first. Only for a donor that says that it is copying.
 MAKE_S_MAX: Final = 600.0
 MAKE_WAIT_MS: Final = 1000
 RETRIES: Final = 3  # a donor that restarts has forgotten its copies anyway
@@ -67,7 +67,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class FetchFailed(Exception):
-    """A donor gave nothing; another may."""
+    """A donor gave no copy; another may."""
 
 
 class _Damaged(FetchFailed):
@@ -75,10 +75,10 @@ class _Damaged(FetchFailed):
 
     def __init__(self, *, is_resumed: bool) -> None:
         super().__init__("the checksum is another one")
-        self.is_resumed = is_resumed  # a part of it lay here before
+        self.is_resumed = is_resumed  # a part of it was already here
 
 
-#: of a donor
+#: faults of a donor
 _FAULTS: Final = (OSError, HTTPException, msgspec.MsgspecError, FetchFailed)
 
 
@@ -92,7 +92,7 @@ class _Note:
 
 @dataclass
 class Fetch:
-    """One store on its way. `done_bytes` and `is_over` are read by the tailer's loop."""
+    """One store that is being fetched. `done_bytes` and `is_over` are read by the tailer's loop."""
 
     replica_id: ReplicaId
     target: Path
@@ -100,7 +100,7 @@ class Fetch:
     peers: Sequence[NodeInfo]
     secret: str
     rate_bytes: int
-    #: whether a peer's beats ceased; it is asked in this thread
+    #: whether a peer's beats have stopped; called in the fetch's thread
     is_down: Callable[[NodeId], bool] = lambda node: False
     done_bytes: int = 0
     total_bytes: int = 0
@@ -109,7 +109,7 @@ class Fetch:
     meter: Meter = field(default_factory=Meter)
 
     def start(self) -> None:
-        """Fetch in a thread; `is_over` says when it ended, either way."""
+        """Fetch in a thread; `is_over` says when it has ended, with or without success."""
         threading.Thread(target=self._run, name="fetch", daemon=True).start()
 
     def view(self, now_ms: int) -> RestoreView:
@@ -147,7 +147,7 @@ class Fetch:
         return sorted(self.peers, key=lambda p: note is None or p.internal != note.donor)
 
     def _take_from(self, peer: NodeInfo) -> None:
-        """Raises FetchFailed and what a line raises."""
+        """Raises FetchFailed and what a connection raises."""
         try:
             self._copy_from(peer)
         except _Damaged as damaged:
@@ -187,7 +187,7 @@ class Fetch:
         return offer
 
     def _made(self, line: HTTPConnection) -> CopyOffer:
-        """A copy of now, once the donor has made it."""
+        """A fresh copy, once the donor has made it."""
         wanted = {**msgspec.to_builtins(StoreIdentity.of(self.replica_id)), "wait_ms": MAKE_WAIT_MS}
         until_s = time.monotonic() + MAKE_S_MAX
         while time.monotonic() < until_s:
@@ -221,7 +221,7 @@ class Fetch:
             os.fsync(file.fileno())
 
     def _ask(self, line: HTTPConnection, path: str) -> bytes | None:
-        """A piece; None: an answer that is none. Raises OSError and HTTPException."""
+        """A piece; None: the answer has none. Raises OSError and HTTPException."""
         status, answer = self._exchange(line, "GET", path)
         return answer if status == HTTPStatus.OK else None
 
@@ -244,7 +244,7 @@ class Fetch:
         raise AssertionError("unreachable")
 
     def _await(self, line: HTTPConnection) -> None:
-        """Until an answer begins, for as long as one may still come. Raises TimeoutError."""
+        """Wait until an answer begins. Raises TimeoutError when none is to be expected."""
         began_s, answer = time.monotonic(), select.poll()
         answer.register(line.sock, select.POLLIN)
         while not answer.poll(_LOOK_MS):
@@ -255,7 +255,7 @@ class Fetch:
                 raise TimeoutError("silent, and its beats ceased")
 
     def _install(self, file: Path) -> None:
-        """One rename: a store with the marker of an orderly end, or none."""
+        """Make it a store, with the marker of an orderly close, by one rename."""
         file.with_name(_NOTE).unlink()
         marker = file.with_name(CLEAN)
         marker.touch()
@@ -271,7 +271,7 @@ def _piece(offer: CopyOffer, offset: int) -> str:
 
 
 class Restores:
-    """The copies on their way to this node, one per replica that has no store yet."""
+    """The copies that this node is fetching, one per replica that has no store yet."""
 
     def __init__(self, paths: NodePaths, secret: str, clock: Clock, rate_bytes: int) -> None:
         self._paths, self._secret, self._clock = paths, secret, clock
@@ -294,7 +294,7 @@ class Restores:
         return not self._begin(replica_id, snapshot)
 
     def opened(self, replica_id: ReplicaId) -> None:
-        """Forget how it came about: a store that is lost later is fetched again."""
+        """Forget the fetch: a store that is lost later is fetched again."""
         self._fetches.pop(replica_id, None)
         self._asked_ms.pop(replica_id, None)
 
@@ -305,7 +305,7 @@ class Restores:
                 self.opened(gone)
 
     def views(self) -> dict[str, RestoreView]:
-        """By `<table id>-<generation>-<partition>`: what is on its way."""
+        """By `<table id>-<generation>-<partition>`: fetches in progress."""
         now_ms = self._clock.boot_ms()
         return {
             str(replica_id): fetch.view(now_ms)
@@ -346,7 +346,7 @@ class Restores:
         return bool(_donors(placement, snapshot, known, liveness))
 
     def _down(self) -> Callable[[NodeId], bool]:
-        """Whether control says that a peer is down; with a reader of its own, for a thread."""
+        """Whether control says that a peer is down; with a separate reader, for a thread."""
         reader = published.RecordReader(self._paths.liveness, Liveness)
 
         def is_down(node: NodeId) -> bool:
@@ -360,7 +360,7 @@ class Restores:
     def _heard(
         self, replica_id: ReplicaId, now_ms: int
     ) -> tuple[dict[NodeId, PeerLiveness], list[KnownLag]]:
-        """What control publishes; nothing, if it is of the node's life before."""
+        """What control publishes; nothing, if it is from before the node's start."""
         self._lags.refresh()
         self._liveness.refresh()
         liveness, lags = self._liveness.record, self._lags.record

@@ -31,7 +31,7 @@ from standpipe.node.configuration import NodePaths
 
 BACKOFF_S_MIN: Final = 0.2
 BACKOFF_S_MAX: Final = 5.0
-#: So many deaths within so many seconds are logged as errors; a life that long resets the back-off.
+#: This many deaths within the window are logged as errors; a run that long resets the back-off.
 DEATHS_LOUD: Final = 5
 DEATHS_WINDOW_S: Final = 10.0
 LOG_BYTES_MAX: Final = 8 * 1024 * 1024  # of a child's log; one older file is kept beside it
@@ -52,7 +52,7 @@ class Deaths:
     def count(self, *, started_s: float, died_s: float) -> float:
         """Record a death; returns the seconds to wait before the next start.
 
-        0.2 s, doubled with every death up to 5 s, back to 0.2 s after a life of 10 s.
+        0.2 s, doubled with every death up to 5 s, back to 0.2 s after a run of 10 s.
         """
         self._lately.append(died_s)
         is_quick = died_s - started_s < DEATHS_WINDOW_S
@@ -102,7 +102,7 @@ class ChildLog:
 
 @dataclass
 class _Life:
-    """One life of a child."""
+    """One run of a child."""
 
     pid: int
     output: int  # read end of its pipe
@@ -134,7 +134,7 @@ class Child:
             self._listen(self._life)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the child, if it lives."""
+        """Send a signal to the child, if it is alive."""
         if self._life is not None:
             os.kill(self._life.pid, number)  # not reaped yet: the id is still its own
 
@@ -161,7 +161,7 @@ class Child:
         with contextlib.suppress(BlockingIOError):
             while data := os.read(life.output, LINE_BYTES_MAX):
                 life.log.write(data)
-            # the end of the pipe, and so of the process; a little later, of its entry
+            # end of the pipe: the process is ending; it can be reaped a little later
             pid, status = os.waitpid(life.pid, os.WNOHANG)
             if pid:
                 self._bury(life, os.waitstatus_to_exitcode(status))
@@ -191,7 +191,7 @@ class Child:
 
 
 def _live(name: str, run: Callable[[], int], output: int) -> NoReturn:
-    """The life of the forked process: drops its parent's files and handlers; never returns."""
+    """What the forked process does: drops its parent's files and handlers; never returns."""
     status = 1
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -211,7 +211,7 @@ def _live(name: str, run: Callable[[], int], output: int) -> NoReturn:
 
 
 def wait(children: Sequence[Child], seconds: float) -> None:
-    """Wait until one of them wrote or died, at most so many seconds."""
+    """Wait until one of them wrote or died, at most `seconds`."""
     select([child.output for child in children if child.output is not None], [], [], seconds)
 
 

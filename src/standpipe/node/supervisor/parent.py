@@ -2,11 +2,11 @@
 
     run_node ─► workers (as soon as there is a run/snapshot) ─► tailer ─► controller
 
-The node is a process group of its own: one signal to the group kills all of it, and every child
-also dies with this process (PDEATHSIG). Modules are imported here, each just before the children
-that need it: after a restart the workers answer from the stores while the others still import.
+The node is its own process group: one signal to the group kills all of it, and every child also
+dies with this process (PDEATHSIG). Modules are imported here, each just before the children that
+need it: after a restart the workers answer from the stores while the others still import.
 
-On SIGTERM reads are handed over first (`node.leaving`): heartbeats carry that this node leaves, its
+On SIGTERM reads are handed over first (`node.leaving`): heartbeats say that this node leaves, its
 peers read elsewhere, and every client's connection ends with its next answer. Then the workers end,
 so that no more requests come, then the tailer, then the controller.
 
@@ -42,7 +42,7 @@ from standpipe.node.supervisor.child import Child, end, wait
 
 #: From SIGTERM to SIGKILL: workers, tailer, controller. Together they stay below 5 s.
 GRACES_S: Final = (1.8, 1.4, 1.2)
-#: Before that: a heartbeat's interval, until peers' workers read it, and requests under way.
+#: Before that: time for a heartbeat, for peers' workers to read it, and for requests in flight.
 HANDOVER_S: Final = 0.4
 TICK_S: Final = 0.1  # how late SIGTERM or a start that is due may be noticed
 SNAPSHOT_POLL_S: Final = 0.02
@@ -168,8 +168,8 @@ def run_node(node_file: Path) -> int:
 def forget_life_before(paths: NodePaths) -> None:
     """Drop the files in which this node's processes exchanged their state before it ended.
 
-    By an old status page workers would take a replica to be RUNNING without lag until the tailer is
-    back.
+    From an old status page, workers would conclude that a replica is RUNNING without lag until the
+    tailer is back.
     """
     shutil.rmtree(paths.run / "status", ignore_errors=True)
     for page in (paths.liveness, paths.lags):
@@ -178,7 +178,7 @@ def forget_life_before(paths: NodePaths) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """Hold the data directory for this node alone. Raises DataDirectoryRefused."""
+    """Lock the data directory for this node alone. Raises DataDirectoryRefused."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

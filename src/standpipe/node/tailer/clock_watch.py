@@ -1,12 +1,12 @@
-"""Ends a process that reads from Kafka when the wall clock is set back; its parent starts another.
+"""When the wall clock is set back, ends a process that reads from Kafka; its parent restarts it.
 
-librdkafka waits until instants of the wall clock, in its own threads and in its callers' (its issue
-2145, open). Tried with 2.x: set back by 5 s, `consume` with a limit of 5 ms comes back 5 s later,
-unless a record arrives. A tailer would stand still for as long as the clock was ahead, without a
-confirmation and without what a peer of its log has to say. There is no way to wake those threads.
+librdkafka times its waits by the wall clock, in its own threads and in its callers' (its issue
+2145, open). Tried with 2.x: after a step back of 5 s, `consume` with a limit of 5 ms returns 5 s
+later, unless a record arrives. A tailer would hang for as long as the clock was ahead, without
+confirmations or other news from Kafka. There is no way to wake those threads.
 
 A new process knows only the new time. Not here: clocks that are set ahead, which only end waits
-early; control, workers and pipeline, whose clients wait for answers, which come.
+early; control, workers and pipeline, whose clients wait for answers that do arrive.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import structlog
 
 from standpipe.adapters.clock import Clock
 
-LOOK_S: Final = 0.1  # time.sleep goes by the monotonic clock
-#: A step that is smaller costs a pause of its own size, less than another start does. NTP slews
-#: what is below 128 ms, and steps the rest.
+LOOK_S: Final = 0.1  # time.sleep uses the monotonic clock
+#: A smaller step costs a pause of its size, which is less than a restart costs. NTP slews offsets
+#: below 128 ms, and steps larger ones.
 SET_BACK_MS_MIN: Final = 1000
-#: The two clocks are read one after the other; a process that was kept waiting in between tries
-#: again, or the wait would look like a step.
+#: The two clocks are read one after the other; a process that was paused in between reads again, or
+#: the pause would look like a step.
 _READ_MS_MAX: Final = 100
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -39,7 +39,7 @@ class ClockWatch:
         self._ahead_ms = self._read()
 
     def set_back_ms(self) -> int:
-        """By how much the wall clock was set back since the last look; 0: it was not."""
+        """By how much the wall clock was set back since the last call; 0: it was not."""
         before_ms, self._ahead_ms = self._ahead_ms, self._read()
         back_ms = before_ms - self._ahead_ms
         return back_ms if back_ms >= SET_BACK_MS_MIN else 0
@@ -53,7 +53,7 @@ class ClockWatch:
 
 
 def end_when_set_back(clock: Clock) -> None:
-    """From now on, in a thread: the loop itself may be what hangs."""
+    """Watch from now on, in a thread: the loop itself may be what hangs."""
     watch = ClockWatch(clock)
     threading.Thread(target=_look, args=(watch,), name="clock-watch", daemon=True).start()
 

@@ -5,8 +5,8 @@ holds, the progress topic says what of their topics is committed, `data.replica.
 what becomes visible, and a `TailedReplica` carries that out. Crash-only: after SIGKILL it
 continues from what the stores say.
 
-While Kafka is away the loop continues: pages keep the last confirmed instant, and time that is not
-confirmed counts as stale. Not here: reads (`node/worker`), lags of other nodes (`control`).
+While Kafka is unreachable the loop continues: pages keep the last confirmed instant, and time that
+is not confirmed counts as stale. Not here: reads (`node/worker`), lags of other nodes (`control`).
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from standpipe.topics import TOMBSTONES_MS, progress_topic
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-POLL_S: Final = 0.005  # how long the loop waits for records, and so what it adds to freshness
+POLL_S: Final = 0.005  # how long the loop waits for records, which adds to their age
 PAGES_MS: Final = 50
 METRICS_MS: Final = 1000
 HOUSEKEEPING_MS: Final = 2000
-REOPEN_MS: Final = 1000  # after a store that failed; also gives workers time to let go of it
+REOPEN_MS: Final = 1000  # after a store failed; also gives workers time to release it
 PIN_MS_MAX: Final = 2000  # a reader that pins pages for longer lets the map grow without end
 DOUBT_MS: Final = 60_000
 FILES_SAID_MS: Final = 30_000
-STRAY_MS_MAX: Final = 60_000  # a store that no placement asks for: moved aside, then deleted
-COMPACTION_LAG_MS: Final = 3_600_000  # for how long they keep what was superseded
+STRAY_MS_MAX: Final = 60_000  # a store that no placement wants: moved aside, then deleted
+COMPACTION_LAG_MS: Final = 3_600_000  # for how long topics keep superseded records
 
 
 class Tailer:
-    """Everything that the loop moves. Its public methods are the lines of `run`."""
+    """The state of the loop. Its public methods are the steps of `run`."""
 
     def __init__(self, node: NodeConfig, clock: Clock) -> None:
         self._paths, self._clock = node.paths, clock
@@ -84,20 +84,20 @@ class Tailer:
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
         self._strays = folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
-        #: what the map gives to this node, and what of it is open
+        #: what the map assigns to this node, and what of it is open
         self._holdings: dict[ReplicaId, Holding] = {}
         self._replicas: dict[ReplicaId, TailedReplica] = {}
         #: a page outlives the store that is rebuilt behind it
         self._pages: dict[ReplicaId, StatusWriter] = {}
         self._every = Every(clock)
-        #: boot ms at which all progress was known last
+        #: boot ms at which all progress was last known
         self._known_ms = clock.boot_ms()
         #: it was cut off for too long (SIGSTOP, a suspended machine, a broken cable): its parent
-        #: starts it again. Not before Kafka is back: until then, pages say how old the rows are
+        #: restarts it. Not before Kafka is back: until then, pages say how old the rows are
         self.is_outdated = False
 
     def follow_map(self) -> None:
-        """Open replicas that the map gives to this node, close those that it takes away."""
+        """Open replicas that the map assigns to this node, close the others."""
         if self._snapshots.refresh() or not self._holdings:
             with contextlib.suppress(NotReady):
                 self._holdings = holdings(self._snapshots.current())
@@ -115,19 +115,19 @@ class Tailer:
                 self._open(holding)
 
     def follow_progress(self) -> None:
-        """Hand the targets of new progress records to the replicas."""
+        """Pass the targets of new progress records to the replicas."""
         for news in self._progress.poll():
             if isinstance(news, ProgressCaughtUp):
                 if not any(replica.is_fetching for replica in self._replicas.values()):
-                    # no replica has taken a record yet, so none can be judged wrongly: to read the
-                    # topic that far may have taken as long as it liked
+                    # no replica has taken a record yet, so none can be judged wrongly, however long
+                    # it took to read the topic that far
                     self._known_ms = self._clock.boot_ms()
                 self._dispatch([*self._replicas.values()], news)
             else:
                 self._dispatch(self._replicas_of(news.query_id, news.partition), news.target)
 
     def follow_topics(self) -> None:
-        """Tell replicas which topics theirs are by now: one that was recreated is another."""
+        """Tell replicas the current ids of their topics: a recreated topic is a different one."""
         names = frozenset(replica.topic.topic for replica in self._replicas.values())
         heard = self._topics.tick(self._clock.boot_ms(), names)
         if heard is None:
@@ -138,7 +138,7 @@ class Tailer:
                 self._dispatch([replica], TopicHeard(ids[replica.topic.topic], at_ms))
 
     def follow_tables(self) -> None:
-        """Hand what was read to the replicas of its partition, which apply what is whole."""
+        """Pass what was read to the replicas of its partition, which apply whole batches."""
         fetched = self._tables.poll(POLL_S)
         if fetched:
             self._judge_silence(self._clock.boot_ms())
@@ -147,7 +147,7 @@ class Tailer:
             self._dispatch([r for r in self._replicas.values() if r.topic == topic], event)
 
     def confirm(self) -> None:
-        """Kafka was heard, and its progress topic holds nothing that was not read."""
+        """Confirm replicas once Kafka has answered, and its progress topic has nothing unread."""
         confirmed_ms = self._progress.confirmed_ms(self._clock.boot_ms())
         if confirmed_ms is not None:
             self._judge_silence(confirmed_ms)
@@ -170,7 +170,7 @@ class Tailer:
                 self._replicas.pop(replica_id).close(in_order=True)
 
     def publish(self) -> None:
-        """Status pages and metrics; and what has to be looked after now and then."""
+        """Write status pages and metrics; do housekeeping now and then."""
         if self._every.is_due("pages", PAGES_MS):
             for replica in self._replicas.values():
                 replica.write_page()
@@ -206,7 +206,7 @@ class Tailer:
         try:
             codec = RowCodec.of(holding.source, holding.partition)  # first: it costs nothing
             if (store := self._openings.take(holding)) is None:
-                return  # it is large, and checked beside this loop
+                return  # it is large, and checked in another thread
             replica = TailedReplica(holding, codec, store, self._pages[replica_id], self._world)
         except NotReady as error:  # at the next try it is rebuilt
             self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
@@ -223,7 +223,7 @@ class Tailer:
             self._replay_targets(replica)
 
     def _replay_targets(self, replica: TailedReplica) -> None:
-        """Give a new replica the committed targets; read the topic again if that was forgotten."""
+        """Give a new replica the committed targets; read the topic again if they were forgotten."""
         query, partition = replica.holding.query_id, replica.holding.partition
         if not self._progress.book.covers(query, partition, replica.position):
             self._progress.read_again()
@@ -241,8 +241,8 @@ class Tailer:
                 self._give_up(replica, error)
 
     def _give_up(self, replica: TailedReplica, error: StoreFailure | DataDirectoryRefused) -> None:
-        """Close a store that failed, to open it again later. Its page stays as it is, and ages; of
-        one that is damaged, or is not ours to touch any more, it says so."""
+        """Close a store that failed, to open it again later. Its page stays as it is, and ages; it
+        shows FAILED if the store is damaged or no longer ours."""
         is_refused = isinstance(error, DataDirectoryRefused)
         is_damaged = isinstance(error, StoreFailure) and error.is_damaged
         _log.error("store failed", error=str(error), damaged=is_damaged, refused=is_refused)
@@ -263,7 +263,7 @@ class Tailer:
         ]
 
     def _keep_house(self) -> None:
-        if not self._openings:  # one that is opened may be behind all others
+        if not self._openings:  # a store that is being opened may be behind all others
             for query, partition in self._progress.book.partitions():
                 positions = [held.position for held in self._replicas_of(query, partition)]
                 self._progress.book.prune(query, partition, positions)
@@ -279,7 +279,7 @@ class Tailer:
         self._strays.clear(wanted, self._clock.boot_ms())
 
     def _recover_from_peer(self) -> None:
-        """A replica that its topic cannot make whole takes the store of a peer, if one has it."""
+        """Rebuild from a peer, if one has the store, replicas that their topic cannot complete."""
         gone_ms = self._clock.wall_ms() - TOMBSTONES_MS
         for replica_id, replica in list(self._replicas.items()):
             doubt = replica.machine.doubt(gone_ms)
@@ -289,7 +289,7 @@ class Tailer:
                     self._rebuild(replica_id)
 
     def _rebuild_diverged(self) -> None:
-        """Replicas whose rows are not those of the others (`node/controller/digest_check.py`)."""
+        """Rebuild replicas whose rows differ from others (`node/controller/digest_check.py`)."""
         for asked in self._paths.rebuilds.glob("*"):
             for replica_id in list(self._replicas):
                 if str(replica_id) == asked.name:
@@ -304,7 +304,7 @@ class Tailer:
         folders.retire(replica.store.path, self._clock.wall_ms())
 
     def _write_restores(self) -> None:
-        """What is copied, and what replays its changelog, each with its end in sight."""
+        """The restores, by copy or from the changelog, each with its estimated end."""
         views = self._restores.views()
         now_ms = self._clock.boot_ms()
         for replica_id, replica in self._replicas.items():
@@ -328,7 +328,7 @@ class Tailer:
 
 
 def run(tailer: Tailer, stop: process.StopSignal) -> None:
-    """The whole of the tailer. Ends with the signal, or when it was cut off for too long."""
+    """The tailer's loop. Ends on the signal, or when the tailer was cut off for too long."""
     while not stop.is_set and not tailer.is_outdated:
         tailer.follow_map()
         tailer.follow_progress()
@@ -352,13 +352,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         process.write_pid(node.paths.run / "tailer.pid")
         stop = process.StopSignal()
         clock = Clock()
-        clock_watch.end_when_set_back(clock)  # before there are threads of librdkafka
+        clock_watch.end_when_set_back(clock)  # before librdkafka starts threads
         tailer = Tailer(node, clock)
     except SetupError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    # Records are tuples by the million: the collector would walk them again and again for cycles
-    # that are not there, and cost a quarter of the restore, measured.
+    # Records are millions of tuples: the collector would scan them repeatedly for cycles that do
+    # not exist, which costs a quarter of the restore, measured.
     gc.collect()
     gc.freeze()
     gc.disable()

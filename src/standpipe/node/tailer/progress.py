@@ -1,7 +1,7 @@
 """The progress topic of a cluster as a tailer follows it: read from its beginning, judged in order.
 
-Its records become the targets of replicas by `ProgressBook`, which holds the rules; this adds what
-only a reader knows: how far it has read, and at which instant nothing newer was there.
+`ProgressBook`, which holds the rules, turns records into targets of replicas; this adds what only a
+reader knows: how far it has read, and at which instant there was nothing newer.
 
 Not here: reading Kafka (`adapters/kafka/reader.py`); what targets do to a replica
 (`data/replica/machine.py`).
@@ -18,7 +18,7 @@ from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, Par
 from standpipe.data.commit.progress import ProgressBook, ValidTarget, parse
 from standpipe.data.replica.events import EndReached, ProgressCaughtUp, RecordsGone
 
-PROBE_MS: Final = 100  # between two questions for the end of the progress topic
+PROBE_MS: Final = 100  # between two requests for the end of the progress topic
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -34,17 +34,17 @@ class ProgressFollower:
         self.book = ProgressBook()
         #: offset of the next record
         self.position = 0
-        #: the end of the topic was reached since it was begun
+        #: the end of the topic was reached since reading began
         self.knows_all = False
 
     def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
-        """What is new, without waiting. A target may come again; its order never changes."""
+        """What is new, without waiting. A target may be repeated; the order never changes."""
         return [news for _, event in self._reader.poll(0) for news in self._news(event)]
 
     def confirmed_ms(self, now_ms: int) -> int | None:
-        """Instant at which Kafka was asked and had nothing that was not read here; else None.
+        """Instant at which Kafka was asked and had nothing unread; else None.
 
-        Of the caller's clock, whose time is `now_ms`.
+        On the caller's clock, which shows `now_ms`.
         """
         answer = self._probe.tick(now_ms, PROBE_MS)
         if answer is None or not self.knows_all or answer[1] > self.position:
@@ -52,7 +52,7 @@ class ProgressFollower:
         return answer[0]
 
     def read_again(self) -> None:
-        """From the beginning: a replica needs targets that the book has forgotten."""
+        """Restart from the beginning: a replica needs targets that the book has forgotten."""
         self._reader.stop(self._of)
         self._reader.start(self._of, 0)
         self.book, self.position, self.knows_all = ProgressBook(), 0, False

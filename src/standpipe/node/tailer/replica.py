@@ -1,7 +1,7 @@
 """One replica of a tailer: an open store, its machine and its status page.
 
-`data.replica.machine` decides what becomes visible; this carries it out. Not here: what is read of
-Kafka and when (`node.tailer.main`), where a store comes from when there is none
+`data.replica.machine` decides what becomes visible; this carries it out. Not here: what is read
+from Kafka and when (`node.tailer.main`), where a store comes from when there is none
 (`node.store_transfer.receiver`).
 """
 
@@ -67,7 +67,7 @@ class World:
     map_bytes: int
 
     def now(self) -> Now:
-        """The instant of now on all clocks that a store is dated by."""
+        """The current time on all clocks by which a store is dated."""
         clock = self.clock
         return Now(wall_ms=clock.wall_ms(), boot_ms=clock.boot_ms(), boot_id=clock.boot_id())
 
@@ -75,9 +75,9 @@ class World:
 class TailedReplica:
     """One open store with its machine and its status page: carries out what the machine orders.
 
-    Raises StoreFailure when the store takes no transaction; it is closed then. Later: StoreFailure
-    or DataDirectoryRefused when a transaction fails, or its store cannot be opened again; the
-    replica must be closed then.
+    Raises StoreFailure when the store accepts no transaction; it is closed then. Later:
+    StoreFailure or DataDirectoryRefused when a transaction fails, or its store cannot be opened
+    again; the replica must be closed then.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class TailedReplica:
         gone_ms = world.clock.wall_ms() - TOMBSTONES_MS
         self.machine = ApplyMachine(codec, self.store.meta(), gone_ms=gone_ms)
         self._rows = self.store.rows()
-        #: boot ms at which its topic was read to its end last, be it in an earlier life
+        #: boot ms at which its topic was last read to its end, even by an earlier process
         self._end_boot_ms = world.clock.boot_ms() - silent_ms
         self._confirmed_boot_ms = 0
-        #: boot ms of the question to which Kafka said last which topic this one is; 0: never
+        #: boot ms of the last request that Kafka answered with this topic's id; 0: none
         self._topic_heard_ms = 0
-        #: records are asked for: all progress was known once
+        #: records are fetched: all progress was known once
         self.is_fetching = False
         self._meter = Meter()
         self._recent: deque[StoreDigest] = deque(maxlen=RECENT_BATCHES)
@@ -131,7 +131,7 @@ class TailedReplica:
     def handle(self, event: Event) -> None:
         """Let the machine judge an event, and carry out what it orders.
 
-        Raises StoreFailure or DataDirectoryRefused where a transaction fails.
+        Raises StoreFailure or DataDirectoryRefused if a transaction fails.
         """
         was = self.machine.state
         if isinstance(event, TopicHeard):
@@ -141,12 +141,12 @@ class TailedReplica:
         self._dispatch(event)
         if isinstance(event, EndReached):
             self._end_boot_ms = self._world.clock.boot_ms()
-        if self.machine.state is ReplicaState.RUNNING is not was:  # a restore is over, say
+        if self.machine.state is ReplicaState.RUNNING is not was:  # e.g. a restore is over
             self.store.shed_memory()
         if isinstance(event, ProgressCaughtUp) and not self.is_fetching:
             # not before: without all targets a gap in a range would be judged wrongly
             self.is_fetching = True
-            if self.position == 0:  # to read all progress may have taken as long as it liked
+            if self.position == 0:  # reading all progress may have taken long
                 self._end_boot_ms = self._world.clock.boot_ms()
             self._world.reader.start(self.topic, self.position)
 
@@ -155,7 +155,7 @@ class TailedReplica:
             self._carry_out[type(order)](order)
 
     def _tell_what_is_known(self) -> None:
-        """Before what was read of the topic: is it still known which one it is, and its end."""
+        """Before each fetch event: whether the topic's id is still known, and the topic's end."""
         if self._world.clock.boot_ms() - self._topic_heard_ms > HEARD_MS_MAX:
             self._dispatch(TopicSilent())
         self._tell_log_end()
@@ -170,7 +170,7 @@ class TailedReplica:
         return must_reopen(self._world.clock.boot_ms() - known_boot_ms, TOMBSTONES_MS)
 
     def confirm(self, boot_ms: int) -> None:
-        """Kafka was heard at `boot_ms`, and had no newer progress. May raise StoreFailure."""
+        """Kafka was reached at `boot_ms`, and had no newer progress. May raise StoreFailure."""
         if self.machine.is_caught_up:
             self._confirmed_boot_ms = max(self._confirmed_boot_ms, boot_ms)
             now_ms = self._world.clock.wall_ms()
@@ -178,14 +178,14 @@ class TailedReplica:
                 self.store.apply([], [], self._stamped(self.store.meta()))
 
     def write_page(self) -> None:
-        """Publish the status of now on the replica's status page."""
+        """Publish the current status on the replica's status page."""
         self._tell_log_end()
         self._page.write(
             self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
         )
 
     def restore_view(self, now_ms: int) -> RestoreView | None:
-        """While it is behind: how far its changelog is read, and when it will be. Else None."""
+        """While it is behind: how far its changelog is read, and when that ends. Else None."""
         status = self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
         if status.state is ReplicaState.RUNNING or status.committed_end < 0:
             return None

@@ -1,7 +1,7 @@
-"""The stores that a tailer opens: a small one at once, a large one beside its loop.
+"""The stores that a tailer opens: a small one at once, a large one in a thread beside its loop.
 
-To open a store is to check all of it (`adapters.store.opening`): 2.3 s for a million rows, for
-which every other replica of the node would stand still, and its rows would age. One after the
+Opening a store checks all of it (`adapters.store.opening`): 2.3 s for a million rows, during which
+every other replica of the node would stall, and its rows would age. Large stores open one after the
 other: two would share the interpreter's lock, and both be late.
 
 Not here: where a store comes from when there is none (`node.store_transfer.receiver`).
@@ -26,16 +26,16 @@ from standpipe.model import ReplicaId
 from standpipe.node.tailer.replica import World
 from standpipe.topics import TOMBSTONES_MS
 
-#: checked in less than 0.1 s; the loop can wait for that, and to hand it over takes as long
+#: checked in less than 0.1 s; the loop can wait for that, and using the thread takes as long
 AT_ONCE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 def open_store(holding: Holding, world: World) -> StoreWriter:
-    """A store that is sound and young enough to be tailed on from its position.
+    """A store that is sound and recent enough to be tailed from its position.
 
-    Raises NotReady where it was not, and was moved aside; what `open_verified` raises.
+    Raises NotReady if it was not, and was moved aside; and what `open_verified` raises.
     """
     path = store_path(world.paths.state, holding.replica_id)
     now, expiry = world.now(), Expiry.of(holding.source.window)
@@ -51,29 +51,29 @@ def open_store(holding: Holding, world: World) -> StoreWriter:
 
 
 class StoreOpenings:
-    """Of the tailer's loop; only `open_store` runs in the other thread."""
+    """For the tailer's loop; only `open_store` runs in the other thread."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._beside = ThreadPoolExecutor(1, "store-opening")
         self._under_way: dict[ReplicaId, Future[StoreWriter]] = {}
-        #: under way, and taken from this node since; its directory may be gone by now
+        #: in progress, but no longer assigned here; the directory may be gone by now
         self._unwanted: set[ReplicaId] = set()
 
     def __len__(self) -> int:
-        """How many are under way, or were not taken yet."""
+        """How many are in progress, or were not taken yet."""
         return len(self._under_way)
 
     def __contains__(self, replica_id: ReplicaId) -> bool:
         return replica_id in self._under_way
 
     def is_over(self, replica_id: ReplicaId) -> bool:
-        """Whether what came of it can be taken."""
+        """Whether its result can be taken."""
         opening = self._under_way.get(replica_id)
         return opening is not None and opening.done() and replica_id not in self._unwanted
 
     def take(self, holding: Holding) -> StoreWriter | None:
-        """The store, which is the caller's from here on; None: not yet, ask again.
+        """The store, which the caller then owns; None: not yet, ask again.
 
         Raises what `open_store` raises, once; the next call begins again.
         """
@@ -89,7 +89,7 @@ class StoreOpenings:
         return None
 
     def keep_only(self, replica_ids: AbstractSet[ReplicaId]) -> None:
-        """Close what was taken from this node, once it is open."""
+        """Close stores that are no longer assigned here, once they are open."""
         self._unwanted |= self._under_way.keys() - replica_ids
         for replica_id in [each for each in self._unwanted if self._under_way[each].done()]:
             self._unwanted.remove(replica_id)

@@ -3,15 +3,15 @@
     line 1  {"target":"S","properties":{}}          -> 200, at once, or an error
     line n  {"ID":"a","N":1}                        -> {"seq":n-2,"status":"ok"}
 
-A reading task makes each line a record and hands it to Kafka; the answering one waits for the
-oldest, so acknowledgements come in the order of the rows. Between them lie at most
-`ROWS_IN_FLIGHT_MAX` rows: a client that does not read its acknowledgements stops being read, and so
-does every client while Kafka is slow. The first row that fails ends the stream, as in ksqlDB, with
-an error in its place: rows before it are there, of those behind it nothing is said.
+A reading task turns each line into a record for Kafka; the answering task waits for the oldest, so
+acknowledgements come in the order of the rows. At most `ROWS_IN_FLIGHT_MAX` rows are between them:
+the worker stops reading from a client that does not read its acknowledgements, and from every
+client while Kafka is slow. The first row that fails ends the stream, as in ksqlDB, with an error in
+its place: rows before it were inserted; nothing is said about later ones.
 
-A row is whole when its line is, or the body ended behind it; what a client that was cut off had
-begun is not inserted. A node that leaves reads no more rows, acknowledges those that it has read,
-and ends the answer.
+A row is complete when its line is, or when the body ends after it; the unfinished row of a client
+that was cut off is not inserted. A node that leaves reads no more rows, acknowledges those that it
+has read, and ends the answer.
 
 Not here: what a row means (`sql.ddl.insert_rows`), its bytes
 (`node.worker.statements.insert_record`).
@@ -112,7 +112,7 @@ class InsertsRoute:
         try:
             async for line in lines:
                 await in_flight.room()
-                # no waiting from here on: a row that Kafka has is a row that is answered
+                # no await from here on: every row that Kafka has must be answered
                 outcome = self._insert(rows, line)
                 in_flight.add(outcome, len(line))
                 if isinstance(outcome, StandpipeError):
@@ -136,8 +136,8 @@ class InsertsRoute:
 
 
 class _Rows:
-    """Lines as records of the target, which may be changed or dropped while they come. Made anew
-    over another topic it is another stream: who sends rows has to ask for it again."""
+    """Lines as records of the target, which may be changed or dropped meanwhile. If it is recreated
+    over another topic, it is another stream: the client has to ask for it again."""
 
     def __init__(self, map_: Map, request: InsertsRequest) -> None:
         check_properties(request.properties or {})
@@ -161,7 +161,7 @@ class _Rows:
         if self._view is not self._map.view:
             source = insert_target(self._target, self._map.view.sources)
             if self._view is not None and source.topic != self.topic:
-                # nobody has looked whether that topic is there, and to post might create it
+                # that topic was not opened: it may not exist, and posting might create it
                 raise BadRequest(f"{source.name} is over another topic now: {source.topic}")
             if self._view is None or source != self._reader.source:
                 self._reader = RowReader(source)
@@ -182,7 +182,7 @@ class _InFlight:
         while len(self._rows) >= ROWS_IN_FLIGHT_MAX or self._bytes >= BYTES_IN_FLIGHT_MAX:
             await self._wait()
         if len(self._rows) % 32 == 31:
-            await asyncio.sleep(0)  # lines that are there cost no wait: others want a turn
+            await asyncio.sleep(0)  # buffered lines never wait: let other tasks run
 
     def add(self, outcome: Outcome, size: int) -> None:
         self._rows.append((outcome, size))
@@ -195,7 +195,7 @@ class _InFlight:
         self._changed.set()
 
     async def take(self) -> list[Outcome]:
-        """Wait for the oldest; it, and those behind it that are settled too. Empty: the end."""
+        """Wait for the oldest; returns it and those after it that are settled. Empty: the end."""
         while not self._rows:
             if self._is_closed:
                 return []
@@ -212,8 +212,8 @@ class _InFlight:
         return taken
 
     def forget(self) -> None:
-        """No client will be told of the rest; retrieve it, or its errors would be logged as
-        unseen."""
+        """No client will see the rest; retrieve it, or its errors would be logged as never
+        retrieved."""
         for outcome, _ in self._rows:
             if isinstance(outcome, asyncio.Future):
                 outcome.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -231,17 +231,17 @@ class _Acks:
         self._form = form
         self._is_array = form != Form.LINES.value.decode()
         self._said = 0
-        #: rows of which it said that they are there
+        #: rows that were acknowledged as inserted
         self.inserted = 0
 
     async def begin(self) -> None:
-        """The head at once: the client may wait for it before it sends its first row."""
+        """Send the head at once: the client may wait for it before it sends its first row."""
         headers = [(b"content-type", self._form.encode())]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": b"", "more_body": True})
 
     async def say(self, outcomes: list[Outcome]) -> bool:
-        """False: one of them failed, and the rest is not said."""
+        """Send acknowledgements. False: one row failed, and the rest is not sent."""
         parts: list[bytes] = []
         error = None
         for outcome in outcomes:
@@ -295,13 +295,13 @@ def _decoded(decoder: msgspec.json.Decoder[Any], line: bytes, text: str = "") ->
 
 
 async def _lines(receive: Receive, bytes_max: int) -> AsyncIterator[bytes]:
-    """Whole lines; the last one may lack its end. Raises BodyTooLarge for a line over the limit."""
+    """Whole lines; the last may lack its newline. Raises BodyTooLarge for a line over the limit."""
     begun = bytearray()
     more = True
     while more:
         message = await receive()
         if message["type"] != "http.request":
-            return  # what was begun is not whole
+            return  # the unfinished line is dropped
         more = message.get("more_body", False)
         known = len(begun)
         begun += message.get("body", b"")

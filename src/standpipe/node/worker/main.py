@@ -81,7 +81,7 @@ SAVE_METRICS_MS = 1000
 RENEW_MS = 1000
 #: The parent kills what has not ended 2 s after SIGTERM.
 GRACE_SECONDS = 1.6
-#: A client that acknowledges nothing, or takes nothing of what waits for it, is cut off.
+#: A client that acknowledges nothing, or reads nothing of what waits for it, is cut off.
 SILENT_SECONDS_MAX = 60
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -156,7 +156,7 @@ class Worker:
             socket=bind(*_host_port(self.node.peer)),
             application=PeerApplication(peer, secret),
             fast_path=self._fast_path(secret),
-            # `adapters.http.peer_client` closes a connection whose time is over
+            # `adapters.http.peer_client` closes a connection when its time is over
             abandoned=lambda: self.metrics.count("standpipe_pull_forwarded_in", "abandoned"),
         )
         if not self.settings[TLS_LISTENER]:
@@ -223,7 +223,7 @@ class Worker:
         )
 
     def look_around(self, publics: Sequence[Listener]) -> None:
-        """Whether clients should leave. Peers learn it from control, and keep their connections."""
+        """Tell listeners whether clients should leave. Peers learn it from control, and stay."""
         for public in publics:
             public.is_leaving = self.leaving.is_set
         if self.leaving.is_set:
@@ -264,14 +264,14 @@ class Worker:
                 yield RENEW_MS, listener.certificate.look_around, "certificate"
 
     async def _leave(self) -> None:
-        """Answers without an end are ended with the listeners, within their grace."""
+        """End endless answers together with the listeners, within their grace period."""
         await self.stop.wait()
         self.live.leave()
 
 
 def _watched(listening: socket.socket) -> socket.socket:
-    """Have the kernel find clients that vanished or that never read: an answer without an end would
-    keep its consumer for them permanently. Connections inherit the options (Linux)."""
+    """Have the kernel find clients that vanished or that never read: an endless answer would keep
+    its consumer for them permanently. Connections inherit the options (Linux)."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_SECONDS_MAX // 2)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENT_SECONDS_MAX // 8)
@@ -292,7 +292,7 @@ def _dialled(address: str) -> str:
 
 
 def warm_up(node: NodeConfig) -> None:
-    """What takes long and is the same in all workers: the grammar's tables."""
+    """Load what takes long and is the same in all workers: the grammar's tables."""
     parser.warm_up(node.paths.data / "grammar.cache")
 
 
@@ -311,7 +311,7 @@ def main(arguments: list[str] | None = None) -> int:
         raise_file_limit()
         gc.disable()
         warm_up(node)
-        gc.freeze()  # what is there now stays: collections need not look at it again
+        gc.freeze()  # existing objects stay: collections need not scan them again
         gc.enable()
         uvloop.run(worker.run())
     except SetupError as error:

@@ -1,7 +1,7 @@
 """POST /query and /query-stream on the slow path: an ASGI application for each listener.
 
-A request comes here when the fast path does not know its head yet, or has left it. A push query or
-PRINT, which is told apart only by its text, is handed to `node.worker.push.endpoint`.
+A request comes here when the fast path does not know its head yet, or has declined it. A push query
+or PRINT, which only its text reveals, is passed to `node.worker.push.endpoint`.
 
 Not here: the fast path (`node.worker.pull.fast_path`), rows (`node.worker.pull.slow_path`).
 """

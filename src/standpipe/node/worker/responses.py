@@ -30,7 +30,7 @@ def json_response(value: object, media: str = JSON, status: int = 200) -> Respon
 
 
 def error_response(error: StandpipeError, body: dict[str, object] | None = None) -> Response:
-    """An error in ksqlDB's shape, with Retry-After where trying again makes sense."""
+    """An error in ksqlDB's shape, with Retry-After if retrying makes sense."""
     response = json_response(body or error.body(), status=error.status)
     if error.retry_after_s is not None:
         response.headers["retry-after"] = str(error.retry_after_s)
@@ -48,7 +48,7 @@ def foreseen(error: Exception) -> StandpipeError:
 
 
 async def send_refusal(error: StandpipeError, receive: Receive, send: Send) -> None:
-    """Send an error before the request's body was read; then read away what is left of it."""
+    """Send an error before the request's body was read; then read and discard the rest."""
     response = error_response(error)
     await send(
         {"type": "http.response.start", "status": error.status, "headers": response.raw_headers}
@@ -67,7 +67,7 @@ async def plain(request: Request, error: HTTPException) -> Response:
 
 
 def guarded(endpoint: Endpoint) -> Endpoint:
-    """The endpoint with its errors made into responses."""
+    """The endpoint with its errors turned into responses."""
 
     async def call(request: Request) -> Response:
         try:

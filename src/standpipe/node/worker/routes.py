@@ -1,7 +1,7 @@
 """The routes of a worker's two listeners.
 
 The *public* listener serves clients. The *peer* listener takes reads from other nodes: the
-cluster's secret is checked before the body, a client's load cannot starve it, and it knows no
+cluster's secret is checked before the body, a client's load cannot starve it, and it takes no
 statements.
 
 Queries and inserts are answered before Starlette; most pull queries never come here at all
@@ -167,7 +167,7 @@ class Rest:
         return json_response(self.routes.of(asked["table"], asked.getlist("key"), lag_max))
 
     async def all_statuses(self, request: Request) -> Response:
-        """GET /status: all statements that hold."""
+        """GET /status: all statements in force."""
         return json_response({"commandStatuses": self.status.commands()})
 
     async def one_status(self, request: Request) -> Response:

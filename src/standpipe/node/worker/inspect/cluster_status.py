@@ -1,13 +1,12 @@
 """`GET /clusterStatus`: every member as this node sees it.
 
-Shape: ksqlDB's REST API; field names: as docs/sources.md says. A host that does not beat,
-whose path failed or that was not heard of yet is not alive and shows empty maps (as the
-article in docs/sources.md does); an unknown lag is left out, never 0 (ksql#4833).
-Nodes that left the log are not listed.
-What ksqlDB has no word for (why, ages, states, batches) rides under `standpipe`.
+Shape: ksqlDB's REST API; field names: as docs/sources.md says. A host that sends no beats, whose
+path failed or that has sent nothing yet is not alive and shows empty maps (as docs/sources.md's
+article does); an unknown lag is left out, never 0 (ksql#4833). Nodes that left the log are not
+listed. What ksqlDB has no field for (why, ages, states, batches) is under `standpipe`.
 
-Not here: verdicts (`control.liveness.heartbeats`), lags (`control.liveness.lag`), what workers are
-state (`node.liveness.peer_state`).
+Not here: verdicts (`control.liveness.heartbeats`), lags (`control.liveness.lag`), what workers know
+of it (`node.liveness.peer_state`).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _Statuses = Mapping[ReplicaId, ReplicaStatus | None]
 
 @dataclass(frozen=True)
 class _Ends:
-    """What lags count against: the largest committed end that any node, this one too, knows of."""
+    """What lags count against: the largest committed end that any node knows, this one included."""
 
     state: PeerState
     own: _Statuses
@@ -67,7 +66,7 @@ class ClusterStatus:
     forwarder: Forwarder
     peers: PeerStateReader
     clock: Clock
-    #: `run/restores.json`: what the tailer says of replicas that it restores
+    #: `run/restores.json`: what the tailer says about replicas that it restores
     restores: Path
 
     def page(self) -> dict[str, object]:
@@ -120,7 +119,7 @@ class ClusterStatus:
         }
 
     def _storage(self, view: ClusterView) -> dict[str, object]:
-        """What this node keeps on its disk, with copies that are on their way."""
+        """What this node keeps on its disk, including copies that are being fetched."""
         return {
             str(each): self._stored(each, table, _role(self.node_id, placement))
             for each, table, placement in view.copies_of(self.node_id)
@@ -198,7 +197,7 @@ def _place(view: ClusterView, node: NodeInfo) -> dict[str, object]:
 
 
 def _reported(ends: _Ends, known: KnownLag, boot_ms: int) -> dict[str, object]:
-    """A peer's replica as it was reported last; ages grow here, so no lag in ms is too small."""
+    """A peer's replica as last reported; ages grow here, so no lag in ms is too small."""
     lag = known.lag
     return {
         "state": lag.state.name,

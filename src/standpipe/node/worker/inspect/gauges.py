@@ -1,7 +1,7 @@
 """States as a scrape finds them: this node's copies, all queries, its peers, its map.
 
-Nothing is kept or counted for it: status pages, the snapshot, what control state and the sizes of
-files are read at each scrape. What is not known has no sample.
+Nothing is kept or counted for it: status pages, the snapshot, what control publishes and the sizes
+of files are read at each scrape. What is not known has no sample.
 
     for name, samples in States(…).read(): …          # names and labels: adapters.metrics.STATES
 
@@ -38,7 +38,7 @@ from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replica
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy on this node. `fresh`: how far it is; both None: its tailer says nothing of it."""
+    """A copy on this node. `fresh`: how far it is; both None: its tailer reports nothing."""
 
     #: table, generation, partition
     labels: tuple[str, str, str]
@@ -61,7 +61,7 @@ _OF_COPIES: Final[Mapping[str, _Of]] = {
 
 @dataclass(frozen=True)
 class States:
-    """Of one node, as any of its workers finds them."""
+    """The states of one node, as any of its workers reads them."""
 
     node_id: NodeId
     map: Map
@@ -70,7 +70,7 @@ class States:
     clock: Clock
 
     def read(self) -> Iterator[State]:
-        """All of one instant, but sizes, which take longest and are read as they are asked for.
+        """All of one instant, except sizes, which take longest and are read when consumed.
 
         Nothing before there is a map.
         """
@@ -112,7 +112,7 @@ class States:
 
 
 def of_quorum(said: Snapshot | None) -> Iterator[State]:
-    """What control says of the metadata quorum; None: it says nothing any more."""
+    """What control says about the metadata quorum; None: it no longer says anything."""
     yield "standpipe_quorum_has_leader", [((), float(bool(said.leader)))] if said else []
     yield "standpipe_quorum_applied_index", [((), said.log_index)] if said else []
     yield "standpipe_quorum_sync_seconds", [((), said.quorum_sync_ms / 1000)] if said else []
@@ -143,7 +143,7 @@ def of_copies(copies: Sequence[Copy]) -> Iterator[State]:
 
 
 def of_queries(snapshot: Snapshot, unix_ms: int) -> Iterator[State]:
-    """What pipelines report of queries; a paused one is wanted so, whatever is reported of it."""
+    """What pipelines report about queries; a paused one is PAUSED, whatever is reported."""
     reported = {status.query_id: status for status in snapshot.query_statuses}
     shown = [(query, reported.get(query.query_id)) for query in snapshot.queries]
     yield "standpipe_query_state", [(_state(query, status), 1.0) for query, status in shown]
@@ -169,7 +169,7 @@ def _state(query: PersistentQuery, status: QueryStatus | None) -> tuple[str, str
 
 
 def of_peers(view: ClusterView, state: PeerState) -> Iterator[Sample]:
-    """Verdicts on members; none on a peer that is newly known, or where no beats are sent."""
+    """Verdicts on members; none on a peer that is newly known, or if no beats are sent."""
     for node, peer in state.liveness.items():
         if node in view.nodes and peer.health is not Health.UNKNOWN:
             yield (node,), float(peer.health is Health.ALIVE)

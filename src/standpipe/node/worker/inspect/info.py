@@ -1,4 +1,4 @@
-"""What a worker says of its node: /info, /healthcheck, /status.
+"""What a worker says about its node: /info, /healthcheck, /status.
 
 Shapes: ksqlDB's REST API.
 
@@ -17,7 +17,7 @@ from standpipe.model import NodeId, ReplicaStatus
 from standpipe.node.leaving import Leaving
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 
-#: A snapshot that control has not renewed for so long: control is down, and the map ages.
+#: If control has not renewed the snapshot for this long, control is down, and the map ages.
 MAP_AGE_MS_MAX = 5000
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Standpipe {node}</title>
@@ -79,7 +79,7 @@ class StatusRoutes:
         return {"isHealthy": is_healthy, "details": details, "serverState": "READY"}
 
     def commands(self) -> dict[str, str]:
-        """Statements that hold, as ksqlDB names them: `stream/S1/create` -> `SUCCESS`."""
+        """Statements in force, as ksqlDB names them: `stream/S1/create` -> `SUCCESS`."""
         sources = self.map.view.snapshot.sources
         return {f"{s.kind.lower()}/{s.name}/create": "SUCCESS" for s in sources}
 

@@ -1,4 +1,4 @@
-"""KIP-535's metadata API in Python: who holds a key, who holds what, how far local replicas are.
+"""KIP-535's metadata API in Python: holders of a key, contents of a node, lags of local replicas.
 
 A pure view over the published map and the status pages of its node; it asks no other process and
 keeps nothing:
@@ -107,7 +107,7 @@ class Metadata:
     ) -> None:
         self._view = view
         self._statuses = statuses or {}
-        #: by id and generation, with generations that are built beside those that answer
+        #: by id and generation, including generations that are still being built
         self._tables = view.tables()
 
     # ------------------------------------------------------------------------- of a key
@@ -122,7 +122,7 @@ class Metadata:
     ) -> KeyQueryMetadata:
         """Active, standbys and partition of a key, one value per key column.
 
-        Raises InvalidStateStore for an unknown store, UnfitKey for a key that is none of its type.
+        Raises InvalidStateStore for an unknown store, UnfitKey for a key of the wrong type.
         Source: KIP-535 `queryMetadataForKey`, with a serializer or a partitioner.
         """
         table = self._table(store)
@@ -136,16 +136,16 @@ class Metadata:
         return self.of_partition(table, partitioner(raw, table.partitions))
 
     def query_metadata_for_plan(self, plan: PullPlan) -> list[KeyQueryMetadata]:
-        """Of each partition that holds keys of a pull query, ascending; of all, for a scan."""
+        """For each partition that holds keys of a pull query, ascending; for all, if it scans."""
         return [self.of_partition(plan.source, partition) for partition in partitions(plan)]
 
     def of_partition(self, table: Source, partition: int) -> KeyQueryMetadata:
-        """Active and standbys of a partition; none where nothing is assigned."""
+        """Active and standbys of a partition; none if nothing is assigned."""
         placement = self._view.placements.get(table.replica_id(partition))
         return holders_of(placement, self._view.nodes, partition)
 
     def metadata_for_key(self, store: str, key: Sequence[Value]) -> NodeInfo | None:
-        """The active node only; deprecated from birth, as in KIP-535: it hides the standbys."""
+        """The active node only; deprecated from the start, as in KIP-535: it hides the standbys."""
         warnings.warn(
             "metadata_for_key hides the standbys: use query_metadata_for_key",
             DeprecationWarning,
@@ -176,9 +176,9 @@ class Metadata:
     ) -> dict[str, dict[int, LagInfo]]:
         """Store -> partition -> lag of the replicas on this node, actives and standbys.
 
-        `furthest_end`: the largest committed end that other nodes told of; NO_END: none. A replica
+        `furthest_end`: the largest committed end that other nodes reported; NO_END: none. A replica
         whose committed end is not known is left out: an unknown lag is never a lag of 0. An active
-        shows its real lag where the KIP says 0, for here it tails a topic as a standby does.
+        shows its real lag where the KIP says 0, because here it tails a topic as a standby does.
         Source: KIP-535 `allLocalStorePartitionLags`.
         """
         own = (
@@ -195,7 +195,7 @@ class Metadata:
 
         `include_stale_stores` False: only partitions that this node leads and that are RUNNING.
         True: standbys, and copies that still catch up from a whole batch. Raises InvalidStateStore
-        where there is none, or the store is of another type. Source: KIP-535 `store`.
+        if there is none, or it is of another type. Source: KIP-535 `store`.
         """
         table = self._table(name)
         if (found := type_of(table)) != type_:
@@ -226,7 +226,7 @@ class Metadata:
         return self._view.placements[replica_id].replicas[0] == self._view.snapshot.node_id
 
     def _table(self, store: str) -> Source:
-        """Only tables that answer: a generation that is built beside has the same names."""
+        """Only tables that answer: a generation that is being built has the same names."""
         for table in self._view.snapshot.sources:
             if table.is_materialized and store in (table.name, store_name(table)):
                 return table

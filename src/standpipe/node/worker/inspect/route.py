@@ -1,7 +1,7 @@
-"""`GET /route` and `EXPLAIN ROUTE SELECT …`: who would answer a key, in which order, and why.
+"""`GET /route` and `EXPLAIN ROUTE SELECT …`: which nodes would answer a key, in what order, why.
 
-Who holds the key comes from KIP-535's metadata (`node.worker.inspect.kip535`); the verdicts are
-those by which a read at this moment would go. No row is read. Not here: the verdicts
+The holders of the key come from KIP-535's metadata (`node.worker.inspect.kip535`); the verdicts are
+those that a read would use at this moment. No row is read. Not here: the verdicts
 (`control.routing.route`, `node.worker.pull.route_cache`), the statement (`sql.analyzer`).
 """
 
@@ -35,9 +35,9 @@ class Routes:
     clock: Clock
 
     def of(self, table: str, keys: Sequence[str], lag_max: int | None) -> dict[str, object]:
-        """Of the partitions that hold some keys of a table; of all of them where no key is given.
+        """Routes of the partition that holds a key of a table; of all if no key is given.
 
-        Raises BadRequest for an unknown table or a key that is none of its type.
+        Raises BadRequest for an unknown table or a key of the wrong type.
         """
         view = self.map.view
         source = view.sources.get(table) or view.sources.get(table.upper())
@@ -50,7 +50,7 @@ class Routes:
         return self._described(view, source, every, lag_max)
 
     def explain(self, plan: PullPlan, lag_max: int | None) -> dict[str, object]:
-        """Of a pull query."""
+        """Routes of a pull query."""
         view = self.map.view
         found = Metadata(view).query_metadata_for_plan(plan)
         return self._described(view, plan.source, found, lag_max)
@@ -95,7 +95,7 @@ def _host(node: NodeInfo | None) -> str | None:
 
 
 def _lookup_text(source: Source, keys: Sequence[str]) -> str:
-    """The pull query of one key: one value per key column, in the table's order."""
+    """The pull query for one key: one value per key column, in the table's order."""
     columns = source.key_columns
     if len(keys) != len(columns):
         names = ", ".join(column.name for column in columns)
@@ -108,7 +108,7 @@ def _lookup_text(source: Source, keys: Sequence[str]) -> str:
 
 
 def _literal(type_: str, text: str) -> str:
-    """A value as SQL wants it. Raises BadRequest, so that no text passes for something else."""
+    """A value as an SQL literal. Raises BadRequest, so that no text passes for something else."""
     if type_ == "BOOLEAN" and text.lower() in _WORDS:
         return text
     if type_ in ("INTEGER", "BIGINT", "DOUBLE") or type_.startswith("DECIMAL"):

@@ -8,8 +8,8 @@
     render_rows, header_lines the answer's layout and its freshness headers
 
 It runs inside `adapters.http.server`, between reading and writing the socket: it awaits nothing,
-forwards nothing and makes no error. What it cannot answer it leaves to the slow path
-(`node.worker.pull.slow_path`), which starts from the request's bytes and says the same:
+forwards nothing and reports no errors. It leaves what it cannot answer to the slow path
+(`node.worker.pull.slow_path`), which starts from the request's bytes and answers alike:
 
 - several keys, a null key, a scan or a merged answer; another replica is first; no usable replica
   or no status of it; a lag beyond the bound of a forward;
@@ -52,7 +52,7 @@ from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.head import PULL_PATHS, header
 from standpipe.sql.lookup.plan_cache import NotAPullQuery
 
-#: What falls through to the slow path: it meets the same, and answers with the error.
+#: Errors that fall through to the slow path: it meets the same one, and reports it.
 EXPECTED: Final = (
     StandpipeError,  # a wrong body, statement or key; no map or no store yet; a damaged row
     NotAPullQuery,  # a push query or PRINT
@@ -73,14 +73,14 @@ class LookupFastPath:
     routes: RouteCache
     metrics: Metrics
     body_bytes_max: int
-    #: of the peer listener; None: the public one, where no request may forward
+    #: of the peer listener; None: the public one, where no request may be a forward
     secret: bytes | None = None
     clock: Clock = field(default_factory=Clock)
     #: kinds of faults that were logged
     _logged: set[str] = field(default_factory=set[str])
 
     def classify(self, path: bytes, headers: Headers) -> RequestFormat | None:
-        """What a head says about its answer; None: its requests take the slow path."""
+        """What a head says about its answer; None: requests with it take the slow path."""
         try:
             if path not in PULL_PATHS or not is_admitted(headers, self.secret):
                 return None
@@ -152,7 +152,7 @@ class LookupFastPath:
 
 
 def _verdict_here(verdicts: Sequence[Verdict], *, is_forward: bool) -> Verdict | None:
-    """The verdict by which this node answers now; None: another replica is first, or it may not."""
+    """The verdict by which this node answers now; None: another is first, or it may not."""
     if is_forward:
         return next((each for each in verdicts if each.is_local and each.ok), None)
     return verdicts[0] if verdicts and verdicts[0].is_local and verdicts[0].ok else None

@@ -1,17 +1,17 @@
-"""A read that another node answers: one hop to its peer listener, and what a failed path teaches.
+"""A read that another node answers: one hop to its peer listener, and what a failed path implies.
 
 A forward carries the client's own statement and bounds, so that the target can judge again with its
 own numbers; it is answered there from the local store or refused with a reason, never forwarded
 again (KLIP-12; users' pain 6).
 
-A *scan* may take much longer than a lookup, on a path that is sound. Its target says now and then
-that it works, and only its silence is a failure; how long scans take says nothing of lookups, so
-they are left out of what a slow read is measured by.
+A *scan* may take much longer than a lookup, on a path that is sound. Its target sends signs of
+work, and only its silence is a failure; the time of scans says nothing about lookups, so it is left
+out of the latency that tells which read is slow.
 
-A refused connection, a reset, a time-out or a row of slow reads opens the *breaker* of that path at
-once. An open path is a suspect for `control.routing.route`: tried last. It is closed again by a
-probe over the same path, with back-off, so that no client's read pays for finding out, and so that
-a node whose control lives while its workers hang stays out.
+A refused connection, a reset, a time-out or a run of slow reads opens the *breaker* of that path at
+once. A path whose breaker is open is a suspect for `control.routing.route`: tried last. A probe
+over the same path, with back-off, closes the breaker, so that no client's read pays for the test,
+and a node whose control is alive while its workers hang stays out.
 
 Not here: the choice of the replica (`control.routing.route`), connections
 (`adapters.http.peer_client`).
@@ -33,10 +33,10 @@ from standpipe.model import NodeId, NodeInfo, Record
 from standpipe.node.worker.pull.forward_headers import ForwardedRead
 from standpipe.node.worker.request.answer import Freshness, parse_headers, split_lines
 
-#: The peer listener answers it at once: is there a worker that works?
+#: The peer listener answers it at once: does a worker respond?
 PROBE_PATH: Final = "/probe"
 PROBE_WAIT_MS_MAX: Final = 10_000
-#: Slow reads in a row that open a breaker before the first of them is out of time.
+#: Slow reads in a row that open a breaker before the first of them times out.
 SILENCES_MAX: Final = 10
 
 TOO_SLOW: Final = (
@@ -73,11 +73,11 @@ class ForwardRefused(Exception):
         self.why = why
         #: no answer came; anything else is an answer
         self.is_path_failure = is_path_failure
-        #: by its own numbers; None: it did not say
+        #: the replica's lag, by its own numbers; None: it did not say
         self.lag_records = lag_records
-        #: it was wrongly asked: it does not hold that, or counts in another way
+        #: the wrong node was asked: it does not hold that, or counts partitions differently
         self.is_not_owner = is_not_owner
-        #: who holds it by the map of the one that refused, and that map's epoch; 0: it did not say
+        #: the holders by the map of the node that refused, and that map's epoch; 0: it did not say
         self.owners = owners
         self.assignment_epoch = assignment_epoch
         #: it holds no whole batch yet; anything else is a refusal or a fault
@@ -103,7 +103,7 @@ class Breaker:
     def failed(self, now_ms: float) -> None:
         """The path failed, under a read or under a probe: the next probe waits twice as long.
 
-        Reads that fail while a probe is due change nothing: they were under way before.
+        Reads that fail before a probe is due change nothing: they were already in flight.
         """
         if self.probe_at_ms is not None and now_ms < self.probe_at_ms:
             return
@@ -127,7 +127,7 @@ class Forwarder:
     probe_timeout_ms: int
     #: called with the ms that each answered forward took
     took: Callable[[float], None] = lambda ms: None
-    #: address -> reads in a row that were slow on this path, without one answer in between
+    #: address -> consecutive slow reads on this path, without an answer in between
     _silences: dict[str, int] = field(default_factory=dict[str, int])
     #: address of a peer listener -> its breaker; closed ones are dropped
     _breakers: dict[str, Breaker] = field(default_factory=dict[str, Breaker])
@@ -135,11 +135,11 @@ class Forwarder:
 
     @property
     def open_paths(self) -> frozenset[str]:
-        """Addresses of peer listeners that failed lately."""
+        """Addresses of peer listeners that failed recently."""
         return frozenset(self._breakers)
 
     def suspects(self, nodes: Mapping[NodeId, NodeInfo]) -> frozenset[NodeId]:
-        """Nodes whose path failed lately."""
+        """Nodes whose path failed recently."""
         if not self._breakers:
             return frozenset()
         return frozenset(n.node_id for n in nodes.values() if n.peer in self._breakers)
@@ -169,8 +169,8 @@ class Forwarder:
         return read_part(response)
 
     def silent(self, peer: NodeInfo) -> None:
-        """A read on this path is slow. So many in a row are a path that failed: a stopped peer
-        must not cost every read a hedge, and its time-outs come a second too late."""
+        """A read on this path is slow. SILENCES_MAX in a row are a failed path: a stopped peer must
+        not cost every read a hedge, and its time-outs come a second too late."""
         count = self._silences[peer.peer] = self._silences.get(peer.peer, 0) + 1
         if count >= SILENCES_MAX and peer.peer not in self._breakers:
             self._failed(peer.peer)
@@ -217,7 +217,7 @@ def _now_ms() -> float:
 
 
 class _Said(msgspec.Struct):
-    """The part of an error body that `rest_refusals.refusal_to_peer` fills."""
+    """The part of an error body that `refusal_to_peer` fills."""
 
     why: str = ""
     progress: float | None = None

@@ -1,13 +1,13 @@
-"""Whether this node may answer a forwarded read, and by which committed end it counts. Pure.
+"""Whether this node may answer a forwarded read, and from which committed end its lag counts. Pure.
 
 The target of a forward answers from its own store or refuses with a reason. It checks that both
 nodes mean the same table id, generation and partition, and it counts its lag against the furthest
-committed end that either of them knows. An assignment epoch alone refuses nothing
+committed end that either of them knows. An assignment epoch alone never causes a refusal
 (`node.worker.pull.refusals.with_map`).
 
 No instants are compared: the clocks of two hosts differ, and a process that was stopped does not
-know when a request came in. What the target can know is whether the sender still waits: a sender
-closes the connection when its time is over, and `adapters.http.server` looks at that.
+know when a request arrived. What the target can know is whether the sender still waits: a sender
+closes the connection when its time is over, and `adapters.http.server` checks for that.
 
 Not here: the headers (`node.worker.pull.forward_headers`).
 """
@@ -65,7 +65,7 @@ def owners(
 
 
 def furthest(forward: ForwardHeaders | None, reported_end: Offset) -> Offset:
-    """The furthest committed end that other nodes told of: in reports, and with this forward."""
+    """The furthest committed end that other nodes sent: in reports, and with this forward."""
     sent = forward.committed_end if forward is not None else None
     return reported_end if sent is None else max(sent, reported_end)
 
@@ -74,7 +74,7 @@ def excess_lag(forward: ForwardHeaders | None, status: ReplicaStatus, bounds: Bo
     """The lag in records against the sender's committed end, if it exceeds the bound; else None.
 
     Here a lag bound is enforced on a forwarded read (KLIP-12): the target has its own position,
-    which is newer than what the sender heard of it.
+    which is newer than the one that the sender knows.
     """
     if forward is None or forward.committed_end is None:
         return None

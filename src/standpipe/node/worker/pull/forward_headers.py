@@ -5,7 +5,7 @@ which table is wanted, how long the sender waits, and by which map and which com
 judges. `RequestFormat` is all that the head of a request says about its answer; the fast path of
 `adapters.http.server` keeps one for each distinct head.
 
-Not here: what the target makes of them (`node.worker.pull.forward_checks`), the connection
+Not here: how the target uses them (`node.worker.pull.forward_checks`), the connection
 (`node.worker.pull.forward`).
 """
 
@@ -45,7 +45,7 @@ class ForwardedRead:
     assignment_epoch: int = 0
     #: the target counts its lag against it too; None: the read is unbounded, or no end is known
     committed_end: Offset | None = None
-    #: of a scan: it fails after so long without a sign of work; None: a lookup
+    #: of a scan: it fails after this long without a sign of work; None: a lookup
     silence_ms: int | None = None
 
     def headers(self) -> dict[str, str]:
@@ -67,7 +67,7 @@ class ForwardedRead:
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardHeaders:
-    """What the sender of a forward says beside the query. The target answers it or refuses it."""
+    """What the sender of a forward says besides the query. The target answers it or refuses it."""
 
     partition: int | None = None
     table: str = ""  # `<table id>-<generation>`; empty: not said
@@ -112,9 +112,9 @@ class RequestFormat:
 
     @classmethod
     def read(cls, path: bytes, headers: Headers, *, is_peer: bool) -> RequestFormat | None:
-        """Of a request's head; None: it accepts no layout that there is. Raises BadRequest.
+        """From a request's head; None: it accepts no layout that exists. Raises BadRequest.
 
-        `is_peer`: the request came over the peer listener. Only there may one forward.
+        `is_peer`: the request came over the peer listener. Only there may a request be a forward.
         """
         form = form_of(path, header(headers, "accept"))
         if form is None:

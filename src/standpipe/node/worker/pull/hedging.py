@@ -3,12 +3,12 @@
     candidates, in routing's order
       first ──────────── answer ─────────────────────────────► done
         │ refused ─────► next, at once (after a failed path: if the retry budget has one left)
-        │ slow (p95) ──► next, beside it (a hedge, within its budget; the own replica is free)
+        │ slow (p95) ──► next, beside it (a hedge, within its budget; the local replica is free)
               │ slow (4 × p95) ──► the one after it: two replicas may be lost at once
 
-A loser is not cancelled: its end, be it a time-out, is what the breaker of its path learns from.
-Nothing is hedged three times: three slow replicas mean a sick cluster. Where hedges are switched
-off, the own replica is not used as one either.
+A loser is not cancelled: the breaker of its path learns from its outcome, even from a time-out.
+No read is hedged three times: three slow replicas mean a sick cluster. If hedging is switched off,
+the local replica is not used as a hedge either.
 
 Not here: the order (`control.routing.route`), budgets (`control.routing.hedge_budget`), the forward
 (`node.worker.pull.forward`).
@@ -59,7 +59,7 @@ class HedgedRead:
 
 @dataclass
 class HedgedReads:
-    """What all reads of a worker share: budgets, how long forwards take, tries under way."""
+    """What all reads of a worker share: budgets, how long forwards take, tries in flight."""
 
     hedges: Budget
     retries: Budget
@@ -83,7 +83,7 @@ class HedgedReads:
         return task
 
     def close(self) -> None:
-        """Cancel all tries; the worker ends."""
+        """Cancel all tries; the worker is stopping."""
         for task in self._tasks:
             task.cancel()
 
@@ -149,7 +149,7 @@ class _Race:
         return _HEDGE_WAITS[self.hedge_count] * self.shared.latency.slow_ms / 1000
 
     async def _hedge(self, left_s: float, now_s: float) -> PartitionAnswer | None:
-        """Try the next one too. The own replica costs no other node anything."""
+        """Try the next one too. The local replica costs no other node anything."""
         self.hedge_count += 1
         for slow in self.running.values():
             if slow.info is not None and slow.node_id not in self.slow:
@@ -161,7 +161,7 @@ class _Race:
         return None
 
     async def _begin(self, verdict: Verdict, left_s: float) -> PartitionAnswer | None:
-        """Try one. What this node can judge by itself is over at once."""
+        """Start a try. One that this node can judge by itself ends at once."""
         timeout_ms = max(1, int(left_s * 1000))
         if not verdict.is_local and verdict.ok:
             self.running[self.shared.start(self.read.attempt(verdict, timeout_ms))] = verdict
@@ -184,7 +184,7 @@ class _Race:
             return None
 
     def _spend_retry(self, now_s: float) -> None:
-        """Before another node is asked again; the own replica costs no other node anything."""
+        """Take a retry from the budget before another node is asked; the local replica is free."""
         remote = [verdict for verdict in self.queue if verdict.ok and not verdict.is_local]
         if not remote or self.queue[0].is_local or self.shared.retries.take(now_s):
             return

@@ -28,7 +28,7 @@ def is_not_ready(status: ReplicaStatus | None) -> bool:
 
 
 def readable(status: ReplicaStatus | None, verdict: Verdict) -> ReplicaStatus:
-    """What the own replica is, before it is read. Raises ForwardRefused where it may not be."""
+    """The status of the local replica, if it may be read. Raises ForwardRefused if not."""
     if not verdict.ok or status is None:
         raise ForwardRefused(
             verdict.why,
@@ -47,7 +47,7 @@ def progress(status: ReplicaStatus | None) -> float | None:
 
 
 def judged(verdict: Verdict, refusal: ForwardRefused) -> Verdict:
-    """The verdict after a try: the refusal's reason, and its lag where the replica said it."""
+    """The verdict after a try: the refusal's reason, and its lag if the replica gave it."""
     lag = verdict.lag_records if refusal.lag_records is None else refusal.lag_records
     return replace(verdict, ok=False, why=refusal.why, lag_records=lag)
 
@@ -63,19 +63,19 @@ class Unanswered(Exception):
 @dataclass(frozen=True)
 class Failure:
     """A partition that no replica answered for. `tried`: its replicas, in routing's order, and what
-    each said. None where no replica is assigned yet."""
+    each said. Empty if no replica is assigned yet."""
 
     partition: int
     tried: Sequence[tuple[Verdict, ForwardRefused]]
 
     @property
     def is_not_ready(self) -> bool:
-        """Nobody refused where no replica is assigned: a table so young is not ready."""
+        """True too if no replica is assigned: a table so new is not ready."""
         return all(refusal.is_not_ready for _, refusal in self.tried)
 
     @property
     def progress(self) -> float | None:
-        """Of the furthest replica, 0 to 1; None: unknown."""
+        """Progress of the furthest replica, 0 to 1; None: unknown."""
         said = (refusal.progress for _, refusal in self.tried)
         return max((share for share in said if share is not None), default=None)
 
@@ -87,12 +87,12 @@ class Failure:
 def unanswered(
     text: str, source: Source, failures: Sequence[Failure], *, now_boot_ms: int
 ) -> StandpipeError:
-    """The error of a query of which some partitions have no answer.
+    """The error of a query for which some partitions have no answer.
 
-    The same for the same failures in whatever order they came. If one of them is not ready, the
-    whole is: no other bound and no other node helps before that replica has a whole batch, so a
-    client should wait. Otherwise it is no replica. The details name every partition that failed,
-    with one verdict per replica; the message names the first ones.
+    It does not depend on the order of the failures. If one of them is not ready, so is the query:
+    no other bound and no other node helps before that replica has a whole batch, so a client should
+    wait. Otherwise the error is *no replica*. The details name every partition that failed, with
+    one verdict per replica; the message names the first ones.
     """
     listed = sorted(failures, key=lambda failure: failure.partition)
     details: dict[str, object] = {
@@ -132,12 +132,12 @@ def unanswered(
 def with_map(
     refusal: ForwardRefused, sent_epoch: int | None, epoch: int, owners: Sequence[NodeId]
 ) -> ForwardRefused:
-    """The refusal of a forward with this node's map, where its sender has use for it.
+    """The refusal of a forward, with this node's map if the sender can use it.
 
-    Who was wrongly asked says who it is instead. And a sender that goes by an older map learns the
-    newer one from whatever refusal: it may name replicas that the sender does not know. An epoch
-    alone refuses nothing. Which rows a replica has its store says (table id, generation, position),
-    not the map: a holder answers, whoever the two maps say should hold.
+    A node that was wrongly asked names the owners instead. And a sender with an older map learns
+    the newer one from any refusal: it may name replicas that the sender does not know. An epoch
+    alone never causes a refusal. The store says which rows a replica has (table id, generation,
+    position), not the map: a holder answers, whatever the two maps say.
 
     `sent_epoch`: of the sender's map; None: it does not say. `owners`: of what was asked for.
     """

@@ -1,7 +1,7 @@
 """The routes to each partition, kept until something they came from has changed.
 
-A decision costs about 20 us and a read must not: so it is made when the map, the replica's status,
-what control state, a breaker or the bound is another one, and looked up otherwise (about 1 us).
+A decision costs about 20 us, too much for each read: so it is made when the map, the replica's
+status, control's reports, a breaker or the bound has changed, and looked up otherwise (about 1 us).
 
 Not here: the decision (`control.routing.route`), the reads (`node.worker.pull.slow_path`).
 """
@@ -25,7 +25,7 @@ BOUNDS_MAX = 256
 
 @dataclass(slots=True)
 class CachedRoute:
-    """The routes to one partition, and all that they were decided on."""
+    """The routes to one partition, and all that they were decided from."""
 
     view: ClusterView
     status: ReplicaStatus | None
@@ -33,16 +33,16 @@ class CachedRoute:
     suspects: frozenset[NodeId]
     state: PeerState
     verdicts: list[Verdict]
-    #: the largest committed end that others state of
+    #: the largest committed end that others reported
     reported_end: Offset
-    #: freshness headers of this node's answer, true for the millisecond and the end beside it
+    #: freshness headers of this node's answer, valid for the millisecond and the end in `labelled`
     label: bytes = b""
     labelled: tuple[int, Offset] = (-1, NO_END)
 
 
 @dataclass
 class RouteCache:
-    """Of one worker."""
+    """The routes of one worker."""
 
     node_id: NodeId
     settings: registry.Config
@@ -50,7 +50,7 @@ class RouteCache:
     peers: PeerStateReader
     #: the newest decision on each partition that was asked for
     _known: dict[ReplicaId, CachedRoute] = field(default_factory=dict[ReplicaId, CachedRoute])
-    #: (request's bound, table's bound) -> what holds; the same object each time
+    #: (request's bound, table's bound) -> the effective bounds; the same object each time
     _bounds: dict[tuple[int | None, int | None], Bounds] = field(
         default_factory=dict[tuple[int | None, int | None], Bounds]
     )
@@ -64,7 +64,7 @@ class RouteCache:
         )
 
     def bounds(self, request: int | None, source: Source) -> Bounds:
-        """The bounds that hold for a read of a table."""
+        """The bounds that apply to a read of a table."""
         table = source.offset_lag_max
         if request is None and table is None:
             return self.own
@@ -103,7 +103,7 @@ class RouteCache:
         return decided
 
     def reported_end(self, replica_id: ReplicaId) -> Offset:
-        """The furthest committed end of a partition that others state of; NO_END: none."""
+        """The furthest committed end of a partition that others reported; NO_END: none."""
         return self.peers.state.end_of(replica_id)
 
     def known_end(self, replica_id: ReplicaId, status: ReplicaStatus | None) -> Offset | None:

@@ -3,16 +3,16 @@
     slice ≤ 2 ms ─► a turn of the event loop (lookups, probes, forwards) ─► slice …
 
 A scan of a million rows takes seconds. A worker that served nothing else for so long would fail
-every read beside it, its peers would open their breakers, and the tailer would kill it for the
-pages that it pins. So a scan works in slices; one that ends within its first slice waits for
-nothing. Only PLACES scans run at a time: each holds what it has copied in memory.
+every other read, its peers would open their breakers, and the tailer would kill it for the pages
+that it pins. So a scan works in slices; one that ends within its first slice waits for nothing.
+Only PLACES scans run at a time: each holds what it has copied in memory.
 
-A second slice must not mean another batch: an answer never mixes two batches of a partition. All
+A later slice must not show another batch: an answer never mixes two batches of a partition. All
 rows are copied out of one view of the store, which is held for at most HELD_S_MAX; a million rows
-take half of that, and decoding comes later and holds nothing. Where that is not enough (a busy
-worker, large rows) the scan continues behind its last row as long as the store shows the same
-batch. Where it shows a newer one the scan begins again, at most BEGINS_MAX times; then it is
-refused with the reason.
+take half of that, and decoding comes later and holds nothing. If that is not enough (a busy worker,
+large rows), the scan continues after its last row as long as the store shows the same batch. If it
+shows a newer one, the scan begins again, at most BEGINS_MAX times; then it is refused with the
+reason.
 
 Not here: what a slice does (`data/query/scan.py`), which replica is scanned
 (`node/worker/pull/slow_path.py`).
@@ -34,13 +34,13 @@ from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
 from standpipe.sql.plans import PullPlan
 
 SLICE_S: Final = 0.002
-#: half of `node.tailer.main.PIN_MS_MAX`, which kills
+#: half of `node.tailer.main.PIN_MS_MAX`, after which the tailer kills the worker
 HELD_S_MAX: Final = 1.0
 #: how often a scan may begin: at once, after it waited for its place, and for newer batches
 BEGINS_MAX: Final = 5
 #: scans that run at a time; each has copied up to `data.query.scan.COPIED_BYTES_MAX`
 PLACES: Final = 2
-#: between two looks at the requester, while a scan waits for its place
+#: between two checks of the requester, while a scan waits for its place
 LOOK_S: Final = 0.05
 
 OUTRUN: Final = (
@@ -61,7 +61,7 @@ class OpenView(Ranged, Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether the store has taken the view back."""
+        """Whether the store has ended the view."""
         ...
 
     def close(self) -> None:
@@ -80,8 +80,8 @@ class Holdable(Protocol):
 class ScanRequester:
     """The client or peer that waits for a scan.
 
-    It may go away. A peer wants a sign of work now and then, or it takes the silence for a path
-    that failed.
+    It may go away. A peer needs a sign of work now and then, or it takes the silence for a failed
+    path.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ScanRequester:
         self._leaving: asyncio.Task[None] | None = None
 
     def look(self) -> None:
-        """Send a sign of work, if it is time. Raises BadRequest when the requester is gone."""
+        """Send a sign of work, if one is due. Raises BadRequest when the requester is gone."""
         now_s = time.monotonic()
         if self._say and self._every_s is not None and now_s - self._said_s >= self._every_s:
             self._said_s = now_s
@@ -124,7 +124,7 @@ class ScanRequest(Generic[Begun]):
 
     plan: PullPlan
     store: Holdable
-    #: called before each look at the store from which the scan begins
+    #: called before each view from which the scan may begin
     begin: Callable[[], Begun]
     requester: ScanRequester
     #: by the monotonic clock
@@ -179,14 +179,14 @@ def _look(requester: ScanRequester, until_s: float) -> None:
 
 
 class _Work(Generic[Begun]):
-    """One scan, and the instant of the store that it holds."""
+    """One scan, and the view of the store that it holds."""
 
     def __init__(self, request: ScanRequest[Begun]) -> None:
         self._plan, self._store, self._begin = request.plan, request.store, request.begin
         self._scan = Scan(request.plan)
         self._held: OpenView | None = None
         self._held_since_s = 0.0
-        #: what `begin` returned, and the label of what it was said of; None: not begun
+        #: what `begin` returned, and the label of the view after it; None: not begun
         self._begun: tuple[Begun, bytes | None] | None = None
         self._begins = 0
 
@@ -220,7 +220,7 @@ class _Work(Generic[Begun]):
         if held is not None and not held.is_over and now_s - self._held_since_s < HELD_S_MAX:
             return held
         self.release()
-        begun = self._begin()  # before the store: what is said must not be newer than its rows
+        begun = self._begin()  # before the view: what it returns must not be newer than the rows
         held = self._held = self._store.instant()
         self._held_since_s = now_s
         if self._begun is None or self._begun[1] != held.label:

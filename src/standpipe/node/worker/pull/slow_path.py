@@ -6,8 +6,8 @@
     HedgedReads.first    the first answer: from here (`lookup`, `Scans`) or a peer (`Forwarder`)
     render_rows          one of three layouts
 
-A query over several partitions is whole or an error, never short. The read of one partition is
-answered by the first replica that gives its rows; if none does, the error names what each one said.
+A query over several partitions gets a complete answer or an error. A partition is read from the
+first replica that gives its rows; if none does, the error names what each one said.
 
 Not here: HTTP (`node.worker.query_endpoint`), a key whose rows lie here
 (`node.worker.pull.fast_path`), what a forward does (`node.worker.pull.forward`).
@@ -83,7 +83,7 @@ class PullResponse:
 
 @dataclass(frozen=True)
 class _Query:
-    """One query on its way, and the view that it began with."""
+    """One query in progress, and the view that it began with."""
 
     text: str
     body: bytes
@@ -95,7 +95,7 @@ class _Query:
     time_limit_ms: int
 
     def replica_id(self, partition: int) -> ReplicaId:
-        """Of this query's table."""
+        """The replica of this query's table."""
         return self.plan.source.replica_id(partition)
 
 
@@ -187,10 +187,10 @@ class SlowPath:
         return PullResponse(render_rows(request_format.form, plan, rows, at_ms, message), fresh)
 
     async def _gather(self, query: _Query, wanted: Sequence[int]) -> PartitionAnswer:
-        """Rows of several partitions, or of none where all keys are null.
+        """Rows of several partitions, or of none if all keys are null.
 
-        All are waited for, so that an error says what is wrong with each of them; it comes no later
-        than `time_limit_ms` allows. A cancelled query cancels its parts and waits for their end.
+        It waits for all, so that an error says what is wrong with each of them, no later than
+        `time_limit_ms` allows. A cancelled query cancels its parts and waits for their end.
         """
         ends = await asyncio.gather(
             *(self._part(query, partition) for partition in wanted), return_exceptions=True
@@ -347,7 +347,7 @@ class SlowPath:
         return PartitionAnswer(rows=rows, fresh=fresh)
 
     def _verdict_here(self, query: _Query, partition: int) -> Verdict:
-        """On the own replica. Raises ForwardRefused where there is none."""
+        """The verdict on the local replica. Raises ForwardRefused if there is none."""
         verdicts = self._verdicts(query, partition)
         here = next((verdict for verdict in verdicts if verdict.is_local), None)
         if here is None:

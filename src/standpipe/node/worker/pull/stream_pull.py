@@ -1,9 +1,9 @@
-"""A pull query on a stream: its topic read once, from the beginning to what is the end now.
+"""A pull query on a stream: its topic read once, from the beginning to its current end.
 
-Where a query of ours writes the topic, only what it committed is shown
-(`data/commit/committed.py`), and nothing of a topic that was recreated since.
-Like ksqlDB's (KLIP-53) it costs the whole topic each time, so it runs in a thread of its own and
-has a deadline. A record that cannot be read is left out, as in a persistent query.
+If a query of ours writes the topic, only what it committed is shown (`data/commit/committed.py`),
+and nothing of a topic that was recreated since. Like ksqlDB's (KLIP-53) it reads the whole topic
+each time, so it runs in its own thread and has a deadline. A record that cannot be read is left
+out, as in a persistent query.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def _read(plan: PullPlan, bootstrap_servers: str, snapshot: Snapshot) -> list[by
             if record.value is not None:
                 committed.take(parse(record.value))
         committed_id = committed.topic_id
-        # behind the progress: what is committed by now is in the topic
+        # read after the progress: what is committed by now is in the topic
         records = read_topic(bootstrap_servers, source.topic, source.partitions, deadline)
         records = committed_records(committed, records)
     rows = list(islice(rows_of_stream(plan, records), plan.limit))
-    if committed_id:  # behind the rows: they are of no other topic, for an id never comes again
+    if committed_id:  # after the rows: they are of no other topic, since ids are never reused
         check_topic(source.topic, committed_id, topics_now(bootstrap_servers, [source.topic]))
     return rows
 
@@ -76,7 +76,7 @@ def check_topic(topic: str, committed_id: str, seen: Mapping[str, TopicSeen]) ->
 def committed_records(
     committed: Committed, records: Iterator[TopicRecord]
 ) -> Iterator[TopicRecord]:
-    """Those that the topic of progress names."""
+    """The records that the progress topic names."""
     for record in records:
         if committed.shows(record.partition, record.offset, record.headers):
             yield record

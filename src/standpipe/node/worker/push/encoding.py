@@ -7,8 +7,8 @@ r"""Bytes of a push query's answer, piece by piece. Pure.
 | OBJECTS | `[{queryId,columnNames,columnTypes}` | `,\n[…]` | `]` |
 
 Every item of ARRAY and LINES ends with its line, so a client that reads lines has it at once; the
-final message, which a push query always has, closes the array. Of a table, a row that is gone is
-`{"row":{"columns":[key, null, …],"tombstone":true}}` in ARRAY; the other two forms have no word for
+final message, which a push query always has, closes the array. A deleted row of a table is
+`{"row":{"columns":[key, null, …],"tombstone":true}}` in ARRAY; the other two forms cannot express
 it and leave it out, as ksqlDB does. Source: ksqlDB's REST API.
 """
 

@@ -1,4 +1,4 @@
-"""Answers without an end at /query and /query-stream: push queries and PRINT, and their closing.
+"""Endless answers at /query and /query-stream: push queries and PRINT, and their closing.
 
     NotAPullQuery ─► plan ─► PushAnswer or PrintAnswer ─► LiveAnswers
 
@@ -51,7 +51,7 @@ class Pushes:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Until it ends. Raises StandpipeError as long as nothing was sent."""
+        """Send the answer until it ends. Raises StandpipeError only before anything was sent."""
         query_id, answer = self._prepared(statement, asked, form)
         await self.live.answer(query_id, answer, receive, send)
 

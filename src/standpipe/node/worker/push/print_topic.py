@@ -1,5 +1,4 @@
-"""One PRINT: whatever lies in a topic, committed or not, as `data/query/topic_print.py` shows
-it."""
+"""One PRINT: all that is in a topic, committed or not, as `data/query/topic_print.py` shows it."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ class PrintAnswer:
         return self._print.is_over
 
     def open(self) -> None:
-        """Raises KafkaUnavailable, or BadRequest for a topic that is not there."""
+        """Raises KafkaUnavailable, or BadRequest for a topic that does not exist."""
         from standpipe.adapters.kafka.admin import KafkaAdmin  # a slow import
 
         topic, counts = self.plan.topic, KafkaAdmin(self.bootstrap_servers).partition_counts()
@@ -80,7 +79,7 @@ class PrintAnswer:
 
 
 def _not_found(topic: str, known: list[str]) -> str:
-    """ksqlDB's words, and names that are near or differ in case."""
+    """ksqlDB's text, with names that are similar or differ in case."""
     folded = {name.lower(): name for name in known}
     near = difflib.get_close_matches(topic.lower(), folded, n=3, cutoff=0.8)
     hint = "".join(f"\n\tPRINT '{folded[name]}';" for name in near)

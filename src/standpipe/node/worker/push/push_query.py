@@ -1,13 +1,13 @@
 """One push query, from its text to its last item: `Live` over a topic
 (`node/worker/push/stream_loop.py`).
 
-    plan ─► where it starts: latest (the default), earliest, or a token of before
-         ─► progress topic read to its end, where a query of ours writes the rows
+    plan ─► where it starts: latest (the default), earliest, or an earlier token
+         ─► progress topic read to its end, if a query of ours writes the rows
          ─► TopicTail ─► PushQuery ─► PushForm
 
-A stream or table that is dropped or recreated ends the query with an error, as does a change of the
-query that writes its topic, whose commits would be waited for; so do records that
-Kafka has removed before they came: no row is passed over in silence.
+The query ends with an error if its stream or table is dropped or recreated, if another query writes
+its topic now (it would wait for commits of the old one), or if Kafka removed records before they
+were read: no row is skipped silently.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ POLL_RECORDS: Final = 200
 NAME_CHARACTERS_MAX: Final = 64
 
 RESET: Final = ("auto.offset.reset", "ksql.streams.auto.offset.reset")
-#: asks for tokens; ksqlDB's name, as that of `PUSH_TOKEN`, which gives one back
+#: asks for tokens; ksqlDB's name, like that of `PUSH_TOKEN`, which gives one back
 TOKENS: Final = "ksql.query.push.v2.continuation.tokens.enabled"
 
 _LAST: Final = {
@@ -57,13 +57,13 @@ _LAST: Final = {
 
 
 def new_query_id(source: str) -> str:
-    """As ksqlDB calls push queries; safe as the name of a file."""
+    """As ksqlDB names push queries; safe as the name of a file."""
     name = sanitised(source)[:NAME_CHARACTERS_MAX]
     return f"transient_{name}_{secrets.randbits(63)}"
 
 
 def starts_at_end(properties: Mapping[str, str]) -> bool:
-    """Whether only what is yet to come is wanted, which is ksqlDB's default. Raises BadRequest."""
+    """Whether only future rows are wanted, which is ksqlDB's default. Raises BadRequest."""
     for name in RESET:
         reset = properties.get(name, "").lower()
         if reset:
@@ -85,7 +85,7 @@ class PushAnswer:
     bootstrap_servers: str
     _query: PushQuery = field(init=False)
     _tail: TopicTail = field(init=False)
-    _is_owed: bool = field(init=False, default=False)  # a token, for rows that were sent
+    _is_owed: bool = field(init=False, default=False)  # a token is due, for rows that were sent
 
     def __post_init__(self) -> None:
         self._topic = topic_of(self.plan.source)
@@ -125,7 +125,7 @@ class PushAnswer:
         self._tail = TopicTail(self.bootstrap_servers, places)
 
     def _committed(self, writer: str) -> tuple[Committed, int]:
-        """What is committed by now, and the offset behind it in the progress topic."""
+        """What is committed by now, and the offset after it in the progress topic."""
         committed, read = Committed(writer), 0
         deadline = time.monotonic() + READ_S_MAX
         for record in read_topic(self.bootstrap_servers, self._progress_topic, 1, deadline):
@@ -155,7 +155,7 @@ class PushAnswer:
         return self.form.head(self.plan, self.query_id)
 
     def step(self) -> bytes | None:
-        """Raises RecordsLost; ServerError when the source is not what it was."""
+        """Raises RecordsLost; ServerError when the source has changed."""
         self._check_source()
         if self._query.is_ready:
             rows = self._query.take(Share(STEP_RECORDS, STEP_BYTES))
@@ -174,7 +174,7 @@ class PushAnswer:
         return b"" if records else None
 
     def last(self, ending: Ending) -> bytes:
-        """A continuation token where one is owed, and the final message."""
+        """A continuation token if the client wants them, and the final message."""
         token = self.form.token(self._token()) if self._gives_tokens else b""
         return token + self.form.end(_LAST[ending])
 
@@ -198,15 +198,15 @@ class PushAnswer:
 
 
 def check_source(source: Source, writer: str | None, view: ClusterView) -> None:
-    """Whether a query may continue that began when `writer` wrote its topic. Raises ServerError."""
+    """Raises ServerError if a query that began when `writer` wrote its topic may not continue."""
     now, topic = view.sources.get(source.name), topic_of(source)
     if now is None or _made(now) != _made(source):
         raise ServerError(f"{source.name} was dropped or recreated: the query ends")
     if writer_of(topic, view.snapshot) != writer:
-        # a table that is declared beside was: its query commits nothing any more
+        # the topic's writer was dropped or recreated: the old query no longer commits
         raise ServerError(f"another query writes {topic} now, or none: the query ends")
 
 
 def _made(source: Source) -> tuple[object, ...]:
-    """What a column that is added does not change."""
+    """What adding a column does not change."""
     return (source.topic, source.changelog, source.table_id, source.generation, source.query_id)

@@ -1,12 +1,12 @@
-"""Answers without an end: the loop that all push queries and PRINTs of a worker run in.
+"""Endless answers: the loop in which all push queries and PRINTs of a worker run.
 
     begin (board: is there room?) ─► open, in a thread ─► head ─► steps … ─► last word ─► close
 
-It ends when the query is over (LIMIT), when its client goes away, when a client closes it at any
-worker of the node, or when the node leaves; whatever ends it, its consumer is closed at once. A
-step never waits and deals with a few records, so lookups of the same worker are not held up. A
-client that does not read stops the steps, and so the fetching: what lies in between is bounded by
-the socket's buffer, uvicorn's 64 KiB and the Kafka client's queue.
+An answer ends when the query is over (LIMIT), when its client goes away, when a client closes it at
+any worker of the node, or when the node leaves; whatever ends it, its consumer is closed at once. A
+step never waits and handles a few records, so lookups of the same worker are not held up. If a
+client does not read, the steps stop, and so does the fetching: what is in between is bounded by the
+socket's buffer, uvicorn's 64 KiB and the Kafka client's queue.
 
 Not here: what a step does (`Live`), how a silent client is noticed (TCP, `node.worker.main`).
 """
@@ -28,11 +28,11 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.errors import NodeLeaving, StandpipeError
 from standpipe.node.push_registry import PushBoard
 
-#: one step deals with so many records: about 2 ms of a worker, and 5 KiB of answer
+#: records that one step handles: about 2 ms of a worker, and 5 KiB of answer
 STEP_RECORDS: Final = 50
-#: or with fewer that have so many bytes: each may have a megabyte
+#: or fewer, with this many bytes in total: each may have a megabyte
 STEP_BYTES: Final = 64 * 1024
-#: pause between two steps that found nothing: the first, and what it grows to
+#: pause between two steps that found nothing: the first, and the longest
 IDLE_S: Final = (0.005, 0.05)
 #: threads that open and close consumers
 OPENERS: Final = 4
@@ -43,7 +43,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Ending(Enum):
-    """Why an answer ended, as the metric says it."""
+    """Why an answer ended, as the metric labels it."""
 
     OVER = "limit"
     GONE = "client gone"
@@ -53,7 +53,7 @@ class Ending(Enum):
 
 
 class _Unsent(Exception):
-    """The client did not make room for a chunk: nothing may follow what it may have half of."""
+    """The client did not make room for a chunk: nothing may follow one that may be half sent."""
 
 
 class Live(Protocol):
@@ -66,7 +66,7 @@ class Live(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether it ends by itself, as by a LIMIT."""
+        """Whether it ends by itself, e.g. by a LIMIT."""
         ...
 
     def open(self) -> None:
@@ -78,7 +78,7 @@ class Live(Protocol):
         ...
 
     def step(self) -> bytes | None:
-        """What comes next; empty: something was dealt with and is not shown; None: nothing came."""
+        """What comes next; empty: something was handled and is not shown; None: nothing came."""
         ...
 
     def last(self, ending: Ending) -> bytes:
@@ -90,17 +90,17 @@ class Live(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what `open` took."""
+        """Release what `open` acquired."""
         ...
 
 
 @dataclass
 class LiveAnswers:
-    """Those of one worker."""
+    """The endless answers of one worker."""
 
     board: PushBoard
     metrics: Metrics
-    #: makes any exception into the error to show
+    #: turns any exception into the error to show
     foreseen: Callable[[Exception], StandpipeError]
     _running: dict[str, asyncio.Future[Ending]] = field(
         default_factory=dict[str, "asyncio.Future[Ending]"]
@@ -111,19 +111,19 @@ class LiveAnswers:
     )
 
     def look_around(self) -> None:
-        """Whether a client closed a query; called every few tens of milliseconds."""
+        """End queries that clients have closed; called every few tens of milliseconds."""
         if self._running:
             for query_id in self.board.ended(self._running):
                 _set(self._running[query_id], Ending.CLOSED)
 
     def leave(self) -> None:
-        """End all, and begin none any more: clients are to go somewhere else."""
+        """End all, and begin no more: clients are to go to another node."""
         self._is_leaving = True
         for ended in self._running.values():
             _set(ended, Ending.LEAVING)
 
     async def answer(self, query_id: str, live: Live, receive: Receive, send: Send) -> None:
-        """The whole exchange. Raises StandpipeError as long as nothing was sent."""
+        """The whole exchange. Raises StandpipeError only before anything was sent."""
         if self._is_leaving:
             raise NodeLeaving("this node is about to stop: ask another one")
         self.board.begin(query_id)
@@ -143,8 +143,8 @@ class LiveAnswers:
             watch.cancel()
             del self._running[query_id]
             self.metrics.count("standpipe_push_queries", ending.value)
-            # What still opens continues in its thread and keeps its place on the board till then,
-            # or clients that come and go would have more opened than there are places.
+            # What is still opening continues in its thread and keeps its place on the board until
+            # then: otherwise clients that come and go would open more than there are places.
             opening.add_done_callback(lambda done: self._vacate(query_id, live, done))
 
     def _vacate(self, query_id: str, live: Live, opening: asyncio.Future[bool]) -> None:
@@ -160,7 +160,7 @@ class LiveAnswers:
             ending = await _steps(live, ended, send)
             last = live.last(ending)
         except _Unsent:
-            return ended.result()  # and no token: it would be past what was not sent
+            return ended.result()  # without a token: it would point past what was not sent
         except Exception as error:
             last = live.failed(self.foreseen(error))
         if ending is not Ending.GONE:
@@ -170,7 +170,7 @@ class LiveAnswers:
         return ending
 
     def close(self) -> None:
-        """What still opens is not waited for: the process ends."""
+        """Does not wait for what is still opening: the process ends."""
         self._openers.shutdown(wait=False, cancel_futures=False)
 
 
@@ -195,10 +195,10 @@ async def _steps(live: Live, ended: asyncio.Future[Ending], send: Send) -> Endin
 
 
 async def _sent(send: Send, body: bytes, ended: asyncio.Future[Ending]) -> None:
-    """Until the connection took all of it. Raises _Unsent when the answer ended and it did not.
+    """Wait until the connection has taken all of `body`. Raises _Unsent if the answer ended first.
 
-    What is being sent counts as dealt with in the token of `Live.last`: it has to be out, or the
-    server cuts the answer off.
+    The token of `Live.last` covers what is being sent: that has to be out, or the server cuts the
+    answer off.
     """
     message = {"type": "http.response.body", "body": body, "more_body": True}
     sending = asyncio.ensure_future(send(message))
@@ -214,7 +214,7 @@ async def _sent(send: Send, body: bytes, ended: asyncio.Future[Ending]) -> None:
 
 
 async def _watch(receive: Receive, ended: asyncio.Future[Ending]) -> None:
-    """Until the client is gone: a push query has no more to receive."""
+    """Wait until the client is gone: a push query has no more to receive."""
     while (await receive())["type"] != "http.disconnect":
         pass
     _set(ended, Ending.GONE)

@@ -7,8 +7,8 @@ r"""What an answer is made of: its layout, and headers that say how fresh its ro
 | OBJECTS | `[{queryId,columnNames,columnTypes}` | `,\n[…]` | `]` |
 
 An unknown number is left out, never 0: a missing header says that no node knows. A lag in records
-counts against the largest committed end that any node told of: the replica's own, what peers
-reported to this node, and, of a forward, what its sender knows. A sender that knows more than the
+counts against the largest committed end that any node reported: the replica's own, what peers
+reported to this node, and, for a forward, what its sender knows. A sender that knows more than the
 target did adds the difference.
 
 Source: ksqlDB's REST API for the layouts; KLIP-12 for the lag. Not here: push queries
@@ -38,7 +38,7 @@ def render_rows(
 ) -> bytes:
     """The body of an answer: header, then one JSON array per row of `rows`.
 
-    `at_ms` (Unix) makes the query id, as in ksqlDB. `final_message`: of streams, in form ARRAY.
+    `at_ms` (Unix) makes the query id, as in ksqlDB. `final_message`: for streams, in form ARRAY.
     """
     if form is Form.ARRAY:
         schema = plan.schema.replace("\\", "\\\\").replace('"', '\\"')
@@ -67,7 +67,7 @@ def split_lines(body: bytes) -> list[bytes]:
 
 
 class Freshness(Record, frozen=True, kw_only=True):
-    """Who answered and what it had seen. Definitions: docs/glossary.md."""
+    """Which node answered and what it had seen. Definitions: docs/glossary.md."""
 
     served_by: str
     role: str  # active, standby; mixed when an answer was gathered
@@ -91,7 +91,7 @@ def freshness_of(
 ) -> Freshness:
     """Freshness of a replica's answer at an instant, given on both clocks.
 
-    `reported_end`: the largest committed end that others told of; NO_END: none.
+    `reported_end`: the largest committed end that others reported; NO_END: none.
     """
     source_instant = status.source_instant_ms
     return Freshness(
@@ -151,8 +151,8 @@ def parse_headers(found: Mapping[str, str]) -> Freshness:
 
 
 def against(fresh: Freshness, known_end: Offset | None) -> Freshness:
-    """A peer's answer by what this node knows, which may be more. Its lag may come out too large,
-    as it does not tell its position, never too small.
+    """A peer's answer corrected by what this node knows, which may be more. Its lag may come out
+    too large, as the peer does not send its position, but never too small.
 
     `known_end`: the largest committed end that this node knows; None: none.
     """

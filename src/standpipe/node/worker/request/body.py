@@ -1,6 +1,6 @@
 """The body of a request: statements or a query, and the properties beside them. Pure.
 
-Both spellings of ksqlDB's two query paths are read on both. A property that nothing reads is
+Both spellings of ksqlDB's two query paths are accepted on both. A property that nothing reads is
 refused with the nearest name: a misspelt lag bound must not be ignored.
 
 Source: ksqlDB's REST API; the article in docs/sources.md for the spelling of properties. Not here:
@@ -24,7 +24,7 @@ _Body = TypeVar("_Body")
 
 #: ksqlDB's per-request bound, and KLIP-12's name for the same thing.
 LAG_PROPERTIES = (keys.LAG_MAX.name, "acceptable.offset.lag")
-#: where a push query resumes; ksqlDB's name for a feature of its own, which it later removed
+#: where a push query resumes; named after a ksqlDB feature that was later removed
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
 
 #: Properties of ksqlDB, Kafka Streams and Kafka's clients that a request may carry and that change
@@ -49,7 +49,7 @@ _FOREIGN_PREFIXES = (
     "request.ksql.",
     "state.",
 )
-#: Those of pull queries one by one: a bound that is misspelt must not be passed over in silence.
+#: Those of pull queries, one by one: a misspelt bound must not be silently ignored.
 _PULL_PROPERTIES = frozenset({"ksql.pull.queries.enable"}) | frozenset(
     f"ksql.query.pull.{name}"
     for name in (
@@ -61,7 +61,7 @@ _PULL_PROPERTIES = frozenset({"ksql.pull.queries.enable"}) | frozenset(
 
 
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A body of /query or /query-stream; both spellings are read on both paths."""
+    """A body of /query or /query-stream; both spellings are accepted on both paths."""
 
     ksql: str | None = None
     sql: str | None = None
@@ -85,7 +85,7 @@ class Lookup(msgspec.Struct, frozen=True):
 
     text: str
     properties: Mapping[str, str] = {}
-    #: records behind the committed end; None: the node's own setting holds
+    #: records behind the committed end; None: the node's own setting applies
     offset_lag_max: int | None = None
 
 
@@ -101,7 +101,7 @@ def parse_lookup(body: bytes) -> Lookup:
         raise BadRequest('the body has no "ksql" (on /query-stream: "sql")')
     properties = request.streamsProperties or request.properties
     given = request.requestProperties
-    if given and PUSH_TOKEN in given:  # all others are of no use here, and may be any
+    if given and PUSH_TOKEN in given:  # all others are ignored, whatever they are
         properties = {**(properties or {}), PUSH_TOKEN: given[PUSH_TOKEN]}
     if request.sessionVariables:
         text = variables.substituted(text, variables.folded(request.sessionVariables))

@@ -1,9 +1,9 @@
 """What a worker knows without a call: the map that the controller publishes, and the replicas of
 its own node.
 
-A `ClusterView` is one snapshot in the shape that reads want it; it is replaced whole, never
-changed, so a request that began with one ends with it. `Replicas` outlives views: it keeps stores
-and status pages open, the least used closed first.
+A `ClusterView` is one snapshot in the form that reads need; it is replaced whole, never changed, so
+a request that began with one ends with it. `Replicas` outlives views: it keeps stores and status
+pages open and closes the least recently used first.
 
 Not here: which replica answers (`control.routing.route`), the reads themselves
 (`node.worker.pull.slow_path`).
@@ -30,7 +30,7 @@ from standpipe.sql.lookup.plan_cache import PlanCache
 #: Each open store costs a memory map and two file descriptors.
 OPEN_STORES_MAX = 512
 
-#: a node that applies a command so much later than another one has other troubles
+#: a node that applies a command more than this after another node has other problems
 MOVING_SECONDS_MAX: Final = 2.0
 
 
@@ -63,7 +63,7 @@ class ClusterView:
         )
 
     def tables(self) -> dict[tuple[str, int], Source]:
-        """By table id and generation, with those that are built beside others."""
+        """By table id and generation, including those that are being built."""
         snapshot = self.snapshot
         return {
             (s.table_id or "", s.generation): s for s in (*snapshot.sources, *snapshot.successors)
@@ -100,7 +100,7 @@ class LocalReplica:
         return self._store
 
     def status(self) -> ReplicaStatus | None:
-        """What the tailer says of it now; None: there is no such replica here."""
+        """What the tailer says about it now; None: there is no such replica here."""
         if self._status is None:
             self._status = StatusReader(self.status_path)
         return self._status.read()
@@ -180,7 +180,7 @@ class Map:
         return recently or bool(self.view.snapshot.successors)
 
     def refresh(self) -> bool:
-        """Take over a newer snapshot, if there is one."""
+        """Adopt a newer snapshot, if there is one."""
         return self._reader.refresh() and self._take()
 
     def _take(self) -> bool:

@@ -39,7 +39,7 @@ def form_of(path: bytes, accept: str) -> Form | None:
     if chosen is None:
         return None
     form = Form(chosen.encode())
-    # on the old path application/json is another name of its own type
+    # on the old path, application/json is another name for ARRAY's type
     return Form.ARRAY if form is Form.OBJECTS and path == b"/query" else form
 
 

@@ -22,8 +22,8 @@ ReplicaCounts = Mapping[str, Sequence[int]]
 async def assert_topic(
     plan: AssertTopicPlan, ask: Callable[[], ReplicaCounts], text: str
 ) -> Entity:
-    """The statement's entity once it holds. `ask` blocks. Raises AssertionRefused in time, and
-    what `ask` raises."""
+    """The statement's entity once it holds. `ask` blocks. Raises AssertionRefused when the time is
+    up, and what `ask` raises."""
     until = time.monotonic() + plan.timeout_ms / 1000
     while why := refusal_of(plan, await asyncio.to_thread(ask)):
         if time.monotonic() >= until:
@@ -39,7 +39,7 @@ async def assert_topic(
 
 
 def refusal_of(plan: AssertTopicPlan, topics: ReplicaCounts) -> str:
-    """How Kafka's topics differ from the statement; "" where they do not."""
+    """How Kafka's topics differ from the statement; "" if they do not."""
     found = topics.get(plan.topic)
     if not plan.exists:
         return "" if found is None else f"Topic {plan.topic} exists"

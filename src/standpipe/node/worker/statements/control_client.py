@@ -34,7 +34,7 @@ async def assignment(control: PeerClient, internal_address: str) -> Mapping[str,
 
 
 def error_of(body: Mapping[str, object], statement: str) -> StandpipeError:
-    """The StandpipeError that an error body of the controller stands for."""
+    """The StandpipeError that an error body of the controller represents."""
     message = str(body.get("message", "control refused the statement"))
     code = body.get("error_code")
     if code == StatementError.code:

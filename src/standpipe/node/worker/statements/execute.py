@@ -6,8 +6,8 @@
 
 So a request with one mistake changes nothing, and each statement sees those before it. A statement
 is judged once here and once by the leader, by the same functions against the same catalog
-(`from_snapshot`). If one still fails when it is carried out (Kafka is away, another client was
-faster), its error names those already done.
+(`from_snapshot`). If one still fails when it is carried out (Kafka is unreachable, another client
+was faster), its error names those already done.
 
 Parsing and judging run in a thread: reads share the event loop. Source: ksqlDB's REST API, POST
 /ksql.
@@ -150,7 +150,7 @@ def judge_all(
     session: RequestSession,
     kafka: KafkaTopics,
 ) -> list[JudgedStatement]:
-    """Each statement against the catalog that those before it would make. Blocks.
+    """Judge each statement against the catalog that those before it would make. Blocks.
 
     Raises what the leader would raise for the first that it would refuse, and BadRequest for a row
     of INSERT … VALUES that its format cannot hold.
@@ -280,8 +280,8 @@ class Statements:
                 raise QueryOnStatementEndpoint(_QUERY_HINT, statement=text)
 
     def _now(self, source: Source) -> Source:
-        """The source as this node knows it now. A statement before this one may have made it, and
-        then its ids were only foreseen when this one was judged."""
+        """The source as this node knows it now. A statement before this one may have made it; its
+        ids were only predicted when this one was judged."""
         return self.map.view.sources.get(source.name, source)
 
     async def _execute(self, text: str, properties: Mapping[str, str]) -> list[Entity]:
@@ -301,7 +301,7 @@ class Statements:
         return cast("list[Entity]", answer.get("entities", []))
 
     async def _ask_control(self, request: Mapping[str, object]) -> Response:
-        """Ask again once where no answer came: the request's id makes that harmless."""
+        """Retry once if no answer came: the request's id makes that harmless."""
         body = msgspec.json.encode(request)
         for is_last in (False, True):
             try:
@@ -321,7 +321,7 @@ class Statements:
         raise AssertionError("the loop returns or raises")
 
     async def _settle(self) -> None:
-        """Until this node's map has all that was acknowledged. Raises LogUnavailable."""
+        """Wait until this node's map has all that was acknowledged. Raises LogUnavailable."""
         if self._read_index is None:
             ask = partial(read_index, self.control, self.internal_address)
             self._read_index = Shared(ask)
@@ -387,7 +387,7 @@ class Statements:
 
 
 def _defined(plan: DefinePlan, text: str, session: RequestSession) -> list[Entity]:
-    """For SHOW VARIABLES: where they are used, they were put in when the text was parsed."""
+    """For SHOW VARIABLES: uses were already substituted when the text was parsed."""
     if plan.value is not None or plan.name.upper() in session.variables:
         return []
     message = f"Cannot undefine variable '{plan.name}' which was never defined"

@@ -1,6 +1,6 @@
 """EXPLAIN in ksqlDB's shape: a running query, or what a statement would be. Pure.
 
-Source: ksqlDB's rest model (QueryDescriptionEntity). Its topology is what Spark is given here.
+Source: ksqlDB's rest model (QueryDescriptionEntity). Its topology here is what Spark is given.
 """
 
 from __future__ import annotations

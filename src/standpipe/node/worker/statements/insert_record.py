@@ -1,6 +1,6 @@
 """A row of INSERT … VALUES as the bytes of a Kafka record. Pure.
 
-A module of its own: POST /inserts-stream encodes its rows with it too.
+A separate module: POST /inserts-stream encodes its rows with it too.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 *local*: the catalog as this node has it, however old that is. *linearizable*: a catalog with every
 statement that was acknowledged anywhere before the request arrived; it costs a read index, one
-round of the quorum (`control.raft.reads`), and fails where no majority can be reached.
+round of the quorum (`control.raft.reads`), and fails if no majority can be reached.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from standpipe.config import keys
 from standpipe.errors import BadRequest, LogUnavailable
 
 CONSISTENCIES: Final = ("local", "linearizable")
-#: How long the controller may take: the round that is under way there, then the next one.
+#: How long the controller may take: the round in progress there, then the next one.
 SECONDS_MAX: Final = 8.0
 
 
 class _Answer(msgspec.Struct):
-    """Of GET /read-index; `message` is an error's."""
+    """Answer of GET /read-index; `message` is an error's."""
 
     log_index: int = 0
     message: str = ""
@@ -37,7 +37,7 @@ def is_linearizable(properties: Mapping[str, str]) -> bool:
 
 
 async def read_index(control: PeerClient, internal_address: str) -> int:
-    """The log index that a read which begins now must be shown. Raises LogUnavailable."""
+    """The log index that a read starting now must see. Raises LogUnavailable."""
     try:
         reply = await control.request(internal_address, "/read-index", timeout_seconds=SECONDS_MAX)
         answer = msgspec.json.decode(reply.body, type=_Answer)

@@ -1,11 +1,11 @@
 """Entities of SHOW, LIST and DESCRIBE in ksqlDB's shapes, from what this node knows. Pure.
 
-Each is `{"@type": …, "statementText": …, <content>, "warnings": []}`. Ours rides under `standpipe`.
-Source: ksqlDB's REST API and its rest model (StreamsList, TablesList, Queries,
-SourceDescription, KafkaTopicsList, FunctionNameList, PropertiesList).
+Each is `{"@type": …, "statementText": …, <content>, "warnings": []}`. Ours is under `standpipe`.
+Source: ksqlDB's REST API and its rest model (StreamsList, TablesList, Queries, SourceDescription,
+KafkaTopicsList, FunctionNameList, PropertiesList).
 
 Not here: which statement asks for what (`node.worker.statements.execute`), the topics of Kafka
-(handed in).
+(passed in).
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Scene:
     replicas: Mapping[ReplicaId, ReplicaStatus | None] = field(
         default_factory=dict[ReplicaId, ReplicaStatus | None]
     )
-    #: as `replicas` -> the largest committed end that others told of
+    #: as `replicas` -> the largest committed end that others reported
     reported_ends: Mapping[ReplicaId, Offset] = field(default_factory=dict[ReplicaId, Offset])
 
     def query_state(self, query: PersistentQuery) -> str:
-        """State to show: what a pipeline reports, in ksqlDB's words; none does: UNRESPONSIVE."""
+        """State to show: what a pipeline reports, in ksqlDB's words; UNRESPONSIVE if none does."""
         if query.state == "PAUSED":
             return "PAUSED"
         status = self.query_status(query.query_id)
@@ -101,7 +101,7 @@ def _listed(source: Source) -> dict[str, object]:
 
 
 def queries(scene: Scene, text: str) -> Entity:
-    """SHOW QUERIES, with what pipelines report of them."""
+    """SHOW QUERIES, with what pipelines report about them."""
     items = [_query(scene, query) for query in scene.snapshot.queries]
     return entity("queries", text, queries=items)
 
@@ -125,7 +125,7 @@ def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
 
 
 def _successor(scene: Scene, table: Source) -> dict[str, object] | None:
-    """The next generation, which is built beside the one that answers."""
+    """The next generation, which is being built beside the one that answers."""
     successor = next((s for s in scene.snapshot.successors if s.name == table.name), None)
     if successor is None:
         return None
@@ -139,7 +139,7 @@ def _successor(scene: Scene, table: Source) -> dict[str, object] | None:
 
 
 def _progress_percent(status: QueryStatus) -> float | None:
-    """Of the records of its topics; only of a table that is built beside another one."""
+    """Through the records of its topics; only for a table that is built beside another one."""
     if status.backlog_records is None:
         return None
     records = status.read_records + status.backlog_records
@@ -353,7 +353,7 @@ def _replicas(scene: Scene, source: Source) -> list[dict[str, object]]:
 
 def _local(scene: Scene, key: ReplicaId, node_id: NodeId) -> dict[str, object]:
     if node_id != scene.snapshot.node_id:
-        return {"state": None}  # unknown here until lag reports travel
+        return {"state": None}  # only this node's replicas have a status here
     instant = scene.instant
     return describe(
         scene.replicas.get(key),
