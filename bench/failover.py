@@ -113,9 +113,7 @@ class Reader:
         text = f"SELECT * FROM LEVELS WHERE ID = '{key}';"
         body = json.dumps({"ksql": text, "streamsProperties": bound}).encode()
         try:
-            response = await self.client.request(
-                address, "/query", body=body, timeout_seconds=READ_S_MAX
-            )
+            response = await self.client.request(address, "/query", body=body, timeout_s=READ_S_MAX)
         except PathFailed as failure:
             return False, f"{address}: {failure}"
         wanted = f'"columns":["{key}",{ROWS[key]},{ROWS[key]}]'.encode()
@@ -168,7 +166,7 @@ async def watch_avoided(survivors: list[HostNode], victims: set[str]) -> float:
 
     async def avoids(node: HostNode) -> bool:
         try:
-            page = await client.request(node.public, "/clusterStatus", timeout_seconds=1)
+            page = await client.request(node.public, "/clusterStatus", timeout_s=1)
         except PathFailed:
             return False
         hosts = json.loads(page.body)["clusterStatus"].values()

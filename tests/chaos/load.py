@@ -20,7 +20,7 @@ from tests.chaos.judge import Sample
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 
 READ_S_MAX = 4.0
-UNDER_WAY_MAX = 2_000
+IN_FLIGHT_MAX = 2_000
 LAG_MAX = 40
 
 
@@ -53,7 +53,7 @@ class Load:
             due = start + number / self._rate
             if (wait := due - time.monotonic()) > 0:
                 await asyncio.sleep(wait)
-            if len(tasks) < UNDER_WAY_MAX:
+            if len(tasks) < IN_FLIGHT_MAX:
                 task = loop.create_task(self._read(number, due))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
@@ -88,9 +88,7 @@ class Load:
         body = json.dumps({"ksql": text, "streamsProperties": bounds}).encode()
         sent, why, response = time.monotonic(), "", None
         try:
-            response = await self._client.request(
-                entry, "/query", body=body, timeout_seconds=READ_S_MAX
-            )
+            response = await self._client.request(entry, "/query", body=body, timeout_s=READ_S_MAX)
         except PathFailed as failure:
             why = f"{entry}: {failure}"
         row = None

@@ -42,7 +42,7 @@ from standpipe.node.configuration import NodeConfig
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run import session
-from standpipe.pipeline.run.query_run import QueryRun, Surroundings, start_query
+from standpipe.pipeline.run.query_run import PipelineContext, QueryRun, start_query
 from standpipe.pipeline.wanted import WantedQuery
 
 NODE = NodeId("node-1")
@@ -95,7 +95,7 @@ class World:
         self.log = ProgressLog(self.servers, SERVICE)
         self.make_topics({self.log.topic: 1, f"{SERVICE}ksql_processing_log": 1})
         self.spark = self._open_spark()
-        self.around = Surroundings(
+        self.around = PipelineContext(
             spark=self.spark,
             reads=KafkaReads(bootstrap_servers=self.servers, config=self.config),
             log=self.log,

@@ -227,7 +227,7 @@ def test_what_is_needed_is_not_thrown_away(cluster: TestCluster) -> None:
     ask("POST", "/quorum/remove-voter", node)
     with pytest.raises(QuorumRefused, match=r"still holds \d copies: first `standpipe node drain"):
         ask("POST", "/nodes/remove", node)
-    with pytest.raises(QuorumRefused, match="node-9 is no node of this cluster; its nodes are"):
+    with pytest.raises(QuorumRefused, match="node-9 is not a node of this cluster; its nodes are"):
         ask("POST", "/nodes/drain", msgspec.json.encode({"node_id": "node-9"}))
     with pytest.raises(QuorumRefused, match="'burn it' is not a change; use one of: remove NODE"):
         view(cluster, "burn it")

@@ -39,7 +39,7 @@ LATENCY_BOUNDS = (
 
 #: name without `_total` -> (labels, meaning)
 COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
-    "standpipe_pull_requests": (("route",), "Pull queries answered, by who had the rows."),
+    "standpipe_pull_requests": (("route",), "Pull queries answered, by where the rows were."),
     "standpipe_pull_errors": (("code",), "Pull queries that failed, by error code."),
     "standpipe_pull_forwards": (("outcome",), "Reads sent to another node, one per partition."),
     "standpipe_pull_forwarded_in": (("outcome",), "Reads that another node sent here."),
@@ -47,7 +47,7 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
         ("kind",),
         "Unexpected exceptions on the fast path of pull queries; the slow path answered instead.",
     ),
-    "standpipe_push_queries": (("end",), "Push queries and PRINTs that ended, by why."),
+    "standpipe_push_queries": (("end",), "Push queries and PRINTs that ended, by reason."),
     "standpipe_statements": (("outcome",), "Requests to /ksql."),
     "standpipe_inserted_rows": ((), "Rows that INSERT INTO … VALUES and /inserts-stream produced."),
 }
@@ -122,7 +122,7 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "standpipe_peer_up": (
         ("peer",),
-        "1: this node hears a peer's beats; 0: it holds it for down.",
+        "1: this node hears a peer's beats; 0: it considers it down.",
     ),
 }
 #: values of a metric's labels, in order, and the number

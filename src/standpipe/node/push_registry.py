@@ -19,7 +19,7 @@ from pathlib import Path
 from standpipe.errors import TooManyPushQueries
 
 
-class PushBoard:
+class PushRegistry:
     """The board as one worker sees it. `folder`: run/push."""
 
     def __init__(self, folder: Path, worker: int, queries_max: int) -> None:

@@ -64,14 +64,14 @@ class QueryFailed(Exception):
 class NotYet(Exception):
     """Something that the query needs does not exist yet, such as its topic.
 
-    `in_the_end`: the failure if it has not appeared within `GONE_S`; None: wait longer.
+    `final_failure`: the failure if it has not appeared within `GONE_S`; None: wait longer.
     """
 
-    def __init__(self, reason: str, message: str, in_the_end: QueryFailed | None = None) -> None:
+    def __init__(self, reason: str, message: str, final_failure: QueryFailed | None = None) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
-        self.in_the_end = in_the_end
+        self.final_failure = final_failure
 
 
 class Fenced(Exception):

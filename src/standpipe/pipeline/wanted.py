@@ -32,7 +32,7 @@ class WantedQuery:
     #: its table is built beside the one that serves reads
     is_successor: bool = False
     #: measure each row before it is written, because Kafka has refused one; local to this pipeline
-    looks_at_sizes: bool = False
+    measures_rows: bool = False
 
     @property
     def query_id(self) -> str:

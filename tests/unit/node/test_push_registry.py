@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from standpipe.errors import TooManyPushQueries
-from standpipe.node.push_registry import PushBoard, clear
+from standpipe.node.push_registry import PushRegistry, clear
 
 
 def test_the_bound_is_the_nodes(tmp_path: Path) -> None:
-    one, two = (PushBoard(tmp_path / "push", number, 2) for number in range(2))
+    one, two = (PushRegistry(tmp_path / "push", number, 2) for number in range(2))
     one.begin("a")
     two.begin("b")
     with pytest.raises(TooManyPushQueries):
@@ -21,7 +21,7 @@ def test_the_bound_is_the_nodes(tmp_path: Path) -> None:
 
 
 def test_any_worker_closes_any_query(tmp_path: Path) -> None:
-    one, two = (PushBoard(tmp_path, number, 9) for number in range(2))
+    one, two = (PushRegistry(tmp_path, number, 9) for number in range(2))
     one.begin("a")
     one.begin("b")
     assert two.close("a")
@@ -33,7 +33,7 @@ def test_any_worker_closes_any_query(tmp_path: Path) -> None:
 @pytest.mark.parametrize("query_id", ["", ".", "..", "../outside", "*", "worker-0", "a/b", "\0"])
 def test_an_id_is_never_a_path(tmp_path: Path, query_id: str) -> None:
     (tmp_path / "outside").touch()
-    board = PushBoard(tmp_path / "push", 0, 9)
+    board = PushRegistry(tmp_path / "push", 0, 9)
     board.begin("a")
     assert not board.close(query_id)
     assert (tmp_path / "outside").exists()
@@ -41,11 +41,11 @@ def test_an_id_is_never_a_path(tmp_path: Path, query_id: str) -> None:
 
 
 def test_the_next_worker_of_a_number_begins_with_none(tmp_path: Path) -> None:
-    PushBoard(tmp_path, 0, 1).begin("a")
-    other = PushBoard(tmp_path, 1, 1)
+    PushRegistry(tmp_path, 0, 1).begin("a")
+    other = PushRegistry(tmp_path, 1, 1)
     with pytest.raises(TooManyPushQueries):
         other.begin("b")
-    PushBoard(tmp_path, 0, 1)
+    PushRegistry(tmp_path, 0, 1)
     other.begin("b")
     clear(tmp_path)
     clear(tmp_path)

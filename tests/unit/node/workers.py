@@ -107,10 +107,10 @@ class Wires(PeerClient):
         address: str,
         target: str,
         *,
-        timeout_seconds: float,
+        timeout_s: float,
         body: bytes = b"",
         headers: dict[str, str] | None = None,
-        silence_seconds: float | None = None,
+        silence_s: float | None = None,
     ) -> Response:
         worker = self._nodes.get(address)
         if worker is None:

@@ -13,7 +13,7 @@ What a client can make a connection hold:
 | limit | value | beyond it |
 |---|---|---|
 | request head, decompressed | `HEAD_BYTES_MAX` | the connection ends: ENHANCE_YOUR_CALM |
-| HPACK table that compresses the answers' headers | `PACKING_BYTES_MAX` | the oldest entries go |
+| HPACK table of the answers' headers | `HPACK_TABLE_BYTES_MAX` | the oldest entries go |
 | body of a request | `server.read_body`, as for HTTP/1.1 | 413 |
 | streams at once | `ConnectionLimits.streams_max` | the connection ends: PROTOCOL_ERROR |
 | of these: requests still running whose stream was reset | the same | the stream: REFUSED_STREAM |
@@ -21,7 +21,7 @@ What a client can make a connection hold:
 | answers that wait for the client | `WAITING_BYTES_MAX` in the socket | senders wait |
 | frames that ask for no answer (PING, RST_STREAM, SETTINGS, …) | `Allowance` | ENHANCE_YOUR_CALM |
 | answers to such frames that the client does not read | `UNREAD_BYTES_MAX` | cut off |
-| silence; a stream that waits for the client | `ConnectionLimits.idle_seconds` | GOAWAY; CANCEL |
+| silence; a stream that waits for the client | `ConnectionLimits.idle_s` | GOAWAY; CANCEL |
 
 Source: RFC 9113; ksqlDB's listeners.
 """
@@ -62,7 +62,7 @@ UNREAD_BYTES_MAX = 1024 * 1024
 SLICE_BYTES = 4096
 #: HPACK's default (RFC 9113, 6.5.2). A client may offer up to 4 GiB, and hpack would fill it: it
 #: searches its table linearly, and each new content-length adds an entry.
-PACKING_BYTES_MAX = 4096
+HPACK_TABLE_BYTES_MAX = 4096
 #: Frames that ask for no answer: a burst, a rate per second, and a credit for each frame of ours (a
 #: client updates two windows for each). The flood of 2023 was hundreds of thousands a second.
 ALLOWED_AT_ONCE = 1000
@@ -77,7 +77,7 @@ class ConnectionLimits:
     """The limits that can be configured."""
 
     streams_max: int
-    idle_seconds: float = IDLE_SECONDS_MAX
+    idle_s: float = IDLE_SECONDS_MAX
 
 
 class Allowance:
@@ -111,7 +111,7 @@ class _States(H2ConnectionStateMachine):
         return super().process_input(input_)
 
 
-class _Packer(Encoder):
+class _HpackEncoder(Encoder):
     """hpack adopts whatever table size the client offers; a smaller one is always allowed."""
 
     @property
@@ -120,7 +120,7 @@ class _Packer(Encoder):
 
     @header_table_size.setter
     def header_table_size(self, value: int) -> None:
-        size = min(value, PACKING_BYTES_MAX)
+        size = min(value, HPACK_TABLE_BYTES_MAX)
         self.header_table.maxsize = size
         if self.header_table.resized:
             self.table_size_changes.append(size)
@@ -133,7 +133,7 @@ class _Http2Connection(H2Connection):
     def __init__(self) -> None:
         super().__init__(H2Configuration(client_side=False, header_encoding=None))
         self.state_machine = _States()
-        self.encoder = _Packer()
+        self.encoder = _HpackEncoder()
 
     def clear_outbound_data_buffer(self) -> None:
         """Keep the buffer: data still unsent when a GOAWAY arrives is sent."""
@@ -155,7 +155,7 @@ class Http2Protocol(asyncio.Protocol):
         self._allowance = Allowance(self._loop.time())
         self._exchanges: dict[int, Exchange] = {}
         self._h2 = _Http2Connection()
-        self._heard_at = self._loop.time()
+        self._last_data_at = self._loop.time()
         self._is_paused = False
         self._is_lost = False
         #: the last stream that will be answered; None: not shutting down
@@ -205,7 +205,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop: frames of the client."""
-        self._heard_at = self._loop.time()
+        self._last_data_at = self._loop.time()
         try:
             for at in range(0, len(data), SLICE_BYTES):
                 for event in self._h2.receive_data(data[at : at + SLICE_BYTES]):
@@ -249,7 +249,7 @@ class Http2Protocol(asyncio.Protocol):
             self.transport.close()
         else:  # a window, a setting, a ping: senders that wait for room check again
             self._wake_all()
-        if not self._allowance.spend(self._heard_at):
+        if not self._allowance.spend(self._last_data_at):
             self._close(ErrorCodes.ENHANCE_YOUR_CALM)
 
     def _begin(self, event: RequestReceived) -> None:
@@ -259,7 +259,7 @@ class Http2Protocol(asyncio.Protocol):
             self._reset(stream, ErrorCodes.REFUSED_STREAM)
             return
         if self._listener.is_leaving and self._last_stream is None:
-            self._say_goodbye(LAST_STREAM_OF_ALL)
+            self._send_goaway(LAST_STREAM_OF_ALL)
         scope = scope_of(cast("Headers", event.headers), self._client, self._server)
         if scope is None:
             self._reset(stream, ErrorCodes.REFUSED_STREAM)
@@ -350,9 +350,9 @@ class Http2Protocol(asyncio.Protocol):
         if not self._exchanges:
             self._close(ErrorCodes.NO_ERROR)
         else:
-            self._say_goodbye(self._h2.highest_inbound_stream_id)
+            self._send_goaway(self._h2.highest_inbound_stream_id)
 
-    def _say_goodbye(self, last_stream: int) -> None:
+    def _send_goaway(self, last_stream: int) -> None:
         """GOAWAY: streams up to this one will be answered."""
         self._last_stream = last_stream
         self._attempt(lambda: self._h2.close_connection(last_stream_id=last_stream))
@@ -362,12 +362,12 @@ class Http2Protocol(asyncio.Protocol):
         self.transport.close()
 
     def _watch_again(self) -> None:
-        self._check_at = self._loop.time() + self._limits.idle_seconds / 3
+        self._check_at = self._loop.time() + self._limits.idle_s / 3
         self._watch = self._loop.call_at(self._check_at, self._check_idle)
 
     def _check_idle(self) -> None:
-        now, idle = self._loop.time(), self._limits.idle_seconds
-        silent = now - self._heard_at
+        now, idle = self._loop.time(), self._limits.idle_s
+        silent = now - self._last_data_at
         if now - self._check_at > idle / 3:
             self._watch_again()  # this process was stalled: no client is to blame
             return

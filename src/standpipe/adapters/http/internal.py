@@ -293,7 +293,7 @@ class HttpClient:
                 address,
                 target,
                 method=method,
-                timeout_seconds=total_s,
+                timeout_s=total_s,
                 body=body,
                 headers=headers,
                 is_repeatable=method == "GET",
@@ -301,5 +301,5 @@ class HttpClient:
         except ConnectFailed as error:
             raise PeerUnreachable(f"{address} cannot be reached: {error}") from error
         except PathFailed as error:
-            raise PeerSilent(f"{address} broke off: {error}") from error
+            raise PeerSilent(f"the connection to {address} broke: {error}") from error
         return Reply(response.status, response.headers, response.body)

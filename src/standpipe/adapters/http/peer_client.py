@@ -60,9 +60,9 @@ class _Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.is_open = False
         self.used_at = 0.0
-        self.has_heard = False
+        self.has_received = False
         #: called whenever bytes arrive
-        self.on_heard: Callable[[], None] | None = None
+        self.on_data: Callable[[], None] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Response] | None = None
         self._headers: dict[str, str] = {}
@@ -71,7 +71,7 @@ class _Connection(asyncio.Protocol):
     async def ask(self, request: bytes) -> Response:
         assert self.transport is not None
         self._answer = asyncio.get_running_loop().create_future()
-        self.has_heard = False
+        self.has_received = False
         self.transport.write(request)
         return await self._answer
 
@@ -87,13 +87,13 @@ class _Connection(asyncio.Protocol):
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        self.has_heard = True
-        if self.on_heard is not None:
-            self.on_heard()
+        self.has_received = True
+        if self.on_data is not None:
+            self.on_data()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(ConnectionError(f"no HTTP: {error}"))
+            self._fail(ConnectionError(f"not an HTTP response: {error}"))
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -140,16 +140,16 @@ class PeerClient:
         address: str,
         target: str,
         *,
-        timeout_seconds: float,
+        timeout_s: float,
         method: str | None = None,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
-        silence_seconds: float | None = None,
+        silence_s: float | None = None,
         is_repeatable: bool = True,
     ) -> Response:
         """Send a request to `http://address/target`. Raises PathFailed.
 
-        `method`: POST if there is a `body`, else GET. `silence_seconds`: the peer sends interim
+        `method`: POST if there is a `body`, else GET. `silence_s`: the peer sends interim
         responses; PathFailed is raised when it is silent for that long, StillWorking when it was
         not and the time-out passed. `is_repeatable`: the request may be sent a second time if a
         kept connection turns out to be closed.
@@ -158,9 +158,9 @@ class PeerClient:
         all_headers = {**self.headers, **(headers or {})}
         message = _message(f"{verb} {target}", address, body, all_headers)
         loop = asyncio.get_running_loop()
-        until = loop.time() + timeout_seconds
-        silence = silence_seconds or timeout_seconds
-        patience = min(timeout_seconds, silence)
+        until = loop.time() + timeout_s
+        silence = silence_s or timeout_s
+        patience = min(timeout_s, silence)
         silent_at = loop.time()
         try:
             async with asyncio.timeout(patience) as timeout:
@@ -171,8 +171,8 @@ class PeerClient:
                         silent_at = loop.time() + silence
                         timeout.reschedule(min(until, silent_at))
 
-                on_heard = None if silence_seconds is None else heard
-                return await self._exchange(address, message, on_heard, is_repeatable=is_repeatable)
+                on_data = None if silence_s is None else heard
+                return await self._exchange(address, message, on_data, is_repeatable=is_repeatable)
         except TimeoutError as error:
             if silent_at > loop.time():
                 raise StillWorking from error
@@ -191,24 +191,24 @@ class PeerClient:
         self,
         address: str,
         message: bytes,
-        on_heard: Callable[[], None] | None,
+        on_data: Callable[[], None] | None,
         *,
         is_repeatable: bool,
     ) -> Response:
         while True:
             connection, is_kept = await self._connection(address)
-            connection.on_heard = on_heard
+            connection.on_data = on_data
             try:
                 response = await connection.ask(message)
             except OSError:
                 connection.abort()
-                if is_repeatable and is_kept and not connection.has_heard:
+                if is_repeatable and is_kept and not connection.has_received:
                     continue  # the peer had closed it before it saw the request
                 raise
             except asyncio.CancelledError:
                 connection.abort()
                 raise
-            connection.on_heard = None
+            connection.on_data = None
             self._keep(address, connection)
             return response
 

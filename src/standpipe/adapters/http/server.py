@@ -57,7 +57,7 @@ DISCARDED_BYTES_MAX = 64 * 1024 * 1024
 BACKLOG = 2048
 #: Loop iterations from asyncio's accept until the protocol knows of the connection: a server that
 #: is closed earlier drops it half made, and nothing would ever close it.
-TURNS_TO_ACCEPT = 3
+ACCEPT_ITERATIONS = 3
 
 #: How often the loop beats, which gap is a stall, and how long after one connections are checked:
 #: many wait then, and are read over several iterations.
@@ -161,14 +161,14 @@ class LookupProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         #: how the fast path classified the message that is being parsed
         self._candidate: tuple[int, object] | None = None
-        self._heard_at = 0.0
+        self._last_data_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
     # -------------------------------------------------------------- reading
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop: bytes of requests."""
-        self._heard_at = self.loop.time()
+        self._last_data_at = self.loop.time()
         if self._is_abandoned():
             self.transport.abort()
             return
@@ -187,7 +187,7 @@ class LookupProtocol(HttpToolsProtocol):
 
     def _is_abandoned(self) -> bool:
         abandoned = self._listener.abandoned
-        if abandoned is None or not self._listener.pulse.is_doubtful(self._heard_at):
+        if abandoned is None or not self._listener.pulse.is_doubtful(self._last_data_at):
             return False
         ended = select.poll()
         ended.register(self.transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
@@ -243,7 +243,7 @@ class LookupProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
 
-        self.scope["extensions"] = {WORKING: self._say_working}  # pyright: ignore[reportGeneralTypeIssues]
+        self.scope["extensions"] = {WORKING: self._send_processing}  # pyright: ignore[reportGeneralTypeIssues]
 
     def on_headers_complete(self) -> None:
         """Called by the parser: the head is complete."""
@@ -268,7 +268,7 @@ class LookupProtocol(HttpToolsProtocol):
         token = self._fast_path.classify(self.url, self.headers)
         return None if token is None else (int(lengths[0]), token)
 
-    def _say_working(self) -> None:
+    def _send_processing(self) -> None:
         """Send an interim response: before the answer, and only to a client that asked for it."""
         if not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 102 Processing\r\n\r\n")
@@ -278,7 +278,7 @@ class LookupProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Called by the event loop: watch for silence from now on."""
         super().connection_made(transport)
-        self._heard_at = self.loop.time()
+        self._last_data_at = self.loop.time()
         self._watch = self.loop.call_later(IDLE_SECONDS_MAX, self._check_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -288,7 +288,7 @@ class LookupProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _check_idle(self) -> None:
-        silent = self.loop.time() - self._heard_at
+        silent = self.loop.time() - self._last_data_at
         waits_for_us = not self._partial and self.cycle and not self.cycle.response_complete
         if silent >= IDLE_SECONDS_MAX and not waits_for_us:
             self.transport.close()
@@ -375,10 +375,10 @@ async def discard_body(receive: Receive, bytes_max: int = DISCARDED_BYTES_MAX) -
 # --------------------------------------------------------------------------------- serving
 
 
-async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_seconds: float) -> None:
+async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_s: float) -> None:
     """Serve until `stop` is set; then accept no more, finish what is in flight, close.
 
-    Requests that are not answered `grace_seconds` after the stop are cut off.
+    Requests that are not answered `grace_s` after the stop are cut off.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # bad client input is not logged
     state = ServerState()
@@ -402,13 +402,13 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_second
     await stop.wait()
     for listener in listeners:
         loop.remove_reader(listener.socket)
-    for _ in range(TURNS_TO_ACCEPT):
+    for _ in range(ACCEPT_ITERATIONS):
         await asyncio.sleep(0)
     for server in servers:
         server.close()
     for connection in list(state.connections):
         connection.shutdown()
-    deadline = loop.time() + grace_seconds
+    deadline = loop.time() + grace_s
     while (state.connections or state.tasks) and loop.time() < deadline:  # noqa: ASYNC110 no event
         await asyncio.sleep(0.01)
     for task in list(state.tasks):
@@ -448,10 +448,10 @@ def _factory(listener: Listener, state: ServerState) -> Callable[[], asyncio.Pro
     if listener.other is None:
         return http
     opening, other = listener.other
-    return lambda: _Doorkeeper(opening, lambda: other(state), http, state)
+    return lambda: _ProtocolSwitch(opening, lambda: other(state), http, state)
 
 
-class _Doorkeeper(asyncio.Protocol):
+class _ProtocolSwitch(asyncio.Protocol):
     """Gives a connection to one of two protocols, by its first bytes."""
 
     def __init__(

@@ -46,7 +46,7 @@ class Certificate:
         self._seen = self._times()
         self._load()
 
-    def look_around(self) -> None:
+    def reload_if_changed(self) -> None:
         """Load files that changed; if they cannot be used, log why and keep the old ones."""
         seen = self._times()
         if seen == self._seen:
@@ -62,11 +62,13 @@ class Certificate:
     def _load(self) -> None:
         try:
             # first in a scratch context: a chain whose key does not fit would spoil the one in use
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.chain, self.key, _no_one)
-            self.context.load_cert_chain(self.chain, self.key, _no_one)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                self.chain, self.key, _no_password
+            )
+            self.context.load_cert_chain(self.chain, self.key, _no_password)
         except (OSError, ssl.SSLError, ValueError) as error:
             raise ConfigError(
-                f"{self.chain} and {self.key} are no certificate with its key: {error}",
+                f"{self.chain} and {self.key} are not a certificate and its key: {error}",
                 next_step="give standpipe.tls.certificate and standpipe.tls.key PEM files that "
                 "belong together; the key without a password",
             ) from error
@@ -83,7 +85,7 @@ def certificate_of(settings: Config) -> Certificate:
     return Certificate(chain, key, protocols)
 
 
-def _no_one() -> str:
+def _no_password() -> str:
     """No operator is there to type a password; without this, OpenSSL would ask the terminal."""
     return ""
 

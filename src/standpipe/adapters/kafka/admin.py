@@ -41,7 +41,7 @@ REPLICATION_MAX: Final = 3
 TIMEOUT_S: Final = 3.0  # of one call; a broker on the same network answers in milliseconds
 ROUNDS_MAX: Final = 50  # of reconciling: a deletion takes a while to be seen everywhere
 ROUND_PAUSE_S: Final = 0.05
-STANDS_S_MAX: Final = 10.0  # for asking a majority whether an order is still valid
+VALIDITY_S_MAX: Final = 10.0  # for asking a majority whether an order is still valid
 _EXISTS: Final = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
 
@@ -105,7 +105,7 @@ class KafkaAdmin:
                     ),
                 )
             time.sleep(ROUND_PAUSE_S)
-        return ReconcileOutcome(failure="Kafka does not carry out what it accepted")
+        return ReconcileOutcome(failure="Kafka accepted the changes but has not applied them")
 
     def _try(self, order: KafkaOrder, stands: Callable[[KafkaOrder], bool]) -> str:
         """Carry out one order and return its failure, if any: it does not stop the others."""
@@ -194,7 +194,7 @@ class TopicKeeper:
         self._outcome = ReconcileOutcome()
         self._looked_after = asyncio.Event()
 
-    async def look_after(
+    async def reconcile_topics(
         self,
         catalog: Catalog,
         stands: Callable[[KafkaOrder, Catalog], Coroutine[Any, Any, bool]],
@@ -205,7 +205,7 @@ class TopicKeeper:
         def ask(order: KafkaOrder) -> bool:
             asked = asyncio.run_coroutine_threadsafe(stands(order, catalog), loop)
             with contextlib.suppress(TimeoutError):
-                return asked.result(STANDS_S_MAX)
+                return asked.result(VALIDITY_S_MAX)
             return False
 
         outcome = await loop.run_in_executor(self._threads, self._reconcile, catalog, ask)

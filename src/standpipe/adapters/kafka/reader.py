@@ -43,7 +43,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 RECORDS_AT_ONCE: Final = 2000
 PROBE_TIMEOUT_S: Final = 2.0
 REFRESH_TIMEOUT_S: Final = 0.2
-SAY_EVERY_S: Final = 30.0
+LOG_EVERY_S: Final = 30.0
 
 #: also a log that was truncated below what this reader has seen (KIP-320)
 _GONE: Final = frozenset(
@@ -122,7 +122,11 @@ class PartitionReader:
         #: started at 0 although retention may have left nothing there
         self._at_zero: set[Partition] = set()
         self._consumer = _kafka.Consumer(
-            {**_READER_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": say_rarely()}
+            {
+                **_READER_OPTIONS,
+                "bootstrap.servers": bootstrap_servers,
+                "error_cb": throttled_error_logger(),
+            }
         )
 
     def start(self, of: Partition, offset: int) -> None:
@@ -235,7 +239,11 @@ class EndProbe:
 
     def __init__(self, bootstrap_servers: str, of: Partition) -> None:
         self._admin = _admin.AdminClient(
-            {**CLIENT_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": say_rarely()}
+            {
+                **CLIENT_OPTIONS,
+                "bootstrap.servers": bootstrap_servers,
+                "error_cb": throttled_error_logger(),
+            }
         )
         self._partition = _kafka.TopicPartition(of.topic, of.partition)
         self._answer: Future[Any] | None = None
@@ -265,13 +273,13 @@ class EndProbe:
                 self._admin.list_topics(self._partition.topic, timeout=REFRESH_TIMEOUT_S)
 
 
-def say_rarely() -> Callable[[Any], None]:
-    """An error callback that logs each kind of error once in SAY_EVERY_S: clients repeat them."""
+def throttled_error_logger() -> Callable[[Any], None]:
+    """An error callback that logs each kind of error once in LOG_EVERY_S: clients repeat them."""
     said: dict[str, float] = {}
 
     def say(error: Any) -> None:
         now = time.monotonic()
-        if now - said.get(error.name(), -SAY_EVERY_S) >= SAY_EVERY_S:
+        if now - said.get(error.name(), -LOG_EVERY_S) >= LOG_EVERY_S:
             said[error.name()] = now
             _log.warning("kafka", error=str(error))
 

@@ -15,7 +15,7 @@ import confluent_kafka
 import confluent_kafka.admin
 from confluent_kafka import KafkaError
 
-from standpipe.adapters.kafka.reader import CLIENT_OPTIONS, say_rarely
+from standpipe.adapters.kafka.reader import CLIENT_OPTIONS, throttled_error_logger
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 
@@ -75,7 +75,11 @@ class TopicProbe:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._client = _admin.AdminClient(
-            {**CLIENT_OPTIONS, "bootstrap.servers": bootstrap_servers, "error_cb": say_rarely()}
+            {
+                **CLIENT_OPTIONS,
+                "bootstrap.servers": bootstrap_servers,
+                "error_cb": throttled_error_logger(),
+            }
         )
         self._answers: Mapping[str, Future[Any]] = {}
         self._asked: frozenset[str] = frozenset()

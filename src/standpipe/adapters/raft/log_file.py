@@ -188,7 +188,7 @@ def scan(data: bytes, path: Path) -> tuple[list[DiskRecord], int]:
     Raises DataDirectoryRefused for anything that a torn last write cannot explain.
     """
     if data[: len(MAGIC)] != MAGIC:
-        raise _damaged(path, 0, "it does not begin as a log of this program does")
+        raise _damaged(path, 0, "it does not start with this program's log header")
     records: list[DiskRecord] = []
     offset = len(MAGIC)
     while offset < len(data):
@@ -199,7 +199,7 @@ def scan(data: bytes, path: Path) -> tuple[list[DiskRecord], int]:
                 return records, offset
             raise _damaged(path, offset, f"record {expected or 'one'} fails its checksum")
         if expected is not None and record.index != expected:
-            raise _damaged(path, offset, f"index {record.index} stands where {expected} belongs")
+            raise _damaged(path, offset, f"found index {record.index}, expected {expected}")
         records.append(record)
         offset += _frame_bytes(len(record.payload))
     return records, offset

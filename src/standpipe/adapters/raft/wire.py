@@ -293,7 +293,7 @@ class _Dialled(_Frames):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if not self.is_open.done():
-            self.is_open.set_exception(ConnectionError("it was closed before it was proved"))
+            self.is_open.set_exception(ConnectionError("it was closed before authentication"))
             self.is_open.exception()  # a waiter may have been cancelled
         self.wire.hung_up(self, list(self._open))
 

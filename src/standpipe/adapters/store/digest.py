@@ -31,7 +31,7 @@ def digest_of(reader: StoreReader, *, recompute: bool) -> StoreDigest:
         if recompute:
             try:
                 found = sound_digest(rows)
-                damage = "a row is not what its checksum says" if found is None else ""
+                damage = "a row does not match its checksum" if found is None else ""
             except DAMAGE as error:
                 damage = str(error)
     return StoreDigest(

@@ -15,7 +15,7 @@ import lmdb
 from lmdb import verify
 
 from standpipe.adapters.store.folders import retire
-from standpipe.adapters.store.writer import DATA_FILE, StoreFailure, StoreWriter, refuse_strangers
+from standpipe.adapters.store.writer import DATA_FILE, StoreFailure, StoreWriter, check_owner
 from standpipe.data.commit.expiry import Expiry
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import DataDirectoryRefused, NotReady
@@ -46,7 +46,7 @@ def open_verified(
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     tries = path / "opening"
     count = len(tries.read_bytes()) if tries.exists() else 0
-    why = "it ended the process that opened it"
+    why = "opening it killed the process"
     if count < _TRIES_MAX:
         try:
             _check_structure(path)  # cannot kill the process, so it does not count
@@ -71,7 +71,7 @@ def open_verified(
 
 def _check_structure(path: Path) -> None:
     """Raises StoreFailure if the file, at rest, is not one that LMDB would have left."""
-    refuse_strangers(path)
+    check_owner(path)
     data = path / DATA_FILE
     if not data.exists() or not data.stat().st_size:
         return  # not created yet

@@ -20,8 +20,8 @@ from standpipe.adapters.store.writer import (
     DATA_FILE,
     META_KEY,
     decode_meta,
-    looked_up,
     open_environment,
+    rows_by_lookup,
 )
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.errors import NotReady
@@ -88,10 +88,10 @@ class StoreReader:
     """A worker's side of a store. Opened at its first use, in the process that uses it.
 
     Every method raises NotReady while there is no store. A store that was rebuilt (another file
-    under the same path) is noticed within CHECK_SECONDS.
+    under the same path) is noticed within CHECK_S.
     """
 
-    CHECK_SECONDS: Final = 0.1
+    CHECK_S: Final = 0.1
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -142,10 +142,10 @@ class StoreReader:
 
     @contextmanager
     def whole(self) -> Generator[tuple[StoreMeta, Iterable[tuple[bytes, bytes]]]]:
-        """Meta and all rows of one instant, looked up one by one (`looked_up`). This may take long:
-        not in a process that serves requests."""
+        """Meta and all rows of one instant, looked up one by one (`rows_by_lookup`). This may
+        take long: never call it in a process that serves requests."""
         with self._begin() as transaction:
-            yield self._meta_in(transaction), looked_up(transaction)
+            yield self._meta_in(transaction), rows_by_lookup(transaction)
 
     def _meta_in(self, transaction: _Read) -> StoreMeta:
         data = transaction.get(META_KEY, db=self._meta)
@@ -162,7 +162,7 @@ class StoreReader:
     def _begin(self) -> _Read:
         now = time.monotonic()
         if now >= self._check_due:
-            self._check_due = now + self.CHECK_SECONDS
+            self._check_due = now + self.CHECK_S
             if self._environment is not None and not self._is_current():
                 self.close()
         while True:  # the map may grow again before it has been adopted

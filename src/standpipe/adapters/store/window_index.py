@@ -56,7 +56,7 @@ class WindowIndex:
             keys = [store_key_of(each) for each in turned]
             rows = cast(_Pairs, transaction.cursor(self._rows).getmulti(keys))
             if len(rows) < len(keys):
-                raise lmdb.CorruptedError("a window stands for a row that it does not have")
+                raise lmdb.CorruptedError("the window index refers to a missing row")
             for key in keys:
                 _remove(transaction, by_edge(key), self._edges)
                 _remove(transaction, key, self._rows)
@@ -66,7 +66,7 @@ class WindowIndex:
         turned = takewhile(lambda each: each < end, _keys(transaction, self._edges))
         return list(islice(turned, CHUNK_ROWS))
 
-    def make_sound(self, transaction: lmdb.Transaction) -> None:
+    def rebuild_if_damaged(self, transaction: lmdb.Transaction) -> None:
         """Rebuild the index if it does not match the rows: it is missing or damaged.
 
         Reads both completely.
@@ -94,4 +94,4 @@ def _keys(transaction: lmdb.Transaction, database: Any) -> Iterator[bytes]:
 
 def _remove(transaction: lmdb.Transaction, key: bytes, database: Any) -> None:
     if not transaction.delete(key, db=database):
-        raise lmdb.CorruptedError("a key that is there cannot be found")
+        raise lmdb.CorruptedError("an existing key cannot be found")

@@ -110,7 +110,7 @@ class ReadsRows(Protocol):
     def cursor(self) -> Any: ...
 
 
-def looked_up(transaction: ReadsRows) -> Iterator[tuple[bytes, bytes]]:
+def rows_by_lookup(transaction: ReadsRows) -> Iterator[tuple[bytes, bytes]]:
     """All rows, each looked up from the root: a damaged page of keys can break lookups while a scan
     of the rows notices nothing. Raises lmdb.CorruptedError."""
     for key in cast("Iterator[bytes]", transaction.cursor().iternext(values=False)):
@@ -153,7 +153,7 @@ class StoreWriter:
         self.identity = identity
         self._expiry, self._windows = expiry, None
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        refuse_strangers(path)
+        check_owner(path)
         self._clean_marker = path / CLEAN
         #: of all rows as of the newest transaction; None: not known yet
         self.digest: int | None = None
@@ -183,7 +183,7 @@ class StoreWriter:
             self._environment.close()
             raise
 
-    def shed_memory(self) -> None:
+    def release_memory(self) -> None:
         """After large transactions: LMDB keeps memory for the pages that the largest one changed,
         up to 512 MB, until the store is closed. So it is closed and opened again, which readers in
         other processes do not notice; 10 ms and more, too much for each transaction.
@@ -258,7 +258,7 @@ class StoreWriter:
             before = self._digest_in(transaction)
             deleted = _as_they_are(cursor, deletes)
             if sum(map(transaction.delete, deletes)) != len(deleted):
-                raise lmdb.CorruptedError("a key that is there cannot be found")
+                raise lmdb.CorruptedError("an existing key cannot be found")
             replaced, put = self._put(cursor, puts)
             digest = digest_after(before, replaced, deleted, put)
             if self._windows:
@@ -341,7 +341,7 @@ class StoreWriter:
             with self._environment.begin(db=self._rows) as transaction:
                 data = transaction.get(META_KEY, db=self._meta)
                 meta = None if data is None else decode_meta(bytes(data), self.path)
-                found = sound_digest(looked_up(transaction))
+                found = sound_digest(rows_by_lookup(transaction))
             said = (
                 EMPTY_DIGEST if meta is None else meta.digest
             )  # rows without a meta: its page is gone
@@ -349,7 +349,7 @@ class StoreWriter:
                 return "its rows are not those that were written"
             if self._windows:
                 with self._environment.begin(write=True) as transaction:
-                    self._windows.make_sound(transaction)
+                    self._windows.rebuild_if_damaged(transaction)
             if meta:
                 self.apply([], [], meta)
         except lmdb.Error as error:
@@ -379,7 +379,7 @@ def decode_meta(data: bytes, path: Path) -> StoreMeta:
     return meta
 
 
-def refuse_strangers(path: Path) -> None:
+def check_owner(path: Path) -> None:
     """Raises DataDirectoryRefused for a directory of another user; makes ours private."""
     stat = path.stat()
     if stat.st_uid != os.geteuid():

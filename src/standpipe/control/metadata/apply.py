@@ -179,7 +179,7 @@ def _raise_level(catalog: Catalog, level: int) -> Catalog:
 
 def _drain(catalog: Catalog, node_id: NodeId, *, is_draining: bool) -> Catalog:
     if node_id not in catalog.nodes:
-        raise CommandRejected(f"{node_id} is no node of this cluster")
+        raise CommandRejected(f"{node_id} is not a node of this cluster")
     others = tuple(node for node in catalog.draining if node != node_id)
     draining = (*others, node_id) if is_draining else others
     return replace(catalog, draining=draining)
@@ -187,7 +187,7 @@ def _drain(catalog: Catalog, node_id: NodeId, *, is_draining: bool) -> Catalog:
 
 def _remove_node(catalog: Catalog, node_id: NodeId) -> Catalog:
     if node_id not in catalog.nodes:
-        raise CommandRejected(f"{node_id} is no node of this cluster")
+        raise CommandRejected(f"{node_id} is not a node of this cluster")
     return replace(
         catalog,
         nodes=_without(catalog.nodes, node_id),

@@ -185,13 +185,13 @@ class Broker:
             raise self._refused() from error
         self._lock_file = file
         deadline = time.monotonic() + 5  # PDEATHSIG has been sent; the JVM is about to end
-        while self._left_over() and time.monotonic() < deadline:
+        while self._leftover_process() and time.monotonic() < deadline:
             time.sleep(0.05)
-        if self._left_over():
+        if self._leftover_process():
             self.stop()
             raise self._refused()
 
-    def _left_over(self) -> bool:
+    def _leftover_process(self) -> bool:
         """Whether `broker.pid` names a live broker process that uses this directory."""
         try:
             pid = int((self.data_dir / "broker.pid").read_text())

@@ -143,7 +143,7 @@ async def _ask(
     for node in nodes:
         try:
             response = await http.request(
-                node, "/query-stream", timeout_seconds=ASK_S_MAX, body=body, is_repeatable=False
+                node, "/query-stream", timeout_s=ASK_S_MAX, body=body, is_repeatable=False
             )
             if response.status == 200:
                 return [msgspec.json.decode(line) for line in response.body.splitlines()[1:]]

@@ -37,7 +37,7 @@ PROBE_EVERY_S = 0.02
 PROBE_STEP_SHARE = 0.05  # lookups get rarer, or many late probes would add load
 TRY_S_MAX = 2.0
 PROBE_S_MAX = 30.0
-UNDER_WAY_MAX = 5_000  # reads in flight; beyond this a read fails at once
+IN_FLIGHT_MAX = 5_000  # reads in flight; beyond this a read fails at once
 LINES = "application/vnd.ksqlapi.delimited.v1"
 
 
@@ -67,10 +67,10 @@ class Reader:
             wait_s = due - time.time()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-            if len(self._tasks) < UNDER_WAY_MAX:
+            if len(self._tasks) < IN_FLIGHT_MAX:
                 self.spawn(self.read(number, due))
             else:
-                self._fail(due, 0, f"{UNDER_WAY_MAX} reads are in flight")
+                self._fail(due, 0, f"{IN_FLIGHT_MAX} reads are in flight")
             number += 1
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=2 * TRY_S_MAX)
@@ -122,7 +122,7 @@ class Reader:
         """Rows and the node that served them. Raises ReadFailed."""
         try:
             response = await self.http.request(
-                node, "/query-stream", timeout_seconds=TRY_S_MAX, body=body, is_repeatable=False
+                node, "/query-stream", timeout_s=TRY_S_MAX, body=body, is_repeatable=False
             )
             if response.status != 200:
                 raise ReadFailed(f"HTTP {response.status} {response.body[:300].decode()}")

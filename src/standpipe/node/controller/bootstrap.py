@@ -74,7 +74,7 @@ def may_found(mine: Knowledge, others: Sequence[Knowledge], voters: Sequence[Nod
         raise TooFewMembers(f"no answer from {', '.join(sorted(silent))}")
     if mine.cluster_id:
         raise DataDirectoryRefused(
-            f"the metadata log of {mine.node_id} is gone, but it was of cluster {mine.cluster_id}",
+            f"the metadata log of {mine.node_id}, of cluster {mine.cluster_id}, is gone",
             next_step="restore a backup (standpipe quorum restore), or give an empty directory",
         )
     return True

@@ -185,7 +185,7 @@ class Leading:
         epoch = self._epoch()
         while self._quorum.leading is not None:
             catalog = self._copy.catalog
-            outcome = await self._keeper.look_after(catalog, self._stands)
+            outcome = await self._keeper.reconcile_topics(catalog, self._stands)
             if self._quorum.leading != epoch:
                 raise ProposalRefused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
             for name in outcome.gone:

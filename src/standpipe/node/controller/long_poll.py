@@ -72,4 +72,4 @@ async def ask_patiently(
         if reply.status != ACCEPTED:
             return reply
         if time.monotonic() > until_s:
-            raise PeerSilent(f"{address} has worked at it for {WORK_S_MAX:.0f} s")
+            raise PeerSilent(f"{address} has been working on it for {WORK_S_MAX:.0f} s")

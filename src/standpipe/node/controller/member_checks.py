@@ -61,7 +61,7 @@ def check_known(catalog: Catalog, node_id: NodeId) -> None:
     """Raises BadRequest that lists the nodes of the cluster."""
     if node_id not in catalog.nodes:
         names = ", ".join(sorted(catalog.nodes))
-        raise BadRequest(f"{node_id} is no node of this cluster; its nodes are {names}")
+        raise BadRequest(f"{node_id} is not a node of this cluster; its nodes are {names}")
 
 
 def check_removable(catalog: Catalog, node_id: NodeId, *, votes: bool) -> None:

@@ -44,7 +44,7 @@ from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.errors import ServerError
 from standpipe.model import NodeId
 from standpipe.node.controller.fsync_watch import SyncWatch
-from standpipe.node.controller.snapshots import SnapshotShelf
+from standpipe.node.controller.snapshots import SnapshotCache
 
 NOTE_S: Final = 0.25  # how old the hint of what is committed may be
 UNSAFE: Final = (LogViolation, ProtocolViolation, IllegalTransition, ev.ElectionStateLost)
@@ -130,7 +130,7 @@ class Quorum:
         self._wake: asyncio.TimerHandle | None = None
         self._wake_due_ms = 0
         self._note: asyncio.TimerHandle | None = None
-        self._shelf = SnapshotShelf(opened.snapshots)
+        self._shelf = SnapshotCache(opened.snapshots)
         self._is_saving = False
         #: number of a proposal, read or change -> the future of its answer
         self._waiting: dict[int, asyncio.Future[LogOffset | None]] = {}

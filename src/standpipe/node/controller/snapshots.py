@@ -17,7 +17,7 @@ from standpipe.control.raft.messages import Error, FetchSnapshotResponse
 from standpipe.model import NodeId
 
 
-class SnapshotShelf:
+class SnapshotCache:
     """Snapshots by id: at most the log's start, the newest one, and one that was just taken."""
 
     def __init__(self, found: Mapping[SnapshotInfo, bytes]) -> None:

@@ -77,7 +77,7 @@ class VoterRoutes:
     def _registered(self, node_id: NodeId) -> Incarnation:
         node = self._copy.catalog.nodes.get(node_id)
         if node is None:
-            raise BadRequest(f"{node_id} is no node of this cluster")
+            raise BadRequest(f"{node_id} is not a node of this cluster")
         return Incarnation(node.incarnation)
 
     async def _settled(self, change: Awaitable[None]) -> None:

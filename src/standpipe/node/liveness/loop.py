@@ -157,7 +157,7 @@ class LivenessLoop:
     def told(self) -> ClusterObservation:
         """Which nodes are away and how far copies are, this node's own included
         (`control.assignment.from_catalog`)."""
-        self._look_at_members()
+        self._refresh_members()
         self._observe()
         self._belief.look(self._clock.boot_ms(), by_reports=self._by_reports)
         reports = self._ledger.whole(self._belief.since_ms)
@@ -197,7 +197,7 @@ class LivenessLoop:
     async def heartbeat(self, call: Call) -> Reply:
         """`POST /heartbeat`."""
         beat = call.json(Beat)
-        self._look_at_members()
+        self._refresh_members()
         extra = beat.standpipe
         if extra is None:
             named = node_named(beat.hostInfo, self._peers.values())
@@ -227,7 +227,7 @@ class LivenessLoop:
     async def lag(self, call: Call) -> Reply:
         """`POST /lag` and KLIP-12's `/reportlag`."""
         report = call.json(LagReport)
-        self._look_at_members()
+        self._refresh_members()
         extra = report.standpipe
         if extra is None:
             peer = node_named(report.ksqlHost, self._peers.values())
@@ -259,7 +259,7 @@ class LivenessLoop:
     def send_beats(self) -> None:
         """Send to all, or to watchers and a few random nodes. Each separately: a hanging peer
         delays no other."""
-        self._look_at_members()
+        self._refresh_members()
         if self.reports:
             self._observe()
         mine = self._beat()
@@ -292,7 +292,7 @@ class LivenessLoop:
 
     def send_news(self) -> None:
         """Where beats carry no lags: send at once what must not wait."""
-        self._look_at_members()
+        self._refresh_members()
         self._belief.look(self._clock.boot_ms(), by_reports=self._by_reports)
         if not self._by_reports:
             self._lag_reports.forget_news()  # news counts once beats carry no lags
@@ -304,7 +304,7 @@ class LivenessLoop:
     def send_reports(self) -> None:
         """Send all lags of this node to every member, in a large cluster to those that need
         them."""
-        self._look_at_members()
+        self._refresh_members()
         self._observe()
         hearers = self._peers.keys()
         if not self._verdicts.is_mesh:
@@ -324,9 +324,7 @@ class LivenessLoop:
     async def _deliver(self, peer: NodeInfo, path: str, body: bytes, wait_s: float) -> None:
         """An unreachable peer is detected by its missing beats, not here."""
         try:
-            response = await self._client.request(
-                peer.internal, path, body=body, timeout_seconds=wait_s
-            )
+            response = await self._client.request(peer.internal, path, body=body, timeout_s=wait_s)
             answer = _answer_decoder.decode(response.body) if response.status == 200 else None
         except (PathFailed, msgspec.MsgspecError):
             return
@@ -343,10 +341,10 @@ class LivenessLoop:
 
     def check(self) -> None:
         """KLIP-12's `decide-status`."""
-        self._look_at_members()
+        self._refresh_members()
         self._do(self._verdicts.check(self._clock.boot_ms()))
 
-    def _look_at_members(self) -> None:
+    def _refresh_members(self) -> None:
         catalog = self._catalog()
         if catalog is self._seen:
             return

@@ -155,7 +155,7 @@ class StoreCopies:
         meta, now_ms = copied.meta, self._clock.boot_ms()
         if meta.identity != StoreIdentity.of(replica_id) or meta.whole_at > meta.position:
             shutil.rmtree(target, ignore_errors=True)
-            raise NotReady(f"the store of {source} is not whole")
+            raise NotReady(f"the store of {source} is incomplete")
         offer = CopyOffer(
             copy_id=copy_id,
             size_bytes=copied.size_bytes,
@@ -173,13 +173,13 @@ class StoreCopies:
         except FileNotFoundError as error:
             raise NotReady(f"there is no store at {source}") from error
         if shutil.disk_usage(self._folder).free < ROOM * size:
-            raise NotReady(f"no room for a copy of {source}: {ROOM} x {size} bytes are wanted")
+            raise NotReady(f"no room for a copy of {source}: {ROOM} x {size} bytes are needed")
 
     async def _piece(self, call: Call) -> Reply:
         wanted = call.query(CopyPieceRequest)
         kept = self._kept.get(wanted.copy_id)
         if kept is None:
-            raise NotFound(f"there is no copy {wanted.copy_id} (any more)")
+            raise NotFound(f"there is no copy {wanted.copy_id} (or no longer)")
         kept.used_ms = self._clock.boot_ms()
         piece = await asyncio.to_thread(_read, kept.file, wanted.offset)
         return Reply(200, {"content-type": "application/octet-stream"}, piece)

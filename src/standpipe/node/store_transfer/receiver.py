@@ -74,7 +74,7 @@ class _Damaged(FetchFailed):
     """What arrived is not what was sent."""
 
     def __init__(self, *, is_resumed: bool) -> None:
-        super().__init__("the checksum is another one")
+        super().__init__("the checksum differs")
         self.is_resumed = is_resumed  # a part of it was already here
 
 
@@ -153,7 +153,7 @@ class Fetch:
         except _Damaged as damaged:
             if not damaged.is_resumed:
                 raise
-            _log.warning("a part of a copy was damaged: begun again", store=str(self.target))
+            _log.warning("a part of a copy was damaged: restarting", store=str(self.target))
             self._copy_from(peer)
 
     def _copy_from(self, peer: NodeInfo) -> None:
@@ -195,8 +195,8 @@ class Fetch:
             if status == HTTPStatus.OK:
                 return msgspec.json.decode(answer, type=CopyOffer)
             if status != HTTPStatus.ACCEPTED:
-                raise FetchFailed("it makes no copy")
-        raise FetchFailed("its copy is not made in time")
+                raise FetchFailed("it refused to make a copy")
+        raise FetchFailed("it did not finish its copy in time")
 
     def _note(self) -> _Note | None:
         try:

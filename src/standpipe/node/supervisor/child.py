@@ -32,7 +32,7 @@ from standpipe.node.configuration import NodePaths
 BACKOFF_S_MIN: Final = 0.2
 BACKOFF_S_MAX: Final = 5.0
 #: This many deaths within the window are logged as errors; a run that long resets the back-off.
-DEATHS_LOUD: Final = 5
+CRASH_LOOP_DEATHS: Final = 5
 DEATHS_WINDOW_S: Final = 10.0
 LOG_BYTES_MAX: Final = 8 * 1024 * 1024  # of a child's log; one older file is kept beside it
 LINE_BYTES_MAX: Final = 64 * 1024
@@ -46,7 +46,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Deaths:
     """Recent deaths of a child, and the back-off. Instants in seconds on one clock."""
 
-    _lately: deque[float] = field(default_factory=lambda: deque[float](maxlen=DEATHS_LOUD))
+    _lately: deque[float] = field(default_factory=lambda: deque[float](maxlen=CRASH_LOOP_DEATHS))
     _delay_s: float = 0.0
 
     def count(self, *, started_s: float, died_s: float) -> float:
@@ -61,9 +61,9 @@ class Deaths:
         return self._delay_s
 
     @property
-    def is_loud(self) -> bool:
-        """The child died DEATHS_LOUD times within DEATHS_WINDOW_S."""
-        full = len(self._lately) == DEATHS_LOUD
+    def is_crash_looping(self) -> bool:
+        """The child died CRASH_LOOP_DEATHS times within DEATHS_WINDOW_S."""
+        full = len(self._lately) == CRASH_LOOP_DEATHS
         return full and self._lately[-1] - self._lately[0] <= DEATHS_WINDOW_S
 
 
@@ -164,18 +164,18 @@ class Child:
             # end of the pipe: the process is ending; it can be reaped a little later
             pid, status = os.waitpid(life.pid, os.WNOHANG)
             if pid:
-                self._bury(life, os.waitstatus_to_exitcode(status))
+                self._reap(life, os.waitstatus_to_exitcode(status))
 
-    def _bury(self, life: _Life, status: int) -> None:
+    def _reap(self, life: _Life, status: int) -> None:
         os.close(life.output)
         life.log.close()
         self._life = None
         now_s = time.monotonic()
         delay_s = self._deaths.count(started_s=life.started_s, died_s=now_s)
         self._due_s = now_s + delay_s
-        tell = _log.error if self._deaths.is_loud else _log.warning
+        tell = _log.error if self._deaths.is_crash_looping else _log.warning
         tell(
-            "child dies repeatedly" if self._deaths.is_loud else "child ended",
+            "child dies repeatedly" if self._deaths.is_crash_looping else "child ended",
             child=self.name,
             status=status,
             restart_after_s=delay_s,

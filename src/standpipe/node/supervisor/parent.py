@@ -160,12 +160,12 @@ def run_node(node_file: Path) -> int:
         leaving = Leaving(config.paths.leaving)
         leaving.end()  # a start ends a drain
         push_registry.clear(config.paths.push)
-        forget_life_before(config.paths)
+        drop_previous_run(config.paths)
         family.live(config.paths.snapshot, lambda: stop.is_set, _preparing(config), leaving.begin)
     return 0
 
 
-def forget_life_before(paths: NodePaths) -> None:
+def drop_previous_run(paths: NodePaths) -> None:
     """Drop the files in which this node's processes exchanged their state before it ended.
 
     From an old status page, workers would conclude that a replica is RUNNING without lag until the

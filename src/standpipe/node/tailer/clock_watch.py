@@ -62,5 +62,5 @@ def _look(watch: ClockWatch) -> NoReturn:
     while True:
         time.sleep(LOOK_S)
         if back_ms := watch.set_back_ms():
-            _log.warning("starts again: the wall clock was set back", ms=back_ms)
+            _log.warning("restarting: the wall clock was set back", ms=back_ms)
             os._exit(1)  # crash-only: stores are as their last transactions left them

@@ -161,7 +161,7 @@ class Tailer:
     def _judge_silence(self, now_ms: int) -> None:
         silent_ms = now_ms - self._known_ms
         if self._replicas and must_restart(silent_ms, COMPACTION_LAG_MS):
-            _log.warning("restarts: for too long it did not know all progress", ms=silent_ms)
+            _log.warning("restarts: progress was unknown for too long", ms=silent_ms)
             self.is_outdated = True
 
     def _close_outdated(self, topic: Partition) -> None:
@@ -183,7 +183,7 @@ class Tailer:
                 if self._every.is_due("said", FILES_SAID_MS):
                     _log.error("files in run/ cannot be written", error=str(error))
         if self._every.is_due("housekeeping", HOUSEKEEPING_MS):
-            self._keep_house()
+            self._housekeep()
 
     def close(self) -> None:
         """Close all stores in order, so that the next start finds them clean."""
@@ -262,7 +262,7 @@ class Tailer:
             if replica.holding.query_id == query_id and replica.holding.partition == partition
         ]
 
-    def _keep_house(self) -> None:
+    def _housekeep(self) -> None:
         if not self._openings:  # a store that is being opened may be behind all others
             for query, partition in self._progress.book.partitions():
                 positions = [held.position for held in self._replicas_of(query, partition)]

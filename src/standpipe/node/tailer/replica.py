@@ -142,7 +142,7 @@ class TailedReplica:
         if isinstance(event, EndReached):
             self._end_boot_ms = self._world.clock.boot_ms()
         if self.machine.state is ReplicaState.RUNNING is not was:  # e.g. a restore is over
-            self.store.shed_memory()
+            self.store.release_memory()
         if isinstance(event, ProgressCaughtUp) and not self.is_fetching:
             # not before: without all targets a gap in a range would be judged wrongly
             self.is_fetching = True

@@ -37,14 +37,14 @@ from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
 from standpipe.node.worker.request.body import check_properties
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.head import INSERTS_PATH, Form, accepted, header
-from standpipe.node.worker.responses import error_response, foreseen, send_refusal
+from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.sql.ddl.insert_rows import RowReader, insert_target
 
 #: Rows that Kafka has not acknowledged or the client has not taken; ksqlDB: 200.
 ROWS_IN_FLIGHT_MAX = 256
 BYTES_IN_FLIGHT_MAX = 1024 * 1024
-LEAVING_SECONDS = 0.2
+LEAVING_S = 0.2
 _FORMS = (Form.LINES.value.decode(), Form.OBJECTS.value.decode(), Form.ARRAY.value.decode())
 
 Outcome = asyncio.Future[None] | StandpipeError
@@ -86,7 +86,7 @@ class InsertsRoute:
         except (Http2Only, BodyTooLarge) as error:
             await send_refusal(error, receive, send)
         except Exception as error:
-            await error_response(foreseen(error))(scope, receive, send)
+            await error_response(as_standpipe_error(error))(scope, receive, send)
         else:
             await self._stream(rows, lines, _Acks(send, form))
 
@@ -118,7 +118,7 @@ class InsertsRoute:
                 if isinstance(outcome, StandpipeError):
                     return
         except Exception as error:
-            in_flight.add(foreseen(error), 0)
+            in_flight.add(as_standpipe_error(error), 0)
         finally:
             in_flight.close()
 
@@ -127,11 +127,11 @@ class InsertsRoute:
             topic, key, value, at_ms = rows.record(line)
             return self.producer.post(topic, key, value, at_ms)
         except Exception as error:
-            return foreseen(error)
+            return as_standpipe_error(error)
 
     async def _stop_when_leaving(self, reading: asyncio.Task[None]) -> None:
         while not self.is_leaving():  # noqa: ASYNC110 a flag of the listener, no event
-            await asyncio.sleep(LEAVING_SECONDS)
+            await asyncio.sleep(LEAVING_S)
         reading.cancel()
 
 
@@ -283,14 +283,14 @@ def _error_of(outcome: Outcome) -> StandpipeError | None:
     if isinstance(outcome, StandpipeError):
         return outcome
     error = outcome.exception()
-    return None if error is None else foreseen(error)  # pyright: ignore[reportArgumentType]
+    return None if error is None else as_standpipe_error(error)  # pyright: ignore[reportArgumentType]
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], line: bytes, text: str = "") -> Any:
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidOperation) as error:
-        message = f"{text}: {error}" if text else f"the first line is not what is wanted: {error}"
+        message = f"{text}: {error}" if text else f"the first line is invalid: {error}"
         raise BadRequest(message) from error
 
 

@@ -56,7 +56,7 @@ from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.leaving import Leaving
 from standpipe.node.liveness.peer_state import PeerStateReader
-from standpipe.node.push_registry import PushBoard
+from standpipe.node.push_registry import PushRegistry
 from standpipe.node.worker.inserts_stream import InsertsRoute
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.gauges import States
@@ -71,7 +71,7 @@ from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.push.stream_loop import LiveAnswers
 from standpipe.node.worker.query_endpoint import QueryEndpoint
 from standpipe.node.worker.request.cluster_view import Map, Replicas
-from standpipe.node.worker.responses import foreseen
+from standpipe.node.worker.responses import as_standpipe_error
 from standpipe.node.worker.routes import PeerApplication, PublicApplication, Rest
 from standpipe.node.worker.statements.execute import Statements
 from standpipe.sql.syntax import parser
@@ -80,7 +80,7 @@ REFRESH_MS = 20
 SAVE_METRICS_MS = 1000
 RENEW_MS = 1000
 #: The parent kills what has not ended 2 s after SIGTERM.
-GRACE_SECONDS = 1.6
+GRACE_S = 1.6
 #: A client that acknowledges nothing, or reads nothing of what waits for it, is cut off.
 SILENT_SECONDS_MAX = 60
 
@@ -131,8 +131,8 @@ class Worker:
             scan_timeout_ms=self.settings[SCAN_TIMEOUT],
             bootstrap_servers=self.node.bootstrap_servers,
         )
-        board = PushBoard(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])
-        self.live = LiveAnswers(board, self.metrics, foreseen)
+        board = PushRegistry(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])
+        self.live = LiveAnswers(board, self.metrics, as_standpipe_error)
         self.pushes = Pushes(self.map, self.live, self.node.bootstrap_servers)
 
     def listeners(self) -> list[Listener]:
@@ -222,13 +222,13 @@ class Worker:
             body_bytes_max=self.settings[BODY_MAX],
         )
 
-    def look_around(self, publics: Sequence[Listener]) -> None:
+    def reload_if_changed(self, publics: Sequence[Listener]) -> None:
         """Tell listeners whether clients should leave. Peers learn it from control, and stay."""
         for public in publics:
             public.is_leaving = self.leaving.is_set
         if self.leaving.is_set:
             self.live.leave()
-        self.live.look_around()
+        self.live.reload_if_changed()
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -242,7 +242,7 @@ class Worker:
         ]
         background.append(asyncio.create_task(self._leave()))
         _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
-        await serve(listeners, self.stop, GRACE_SECONDS)
+        await serve(listeners, self.stop, GRACE_S)
         for task in background:
             task.cancel()
         self.live.close()
@@ -257,11 +257,11 @@ class Worker:
         """(period in ms, work, its name in the log)"""
         yield REFRESH_MS, self.map.refresh, "cluster map"
         yield REFRESH_MS, self.peers.refresh, "state of the peers"
-        yield REFRESH_MS, lambda: self.look_around(listeners[1:]), "leaving"
+        yield REFRESH_MS, lambda: self.reload_if_changed(listeners[1:]), "leaving"
         yield SAVE_METRICS_MS, self.metrics.save, "metrics"
         for listener in listeners:
             if listener.certificate:
-                yield RENEW_MS, listener.certificate.look_around, "certificate"
+                yield RENEW_MS, listener.certificate.reload_if_changed, "certificate"
 
     async def _leave(self) -> None:
         """End endless answers together with the listeners, within their grace period."""

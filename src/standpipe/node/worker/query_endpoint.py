@@ -22,7 +22,7 @@ from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.request.answer import headers as fresh_headers
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form, accepted, header
-from standpipe.node.worker.responses import error_response, foreseen, send_refusal
+from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
 from standpipe.sql.lookup.plan_cache import NotAPullQuery
 from standpipe.sql.syntax.ast_statements import PrintTopic
 
@@ -53,7 +53,7 @@ class QueryEndpoint:
         except BodyTooLarge as error:
             await send_refusal(error, receive, send)
         except Exception as error:
-            shown = foreseen(error)
+            shown = as_standpipe_error(error)
             self.slow_path.metrics.count("standpipe_pull_errors", str(shown.code))
             await error_response(shown)(scope, receive, send)
         else:

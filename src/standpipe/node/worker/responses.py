@@ -39,7 +39,7 @@ def error_response(error: StandpipeError, body: dict[str, object] | None = None)
     return response
 
 
-def foreseen(error: Exception) -> StandpipeError:
+def as_standpipe_error(error: Exception) -> StandpipeError:
     """The error to show: itself if it is one of ours, else a server error, with a logged trace."""
     if isinstance(error, StandpipeError):
         return error
@@ -77,7 +77,7 @@ def guarded(endpoint: Endpoint) -> Endpoint:
         except StatementFailed as failed:
             return error_response(failed.cause, failed.body())
         except Exception as error:
-            return error_response(foreseen(error))
+            return error_response(as_standpipe_error(error))
 
     return call
 

@@ -161,7 +161,7 @@ class Rest:
         """Ours: `?table=T&key=k`, the bound as in a request's properties."""
         asked = request.query_params
         if "table" not in asked:
-            raise BadRequest("say of which table: /route?table=T&key=k")
+            raise BadRequest("name a table: /route?table=T&key=k")
         given = {name: asked[name] for name in LAG_PROPERTIES if name in asked}
         lag_max = offset_lag_max(given)
         return json_response(self.routes.of(asked["table"], asked.getlist("key"), lag_max))

@@ -86,8 +86,8 @@ class CommitBatch:
         # 1. check that the query is still ours; choose an attempt; read what the batch covers
         self.check_lease()
         check_topics = self.topics.ask()
-        if self._is_told(batch):
-            _compute(rows)
+        if self._is_already_committed(batch):
+            _update_state_only(rows)
             return
         attempt = secrets.randbits(64)
         commit = Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
@@ -127,7 +127,7 @@ class CommitBatch:
         self.counts.bad_records += bad_records
         self.counts.input_records += records_between(before.ends, offsets.ends)
 
-    def _is_told(self, batch: int) -> bool:
+    def _is_already_committed(self, batch: int) -> bool:
         """Whether this replays a stream's batch that was committed before Spark could record it.
         Rows of a table replace each other; rows of a stream would be duplicated."""
         newest = self.janitor.newest
@@ -165,7 +165,7 @@ class CommitBatch:
         return self.checkpoint.offsets(batch - 1)
 
 
-def _compute(rows: DataFrame) -> None:
+def _update_state_only(rows: DataFrame) -> None:
     """Compute the rows only to update the state, which the next batch begins with."""
     rows.write.format("noop").mode("overwrite").save()
 

@@ -95,7 +95,7 @@ class Janitor:
         #: for a stream, per partition: no replica of the topic has records below this offset
         self._gone = {p: Offset(clean.get(p, 0)) for p in range(swept.table.partitions)}
         self._log_starts: dict[int, int] = {}
-        self._said_blind = False
+        self._warned_blind = False
         self._news: deque[Progress] = deque()
         self._stopped = threading.Event()
         #: the error that ended the thread, unless a newer pipeline fenced it. The query's run must
@@ -220,12 +220,12 @@ class Janitor:
         self._tell()
         for partition, records, end in portions:
             self._sweeps[partition].records(records, end)
-        self._say_if_blind()
+        self._warn_if_blind()
 
-    def _say_if_blind(self) -> None:
+    def _warn_if_blind(self) -> None:
         blind = {p: sweep.blind for p, sweep in self._sweeps.items() if sweep.blind}
-        if blind and not self._said_blind:
-            self._said_blind = True
+        if blind and not self._warned_blind:
+            self._warned_blind = True
             _logger.error(
                 "the table cannot be restored from its topic any more, only copied from replicas"
                 " that have it: the pipeline was away for longer than tombstones last; DROP and"

@@ -126,7 +126,7 @@ class TopicCheck:
             now = self._clock()
             self._gone_since = now if self._gone_since is None else self._gone_since
             if now - self._gone_since >= GONE_S:
-                self.failure = missing.in_the_end
+                self.failure = missing.final_failure
         except KafkaUnavailable:
             return False
         else:

@@ -47,7 +47,7 @@ class BadRecords:
         self._query: StreamingQuery | None = None
         self._query_known = threading.Event()
 
-    def query_is(self, query: StreamingQuery) -> None:
+    def set_query(self, query: StreamingQuery) -> None:
         """Set the query. Called after `start`, which may return after the first batch begins."""
         self._query = query
         self._query_known.set()

@@ -40,7 +40,7 @@ from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run import session
 from standpipe.pipeline.run.control_client import Follower
-from standpipe.pipeline.run.query_run import Surroundings
+from standpipe.pipeline.run.query_run import PipelineContext
 from standpipe.pipeline.run.reconcile import (
     PipelineRegistration,
     diff,
@@ -113,7 +113,7 @@ def _run(
         _log.info("registered", pipeline_id=me.pipeline_id, log_index=me.log_index)
         service_id = options.config[keys.SERVICE_ID]
         queries = Queries(
-            Surroundings(
+            PipelineContext(
                 spark=spark,
                 reads=KafkaReads(
                     bootstrap_servers=options.bootstrap_servers, config=options.config

@@ -45,7 +45,7 @@ _logger = structlog.get_logger("query")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class PipelineContext:
     """What all queries of a pipeline share."""
 
     spark: SparkSession
@@ -128,7 +128,7 @@ class QueryRun:
         return self.late.count
 
 
-def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
+def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
     """Take the query over and start it. Raises NotYet, QueryFailed or KafkaUnavailable."""
     query, table, lease_epoch = wanted.query, wanted.table, wanted.lease_epoch
     check_lease = functools.partial(around.check_lease, query.query_id, lease_epoch)
@@ -173,7 +173,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
         janitor=janitor,
         topics=topics,
         check_lease=check_lease,
-        limits=_limits(wanted, around, looks=wanted.looks_at_sizes),
+        limits=_limits(wanted, around, looks=wanted.measures_rows),
         report_bad=counted.report,
         finish=finisher(wanted),
         counts=_counts_of(stand.newest),
@@ -187,7 +187,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     )
     starts = _starts(wanted, around.log) if wanted.is_successor else {}
     running = (writer.trigger(availableNow=True) if around.stops_when_drained else writer).start()
-    counted.query_is(running)
+    counted.set_query(running)
     janitor.start()
     return QueryRun(
         streaming_query=running,
@@ -201,7 +201,7 @@ def start_query(wanted: WantedQuery, around: Surroundings) -> QueryRun:
     )
 
 
-def _claimed(wanted: WantedQuery, around: Surroundings) -> Checkpoint:
+def _claimed(wanted: WantedQuery, around: PipelineContext) -> Checkpoint:
     query, table = wanted.query, wanted.table
     root = around.checkpoints / f"{query.query_id}-{table.generation}"
     checkpoint = Checkpoint(root, wanted.lease_epoch)
@@ -223,7 +223,7 @@ def _unread(wanted: WantedQuery, log: ProgressLog, counts: BatchCounts) -> Unrea
     return Unread(log=log, counts=counts, topics=frozenset(topics))
 
 
-def _limits(wanted: WantedQuery, around: Surroundings, *, looks: bool) -> WriteLimits:
+def _limits(wanted: WantedQuery, around: PipelineContext, *, looks: bool) -> WriteLimits:
     """Read at each start: if a topic's limit is lowered later, one batch fails."""
     config = around.reads.config
     topics = [each for each in (wanted.table.topic, wanted.published_topic) if each]
@@ -249,7 +249,7 @@ def _starts(wanted: WantedQuery, log: ProgressLog) -> dict[str, dict[int, int]]:
 def _publish(
     wanted: WantedQuery,
     session: SparkSession,
-    around: Surroundings,
+    around: PipelineContext,
     checkpoint: Checkpoint,
     records: Iterable[Progress],
 ) -> None:
@@ -273,7 +273,7 @@ def _publish(
     checkpoint.mark_published(topic)
 
 
-def session_of(query: PersistentQuery, around: Surroundings) -> SparkSession:
+def session_of(query: PersistentQuery, around: PipelineContext) -> SparkSession:
     """A separate session, because views and settings belong to one query."""
     session = around.spark.newSession()
     # In update mode an empty batch only drops expired state, which the next batch does as well;
@@ -310,7 +310,7 @@ def _records(result: DataFrame, wanted: WantedQuery) -> DataFrame:
 
 
 def planned(
-    session: SparkSession, wanted: WantedQuery, around: Surroundings, directory: Path
+    session: SparkSession, wanted: WantedQuery, around: PipelineContext, directory: Path
 ) -> DataFrame:
     """The streaming plan of the table's records, or of the rows that `finisher` turns into them.
 

@@ -26,7 +26,7 @@ from standpipe.model import NO_BATCH, QueryStatus
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run.backlog import BackgroundQuestion
-from standpipe.pipeline.run.query_run import QueryRun, Surroundings, start_query
+from standpipe.pipeline.run.query_run import PipelineContext, QueryRun, start_query
 from standpipe.pipeline.run.reconcile import QueryOrder, StartQuery
 from standpipe.pipeline.run.stall import Signs, StallWatch, Work
 from standpipe.pipeline.run.task_progress import work_of
@@ -50,7 +50,7 @@ def retry_after_s(failures: int) -> float:
     return min(RETRY_S_MAX, RETRY_S_FIRST * 2 ** max(0, failures - 1))
 
 
-def _work_of_start(around: Surroundings, query_id: str) -> Work:
+def _work_of_start(around: PipelineContext, query_id: str) -> Work:
     return work_of(around.spark, query_id)
 
 
@@ -63,7 +63,7 @@ class _Entry:
     since: float = 0.0
     failures: int = 0
     #: Kafka has rejected one of its rows as too large
-    looks_at_sizes: bool = False
+    measures_rows: bool = False
     #: the instant since which something that it needs has been missing
     missing_since: float | None = None
     retry_at: float = 0.0
@@ -81,10 +81,10 @@ class _Entry:
 class Queries:
     """The queries that the catalog wants, each in its state."""
 
-    around: Surroundings
-    start: Callable[[WantedQuery, Surroundings], QueryRun] = start_query
+    around: PipelineContext
+    start: Callable[[WantedQuery, PipelineContext], QueryRun] = start_query
     clock: Callable[[], float] = time.monotonic
-    work: Callable[[Surroundings, str], Work] = _work_of_start
+    work: Callable[[PipelineContext, str], Work] = _work_of_start
     #: why this process must be restarted; empty: no need
     wedged: str = ""
     _entries: dict[str, _Entry] = field(default_factory=dict[str, _Entry])
@@ -125,8 +125,8 @@ class Queries:
                 self._watch(entry, entry.run, now)
             elif entry.state in ("STARTING", "RETRYING") and now >= entry.retry_at:
                 wanted = entry.wanted
-                if entry.looks_at_sizes:
-                    wanted = dataclasses.replace(wanted, looks_at_sizes=True)
+                if entry.measures_rows:
+                    wanted = dataclasses.replace(wanted, measures_rows=True)
                 entry.starting = self._starters.submit(self.start, wanted, self.around)
                 entry.stall.began(now)
         self._look(now)
@@ -170,8 +170,8 @@ class Queries:
     def _wait(self, entry: _Entry, missing: NotYet, now: float) -> None:
         entry.missing_since = now if entry.missing_since is None else entry.missing_since
         waited_s = now - entry.missing_since
-        if missing.in_the_end is not None and waited_s >= GONE_S:
-            self._failed(entry, missing.in_the_end, now)
+        if missing.final_failure is not None and waited_s >= GONE_S:
+            self._failed(entry, missing.final_failure, now)
             return
         entry.retry_at = now + min(MISSING_PAUSE_S_MAX, max(RETRY_S_FIRST, waited_s / 4))
         entry.reason, entry.message = missing.reason, missing.message
@@ -243,8 +243,8 @@ class Queries:
             self._fail(entry, reason, f"{how} ({message})")
         else:
             self._retry(entry, f"{type(error).__name__}: {message}", now)
-            if is_refusal(message) and not entry.looks_at_sizes:
-                entry.looks_at_sizes = True  # so the retry leaves that row out
+            if is_refusal(message) and not entry.measures_rows:
+                entry.measures_rows = True  # so the retry leaves that row out
                 entry.failures, entry.retry_at = entry.failures - 1, now
 
     def _fail(self, entry: _Entry, reason: str, message: str) -> None:

@@ -22,7 +22,7 @@ import structlog
 from pyspark.sql import DataFrame
 
 from standpipe.config.keys import BATCH_OFFSETS_MAX
-from standpipe.pipeline.run.query_run import Surroundings, finisher, planned, session_of
+from standpipe.pipeline.run.query_run import PipelineContext, finisher, planned, session_of
 from standpipe.pipeline.wanted import WantedQuery
 
 RECORDS_MAX: Final = 500
@@ -38,7 +38,7 @@ class Rehearsals:
     """Rehearses each query that this pipeline may take over, once, while it is idle. New work ends
     a rehearsal."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: PipelineContext) -> None:
         self._around = around
         self._done: set[str] = set()
         self._over = threading.Event()
@@ -60,7 +60,7 @@ class Rehearsals:
         self._thread.start()
 
 
-def rehearse(wanted: WantedQuery, around: Surroundings, is_over: threading.Event) -> None:
+def rehearse(wanted: WantedQuery, around: PipelineContext, is_over: threading.Event) -> None:
     """Run a batch or two of a query; ends early once `is_over` is set.
 
     A failed rehearsal does no harm: the reason is logged.
@@ -75,7 +75,9 @@ def rehearse(wanted: WantedQuery, around: Surroundings, is_over: threading.Event
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(wanted: WantedQuery, around: Surroundings, folder: Path, is_over: threading.Event) -> None:
+def _run(
+    wanted: WantedQuery, around: PipelineContext, folder: Path, is_over: threading.Event
+) -> None:
     batches = threading.Semaphore(0)
     finish = finisher(wanted)
 
@@ -103,7 +105,7 @@ def _run(wanted: WantedQuery, around: Surroundings, folder: Path, is_over: threa
         running.stop()
 
 
-def _with_few_records(around: Surroundings) -> Surroundings:
+def _with_few_records(around: PipelineContext) -> PipelineContext:
     values = {**around.reads.config.values, BATCH_OFFSETS_MAX.name: RECORDS_MAX}
     config = dataclasses.replace(around.reads.config, values=values)
     return dataclasses.replace(around, reads=dataclasses.replace(around.reads, config=config))

@@ -26,8 +26,8 @@ from standpipe.adapters.http.http2_server import (
     ALLOWED_AT_ONCE,
     ALLOWED_PER_SECOND,
     CONNECTION_WINDOW_BYTES,
+    HPACK_TABLE_BYTES_MAX,
     LAST_STREAM_OF_ALL,
-    PACKING_BYTES_MAX,
     Allowance,
     ConnectionLimits,
     offer_http2,
@@ -217,10 +217,10 @@ class World:
 
 
 def with_world(
-    story: Callable[[World], Awaitable[None]], *, streams_max: int = 8, idle_seconds: float = 60
+    story: Callable[[World], Awaitable[None]], *, streams_max: int = 8, idle_s: float = 60
 ) -> None:
     async def run() -> None:
-        world = World(ConnectionLimits(streams_max=streams_max, idle_seconds=idle_seconds))
+        world = World(ConnectionLimits(streams_max=streams_max, idle_s=idle_s))
         try:
             async with asyncio.timeout(30):
                 await story(world)
@@ -398,8 +398,8 @@ def test_a_client_that_offers_a_table_of_headers_gets_a_small_one_at_most(offere
             assert await client.reply(client.ask("/echo", body)) == (200, body)
         # the client unpacks with the table that the server packed with, and is told its size
         decoder = client.h2.decoder
-        assert decoder.header_table_size == min(offered, PACKING_BYTES_MAX)
-        assert len(decoder.header_table.dynamic_entries) * 32 <= PACKING_BYTES_MAX
+        assert decoder.header_table_size == min(offered, HPACK_TABLE_BYTES_MAX)
+        assert len(decoder.header_table.dynamic_entries) * 32 <= HPACK_TABLE_BYTES_MAX
 
     with_world(story)
 
@@ -631,7 +631,7 @@ def test_a_silent_connection_is_closed() -> None:
         assert said is not None
         assert said.error_code == ErrorCodes.NO_ERROR
 
-    with_world(story, idle_seconds=0.05)
+    with_world(story, idle_s=0.05)
 
 
 def test_a_stream_that_waits_for_its_client_is_cancelled() -> None:
@@ -641,7 +641,7 @@ def test_a_stream_that_waits_for_its_client_is_cancelled() -> None:
         assert (await client.take(StreamReset, 1)).error_code == ErrorCodes.CANCEL
         assert world.paths.seen == ["http.disconnect"]
 
-    with_world(story, idle_seconds=0.1)
+    with_world(story, idle_s=0.1)
 
 
 @pytest.mark.parametrize(
@@ -665,7 +665,7 @@ def test_frames_that_bring_nothing_do_not_keep_a_stream_that_waits(
         chatting.cancel()
         await world.until(lambda: world.paths.running == 0)
 
-    with_world(story, idle_seconds=0.1)
+    with_world(story, idle_s=0.1)
 
 
 def test_streams_take_turns_where_the_window_of_the_connection_is_small() -> None:
@@ -698,7 +698,7 @@ def test_a_client_that_answers_pings_may_wait_for_long() -> None:
         world.paths.gate.set()
         assert await client.reply(stream) == (200, b"waited")
 
-    with_world(story, idle_seconds=0.5)  # so long a busy machine may take to answer one
+    with_world(story, idle_s=0.5)  # so long a busy machine may take to answer one
 
 
 def test_a_client_that_does_not_answer_pings_is_dead() -> None:
@@ -709,4 +709,4 @@ def test_a_client_that_does_not_answer_pings_is_dead() -> None:
         await world.until(lambda: world.paths.running == 0)
         assert world.paths.seen == ["http.disconnect"]
 
-    with_world(story, idle_seconds=0.1)
+    with_world(story, idle_s=0.1)

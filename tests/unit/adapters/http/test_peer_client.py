@@ -49,7 +49,7 @@ async def asked(said: bytes, **seconds: float) -> tuple[int, bytes]:
     ],
 )
 def test_an_answer(said: bytes, silence_s: float | None, why: str) -> None:
-    seconds: dict[str, Any] = {"timeout_seconds": LONG_S, "silence_seconds": silence_s}
+    seconds: dict[str, Any] = {"timeout_s": LONG_S, "silence_s": silence_s}
     assert asyncio.run(asked(said, **seconds)) == (200, b"ok"), why
 
 
@@ -67,7 +67,7 @@ def test_an_answer(said: bytes, silence_s: float | None, why: str) -> None:
 def test_no_answer(
     said: bytes, timeout_s: float, silence_s: float | None, failure: type[Exception], why: str
 ) -> None:
-    seconds: dict[str, Any] = {"timeout_seconds": timeout_s, "silence_seconds": silence_s}
+    seconds: dict[str, Any] = {"timeout_s": timeout_s, "silence_s": silence_s}
     with pytest.raises(failure) as caught:
         asyncio.run(asked(said, **seconds))
     assert failure is StillWorking or "no answer within 300 ms" in str(caught.value), why

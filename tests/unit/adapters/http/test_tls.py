@@ -48,7 +48,7 @@ def test_a_renewed_certificate_is_shown(tmp_path: Path) -> None:
     assert shown(certificate) == "standpipe test first, h2"
     replaced(pair, SECOND, 1)
     assert shown(certificate) == "standpipe test first, h2", "nobody has looked yet"
-    certificate.look_around()
+    certificate.reload_if_changed()
     assert shown(certificate) == "standpipe test second, h2"
 
 
@@ -63,10 +63,10 @@ def test_a_wrong_renewal_changes_nothing(tmp_path: Path, what: str) -> None:
     else:
         pair.key.write_bytes(SECOND.key.read_bytes())
     os.utime(pair.certificate, (1, 1))
-    certificate.look_around()
+    certificate.reload_if_changed()
     assert shown(certificate) == "standpipe test first, h2"
     replaced(copied(SECOND, tmp_path), SECOND, 2)
-    certificate.look_around()
+    certificate.reload_if_changed()
     assert shown(certificate) == "standpipe test second, h2", "what is right again is taken"
 
 

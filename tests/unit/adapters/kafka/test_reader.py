@@ -140,11 +140,11 @@ def test_an_error_is_said_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> No
         kafka, "_log", SimpleNamespace(warning=lambda *_, error: said.append(error))
     )
     monkeypatch.setattr(kafka, "time", now)
-    say = kafka.say_rarely()
+    say = kafka.throttled_error_logger()
     down, refused = KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(KafkaError._TRANSPORT)
     for error in (down, refused, down, refused):
         say(error)
     assert len(said) == 2
-    now.monotonic = lambda: 1.0 + kafka.SAY_EVERY_S
+    now.monotonic = lambda: 1.0 + kafka.LOG_EVERY_S
     say(down)
     assert len(said) == 3

@@ -132,7 +132,7 @@ def test_a_file_of_something_else_is_refused(log_path: Path, position: int) -> N
 def test_a_record_of_another_log_is_refused(log_path: Path) -> None:
     data = log_path.read_bytes()
     log_path.write_bytes(data + data[len(MAGIC) : ends(data)[0]])
-    with pytest.raises(DataDirectoryRefused, match="index 1 stands where 5 belongs"):
+    with pytest.raises(DataDirectoryRefused, match="found index 1, expected 5"):
         LogFile.open(log_path)
 
 

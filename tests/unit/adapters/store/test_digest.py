@@ -66,7 +66,7 @@ def test_a_row_that_is_gone_and_one_that_is_damaged(tmp_path: Path) -> None:
     assert said(tmp_path / "gone").recomputed is None, "not without being asked to look"
     gone = said(tmp_path / "gone", "recompute")
     assert gone.recomputed not in (None, gone.digest)
-    assert said(tmp_path / "damaged", "recompute").damage == "a row is not what its checksum says"
+    assert said(tmp_path / "damaged", "recompute").damage == "a row does not match its checksum"
 
 
 def test_rows_that_no_lookup_finds(tmp_path: Path) -> None:

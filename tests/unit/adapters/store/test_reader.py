@@ -94,7 +94,7 @@ def test_an_instant_ends_when_the_map_moves(tmp_path: Path, writer: Writer) -> N
 def test_an_instant_ends_with_its_store(
     tmp_path: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StoreReader, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(StoreReader, "CHECK_S", 0.0)
     reader = StoreReader(tmp_path / "store")
     writer.apply(1)
     held = reader.instant()

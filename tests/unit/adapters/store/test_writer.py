@@ -162,7 +162,7 @@ def test_memory_of_large_transactions_is_given_back_while_others_read(tmp_path: 
         store.apply(rows, [], meta(position))
         del rows
     rows_before, digest, before = store.rows(), store.digest, anonymous_bytes()
-    store.shed_memory()
+    store.release_memory()
     assert before - anonymous_bytes() > 20_000_000
     assert (store.rows(), store.meta().digest) == (rows_before, digest)
     store.apply([(b"a", b"1")], [], meta(9))
@@ -176,7 +176,7 @@ def test_small_transactions_are_no_reason_to_open_a_store_anew(tmp_path: Path) -
     store = StoreWriter(tmp_path / "s", IDENTITY)
     store.apply([(b"a", b"1")], [], meta(1))
     before = store._environment
-    store.shed_memory()
+    store.release_memory()
     assert store._environment is before
     store.close()
 
@@ -257,7 +257,7 @@ def test_a_store_that_was_made_anew_is_noticed(tmp_path: Path) -> None:
     assert reader.get(b"a") == b"old"
     folders.retire(path, now_ms=1000)
     assert Child(write_for_ever, path, 1).end() == 0
-    time.sleep(StoreReader.CHECK_SECONDS)
+    time.sleep(StoreReader.CHECK_S)
     assert reader.get(b"a") is None
     assert reader.meta().position == 1
 

@@ -46,7 +46,7 @@ def test_one_supervisor_for_one_data_directory(tmp_path: Path) -> None:
 def test_a_stale_pid_file_does_not_matter(tmp_path: Path, pid: str, why: str) -> None:
     (tmp_path / "broker.pid").write_text(pid)
     broker = Broker(tmp_path)
-    assert not broker._left_over(), why
+    assert not broker._leftover_process(), why
     broker._take_lock()
     broker.stop()
 

@@ -307,7 +307,7 @@ def test_a_copy_that_cannot_be_made_is_said_once_it_is_known(
     async def failing(self: StoreCopies, replica_id: ReplicaId) -> object:
         begun[0] += 1
         await asyncio.sleep(0)
-        raise NotReady("the store is not whole")
+        raise NotReady("the store is incomplete")
 
     monkeypatch.setattr(StoreCopies, "_copy", failing)
     with serving(giver) as peer:

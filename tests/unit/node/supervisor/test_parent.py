@@ -30,7 +30,7 @@ def test_what_was_told_before_the_node_ended_is_forgotten(tmp_path: Path) -> Non
     page.parent.mkdir(exist_ok=True)
     for file in (page, paths.liveness, paths.lags, paths.snapshot):
         file.touch()
-    parent.forget_life_before(paths)
+    parent.drop_previous_run(paths)
     assert [file.exists() for file in (page, paths.liveness, paths.lags)] == [False] * 3
     assert paths.snapshot.exists(), "the map says nothing about a lag"
 
@@ -52,7 +52,7 @@ def test_deaths(lives_s: list[float], delays_s: list[float], loud: bool, why: st
         died_s = now_s + life_s
         assert deaths.count(started_s=now_s, died_s=died_s) == pytest.approx(delay_s), why
         now_s = died_s + delay_s
-    assert deaths.is_loud is loud, why
+    assert deaths.is_crash_looping is loud, why
 
 
 def test_a_log_holds_whole_lines(tmp_path: Path) -> None:

@@ -710,7 +710,7 @@ def test_a_store_that_is_refused_when_it_is_opened_anew_is_failed(
         raise DataDirectoryRefused("an unreadable meta", next_step="move it away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(StoreWriter, "shed_memory", refuse)
+        patch.setattr(StoreWriter, "release_memory", refuse)
         running(node)
         assert node.status().state is ReplicaState.FAILED
         assert node.tables.reading == {}

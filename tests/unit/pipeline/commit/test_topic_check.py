@@ -123,7 +123,7 @@ def test_a_failure_says_what_resolves_it(topic: str, seen: TopicSeen, step: str)
 
 
 @pytest.mark.parametrize(
-    ("topic", "newest", "in_the_end", "why"),
+    ("topic", "newest", "final_failure", "why"),
     [
         ("s", None, None, "it is about to be made"),
         ("s", UNNAMED, None, "nobody knows that it ever was there"),
@@ -133,13 +133,13 @@ def test_a_failure_says_what_resolves_it(topic: str, seen: TopicSeen, step: str)
     ],
 )
 def test_a_topic_that_is_absent(
-    topic: str, newest: Progress | None, in_the_end: str | None, why: str
+    topic: str, newest: Progress | None, final_failure: str | None, why: str
 ) -> None:
     with pytest.raises(NotYet, match=f"waiting for topics: {topic}") as missing:
         check_of(Log(changed(topic, None), newest)).need()
-    end = missing.value.in_the_end
-    assert (end is not None) == (in_the_end is not None), why
-    assert end is None or end.message.startswith(str(in_the_end)), why
+    end = missing.value.final_failure
+    assert (end is not None) == (final_failure is not None), why
+    assert end is None or end.message.startswith(str(final_failure)), why
 
 
 @pytest.mark.parametrize(

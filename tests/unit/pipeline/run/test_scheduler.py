@@ -12,7 +12,7 @@ from standpipe.model import BatchId
 from standpipe.pipeline.commit.batch import BatchCounts
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
 from standpipe.pipeline.run.backlog import ASK_EVERY_S
-from standpipe.pipeline.run.query_run import QueryRun, Surroundings
+from standpipe.pipeline.run.query_run import PipelineContext, QueryRun
 from standpipe.pipeline.run.reconcile import StartQuery, StopQuery
 from standpipe.pipeline.run.scheduler import (
     LOOK_EVERY_S,
@@ -81,11 +81,13 @@ class World:
         self.outcomes = list(outcomes)
         self.looked: list[bool] = []
         self.now = 1000.0
-        self.queries = Queries(cast(Surroundings, None), start=self._start, clock=lambda: self.now)
+        self.queries = Queries(
+            cast(PipelineContext, None), start=self._start, clock=lambda: self.now
+        )
         self.queries.carry_out(StartQuery(WANTED))
 
-    def _start(self, wanted: WantedQuery, around: Surroundings) -> QueryRun:
-        self.looked.append(wanted.looks_at_sizes)
+    def _start(self, wanted: WantedQuery, around: PipelineContext) -> QueryRun:
+        self.looked.append(wanted.measures_rows)
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -240,14 +242,14 @@ def test_what_is_only_told_of_a_topic_stops_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("in_the_end", "state", "why"),
+    ("final_failure", "state", "why"),
     [
         (None, "STARTING TOPIC_MISSING", "nobody has committed of it: it may yet be made"),
         (QueryFailed("TOPIC_CHANGED", "deleted"), "FAILED TOPIC_CHANGED", "it cannot come back"),
     ],
 )
-def test_a_topic_that_stays_away(in_the_end: QueryFailed | None, state: str, why: str) -> None:
-    missing = NotYet("TOPIC_MISSING", "…", in_the_end)
+def test_a_topic_that_stays_away(final_failure: QueryFailed | None, state: str, why: str) -> None:
+    missing = NotYet("TOPIC_MISSING", "…", final_failure)
     world = World(*[missing] * 4)
     assert world.tend() == "STARTING TOPIC_MISSING"
     world.now += GONE_S - 0.1
@@ -363,7 +365,7 @@ def test_a_start_that_hangs_is_reported_and_ends_the_process() -> None:
     go_on = Event()
     world = World(Run())
 
-    def hanging(wanted: WantedQuery, around: Surroundings) -> QueryRun:
+    def hanging(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
         is_there.set()
         go_on.wait()
         return cast(QueryRun, world.outcomes[0])

@@ -42,7 +42,7 @@ class Routes:
         view = self.map.view
         source = view.sources.get(table) or view.sources.get(table.upper())
         if source is None or not source.is_materialized:
-            raise BadRequest(f"{table} is no table that is served here")
+            raise BadRequest(f"{table} is not a table that this cluster serves")
         if keys:
             return self.explain(view.plans.plan(_lookup_text(source, keys), {}), lag_max)
         metadata = Metadata(view)

@@ -40,7 +40,7 @@ PROBE_WAIT_MS_MAX: Final = 10_000
 SILENCES_MAX: Final = 10
 
 TOO_SLOW: Final = (
-    "The scan was not over in time: name keys, a range or a LIMIT, or raise "
+    "The scan did not finish in time: name keys, a range or a LIMIT, or raise "
     "standpipe.query.pull.scan.timeout.ms."
 )
 
@@ -154,8 +154,8 @@ class Forwarder:
                 "/query",
                 body=read.body,
                 headers=read.headers(),
-                timeout_seconds=read.timeout_ms / 1000,
-                silence_seconds=None if silence_ms is None else silence_ms / 1000,
+                timeout_s=read.timeout_ms / 1000,
+                silence_s=None if silence_ms is None else silence_ms / 1000,
             )
         except StillWorking as slow:
             self._succeeded(peer.peer)
@@ -184,7 +184,7 @@ class Forwarder:
     def _failed(self, address: str) -> None:
         breaker = self._breakers.setdefault(address, Breaker(self.open_ms))
         if not breaker.is_open:
-            _log.warning("path failed: passed over until a probe succeeds", peer=address)
+            _log.warning("path failed: skipped until a probe succeeds", peer=address)
         breaker.failed(_now_ms())
         if address not in self._probes:
             self._probes[address] = asyncio.create_task(self._probe(address))
@@ -203,7 +203,7 @@ class Forwarder:
             await asyncio.sleep(max(0.0, breaker.probe_at_ms - _now_ms()) / 1000)
             try:
                 await self.client.request(
-                    address, PROBE_PATH, timeout_seconds=self.probe_timeout_ms / 1000
+                    address, PROBE_PATH, timeout_s=self.probe_timeout_ms / 1000
                 )
             except PathFailed:
                 breaker.failed(_now_ms())

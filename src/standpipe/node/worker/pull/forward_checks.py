@@ -35,7 +35,7 @@ def check(forward: ForwardHeaders, source: Source, partitions: Sequence[int]) ->
     `partitions`: those that hold keys of the query, as this node counts.
     """
     if forward.timeout_ms is not None and forward.timeout_ms <= 0:
-        raise ForwardRefused("The request came too late: its time was over.")
+        raise ForwardRefused("The request arrived after its deadline.")
     if forward.partition is not None and forward.partition not in partitions:
         why = f"NOT_OWNER: no key of the query is in partition {forward.partition}."
         raise ForwardRefused(why, is_not_owner=True)

@@ -188,6 +188,6 @@ class _Race:
         remote = [verdict for verdict in self.queue if verdict.ok and not verdict.is_local]
         if not remote or self.queue[0].is_local or self.shared.retries.take(now_s):
             return
-        exhausted = "Not tried: too many reads were tried again lately."
+        exhausted = "Not tried: too many retries recently."
         self.refusals += [(verdict, ForwardRefused(exhausted)) for verdict in remote]
         self.queue = deque(verdict for verdict in self.queue if verdict not in remote)

@@ -19,7 +19,7 @@ from standpipe.model import NodeId, ReplicaState, ReplicaStatus, Source
 from standpipe.node.worker.pull.forward import ForwardRefused
 
 #: partitions that a message names; the details name all
-SAID_MAX: Final = 8
+NAMED_PARTITIONS_MAX: Final = 8
 
 
 def is_not_ready(status: ReplicaStatus | None) -> bool:
@@ -106,9 +106,9 @@ def unanswered(
     }
     young = [failure for failure in listed if failure.is_not_ready]
     others = [failure for failure in listed if not failure.is_not_ready]
-    reasons = " ".join(str(failure) for failure in others[:SAID_MAX])
-    if len(others) > SAID_MAX:
-        reasons += f" and {len(others) - SAID_MAX} more partitions"
+    reasons = " ".join(str(failure) for failure in others[:NAMED_PARTITIONS_MAX])
+    if len(others) > NAMED_PARTITIONS_MAX:
+        reasons += f" and {len(others) - NAMED_PARTITIONS_MAX} more partitions"
     if not young:
         return NoReplica(
             f"Unable to execute pull query {text}. "
@@ -119,8 +119,8 @@ def unanswered(
     known = [share for share in shares if share is not None]
     least = min(known) if len(known) == len(shares) else None
     percent = "unknown" if least is None else f"{100 * least:.0f} %"
-    names = ", ".join(str(failure.partition) for failure in young[:SAID_MAX])
-    names += ", …" if len(young) > SAID_MAX else ""
+    names = ", ".join(str(failure.partition) for failure in young[:NAMED_PARTITIONS_MAX])
+    names += ", …" if len(young) > NAMED_PARTITIONS_MAX else ""
     return NotReady(
         f"{source.name} is not ready: no replica of partition{'s'[: len(young) > 1]} {names} holds "
         f"a whole batch yet. Progress: {percent}.{' Besides: ' if reasons else ''}{reasons}",

@@ -68,7 +68,7 @@ from standpipe.node.worker.request.cluster_view import (
 from standpipe.sql.plans import PullPlan
 
 #: Nodes apply the same command within this time of each other.
-MOVE_SECONDS: Final = 0.1
+MOVE_S: Final = 0.1
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -135,7 +135,7 @@ class SlowPath:
             if request_format.forward is not None or not self.map.is_moving:
                 raise
         # nodes learn one after the other that reads move to another generation
-        await asyncio.sleep(MOVE_SECONDS)
+        await asyncio.sleep(MOVE_S)
         return await self._answer(request_format, asked, body, self.map.view, requester)
 
     async def _answer(

@@ -83,6 +83,6 @@ class Pushes:
         try:
             query_id = _decode(body).queryId
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadRequest(f"the body is not the JSON object that is wanted: {error}") from error
+            raise BadRequest(f"the body is not the expected JSON object: {error}") from error
         if not self.live.board.close(query_id):
             raise BadRequest(f"No query with id {query_id}")

@@ -52,7 +52,7 @@ TOKENS: Final = "ksql.query.push.v2.continuation.tokens.enabled"
 _LAST: Final = {
     Ending.OVER: "Limit Reached",
     Ending.CLOSED: "Query Completed",
-    Ending.LEAVING: "Query ended: the node is about to stop. Go on at another node.",
+    Ending.LEAVING: "Query ended: the node is about to stop. Continue at another node.",
 }
 
 
@@ -68,7 +68,7 @@ def starts_at_end(properties: Mapping[str, str]) -> bool:
         reset = properties.get(name, "").lower()
         if reset:
             if reset not in ("earliest", "latest"):
-                raise BadRequest(f"{name} = {reset!r}: say earliest or latest")
+                raise BadRequest(f"{name} = {reset!r}: use earliest or latest")
             return reset == "latest"
     return True
 
@@ -85,7 +85,9 @@ class PushAnswer:
     bootstrap_servers: str
     _query: PushQuery = field(init=False)
     _tail: TopicTail = field(init=False)
-    _is_owed: bool = field(init=False, default=False)  # a token is due, for rows that were sent
+    _is_token_due: bool = field(
+        init=False, default=False
+    )  # a token is due, for rows that were sent
 
     def __post_init__(self) -> None:
         self._topic = topic_of(self.plan.source)
@@ -151,7 +153,7 @@ class PushAnswer:
 
     def head(self) -> bytes:
         """The answer's first item."""
-        self._is_owed = self._gives_tokens  # a client may be gone before the first row
+        self._is_token_due = self._gives_tokens  # a client may be gone before the first row
         return self.form.head(self.plan, self.query_id)
 
     def step(self) -> bytes | None:
@@ -159,10 +161,10 @@ class PushAnswer:
         self._check_source()
         if self._query.is_ready:
             rows = self._query.take(Share(STEP_RECORDS, STEP_BYTES))
-            self._is_owed |= self._gives_tokens and bool(rows)
+            self._is_token_due |= self._gives_tokens and bool(rows)
             return self.form.rows(rows)
-        if self._is_owed:
-            self._is_owed = False
+        if self._is_token_due:
+            self._is_token_due = False
             return self.form.token(self._token())
         records = self._tail.poll(POLL_RECORDS)
         for topic, record in records:

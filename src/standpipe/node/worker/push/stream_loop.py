@@ -26,7 +26,7 @@ import structlog
 from standpipe.adapters.http.server import Receive, Send
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import NodeLeaving, StandpipeError
-from standpipe.node.push_registry import PushBoard
+from standpipe.node.push_registry import PushRegistry
 
 #: records that one step handles: about 2 ms of a worker, and 5 KiB of answer
 STEP_RECORDS: Final = 50
@@ -37,7 +37,7 @@ IDLE_S: Final = (0.005, 0.05)
 #: threads that open and close consumers
 OPENERS: Final = 4
 #: how long a client that is behind may take to make room for the end of its answer
-LAST_WORD_S: Final = 1.0
+FINAL_CHUNK_S: Final = 1.0
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -98,10 +98,10 @@ class Live(Protocol):
 class LiveAnswers:
     """The endless answers of one worker."""
 
-    board: PushBoard
+    board: PushRegistry
     metrics: Metrics
     #: turns any exception into the error to show
-    foreseen: Callable[[Exception], StandpipeError]
+    as_standpipe_error: Callable[[Exception], StandpipeError]
     _running: dict[str, asyncio.Future[Ending]] = field(
         default_factory=dict[str, "asyncio.Future[Ending]"]
     )
@@ -110,7 +110,7 @@ class LiveAnswers:
         default_factory=lambda: ThreadPoolExecutor(OPENERS, thread_name_prefix="push")
     )
 
-    def look_around(self) -> None:
+    def reload_if_changed(self) -> None:
         """End queries that clients have closed; called every few tens of milliseconds."""
         if self._running:
             for query_id in self.board.ended(self._running):
@@ -162,11 +162,11 @@ class LiveAnswers:
         except _Unsent:
             return ended.result()  # without a token: it would point past what was not sent
         except Exception as error:
-            last = live.failed(self.foreseen(error))
+            last = live.failed(self.as_standpipe_error(error))
         if ending is not Ending.GONE:
             message = {"type": "http.response.body", "body": last, "more_body": False}
             with suppress(TimeoutError):  # a client that does not read: the server cuts it off
-                await asyncio.wait_for(send(message), LAST_WORD_S)
+                await asyncio.wait_for(send(message), FINAL_CHUNK_S)
         return ending
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ async def _sent(send: Send, body: bytes, ended: asyncio.Future[Ending]) -> None:
     try:
         await asyncio.wait((sending, ended), return_when=asyncio.FIRST_COMPLETED)
         if not sending.done() and ended.result() is not Ending.GONE:
-            await asyncio.wait((sending,), timeout=LAST_WORD_S)
+            await asyncio.wait((sending,), timeout=FINAL_CHUNK_S)
         if not sending.done():
             raise _Unsent
         sending.result()

@@ -122,7 +122,7 @@ def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"the body is not the JSON object that is wanted: {error}") from error
+        raise BadRequest(f"the body is not the expected JSON object: {error}") from error
 
 
 def offset_lag_max(properties: Mapping[str, object]) -> int | None:

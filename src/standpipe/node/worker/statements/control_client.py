@@ -21,7 +21,7 @@ async def assignment(control: PeerClient, internal_address: str) -> Mapping[str,
     """The body of GET /assignment. Raises LogUnavailable, or the error that it answers."""
     try:
         reply = await control.request(
-            internal_address, "/assignment", timeout_seconds=ASSIGNMENT_SECONDS_MAX
+            internal_address, "/assignment", timeout_s=ASSIGNMENT_SECONDS_MAX
         )
     except PathFailed as error:
         raise LogUnavailable(

@@ -310,7 +310,7 @@ class Statements:
                     "/execute",
                     body=body,
                     headers={"content-type": "application/json"},
-                    timeout_seconds=EXECUTE_SECONDS_MAX,
+                    timeout_s=EXECUTE_SECONDS_MAX,
                 )
             except PathFailed as error:
                 if is_last:

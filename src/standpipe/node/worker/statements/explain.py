@@ -35,7 +35,7 @@ def _running(scene: Scene, query_id: str, text: str) -> Entity:
         raise StatementError(
             f"Query with id:{query_id} does not exist, use SHOW QUERIES to view the full set of"
             " queries.",
-            hint=f"There are {known}." if known else "",
+            hint=f"Known queries: {known}." if known else "",
         )
     sink = next((s for s in scene.snapshot.sources if s.name == query.sink), None)
     return _query(query, sink, text, state=scene.query_state(query))

@@ -39,7 +39,7 @@ def is_linearizable(properties: Mapping[str, str]) -> bool:
 async def read_index(control: PeerClient, internal_address: str) -> int:
     """The log index that a read starting now must see. Raises LogUnavailable."""
     try:
-        reply = await control.request(internal_address, "/read-index", timeout_seconds=SECONDS_MAX)
+        reply = await control.request(internal_address, "/read-index", timeout_s=SECONDS_MAX)
         answer = msgspec.json.decode(reply.body, type=_Answer)
     except (PathFailed, msgspec.MsgspecError) as error:
         raise LogUnavailable(

@@ -237,7 +237,7 @@ def test_hedges_off_means_the_own_replica_too() -> None:
 
 def test_a_spent_retry_budget_tells_so() -> None:
     reasons = run(Replicas(a=FAILED, b=0.0), "a b", shared=hedged_reads(retries=0.0))
-    assert reasons == ["a: reset", "b: Not tried: too many reads were tried again lately."]
+    assert reasons == ["a: reset", "b: Not tried: too many retries recently."]
 
 
 def test_a_refusal_spends_no_retry() -> None:

@@ -13,7 +13,7 @@ from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.model import NodeId
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.refusals import (
-    SAID_MAX,
+    NAMED_PARTITIONS_MAX,
     Failure,
     refusal_to_peer,
     unanswered,
@@ -99,7 +99,7 @@ def test_one_error_for_several_partitions(
 
 def test_a_message_names_some_and_the_details_all() -> None:
     error = error_of(*(stale(number, A) for number in range(20)))
-    assert error.message.count("[Partition") == SAID_MAX
+    assert error.message.count("[Partition") == NAMED_PARTITIONS_MAX
     assert error.message.endswith("and 12 more partitions")
     assert len(details(error)["verdicts"]) == 20
 

@@ -12,7 +12,7 @@ import pytest
 
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import NodeLeaving, ServerError, StandpipeError, TooManyPushQueries
-from standpipe.node.push_registry import PushBoard
+from standpipe.node.push_registry import PushRegistry
 from standpipe.node.worker.push import stream_loop
 from standpipe.node.worker.push.stream_loop import Ending, LiveAnswers
 
@@ -90,11 +90,13 @@ class Client:
 
 
 def answers(tmp_path: Path, queries_max: int = 9) -> LiveAnswers:
-    def foreseen(error: Exception) -> StandpipeError:
+    def as_standpipe_error(error: Exception) -> StandpipeError:
         return ServerError(str(error))
 
     return LiveAnswers(
-        PushBoard(tmp_path / "push", 0, queries_max), Metrics(0, tmp_path / "metrics"), foreseen
+        PushRegistry(tmp_path / "push", 0, queries_max),
+        Metrics(0, tmp_path / "metrics"),
+        as_standpipe_error,
     )
 
 
@@ -116,7 +118,7 @@ def test_no_token_past_rows_that_were_not_sent(
     room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chunk that the client has no room for is taken already: the answer is cut off."""
-    monkeypatch.setattr(stream_loop, "LAST_WORD_S", 0.01)
+    monkeypatch.setattr(stream_loop, "FINAL_CHUNK_S", 0.01)
 
     async def run() -> tuple[list[bytes], bool]:
         return await lagging(answers(tmp_path), Client(room), lambda: None)
