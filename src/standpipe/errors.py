@@ -1,8 +1,8 @@
 """Every error that a person or a client can meet: HTTP status, code, and what to do.
 
-The whole tree, the classes of other modules included (their module is named); a test keeps it
-complete. `code // 100 == status` is ksqlDB's rule, and a test walks the tree for it. An `E-…` ends
-a process at its start, with exit status 1.
+The whole tree, including the classes of other modules (their module is named); a test keeps it
+complete. `code // 100 == status` is ksqlDB's rule; a test checks it for the tree. An `E-…` ends a
+process at its start, with exit status 1.
 
 StandpipeError                         50000   base; 500
 ├── BadRequest                         40000   malformed body, unknown property
@@ -68,7 +68,7 @@ class StandpipeError(Exception):
         self.details = details
 
     def body(self) -> dict[str, object]:
-        """The JSON body in ksqlDB's shape. What ksqlDB does not have is under `standpipe`."""
+        """The JSON body in ksqlDB's shape. Fields that ksqlDB does not have are in `standpipe`."""
         shape: dict[str, object] = {
             "@type": "generic_error",
             "error_code": self.code,
@@ -123,7 +123,7 @@ class StatementError(StandpipeError):
         return shape
 
     def pointed(self) -> str:
-        """The message, the line that it is about, and a caret under the column."""
+        """The message, the offending line, and a caret under the column."""
         if self.line is None or self.column is None:
             return self.message
         lines = self.statement.splitlines()
@@ -183,7 +183,7 @@ class BodyTooLarge(StandpipeError):
 
     def __init__(self, message: str, *, is_read: bool = False) -> None:
         super().__init__(message)
-        #: whether the body was read to its end, so that nothing of it precedes the next request
+        #: whether the body was read to its end, so that the next request follows directly
         self.is_read = is_read
 
 

@@ -1,10 +1,10 @@
 """Every id and every frozen record that crosses a wire, a file or a folder of this package.
 
-Terms are defined once, in docs/glossary.md. Units stand last in a name. Three
-different things count upwards and are never called plain "epoch" outside their module:
+Terms are defined once, in docs/glossary.md. Units come last in a name. Three
+different counters are never called plain "epoch" outside their module:
 *lease epoch* (a query's writer), *leader epoch* (Raft), *assignment epoch*.
 
-Not here: behaviour. A record that decides something belongs into `sql`, `control` or `data`.
+Not here: behavior. A record that decides something belongs in `sql`, `control` or `data`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ AssignmentEpoch = NewType("AssignmentEpoch", int)
 LogIndex = NewType("LogIndex", int)  # 1-based place of a command in the metadata log
 FeatureLevels = tuple[
     int, int
-]  # oldest and newest that a program knows (`control.metadata.feature_levels`)
+]  # oldest and newest level that a program knows (`control.metadata.feature_levels`)
 
 
 class ReplicaId(NamedTuple):
     """Names one partition of one generation of a table: its stores, status pages, lags, placement.
 
-    On whichever node: the replicas of a partition share it. The generation is part of it, so that
-    a table that was recreated never meets the rows or lags of the one before. As text (`str`), in
-    file names and JSON: `<table id>-<generation>-<partition>`.
+    The replicas of a partition share it, on all nodes. The generation is part of it, so that a
+    recreated table never sees the rows or lags of its predecessor. As text (`str`), in file names
+    and JSON: `<table id>-<generation>-<partition>`.
     """
 
     table_id: str
@@ -54,7 +54,7 @@ NO_BATCH = BatchId(-1)  # no whole batch is known: before the first, or after a 
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """Base of all records: immutable, by keyword, tolerant of fields that a newer peer adds."""
+    """Base of all records: immutable, keyword-only, tolerant of fields that a newer peer adds."""
 
 
 # ---------------------------------------------------------------- tables, streams and queries
@@ -66,7 +66,7 @@ class Column(Record, frozen=True, kw_only=True):
     name: str
     type: str
     is_key: bool = False
-    #: key of the record header that the column shows; "": all headers; None: it is no header
+    #: key of the record header that the column shows; "": all headers; None: not a header
     header: str | None = None
 
 
@@ -97,28 +97,28 @@ class Source(Record, frozen=True, kw_only=True):
     wrap_single_value: bool = True
     value_delimiter: str = ","
     key_delimiter: str = ","
-    retention_ms: int | None = None  # of a topic it creates; -1: permanent, None: the broker's
+    retention_ms: int | None = None  # of a topic it creates; -1: unlimited, None: the broker's
     query_id: str | None = None  # of the query that writes it; None: another program does
-    table_id: str | None = None  # names its stores and lags; never reused, also when dropped
+    table_id: str | None = None  # names its stores and lags; never reused, even after a drop
     generation: int = 1
-    is_materialized: bool = False  # replicas are kept and pull queries are answered
-    #: WITH (ACCEPTABLE_OFFSET_LAG): records that an answer may trail by, where a request says
-    #: nothing; None: the node's own bound holds (KLIP-12)
+    is_materialized: bool = False  # has replicas and answers pull queries
+    #: WITH (ACCEPTABLE_OFFSET_LAG): records by which an answer may lag if the request sets no
+    #: bound; None: the node's own bound applies (KLIP-12)
     offset_lag_max: int | None = None
-    is_read_only: bool = False  # CREATE SOURCE: no statement may write it or delete its topic
+    is_read_only: bool = False  # CREATE SOURCE: no statement may write to it or delete its topic
     changelog: str | None = None  # of a CREATE SOURCE TABLE: topic that its replicas follow
-    #: of a table that was replaced: its rows are written here as well, for others; `topic` is ours
+    #: of a replaced table: its rows are also written here, for other readers; `topic` is ours
     public_topic: str | None = None
     takes_inserts: bool = False  # a query of an INSERT INTO writes it, beside other writers
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
-        """In the order of the declaration."""
+        """Key columns in the order of declaration."""
         return tuple(column for column in self.columns if column.is_key)
 
     @property
     def value_columns(self) -> tuple[Column, ...]:
-        """In the order of the declaration, header columns among them."""
+        """Value columns in the order of declaration, including header columns."""
         return tuple(column for column in self.columns if not column.is_key)
 
     def replica_id(self, partition: int) -> ReplicaId:
@@ -128,8 +128,8 @@ class Source(Record, frozen=True, kw_only=True):
     def stored_form(self) -> Source:
         """The source as its query writes it and as replicas keep it.
 
-        It differs for a CREATE SOURCE TABLE alone: the topic belongs to another writer, so the
-        replicas follow the changelog into which a query of ours copies it, always as JSON.
+        It differs only for a CREATE SOURCE TABLE: the topic belongs to another writer, so the
+        replicas follow the changelog into which our query copies it, always as JSON.
         """
         if self.changelog is None:
             return self
@@ -158,20 +158,20 @@ class SparkInput(Record, frozen=True, kw_only=True):
     timestamp_format: str | None = None
     wrap_single_value: bool = True
     value_delimiter: str = ","
-    key_delimiter: str | msgspec.UnsetType = msgspec.UNSET  # a comma; plans of old say nothing
+    key_delimiter: str | msgspec.UnsetType = msgspec.UNSET  # unset in older plans: a comma
     watermark_delay_ms: int | None = None  # of this input; None: the query keeps no windows
     time_shift_ms: int = 0  # of event time: Spark's first watermark, 0, drops a 0
     is_table: bool | None = None  # a table's changelog: a null value is a deletion
     keeps_nulls: bool | None = None  # rows with a null value come too, as absent (`__PRESENT`)
-    is_ours: bool | None = None  # queries of ours write it: ROWTIME is in a header
+    is_ours: bool | None = None  # our queries write it: ROWTIME is in a header
     window: Window | None = None  # of a windowed source: its keys end with the window
 
 
 class SparkStep(Record, frozen=True, kw_only=True):
-    """An operator with state that Spark SQL has no words for (`data/operators/keyed.py`).
+    """An operator with state that Spark SQL cannot express (`data/operators/keyed.py`).
 
     `sql` is its input, over the views before it, with the key as text in `__K`; `view` is the name
-    of its output. Which columns go in and out is said at each operator.
+    of its output. Each operator documents its input and output columns.
     """
 
     view: str
@@ -184,9 +184,9 @@ class SparkPlan(Record, frozen=True, kw_only=True):
     """What a persistent query runs, stored with its statement so that a newer Standpipe cannot
     make a checkpoint unreadable by translating differently.
 
-    `sql` is Spark SQL over the views of `inputs` and `steps`. Where there is a `batch_sql`, that is
-    run over what a batch of `sql` gives (the view `__BATCH`), as a plain query of Spark. The last
-    of them has, in this order: the key columns; `WINDOWSTART` and `WINDOWEND` (BIGINT, ms) if
+    `sql` is Spark SQL over the views of `inputs` and `steps`. If there is a `batch_sql`, it runs
+    over each batch that `sql` returns (the view `__BATCH`), as a batch query of Spark. The last of
+    them has, in this order: the key columns; `WINDOWSTART` and `WINDOWEND` (BIGINT, ms) if
     windowed; the value columns; `__ROWTIME` (BIGINT, ms); `__LIVE` (BOOLEAN: false makes the row a
     tombstone, as HAVING does).
     """
@@ -198,12 +198,12 @@ class SparkPlan(Record, frozen=True, kw_only=True):
     is_windowed: bool
     steps: tuple[SparkStep, ...] = ()
     batch_sql: str | None = None
-    #: PARTITION BY makes the key: one of several columns is there even if all of them are null
+    #: PARTITION BY makes the key: a key of several columns exists even if all of them are null
     has_own_key: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class PersistentQuery(Record, frozen=True, kw_only=True):
-    """A running statement. `state` is what is wanted; what a pipeline reports is QueryStatus."""
+    """A running statement. `state` is the desired state; a pipeline reports QueryStatus."""
 
     query_id: str
     sink: str
@@ -215,8 +215,8 @@ class PersistentQuery(Record, frozen=True, kw_only=True):
 
 
 class QueryStatus(Record, frozen=True, kw_only=True):
-    """What a pipeline says of one of its queries, once a second. Never in the log.
-    Only a node says UNRESPONSIVE, of a pipeline that is silent."""
+    """What a pipeline reports about one of its queries, once a second. Never in the log.
+    Only a node sets UNRESPONSIVE, when a pipeline is silent."""
 
     query_id: str
     state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED", "UNRESPONSIVE"]
@@ -227,12 +227,12 @@ class QueryStatus(Record, frozen=True, kw_only=True):
     input_rows_per_second: float = 0.0
     bad_records: int = 0
     late_records: int = 0
-    repaired_rows: int = 0  # rows of its sink that foreign records had shadowed, written again
+    repaired_rows: int = 0  # rows of its sink rewritten because foreign records shadowed them
     at_ms: int = 0
-    pipeline_id: str = ""  # who says it; empty: a release that did not
-    #: of a table that is built beside another: records of its topics that its newest batch covers,
+    pipeline_id: str = ""  # of the reporting pipeline; empty: an older release
+    #: of a table's next generation: records of its topics that its newest batch covers,
     read_records: int = 0
-    backlog_records: int | None = None  # and those that it does not; None: not known
+    backlog_records: int | None = None  # and those that it does not cover; None: unknown
 
 
 class QueryLease(Record, frozen=True, kw_only=True):
@@ -259,8 +259,8 @@ class NodeInfo(Record, frozen=True, kw_only=True):
 
     node_id: NodeId
     public: str  # clients: HTTP workers
-    internal: str  # control: log, lags, quorum
-    peer: str  # forwards from other nodes: HTTP workers, a lane of their own
+    internal: str  # controller: log, lags, quorum
+    peer: str  # forwards from other nodes: HTTP workers, a separate listener
     incarnation: str  # identity of its data directory (the sources' directory id)
     tags: dict[str, str] = {}  # client.tag.*
     rack: str = ""  # client.rack
@@ -271,7 +271,7 @@ class NodeInfo(Record, frozen=True, kw_only=True):
 class Health(IntEnum):
     """A node's verdict on a peer (`control.liveness.heartbeats`)."""
 
-    UNKNOWN = 0  # newly known, no beat, and none missed, for long enough
+    UNKNOWN = 0  # newly known: not enough beats received, or missed, to judge it
     ALIVE = 1
     DOWN = 2
 
@@ -283,12 +283,12 @@ class Placement(Record, frozen=True, kw_only=True):
     generation: int
     partition: int
     replicas: tuple[NodeId, ...]
-    #: copies on their way to replace one of `replicas`: kept, and not read (KIP-441)
+    #: copies that will replace one of `replicas`: kept up to date but not read (KIP-441)
     warmups: tuple[NodeId, ...] = ()
 
     @property
     def replica_id(self) -> ReplicaId:
-        """What is placed."""
+        """The id of the placed replicas."""
         return ReplicaId(self.table_id, self.generation, self.partition)
 
     @property
@@ -298,7 +298,7 @@ class Placement(Record, frozen=True, kw_only=True):
 
 
 class PlacementRules(Record, frozen=True, kw_only=True):
-    """What placement obeys in the whole cluster. In the log: two files could pull to and fro."""
+    """Placement rules of the whole cluster. Logged, since nodes' files could contradict."""
 
     standby_count: int = 1  # num.standby.replicas
     rack_aware_tags: tuple[str, ...] = ()  # rack.aware.assignment.tags
@@ -306,17 +306,17 @@ class PlacementRules(Record, frozen=True, kw_only=True):
 
 
 class Assignment(Record, frozen=True, kw_only=True):
-    """Who holds what, as committed in the metadata log."""
+    """Which nodes hold which replicas, as committed in the metadata log."""
 
     epoch: AssignmentEpoch = AssignmentEpoch(0)
     placements: tuple[Placement, ...] = ()
 
 
 class Snapshot(Record, frozen=True, kw_only=True):
-    """What control publishes to the workers and the tailer of its node (`run/snapshot`, msgpack,
-    replaced by rename). `stamp` only grows, also over restarts; an old one is still in order.
+    """What the controller publishes to its node's workers and tailer (`run/snapshot`, msgpack,
+    replaced by rename). `stamp` only grows, even across restarts; an old snapshot is still valid.
 
-    It has all of the catalog but the outcomes of requests, which the leader alone needs
+    It has everything in the catalog except the outcomes of requests, which only the leader needs
     (`control.metadata.catalog.to_snapshot`, `from_snapshot`)."""
 
     stamp: int
@@ -324,13 +324,13 @@ class Snapshot(Record, frozen=True, kw_only=True):
     service_id: str
     cluster_id: str
     log_index: LogIndex
-    leader: NodeId  # who leads the quorum, as far as this node knows; empty: none
+    leader: NodeId  # the quorum's leader, as far as this node knows; empty: none
     nodes: tuple[NodeInfo, ...]
     sources: tuple[Source, ...]
     queries: tuple[PersistentQuery, ...]
     assignment: Assignment
-    successors: tuple[Source, ...] = ()  # built beside a table that reads still go to
-    types: dict[str, str] = {}  # name of CREATE TYPE -> what it stands for
+    successors: tuple[Source, ...] = ()  # next generations of tables, not read yet
+    types: dict[str, str] = {}  # name of CREATE TYPE -> its definition
     feature_level: int = 1  # what may be logged (`control.metadata.feature_levels`)
     topics: tuple[TopicSpec, ...] = ()  # that must exist
     doomed_topics: tuple[str, ...] = ()  # to delete before anything else may use their names
@@ -340,7 +340,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     pipelines: dict[str, LeaseEpoch] = {}
     leases: dict[str, QueryLease] = {}
     query_statuses: tuple[QueryStatus, ...] = ()
-    published_boot_ms: int = 0  # when control wrote this, on the node's boot clock
+    published_boot_ms: int = 0  # when the controller wrote this, on the node's boot clock
     quorum_sync_ms: int = 0  # what the slowest write of its log took in the last minute
 
 
@@ -348,9 +348,9 @@ class Snapshot(Record, frozen=True, kw_only=True):
 
 
 class Commit(Record, frozen=True, kw_only=True):
-    """Names what one foreachBatch call wrote. Only an exact match is ever visible.
+    """Identifies what one foreachBatch call wrote. Only an exact match is ever visible.
 
-    Fields are those of a record's `sp-commit` header: 8 bytes lease epoch, 8 bytes batch,
+    The fields are those of a record's `sp-commit` header: 8 bytes lease epoch, 8 bytes batch,
     8 bytes attempt, each big-endian.
     """
 
@@ -370,17 +370,17 @@ class Progress(Record, frozen=True, kw_only=True):
     #: source topic -> partition -> offset up to which its events are in the batch
     sources: dict[str, dict[int, int]] = {}
     sinks: dict[int, int] = {}  # partition of the table topic -> end offset that covers the batch
-    #: `sinks` of the valid record before this one: are some gone in between? Empty: it does not say
+    #: `sinks` of the previous valid record: shows if some in between are gone; empty: not given
     starts: dict[int, int] = {}
     clean_through: dict[int, int] = {}  # partition -> below it every foreign record was repaired
     watermark_ms: int = 0
     #: instant at which Spark chose the batch's source offsets (Unix ms, driver's clock)
     batch_started_ms: int = 0
     committed_at_ms: int = 0
-    #: that of the valid record before this one: nothing in the ranges is older; 0: it does not say
+    #: that of the previous valid record: nothing in the ranges is older; 0: not given
     since_ms: int = 0
-    topic_id: str = ""  # Kafka's (KIP-516), of the topic that `sinks` are of; "": it does not say
-    source_topic_ids: dict[str, str] = {}  # source topic -> id of the one that `sources` are of
+    topic_id: str = ""  # Kafka's id (KIP-516) of the topic that `sinks` belong to; "": not given
+    source_topic_ids: dict[str, str] = {}  # source topic -> Kafka's id, for `sources`
 
 
 class ReplicaState(IntEnum):
@@ -400,7 +400,7 @@ class ReplicaState(IntEnum):
 
 
 class ReplicaStatus(Record, frozen=True, kw_only=True):
-    """A status page: what the tailer says of one replica, read by workers without a lock."""
+    """A status page: what the tailer reports about one replica; workers read it without a lock."""
 
     state: ReplicaState
     position: Offset  # A(p): everything committed below it is applied
@@ -411,7 +411,7 @@ class ReplicaStatus(Record, frozen=True, kw_only=True):
     #: last instant on this node's boot clock at which Kafka answered and A = C; 0: never
     confirmed_boot_ms: int
     source_instant_ms: int  # batch_started_ms of the batch that is shown; 0: unknown
-    foreign_records: int  # seen and left out since the store was made
+    foreign_records: int  # seen and skipped since the store was created
     rows: int
     watermark_ms: int
 

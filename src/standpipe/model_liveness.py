@@ -1,4 +1,4 @@
-"""Lags that nodes report of their replicas, and verdicts on each other's liveness.
+"""Lags that nodes report for their replicas, and their verdicts on each other's liveness.
 
 Wire format of beats and reports (`node/liveness/wire.py`) and of `run/lags` and `run/liveness`.
 """
@@ -9,9 +9,9 @@ from standpipe.model import BatchId, Health, NodeId, Offset, Record, ReplicaId, 
 
 
 class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
-    """How far one replica is, as its node reports it: KIP-535's LagInfo, and ours.
+    """How far one replica has read, as its node reports it: KIP-535's LagInfo, and our fields.
 
-    Named by table id and generation, so that a table of the past cannot speak for one of now.
+    Named by table id and generation, so that a dropped table's lag is never taken for a new one's.
     """
 
     table_id: str
@@ -21,28 +21,28 @@ class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
     committed_end: Offset  # KIP-535: endOffsetPosition; -1: unknown
     state: ReplicaState
     batch: BatchId
-    replica_lag_ms: int | None = None  # when it was reported; None: never confirmed
-    store_bytes: int = 0  # on disk, now and then
+    replica_lag_ms: int | None = None  # at the time of the report; None: never confirmed
+    store_bytes: int = 0  # on disk, updated occasionally
 
     @property
     def replica_id(self) -> ReplicaId:
-        """Whose lag it is."""
+        """The replica whose lag this is."""
         return ReplicaId(self.table_id, self.generation, self.partition)
 
 
 class LagDelta(Record, frozen=True, kw_only=True):
-    """What of a node's lags changed since the receiver acknowledged `base` (rides on a beat)."""
+    """What changed in a node's lags since the `base` that the receiver acknowledged (on a beat)."""
 
     session: int  # grows with every start of the sender
-    base: int  # version that the receiver said it has; 0: nothing
-    through: int  # version that it has after this
+    base: int  # version that the receiver acknowledged; 0: nothing
+    through: int  # version that it has after this delta
     #: over all lags of the sender; None: there are more changes than fit into one beat
     digest: int | None
     changes: tuple[ReplicaLag, ...] = ()
 
 
 class KnownLag(Record, frozen=True, kw_only=True, array_like=True):
-    """A reported lag at its receiver, which knows when it was last true."""
+    """A reported lag at its receiver, with the instant at which it was last true."""
 
     node_id: NodeId
     lag: ReplicaLag
@@ -51,22 +51,22 @@ class KnownLag(Record, frozen=True, kw_only=True, array_like=True):
 
 
 class KnownLags(Record, frozen=True, kw_only=True):
-    """`run/lags`: what the controller tells the workers of its node about the replicas of
-    others."""
+    """`run/lags`: what the controller publishes to its node's workers about other nodes'
+    replicas."""
 
     published_boot_ms: int
     known: tuple[KnownLag, ...] = ()
-    age_ms_max: int = 0  # for so long each is believed; 0: beats confirm them all the time
+    age_ms_max: int = 0  # how long each is valid; 0: beats confirm them continuously
 
 
 class PeerLiveness(Record, frozen=True, kw_only=True):
-    """A node's verdict on a peer, and what the peer says of itself."""
+    """A node's verdict on a peer, and what the peer reports about itself."""
 
     node_id: NodeId
     health: Health
-    is_held_down: bool = False  # it is DOWN and beats: it came back too often
+    is_held_down: bool = False  # it is DOWN although it beats: it came back too often
     beat_boot_ms: int = 0  # its last beat; 0: none
-    workers_ok: bool = True  # its own word: none hangs and at least one lives
+    workers_ok: bool = True  # by its own report: none hangs and at least one is alive
     tailer_ok: bool = True
     is_leaving: bool = False  # it is drained or about to stop
 

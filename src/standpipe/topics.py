@@ -1,11 +1,11 @@
-"""Names of the cluster's own topics in Kafka, and for how long table topics remember."""
+"""Names of the cluster's own topics in Kafka, and how long table topics keep tombstones."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: tombstones stay 7 days (`control/metadata/topic_reconciler.py` makes the topics so); an hour
-#: less, for clocks
+#: tombstones stay 7 days (`control/metadata/topic_reconciler.py` configures that); one hour less,
+#: to allow for clock differences
 TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
 
 

@@ -1,4 +1,4 @@
-"""Configuration: how keys work (`registry`), and which there are (`keys`, `liveness`).
+"""Configuration: how keys work (`registry`), and which keys exist (`keys`, `liveness`).
 
 An import of any module of this package declares every key, so that `registry.load` knows them all.
 """

@@ -1,4 +1,4 @@
-"""Every key once: name, type, unit, default, bounds, source, meaning; and relations between keys.
+"""All configuration keys: name, type, unit, default, bounds, source, meaning; and their relations.
 
 `docs/config.md` is generated from this list (`make docs`). Not here: how keys are layered and
 checked (`registry.py`); the keys of heartbeats and lag reports (`liveness.py`).

@@ -94,16 +94,16 @@ relation(
 )
 
 
-#: Reports in a row that may be lost where reports alone confirm lags.
+#: Consecutive reports that may be lost if only reports confirm lags.
 REPORTS_LOST_MAX = 3
-#: At least this, however often reports are sent: a node that is briefly slow stays known.
+#: Minimum, however often reports are sent: the lags of a briefly slow node stay known.
 REPORTS_AGE_MS_MIN = 3000
-#: The same, for a leader that has just been elected.
+#: The same minimum, for a leader that has just been elected.
 REPORTS_SETTLE_MS_MIN = 5000
 
 
 def reports_age_ms_max(config: Config) -> int:
-    """How long a lag is valid that reports alone confirm. Milliseconds."""
+    """How long a lag is valid that only reports confirm. Milliseconds."""
     low = max(config[BEAT_WINDOW], REPORTS_AGE_MS_MIN)
     return max(low, REPORTS_LOST_MAX * config[LAG_SEND])
 

@@ -4,7 +4,7 @@ Layers, strongest first: command line, environment (`KSQL_HEARTBEAT_ENABLE` for
 `ksql.heartbeat.enable`), a TOML file, the default. An unknown key is an error that names the
 nearest one; a key of ksqlDB or Kafka Streams without a meaning here is accepted with a warning.
 
-Not here: which keys there are (`keys.py`, `liveness.py`).
+Not here: which keys exist (`keys.py`, `liveness.py`).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def key(
     high: float | None = None,
     source: str = "standpipe",
 ) -> ConfigKey[T]:
-    """Declare a key. The one place where it is named."""
+    """Declare a key. This is the only place that names it."""
     made = ConfigKey(
         name=name,
         type=type_,
@@ -136,7 +136,7 @@ class Config:
 def load(*layers: Mapping[str, object]) -> Config:
     """Merge layers, weakest first, and check every value and relation.
 
-    Raises ConfigError for an unknown key (the nearest one is named), a value out of bounds, or a
+    Raises ConfigError for an unknown key (it names the nearest one), a value out of bounds, or a
     broken relation.
     """
     values: dict[str, Any] = {}

@@ -3,9 +3,9 @@
 Order of the rules:
  1. every node has its fair share of the actives (`fair_share.py`);
  2. an active stays where it is unless its node holds more than its share;
- 3. one that must go somewhere goes to a node that holds its data, the readiest first;
+ 3. an active that must move goes to a node that holds its data, the readiest first;
  4. within each table a node's actives are its fair share, rounded up or down, so that one hot
-    table does not heat one node. Repaired by exchanging actives along the shortest cycle.
+    table does not overload one node. Repaired by swapping actives along the shortest cycle.
 Nodes, tables and partitions are indices here; `plan.py` translates.
 """
 
@@ -20,10 +20,10 @@ from typing import Final
 from standpipe.control.assignment.fair_share import Levels, fair_shares
 
 NOBODY: Final = -1
-#: nodes expanded in one search for a cycle; the typical one ends at the first
+#: nodes expanded in one search for a cycle; a typical search ends at the first node
 EXPANSIONS_MAX: Final = 200
-#: searches that found nothing before table skew is left as it is: unequal capacities can make
-#: rules 1 and 4 exclude each other
+#: failed searches after which table skew is left as it is: with unequal capacities, rules 1 and 4
+#: can exclude each other
 FAILURES_MAX: Final = 50
 
 
@@ -120,8 +120,8 @@ class _ActivePlacement:
     def _bounds(self, size: int) -> list[tuple[int, int]]:
         """node -> fewest and most actives of a table of this size that count as fair.
 
-        Both the proportional share, rounded, and the share by D'Hondt's rule are fair: rule 1
-        goes by the latter, and a node must not be made to give away what rule 1 gave it.
+        Both the rounded proportional share and the share by D'Hondt's rule are fair: rule 1 uses
+        the latter, and a node must not have to give away what rule 1 gave it.
         """
         known = self._bounds_of_size.get(size)
         if known is None:
@@ -156,8 +156,8 @@ class _ActivePlacement:
                 settled.setdefault(node, []).append(partition)
 
     def _augmenting_path(self, orphan: int, settled: dict[int, list[int]]) -> list[tuple[int, int]]:
-        """(partition, node) pairs to seat in this order; empty: all holders are full."""
-        came_by: dict[int, tuple[int, int]] = {}  # partition -> who wants its node, which node
+        """(partition, node) pairs to place in this order; empty: all holders are full."""
+        came_by: dict[int, tuple[int, int]] = {}  # partition -> (one that wants its node, the node)
         queue, seen = deque([orphan]), set[int]()
         while queue:
             partition = queue.popleft()
@@ -179,7 +179,7 @@ class _ActivePlacement:
         return []
 
     def move_surplus(self) -> None:
-        """Nodes over their share give actives away, first those whose data is ready elsewhere."""
+        """Nodes over their share give away actives, first those with a ready copy elsewhere."""
         over = [n for n, count in enumerate(self._count) if count > self._allowed(n)]
         open_nodes = self._open_nodes()
         for node in over:
@@ -193,8 +193,8 @@ class _ActivePlacement:
                 self._put(partition, target)
 
     def _table_to_give(self, node: int, target: int) -> int:
-        """One of which the giver has too many or the taker too few, if there is one: what rule 4
-        has just brought here must not be sent back."""
+        """Preferably a table of which the giver has too many or the taker too few: what rule 4
+        has just moved here must not be sent back."""
 
         def gain(table: int) -> tuple[int, int, int]:
             gains = self._is_uneven(table, node, is_over=True)
@@ -204,7 +204,7 @@ class _ActivePlacement:
         return max(self._cells[node], key=gain)
 
     def _allowed(self, node: int) -> int:
-        """A node of the tied ones may keep one more, as long as the spare units last."""
+        """A tied node may keep one more, as long as there are spare units."""
         may_keep_tie = node in self._maybe and self._spare >= 0
         return self._sure[node] + (1 if may_keep_tie else 0)
 
@@ -228,7 +228,7 @@ class _ActivePlacement:
                 self._put(partition, holder)
 
     def place_the_rest(self) -> None:
-        """Orphans without data anywhere, dealt in order: a table's partitions to nodes in turn."""
+        """Orphans without data anywhere, in order: a table's partitions go to nodes in turn."""
         open_nodes = self._open_nodes()
         for partition, node in enumerate(self.active):
             if node == NOBODY:
@@ -244,7 +244,7 @@ class _ActivePlacement:
         return heap
 
     def _next_open(self, heap: list[tuple[int, int]]) -> int:
-        """The node that stands lowest after one more. The heap may hold stale heights."""
+        """The node with the lowest load after one more. The heap may hold stale heights."""
         while True:
             height, node = heapq.heappop(heap)
             now = self._levels.level(node, self._work.loads[node] + self._count[node] + 1)
@@ -268,7 +268,7 @@ class _ActivePlacement:
                     self._apply(shift)
 
     def prefer_warmups(self) -> None:
-        """Where a node gets a partition of a table, it gets the one that it is copying already.
+        """If a node gets a partition of a table, it gets the one that it is already copying.
 
         Loads are the same either way, but two equally good plans that differ in this would undo
         each other's warm-ups repeatedly.
@@ -314,7 +314,7 @@ class _ActivePlacement:
     def _cycle(self, table: int, node: int, is_over: bool) -> list[Shift]:
         """Shifts that bring one cell nearer to its share and keep every node's count.
 
-        Actives that are on the move anyway cost nothing, so a cycle of these is tried first.
+        Actives that move anyway cost nothing, so a cycle of these is tried first.
         """
         nodes = range(len(self._cells))
         for free_only in (True, False):
@@ -344,12 +344,12 @@ class _ActivePlacement:
         return []
 
     def _may_swap_tie(self, giver: int, taker: int) -> bool:
-        """Both tie for a spare unit, the giver has one and the taker has none."""
+        """Whether both tie for a spare unit, the giver has one and the taker has none."""
         gives = giver in self._maybe and self._count[giver] > self._sure[giver]
         return gives and taker in self._maybe and self._count[taker] == self._sure[taker]
 
     def _movable(self, table: int, node: int, *, free_only: bool) -> int | None:
-        """A partition of this cell, one that leaves its owner anyway if there is one."""
+        """A partition of this cell; preferably one that leaves its owner anyway."""
         members = self._cells[node].get(table, ())
         free = [p for p in members if self._work.owners[p] != node]
         return min(free, default=None) if free or free_only else min(members, default=None)

@@ -1,10 +1,10 @@
-"""Nodes equally full: standbys shift from full nodes to empty ones, and no spread is lost.
+"""Makes nodes equally full: standbys shift from full nodes to empty ones without losing spread.
 
 A shift that helps may need others before it: with zones of unequal size the emptiest node is
 often reached only by a chain (p: 1 → 2, q: 2 → 3). The search is breadth first from the fullest
-node; whatever a failed search reached is settled with it, since it could reach no more.
-Taken are the shortest chains, and among last steps those that copy nothing: a node that already
-holds the data (a warm-up, say), then a copy that is new anyway.
+node. Nodes that a failed search reached are settled too, since none of them could reach more.
+The search takes the shortest chain. It prefers a last step that copies nothing: to a node that
+already holds the data (a warm-up, say), else one that moves a copy that is new anyway.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final
 from standpipe.control.assignment.spread import Chosen, Corner
 from standpipe.control.assignment.standbys import Copies, Emptiest
 
-#: steps looked at in one run, about a second; 12 nodes need < 10,000. Beyond, nodes stay as they
-#: are and the plan says so
+#: steps tried in one run, about a second; 12 nodes need < 10,000. Beyond this, nodes stay as they
+#: are and the plan reports it
 LOOKS_MAX: Final = 1_000_000
-#: ... and for one step, once one to the emptiest node is found
+#: ... and for one step, once a step to the emptiest node is found
 LOOKS_PER_STEP: Final = 500
 #: equally empty nodes of a corner that are compared
 TIED_MAX: Final = 12
@@ -62,8 +62,8 @@ class _Levelling:
     # ------------------------------------------------------------------ single shifts
 
     def _shift_directly(self) -> bool:
-        """Always from the fullest node that can. A chain would move two copies where the next
-        fullest node can do it with one, so chains come after."""
+        """Always from the fullest node that can shift one. A chain would move two copies where the
+        next fullest node can move just one, so chains come later."""
         copies, progress = self._copies, False
         heap = [(-copies.height(n), n) for n in self._nodes]
         heapq.heapify(heap)
@@ -106,7 +106,7 @@ class _Levelling:
         while queue and self._looks < LOOKS_MAX:
             node = queue.popleft()
             path = self._walk_back(came_by, node)
-            # A partition that moves twice in one chain would void the check of its spread.
+            # If a partition moved twice in one chain, the check of its spread would be void.
             moved = {step.partition for step in path}
             standing = [p for p in self._shiftable(node) if p not in moved]
             last = self._last_step(node, standing, lower)

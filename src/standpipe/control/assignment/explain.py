@@ -1,7 +1,7 @@
-"""Who holds what, why, and what would move: the assignment for people and tools.
+"""Which node holds what, why, and what would move: the assignment for people and tools.
 
-`suppose` changes a problem as an operator words it ("remove node-3"), `view` describes a problem
-and its step. Nothing here is committed.
+`suppose` applies an operator's hypothetical change ("remove node-3") to a problem, `view` describes
+a problem and its step. Nothing here is committed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from standpipe.control.assignment.rebalance import Move, Step, Throttle
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.model import NodeId
 
-#: steps after which a plan that has not been reached is shown as far as it got
+#: steps simulated towards a plan; if it is not reached by then, the last step is shown
 STEPS_MAX: Final = 10
 _UNTHROTTLED: Final = Throttle(warmup_count_max=10**9)
 SUPPOSITIONS: Final = (
@@ -35,9 +35,9 @@ SUPPOSITIONS: Final = (
 
 
 def suppose(problem: Problem, text: str) -> Problem:
-    """The problem as it would be; several suppositions have commas between them.
+    """The problem after these hypothetical changes, separated by commas.
 
-    Raises ValueError that quotes what is not understood.
+    Raises ValueError that quotes the part that cannot be parsed.
     """
     for clause in filter(None, (part.split() for part in text.split(","))):
         change = _CHANGES.get(clause[0].lower())
@@ -132,7 +132,7 @@ def _all_caught_up(holdings: Holdings) -> Lags:
 def view(
     catalog: Catalog, problem: Problem, step: Step, goal: Holdings | None = None
 ) -> dict[str, object]:
-    """JSON-able. `goal` None: not worked out. Lags in records; null where they are not known."""
+    """JSON-serializable. `goal` None: not computed. Lags in records; null where unknown."""
     names = {(source.table_id, source.generation): source.name for source in catalog.generations}
     return {
         "assignmentEpoch": catalog.assignment.epoch,
@@ -219,7 +219,7 @@ def _held(held: HeldCopies) -> dict[str, object]:
 
 
 def _spread(problem: Problem, held: HeldCopies) -> dict[str, list[str | None]]:
-    """Dimension -> the values that the copies stand on, the active's first."""
+    """Dimension -> the tag values of the copies' nodes, the active's first."""
     nodes = problem.cluster.nodes
     tags = problem.rules.rack_aware_tags
     stands = racks.places([(node.tags, node.rack) for node in nodes], tags)

@@ -1,10 +1,10 @@
 """Fair shares of indivisible work among nodes of unequal capacity: D'Hondt's rule.
 
-Each unit goes to the node whose load (count / capacity) is lowest after taking it. The result is
-what no single move can improve: max load <= min load + one unit, hence balanced within 1 per
-capacity unit. Rounding each node's proportional share cannot promise that.
-Only among nodes that tie for the last units is there a choice; `Shares` keeps it open, so that
-stickiness can use it.
+Each unit goes to the node whose load (count / capacity) is lowest after taking it. No single move
+can improve the result: max load <= min load + one unit, hence balanced within 1 per capacity unit.
+Rounding each node's proportional share cannot promise that.
+There is a choice only among nodes that tie for the last units. `Shares` leaves it open, so that
+actives can stay where they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """A fair division of new units, on top of what nodes hold already."""
+    """A fair division of new units, on top of what nodes already hold."""
 
     #: node -> units that it gets in every fair division
     sure: tuple[int, ...]

@@ -4,9 +4,9 @@
                         ├─► problem ─► rebalance ─► Step ─► CommitAssignment, if anything changes
     ClusterObservation ─┘
 
-Away is not gone: a node that is silent keeps its copies until `gone_after_ms`, but its lags count
-as unknown, so another copy leads meanwhile. Where too little is known (a leader that has just been
-elected), owners stay and only partitions without any holder are placed.
+A silent node is away, but not yet gone: it keeps its copies until `gone_after_ms`, but its lags
+count as unknown, so another copy leads meanwhile. While too little is known (the leader has just
+been elected), owners stay and only partitions without any holder are placed.
 
 Not here: clocks, reports, commits (`node.controller.leader`); where copies should be (`plan.py`).
 """
@@ -51,7 +51,7 @@ from standpipe.model_liveness import ReplicaLag
 
 
 class MoveLimits(msgspec.Struct, frozen=True):
-    """The leader's own settings. They are not logged: two leaders that differ move nothing back."""
+    """The leader's own settings. Not logged: a leader with other settings moves nothing back."""
 
     acceptable_lag_records: int | None = DEFAULT_RULES.acceptable_lag_records
     throttle: Throttle = DEFAULT_THROTTLE
@@ -65,13 +65,13 @@ DEFAULT_LIMITS: Final = MoveLimits()
 class ClusterObservation(msgspec.Struct, frozen=True):
     """What one node has observed of the cluster at one instant."""
 
-    #: node without heartbeats -> for how long
+    #: node without heartbeats -> how long it has been silent
     away_ms: Mapping[NodeId, int] = {}
     #: node -> its report of its copies; only nodes whose report is complete
     reports: Mapping[NodeId, Mapping[TablePartition, ReplicaLag]] = {}
-    #: node -> copies that reported of late to be at their end (`Ledger.current`)
+    #: node -> copies that recently reported to be at their end (`Ledger.current`)
     current: Mapping[NodeId, AbstractSet[TablePartition]] = {}
-    #: the furthest committed ends, by reports of any age
+    #: the furthest committed ends, from reports of any age
     ends: Mapping[TablePartition, Offset] = {}
 
 
@@ -86,7 +86,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Grows as the work does."""
+        """Grows with the amount of work."""
         return len(self.cluster.nodes) * len(self.cluster.partitions)
 
     def solve(self) -> Step:
@@ -97,7 +97,7 @@ class Problem(msgspec.Struct, frozen=True):
 def problem(
     catalog: Catalog, heard: ClusterObservation, limits: MoveLimits = DEFAULT_LIMITS
 ) -> Problem:
-    """What has to be placed, on which nodes, and how far each copy is."""
+    """What has to be placed, on which nodes, and how far each copy has caught up."""
     rules_logged = catalog.placement_rules or PlacementRules()
     rules = PlanRules(
         rack_aware_tags=rules_logged.rack_aware_tags,
@@ -138,7 +138,7 @@ def members(
 
 
 def command(catalog: Catalog, step: Step) -> CommitAssignment | None:
-    """What commits a step; None: everything is as it says."""
+    """The command that commits a step; None: its holdings are already committed."""
     if step.holdings == holdings(catalog.assignment):
         return None
     placements = tuple(
@@ -156,7 +156,7 @@ def command(catalog: Catalog, step: Step) -> CommitAssignment | None:
 
 
 def holdings(assignment: Assignment) -> dict[TablePartition, HeldCopies]:
-    """Who holds what, as committed."""
+    """Which nodes hold which copies, as committed."""
     return {
         TablePartition(each.table_id, each.generation, each.partition): HeldCopies(
             each.replicas, each.warmups
@@ -169,7 +169,7 @@ def holdings(assignment: Assignment) -> dict[TablePartition, HeldCopies]:
 
 
 def _lags(current: Holdings, heard: ClusterObservation, limit: int | None) -> Lags:
-    """Only holders are asked: what another node may have left on its disk is not looked for."""
+    """Of holders only: leftovers on the disks of other nodes are not looked for."""
     return {
         partition: {node: _lag(partition, node, held, heard, limit) for node in held.nodes}
         for partition, held in current.items()
@@ -191,8 +191,8 @@ def _lag(
         return BadReport.NOTHING
     lag = offset_lag(_ends(partition, node, held, heard), report.position)
     if report.state is ReplicaState.BOOTSTRAP:
-        # No whole batch: it cannot answer, however little it still has to read. A number all the
-        # same, so that a young table keeps the owner that it was given.
+        # No whole batch: it cannot answer, however little it still has to read. Return a number
+        # anyway, so that a young table keeps the owner that it was given.
         return max(lag or 0, 0 if limit is None else limit + 1)
     return lag if lag is not None and report.state.answers else BadReport.UNKNOWN
 
@@ -200,7 +200,7 @@ def _lag(
 def _ends(
     partition: TablePartition, node: NodeId, held: HeldCopies, heard: ClusterObservation
 ) -> list[Offset]:
-    """Against which a copy's position counts."""
+    """The ends against which a copy's lag is measured."""
     if partition in heard.current.get(node, ()):
         return [heard.reports[node][partition].committed_end]  # the others' may be newer
     told = (heard.reports.get(holder, {}).get(partition) for holder in held.nodes)

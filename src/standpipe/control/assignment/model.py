@@ -1,7 +1,7 @@
 """What is placed, on which nodes and under which rules: the planner's own view of the cluster.
 
-Why not the records of `standpipe.model`: those are logged, these are worked on. A `PlanNode` has
-no addresses, and a capacity of 0 when it drains; `HeldCopies` is a `Placement` without its key;
+These are not the records of `standpipe.model`: those are logged, these are for planning. A
+`PlanNode` has no addresses, and capacity 0 if it drains; `HeldCopies` is a `Placement` without key;
 `PlanRules` adds this leader's own limit to the logged `PlacementRules`. `from_catalog.py`
 translates in both directions.
 
@@ -25,7 +25,7 @@ class PlanNode(msgspec.Struct, frozen=True):
     tags: Mapping[str, str] = {}
     #: weight, > 0. 0 = draining: it must end up empty, and serves until others are ready
     capacity: int = 1
-    #: client.rack: the one dimension of the spread where no tag is named
+    #: client.rack: the only dimension of the spread if no tag is named
     rack: str = ""
 
 
@@ -38,14 +38,14 @@ class TablePartition(msgspec.Struct, frozen=True, order=True):
     table_id: str
     generation: int
     partition: int
-    #: False: nothing on disk, e.g. a lease. One holder, no standby, and it moves at no cost
+    #: False: nothing on disk, e.g. a lease. One holder, no standby, and moving it is free
     stateful: bool = True
 
 
 class PlanRules(msgspec.Struct, frozen=True):
-    """The logged rules (`PlacementRules`) and the recovery lag of the leader that plans."""
+    """The logged rules (`PlacementRules`) and the planning leader's recovery lag."""
 
-    #: rack.aware.assignment.tags; the order breaks ties only (`spread.py`)
+    #: rack.aware.assignment.tags; their order only breaks ties (`spread.py`)
     rack_aware_tags: tuple[str, ...] = ()
     #: standpipe.rack.aware.forced: tag -> values that count whether or not a node has them
     forced: Mapping[str, Collection[str]] = {}
@@ -64,12 +64,12 @@ class HeldCopies(msgspec.Struct, frozen=True):
 
     #: active first, then standbys in order of promotion
     replicas: tuple[NodeId, ...] = ()
-    #: copies beyond the wanted number, on the way to replace one of `replicas`
+    #: copies beyond the wanted number; each will replace one of `replicas`
     warmups: tuple[NodeId, ...] = ()
 
     @property
     def active(self) -> NodeId | None:
-        """The node that serves first; None: there is no copy."""
+        """The node that reads go to first; None: there is no copy."""
         return self.replicas[0] if self.replicas else None
 
     @property

@@ -1,15 +1,15 @@
 """Which node should hold which table partition: a pure function of the cluster and its history.
 
-Read `plan` from top to bottom. Each goal has a module of its own:
-  actives.py   every node its share of the actives, with the fewest moves
+Read `plan` from top to bottom. Each goal has its own module:
+  actives.py   each node's share of the actives, with the fewest moves
   standbys.py  copies as far apart as the tags allow
   balance.py   nodes equally full
   takeover.py  the work of a lost node spread over the others
 A goal that cannot be met is reported as a `Violation`; nothing here fails, waits, or depends on
 the order of its input (KIP-708: an assignment that is not ideal is still an assignment).
 
-Not here: that a copy must catch up before it may lead (`rebalance.py` takes the steps). Why it is
-so: DESIGN.md.
+Not here: the rule that a copy must catch up before it may lead (`rebalance.py` takes the steps).
+Why: DESIGN.md.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Goal(StrEnum):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A goal that was not met, and why. `partition` None: it concerns nodes."""
+    """A goal that was not met, and why. `partition` None: it is about nodes."""
 
     wish: Goal
     why: str
@@ -87,12 +87,12 @@ def plan(
     actives: Mapping[TablePartition, NodeId] | None = None,
     begun: Replicas | None = None,
 ) -> Plan:
-    """The placement to aim for. `lags` only tell whose data is ready, never who is best.
+    """The placement to aim for. `lags` only tell which copies are ready; they never rank nodes.
 
-    `actives`: placement of actives that is settled already; those partitions only get standbys.
-    `begun`: warm-ups of an earlier plan, among `previous`. They are kept before other copies, else
-    equally good plans could alternate and none would be reached.
-    Partitions without state (`TablePartition.stateful`) share what the others leave of each node.
+    `actives`: actives that are already settled; those partitions only get standbys.
+    `begun`: warm-ups of an earlier plan, among `previous`. They are preferred to other copies;
+    otherwise equally good plans could alternate and none would be reached.
+    Partitions without state (`TablePartition.stateful`) go to the nodes with fewer actives.
     """
     everything = sorted(set(partitions))
     able = sorted((n for n in nodes if n.capacity > 0), key=lambda n: n.node_id)
@@ -119,7 +119,7 @@ def place_stateless(
     previous: Replicas,
     serving: Iterable[NodeId],
 ) -> dict[TablePartition, tuple[NodeId, ...]]:
-    """One holder for each partition without state, beside the actives that nodes serve now."""
+    """One holder for each partition without state, in addition to the actives that nodes serve."""
     able = sorted((n for n in nodes if n.capacity > 0), key=lambda n: n.node_id)
     problem = _Problem(able, sorted({p for p in partitions if not p.stateful}), DEFAULT_RULES)
     loads = [0] * len(able)
@@ -135,7 +135,7 @@ def place_stateless(
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Where nodes stand, as codes: equal place, equal corner."""
+    """The nodes' tag values, as codes: nodes with equal values share a corner."""
 
     names: tuple[str, ...]
     corners: list[tuple[int, ...]]
@@ -166,7 +166,7 @@ class _Problem:
         return {p: tuple(ids[n] for n in row) for p, row in zip(self.partitions, rows, strict=True)}
 
     def rows(self, named: Replicas) -> list[list[int]]:
-        """partition -> nodes, those that are able."""
+        """partition -> its nodes that may hold copies."""
         return [
             [self.index[n] for n in named.get(p, ()) if n in self.index] for p in self.partitions
         ]
@@ -187,10 +187,10 @@ class _Problem:
     def with_leftovers(
         self, holders: Sequence[Sequence[int]], lags: Lags | None
     ) -> list[Sequence[int]]:
-        """... and for a partition without any, the nodes with a disk that has caught up.
+        """... and for a partition without any, the nodes whose disk has a copy that caught up.
 
-        A disk that is not assigned counts for nothing else: leftovers of old assignments would
-        attract copies.
+        Copies that are not assigned are used for nothing else: leftovers of old assignments
+        would attract copies.
         """
         return [
             row or sorted(self._ready(partition, lags))
@@ -248,8 +248,8 @@ class _Problem:
         copies = place_standbys(work)
         level(copies)
         for _ in range(ROUNDS_MAX):
-            # What one changed can make room for the other; both together never cycle,
-            # since the sum of squared loads does not grow in one and falls in the other.
+            # A change by one can make room for the other. They never cycle, since the sum of
+            # squared loads does not grow in one and falls in the other.
             if not spread_takeovers(copies):
                 break
             level(copies)
@@ -280,8 +280,8 @@ class _Problem:
         )
 
     def _is_idle(self, name: str, values: Place | list[str | None]) -> bool:
-        """Each node has a value of its own: copies differ there wherever they stand. (Without
-        this, a tag like `host` would make every node a corner and the search slow.)"""
+        """Whether each node has a different value: copies then differ there wherever they are.
+        (Without this, a tag like `host` would make each node a corner and the search slow.)"""
         return (
             None not in values
             and len(set(values)) == len(values)
@@ -325,7 +325,7 @@ def _missing(problem: _Problem, grid: _Grid, count: int, wanted: int) -> list[tu
 
 
 def _shared(grid: _Grid, corners: tuple[int, ...]) -> list[tuple[Goal, str]]:
-    """Per tag, why the copies do not all differ."""
+    """For each tag, why the copies do not all differ."""
     reasons: list[tuple[Goal, str]] = []
     for d, name in enumerate(grid.names):
         values = {grid.corners[c][d] for c in corners} - {UNKNOWN}

@@ -1,7 +1,7 @@
-"""Racks: which tags a node may carry, which of them are spread over, what a forced tag permits.
+"""Racks: which tags a node may have, which of them copies spread over, what a forced tag allows.
 
-KIP-708 puts copies apart in every named dimension ("zone", "cluster"), best effort. Forced
-awareness is Elasticsearch's: a value that is declared counts although no node of it is up, so
+KIP-708 keeps copies apart in every named dimension ("zone", "cluster"), best effort. Forced
+awareness is from Elasticsearch: a declared value counts even if none of its nodes is up, so
 that the surviving zone is not flooded. How far apart a set of copies is: spread.py.
 """
 
@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-# KIP-708 names no limits; these are the ones of Kafka's StreamsConfig, so that tags which are
-# valid there are valid here, and the reverse (docs/sources.md).
+# KIP-708 names no limits; these are those of Kafka's StreamsConfig, so that tags are valid here
+# if and only if they are valid there (docs/sources.md).
 TAG_COUNT_MAX: Final = 5
 TAG_KEY_LENGTH_MAX: Final = 20
 TAG_VALUE_LENGTH_MAX: Final = 30
 
 #: tag -> values that exist, whether or not a node of them is up
 Forced = Mapping[str, Collection[str]]
-#: the values of one node, one per dimension; None: it does not say
+#: the values of one node, one per dimension; None: not set
 Place = tuple[str | None, ...]
 
 
@@ -49,7 +49,7 @@ def tag_faults(tags: Mapping[str, str], rack_aware_tags: Sequence[str]) -> tuple
 def parse_forced(text: str) -> dict[str, tuple[str, ...]]:
     """`zone:a,zone:b` -> {"zone": ("a", "b")}: the value of standpipe.rack.aware.forced.
 
-    Raises ValueError that quotes the entry which is not `tag:value`.
+    Raises ValueError that quotes the entry that is not `tag:value`.
     """
     forced: dict[str, set[str]] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -61,7 +61,7 @@ def parse_forced(text: str) -> dict[str, tuple[str, ...]]:
 
 
 class Strategy(StrEnum):
-    """What copies are kept apart by."""
+    """By what copies are kept apart."""
 
     TAGS = "tag_aware"
     RACK = "rack_as_single_tag"
@@ -69,7 +69,7 @@ class Strategy(StrEnum):
 
 
 def strategy(rack_aware_tags: Sequence[str], every_node_has_rack: bool) -> Strategy:
-    """Named tags win; else client.rack, if each node has one; else nothing but load (Kafka)."""
+    """Named tags win; else client.rack, if each node has one; else load alone (Kafka)."""
     if rack_aware_tags:
         return Strategy.TAGS
     return Strategy.RACK if every_node_has_rack else Strategy.LOAD
@@ -78,7 +78,7 @@ def strategy(rack_aware_tags: Sequence[str], every_node_has_rack: bool) -> Strat
 def places(
     nodes: Sequence[tuple[Mapping[str, str], str]], rack_aware_tags: Sequence[str]
 ) -> list[Place]:
-    """Where each node (tags, rack) stands: its value in every dimension of the spread."""
+    """The place of each node (tags, rack): its value in every dimension of the spread."""
     chosen = strategy(rack_aware_tags, bool(nodes) and all(rack for _, rack in nodes))
     if chosen is Strategy.RACK:
         return [(rack,) for _, rack in nodes]
@@ -88,15 +88,15 @@ def places(
 def copies_per_value_max(copies: int, declared: Iterable[str], present: Iterable[str]) -> int:
     """How many of a partition's copies one value of a forced tag may hold: ⌈copies / values⌉.
 
-    As in Elasticsearch, values that live nodes carry count beside the declared ones. A node
-    without the tag stands in a place of its own kind, under the same limit.
+    As in Elasticsearch, the values of live nodes count as well as the declared ones. Nodes
+    without the tag form one more place, under the same limit.
     """
     values = len(set(declared) | set(present))
     return -(-copies // max(1, values))
 
 
 def keeps_spread(others: Sequence[Place], old: Place, new: Place) -> bool:
-    """Whether a copy may move from `old` to `new` beside these other copies.
+    """Whether a copy may move from `old` to `new`, given these other copies.
 
     Where no other copy is known, only an equal place is safe (Kafka: a standby moves to a client
     with the same tag values). Otherwise no dimension may lose a distinct value.

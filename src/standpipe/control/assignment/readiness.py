@@ -1,9 +1,9 @@
-"""What a lag report is worth when copies are moved.
+"""What a lag report says about a copy's readiness when copies are moved.
 
 Lag is in records of one table partition. Three reports are not numbers and must never be compared
 as numbers: Kafka encodes them as -2 and -3, so that its "unknown" sorts as the best of all.
 
-Not here: who is moved (`transition.py`); how lags are measured (`control/liveness/lag.py`).
+Not here: which copies move (`transition.py`); how lags are measured (`control/liveness/lag.py`).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def catch_up_key(lag: Lag) -> tuple[int, int]:
 def lag_records(position: Lag, ends: Iterable[int]) -> Lag:
     """Lag of a copy at `position` in changelogs that end at `ends`, summed; clamped to 64 bits.
 
-    A position beyond the end is of another topic: that copy starts from nothing, so its lag is
-        everything (Kafka Streams' ClientState does the same).
+    A position beyond the end is from another topic: that copy starts from nothing, so its lag
+    is everything (Kafka Streams' ClientState does the same).
     """
     end = min(sum(ends), LAG_RECORDS_MAX)
     if position is BadReport.NOTHING:

@@ -1,4 +1,4 @@
-"""Steps from the committed assignment to the plan, without an interruption of reads (KIP-441).
+"""Steps from the committed assignment to the plan, without interrupting reads (KIP-441).
 
 One call of `advance` takes the holders, the lags and the plan, and returns the next holders. It
 keeps no state: the committed assignment, warm-ups included, is all that a new leader needs to
@@ -36,15 +36,15 @@ from standpipe.model import NodeId
 
 
 class Throttle(msgspec.Struct, frozen=True):
-    """How much may move at once, and how sure an owner is of its place."""
+    """How much may move at once, and how far an owner may lag before it loses its role."""
 
     #: max.warmup.replicas: warm-ups in the whole cluster
     warmup_count_max: int = 2
-    #: bytes of the stores being warmed up; None: no limit. One warm-up is always allowed, else a
-    #: store larger than the limit could never move
+    #: bytes of the stores being warmed up; None: no limit. One warm-up is always allowed; otherwise
+    #: a store larger than the limit could never move
     warmup_bytes_max: int | None = None
-    #: an owner is left for a caught-up standby when its lag is above this (None: never). Larger
-    #: than acceptable.recovery.lag, so that a lag which swings around that does not swap actives
+    #: a caught-up standby replaces an owner whose lag exceeds this (None: never). Larger than
+    #: acceptable.recovery.lag, so that a lag that fluctuates around it does not swap actives
     leaving_lag_records: int | None = 20_000
 
 
@@ -122,16 +122,16 @@ def rebalance(
     )
     holdings = {**step.holdings, **{p: HeldCopies(replicas=row) for p, row in alone.items()}}
     if not step.moves and any(held.warmups for held in current.values()):
-        # The plan was bound by warm-ups that have just become copies like others: look again.
+        # The plan kept warm-ups in place that have just become ordinary copies: plan again.
         return rebalance(cluster, holdings, standby_count, rules, throttle)
     return Step(holdings, step.moves, goal.unmet)
 
 
 def keep_owners(cluster: Cluster, current: Holdings) -> Step:
-    """Without lags nothing moves: who could take over is unknown (KIP-441, fallback assignor).
+    """Without lags nothing moves: no copy is known to be ready (KIP-441, fallback assignor).
 
     Copies on nodes that are gone are dropped; the next copy in order leads. A partition without
-    holders goes to the able node with the fewest copies, since no copy can be lost by that.
+    holders goes to the node with capacity and the fewest copies, since that can lose no copy.
     """
     live = {node.node_id for node in cluster.nodes}
     kept = {p: on_nodes(current.get(p, HeldCopies()), live) for p in sorted(cluster.partitions)}
@@ -187,8 +187,8 @@ class _Budget:
         """Begun copies first, then future actives, then standbys; each in order of partition.
 
         Finishing a begun copy frees its slot soonest, and no half-read copy is discarded. A copy
-        that has to wait for a second one comes last: it could hold the last slot permanently while
-        the second one waits for a slot.
+        that cannot be used without a second one comes last: it could hold the last slot
+        permanently while the second one waits for a slot.
         """
         queue = sorted(
             (

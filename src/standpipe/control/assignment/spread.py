@@ -2,16 +2,16 @@
 
 A *corner* is a combination of tag values, such as (zone a, cluster 1); nodes of one corner are
 interchangeable here. Choosing standbys one by one can walk into a trap: with the active on
-(c1, a) and nodes at (c2, b), (c2, c), (c3, b), the first fit (c2, b) makes a full spread
-impossible, although (c2, c) + (c3, b) is one. So each pick asks `best` what remains reachable.
+(c1, a) and nodes at (c2, b), (c2, c), (c3, b), the first fit (c2, b) rules out a full spread,
+although (c2, c) + (c3, b) would be one. So each pick asks `best` what remains reachable.
 
 A score is one integer, most important part first:
   copies placed > distinct known values, summed over the dimensions (KIP-708's ideal: all of
   them) > fewest pairs that share a value (2+2 beats 3+1) > distinct values in order of the tags.
 An unknown value is never distinct, and shares with other unknowns.
-Finding the best set is a multi-dimensional matching, so the search is bounded: per dimension,
-filling the emptiest values first is an upper bound, nearly always met at once; where it is not,
-the search is exhaustive up to VISITS_MAX states per question.
+Finding the best set is a multi-dimensional matching, so the search is bounded. In each dimension,
+filling the emptiest values first is an upper bound, which is nearly always met at once. Where it
+is not, the search is exhaustive up to VISITS_MAX states per question.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-#: states looked at per question before the best found so far is good enough; 8 nodes need < 1000
+#: states tried per question before the best so far is good enough; 8 nodes need < 1000
 VISITS_MAX: Final = 5_000
 
 Corner = int
-#: corners of the copies chosen so far, sorted; the same corner as often as it holds copies
+#: corners of the copies chosen so far, sorted; a corner appears once for each copy that it holds
 Chosen = tuple[Corner, ...]
 UNKNOWN: Final = -1
 
@@ -34,7 +34,7 @@ def with_corner(chosen: Chosen, corner: Corner) -> Chosen:
 
 
 class Spread:
-    """Scores of sets of corners. Holds a memory of answers, and otherwise no state."""
+    """Scores of sets of corners. It caches answers and has no other state."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class Spread:
         distinct = self._pair * (dimensions * base * base + 1)
         self._placed = distinct * (dimensions * base + 1)
         self._distinct = [distinct + base ** (dimensions - 1 - d) for d in range(dimensions)]
-        #: corners in the order in which they are tried; use it to break ties, too
+        #: corners in the order in which they are tried; it also breaks ties
         self.order = self._interleaved()
         self._best: dict[tuple[Chosen, int], int] = {}
         self._visits = 0
 
     def _interleaved(self) -> list[Corner]:
-        """Corners in turn from each value of the tag with the fewest: neighbours differ there, so
-        that a search soon meets one that adds a new value."""
+        """Corners in turn from each value of the tag with the fewest values: neighbours differ
+        there, so a search soon finds a corner that adds a new value."""
         fewest = min(range(len(self._values)), key=lambda d: self._values[d], default=None)
         if fewest is None:
             return list(range(len(self._corners)))
@@ -75,7 +75,7 @@ class Spread:
         return [corner for _, corner in sorted(turns)]
 
     def gain(self, chosen: Chosen, corner: Corner) -> int:
-        """What one more copy at `corner` adds to the score; 0: it must not stand there."""
+        """What one more copy at `corner` adds to the score; 0: it must not be placed there."""
         if chosen.count(corner) >= self._room[corner]:
             return 0
         total = self._placed
@@ -146,7 +146,7 @@ class Spread:
         return found
 
     def _bound(self, chosen: Chosen, more: int) -> int:
-        """No set of `more` copies adds more: each dimension on its own, emptiest value first."""
+        """No set of `more` copies adds more than this: each dimension alone, emptiest first."""
         total = self._placed * more
         for d, worth in enumerate(self._distinct):
             values = [self._corners[c][d] for c in chosen]

@@ -1,6 +1,6 @@
-"""Where the standbys of each table partition stand, its active being settled.
+"""Which nodes hold the standbys of each table partition, once its active is settled.
 
-Order of wishes:
+Order of goals:
  1. as many copies as asked for, never two on one node;
  2. as far apart as is possible for this active (spread.py: every pick looks ahead);
  3. nodes carry their fair share of all copies (`balance.py` improves it);
@@ -39,13 +39,13 @@ class StandbyWork:
     #: partition -> nodes that hold its data, the readiest first
     holders: Sequence[Sequence[int]]
     standby_count: int
-    #: partition -> those of its holders that are warm-ups. They stay where they are: two equally
-    #: good plans would otherwise undo each other's repeatedly
+    #: partition -> those of its holders that are warm-ups. They stay where they are: otherwise two
+    #: equally good plans would repeatedly undo each other
     begun: Sequence[Collection[int]]
 
 
 class Copies:
-    """Copies of all partitions while they are being placed, with the sums that decisions need."""
+    """Copies of all partitions during placement, with the sums that decisions need."""
 
     def __init__(self, work: StandbyWork) -> None:
         nodes = len(work.capacities)
@@ -72,7 +72,7 @@ class Copies:
         pairs[node] = pairs.get(node, 0) + 1
 
     def remove(self, partition: int, node: int) -> None:
-        """Take a copy away. It must be there."""
+        """Remove a copy. It must exist."""
         self.of[partition].remove(node)
         self.count[node] -= 1
         self.standing[node].remove(partition)
@@ -90,7 +90,7 @@ class Copies:
         return self.levels.level(node, self.count[node] + more)
 
     def chosen(self, partition: int, without: int = NOBODY) -> Chosen:
-        """Corners of a partition's copies, sorted; of all but the one on `without`."""
+        """Corners of a partition's copies, sorted, except the copy on node `without`."""
         corners = self.work.corners
         return tuple(sorted(corners[n] for n in self.of[partition] if n != without))
 
@@ -106,18 +106,18 @@ class Copies:
 
     def crowding(self, partition: int, old: int, new: int) -> int:
         """What a move adds to the sum of squares of what each node backs up for this active's
-        node: of two equal moves, the better one leaves less for `takeover.py` to undo."""
+        node. Of two equal moves, the one that adds less leaves less for `takeover.py` to undo."""
         pairs, unit = self.pairs[self.of[partition][0]], self.levels.unit
         added = unit[new] * (2 * pairs.get(new, 0) + 1)
         return added - unit[old] * (2 * pairs.get(old, 0) - 1)
 
     def keeps_level(self, old: int, new: int) -> bool:
-        """Whether one copy may move without a larger sum of squared loads."""
+        """Whether moving one copy does not increase the sum of squared loads."""
         added = self.levels.unit[new] * (2 * self.count[new] + 1)
         return added <= self.levels.unit[old] * (2 * self.count[old] - 1)
 
     def holds_data(self, partition: int, node: int) -> bool:
-        """Whether the node has data of the partition already, so that a copy there is cheap."""
+        """Whether the node already has data of the partition, so that a copy there is cheap."""
         return node in self.work.holders[partition]
 
 
@@ -154,7 +154,7 @@ def _fill(copies: Copies) -> None:
 class Emptiest:
     """Nodes by load, one heap per corner, since spread decides by corner.
 
-    Heaps are lazy: heights in them may be out of date, and are put right when they come up.
+    Heaps are lazy: heights in them may be stale, and are corrected when they reach the top.
     """
 
     def __init__(self, copies: Copies) -> None:
@@ -179,7 +179,7 @@ class Emptiest:
 
     def _pick(self, partition: int) -> int | None:
         """The lowest node that leads to the best spread; among equals the one that backs up this
-        active's node least (wish 4)."""
+        active's node least (goal 4)."""
         work, holders = self._copies.work, self._copies.of[partition]
         chosen, more = self._copies.chosen(partition), work.standby_count + 1 - len(holders)
         passed: list[tuple[int, int, Corner]] = []

@@ -1,12 +1,12 @@
 """When reads move to a table's next generation. Pure.
 
 A generation that is built beside another one has caught up when two things hold: a batch of its
-query took all that there was (its backlog is 0), and on every live node that keeps a replica, the
-replica shows that batch. Then one command moves reads, at once on each node that applies it. Until
-then, and where any of this is unknown, reads stay where they are.
+query read all available input (its backlog is 0), and on every live node that keeps a replica, the
+replica shows that batch. Then one command moves reads; each node switches when it applies it. Until
+then, and while any of this is unknown, reads stay where they are.
 
 Source: none. ksqlDB changes a query in place, or refuses CREATE OR REPLACE. Not here: what the
-command changes (`control/metadata/apply.py`); who looks (`node/controller/leader.py`).
+command changes (`control/metadata/apply.py`); the caller (`node/controller/leader.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from standpipe.model_liveness import ReplicaLag
 
 
 class Watch:
-    """Looks repeatedly, and keeps of each query the first of consecutive batches that took all
-    there was. The newest such batch would never be on a replica where reports are rare."""
+    """Called repeatedly. Of each query it keeps the first of consecutive batches that read all
+    available input. With rare reports, no replica would ever show the newest such batch."""
 
     def __init__(self) -> None:
         self._caught_up: dict[tuple[str, LeaseEpoch], BatchId] = {}
@@ -77,14 +77,14 @@ def _named(source: Source) -> tuple[str, int]:
 
 
 def _end(lags: Iterable[ReplicaLag | None]) -> Offset:
-    """The largest committed end that any copy of a partition knows."""
+    """The largest committed end that any copy of a partition reported."""
     return max((lag.committed_end for lag in lags if lag is not None), default=Offset(-1))
 
 
 def _shows(lag: ReplicaLag, batch: BatchId, end: Offset) -> bool:
-    """A replica that was made from a compacted topic does not know its batch, only its end."""
+    """A replica restored from a compacted topic does not know its batch, only its end."""
     if lag.state is not ReplicaState.RUNNING:
         return False
     if lag.batch != NO_BATCH:
-        return lag.batch >= batch  # one that has not heard of the batch would seem to be at its end
+        return lag.batch >= batch  # a copy that does not know the batch yet would seem at its end
     return offset_lag((end,), lag.position) == 0

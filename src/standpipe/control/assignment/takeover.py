@@ -17,14 +17,14 @@ from typing import Final
 
 from standpipe.control.assignment.standbys import Copies
 
-#: changes looked at in one run; what is left overloaded then is reported, not wrong
+#: changes tried in one run; nodes that are still overloaded then are reported, which is no fault
 LOOKS_MAX: Final = 300_000
-#: ... and for one overloaded pair of nodes, so that a hopeless one does not use up the rest
+#: ... and for one overloaded pair of nodes, so that a hopeless pair does not use up the budget
 LOOKS_PER_PAIR_MAX: Final = 3_000
 
 
 def spread_takeovers(copies: Copies) -> bool:
-    """Change the order, and where need be the place, of standbys; whether a place changed."""
+    """Reorder standbys, and move some if necessary. Returns whether one moved."""
     takeover, changed = _Takeover(copies), False
     takeover.reorder()
     while takeover.repair():
@@ -34,7 +34,7 @@ def spread_takeovers(copies: Copies) -> bool:
 
 
 def overloaded_successors(copies: Copies) -> list[tuple[int, int, int]]:
-    """(lost node, survivor, actives it would promote) where another could have taken one."""
+    """(lost node, survivor, actives it would promote) where another node could take one."""
     takeover = _Takeover(copies)
     return [
         (lost, successor, takeover.successors[lost][successor])
@@ -45,7 +45,7 @@ def overloaded_successors(copies: Copies) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Standby of `partition` from `old` to `new`; and of `other` back, if there is one."""
+    """Move the standby of `partition` from `old` to `new`, and that of `other`, if any, back."""
 
     partition: int
     old: int
@@ -87,7 +87,7 @@ class _Takeover:
         return [h for h in worst_first if any(self._is_unfair(lost, h, n) for n in others)]
 
     def _is_unfair(self, lost: int, successor: int, other: int) -> bool:
-        """One takes over at least two more than the other, and that for its capacity too."""
+        """Whether one takes over at least two more than the other, also relative to capacity."""
         successors = self.successors[lost]
         return successors[successor] >= successors.get(other, 0) + 2 and (
             self._height(lost, successor) > self._height(lost, other, 1)
@@ -142,7 +142,7 @@ class _Takeover:
     # ------------------------------------------------------------------ costly: another place
 
     def repair(self) -> bool:
-        """One round over all nodes; whether anything changed. Ends: a sum of squares falls."""
+        """One round over all nodes; whether anything changed. It ends: a sum of squares falls."""
         progress = False
         for lost in range(len(self.successors)):
             for successor in self.overloaded(lost) if self._looks < LOOKS_MAX else ():
@@ -188,7 +188,7 @@ class _Takeover:
                     yield _Change(partition, successor, node, other)
 
     def _data_moved(self, change: _Change) -> int:
-        """Copies to be made because of it, less those that need not be made any more."""
+        """Copies that the change adds, less the pending copies that it makes unnecessary."""
         copies = self._copies
         moves = [(change.partition, change.old, change.new)]
         if change.other is not None:
@@ -196,8 +196,8 @@ class _Takeover:
         return sum(copies.holds_data(p, old) - copies.holds_data(p, new) for p, old, new in moves)
 
     def _helps(self, lost: int, change: _Change) -> bool:
-        """Whether the sum of squares of all loads at stake falls; or two nodes could
-        pass the excess load to each other without end."""
+        """Whether the sum of squares of all affected loads falls; otherwise two nodes could
+        pass the excess load back and forth indefinitely."""
         copies, other = self._copies, change.other
         delta = self._delta(lost, change.old, change.new)
         if other is None:

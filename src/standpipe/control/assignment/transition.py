@@ -18,13 +18,13 @@ from standpipe.control.assignment.racks import Place, places
 from standpipe.control.assignment.readiness import BadReport, Lag, Lags, catch_up_key, is_caught_up
 from standpipe.model import NodeId
 
-#: sets of standbys compared for one partition; with more than about five standbys readiness alone
-#: decides what serves on the way
+#: sets of standbys compared for one partition; with more than about five standbys, readiness alone
+#: decides which copies serve during the transition
 SETS_MAX: Final = 500
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """Holdings of one partition before the throttle has been asked."""
+    """Holdings of one partition before the throttle is applied."""
 
     partition: TablePartition
     goal: tuple[NodeId, ...]
@@ -33,12 +33,12 @@ class Draft(msgspec.Struct, frozen=True):
     wanted: tuple[NodeId, ...]
     #: those of `wanted` that exist already
     begun: frozenset[NodeId]
-    #: those of `wanted` that can replace a copy alone, without copies coming closer together
+    #: those of `wanted` that can each replace a copy without bringing copies closer together
     usable: frozenset[NodeId] = frozenset()
 
 
 def on_nodes(held: HeldCopies, live: Collection[NodeId]) -> HeldCopies:
-    """The copies that are left on these nodes; a warm-up leads only if nothing else is left."""
+    """The copies that remain on these nodes; a warm-up leads only if nothing else remains."""
     replicas = tuple(n for n in held.replicas if n in live)
     warmups = tuple(n for n in held.warmups if n in live)
     return HeldCopies(replicas, warmups) if replicas else HeldCopies(warmups)
@@ -61,7 +61,7 @@ class Transition:
         self._lags = lags
         self._limit = rules.acceptable_lag_records
         self._leaving = leaving_lag_records
-        #: node -> actives given out in this step beyond the plan's, to spread emergencies
+        #: node -> unplanned actives assigned in this step, so that stand-ins are spread
         self._extra = dict.fromkeys(self.nodes, 0)
 
     def _lag(self, partition: TablePartition, node: NodeId) -> Lag:
@@ -94,7 +94,7 @@ class Transition:
         held: HeldCopies,
         goal: tuple[NodeId, ...],
     ) -> NodeId:
-        """PlanRules in order; the first that names a node decides. `owner` None: it is gone."""
+        """Rules in order; the first that names a node decides. `owner` None: it is gone."""
         planned = goal[0]
         if self._ready(partition, planned):
             return planned
@@ -104,8 +104,8 @@ class Transition:
         able = [n for n in ready if self.nodes[n].capacity > 0]
         if able or ready:
             return self._stand_in(able or ready, held, goal)
-        # Nobody has caught up: who has least to read. Equal lag is not better, so the owner and
-        # then the planned node win ties; an unknown lag is never better than a known one.
+        # No copy has caught up: take the one with least to read. Equal lag is not better, so the
+        # owner, then the planned node wins ties; an unknown lag is never better than a known one.
         keys = {n: catch_up_key(self._lag(partition, n)) for n in self._with_data(partition)}
         least = min(keys.values(), default=catch_up_key(BadReport.NOTHING))
         if owner and keys.get(owner) == least:
@@ -117,7 +117,7 @@ class Transition:
     def _may_stay(self, partition: TablePartition, owner: NodeId) -> bool:
         """An owner keeps serving until another is ready, within the wider of the two limits.
 
-        One that drains stays only as long as no other copy is ready.
+        A draining owner stays only while no other copy is ready.
         """
         lag = self._lag(partition, owner)
         if self.nodes[owner].capacity <= 0:
@@ -136,8 +136,9 @@ class Transition:
     def _stand_in(
         self, candidates: Sequence[NodeId], held: HeldCopies, goal: tuple[NodeId, ...]
     ) -> NodeId:
-        """Leads until the planned node is ready: the first planned standby, whose turn
-        `takeover.py` has spread, then a planned copy, a current one, the node that stands in least.
+        """Leads until the planned node is ready: the first planned standby, as
+        `takeover.py` has spread them, then a planned copy, then a current one, then the node that
+        stands in for the fewest partitions, relative to its capacity.
         """
         chosen = min(
             candidates,
@@ -159,9 +160,9 @@ class Transition:
     ) -> tuple[NodeId, ...]:
         """As many as planned, from planned and current copies: the readiest, planned ones first.
 
-        So a caught-up copy that has to go stays until its successor has caught up too. While
-        that holds, copies are never closer together than both before and in the plan: if the
-        readiest would be, the most spread are taken.
+        So a caught-up copy that has to go stays until its successor has caught up too. Copies
+        also never come closer together than both before and in the plan: if the readiest set
+        would, the most spread set is taken.
         """
         count = len(goal) - 1
         pool = [n for n in dict.fromkeys((*goal, *held.nodes)) if n != active]
@@ -173,7 +174,7 @@ class Transition:
             return free
         spread = self._best_set(partition, pool, active, goal, floor=floor)
         waiting = [n for n in goal if n != active and n not in spread]
-        # Where no single copy can be exchanged without coming closer, going on counts more.
+        # If no single copy can be replaced without coming closer, progress matters more.
         is_moving = any(self._is_usable(n, active, spread, held, goal) for n in waiting)
         return spread if is_moving or not waiting else free
 
@@ -186,7 +187,7 @@ class Transition:
         *,
         floor: int,
     ) -> tuple[NodeId, ...]:
-        """Readiest, then most of them planned, then most spread; in the order of the pool."""
+        """The readiest set, then most planned copies, then most spread; in the pool's order."""
         count = len(goal) - 1
         ranks = {n: self._rank(partition, n) for n in pool}
         if math.comb(len(pool), count) > SETS_MAX:
@@ -201,7 +202,7 @@ class Transition:
         return min(itertools.combinations(pool, count), key=key)
 
     def _floor(self, held: HeldCopies, goal: tuple[NodeId, ...]) -> int:
-        """Distinct values below which copies must not fall on the way."""
+        """The number of distinct values below which copies must not fall on the way."""
         return min(self._distinct(goal), self._distinct(held.replicas or goal))
 
     def _is_usable(

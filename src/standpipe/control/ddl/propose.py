@@ -1,9 +1,9 @@
-"""From the meaning of a statement to the command that is logged, or to its refusal.
+"""Turns an analyzed statement into the command to log, or refuses it.
 
-`propose` judges a plan against a catalog that has everything before the statement: it returns the
-command, or a reply where nothing is to be done (IF NOT EXISTS), or raises StatementError. A worker
-judges a whole request with it before anything is carried out; the leader, whose verdict counts,
-judges each statement with it before it is logged (`judge`). Texts are ksqlDB's (MetaStoreImpl,
+`propose` checks a plan against a catalog that includes everything before the statement. It returns
+the command, or a reply if there is nothing to do (IF NOT EXISTS), or raises StatementError. A
+worker checks a whole request with it before it executes anything; the leader, whose verdict counts,
+checks each statement again before logging it (`judge`). Texts are ksqlDB's (MetaStoreImpl,
 DdlCommandExec, DropSourceFactory).
 
 Not here: the grammar and the meaning of statements (`sql`), what a command changes
@@ -74,7 +74,7 @@ def warm_up() -> None:
 def judge(
     request: Request, catalog: Catalog, topics: Mapping[str, int]
 ) -> Command | StatementReply:
-    """Text to command at the leader: parse, analyse, propose, against the newest catalog.
+    """Text to command, at the leader: parse, analyze and propose against the newest catalog.
 
     `topics`: partition counts by topic. Raises StatementError and its kinds.
     """
@@ -95,7 +95,7 @@ def analyzed(
     properties: Mapping[str, str],
     topics: Mapping[str, int],
 ) -> Plan:
-    """The plan of a statement, even while Kafka is unavailable where the statement is complete.
+    """The plan of a statement, even while Kafka is unavailable if the statement is complete.
 
     A statement with PARTITIONS, or one whose topic Standpipe creates, does not need Kafka's answer:
     its topic follows later. Raises KafkaUnavailable for others, StatementError as `analyze` does.
@@ -120,7 +120,7 @@ def analyzed(
 def propose(
     plan: Plan, catalog: Catalog, *, statement: str = "", request_id: str = ""
 ) -> Command | StatementReply:
-    """The command that carries out a plan. Raises StatementError if the catalog forbids it."""
+    """The command for a plan. Raises StatementError if the catalog forbids it."""
     proposal = _Proposal(catalog, statement, request_id)
     match plan:
         case CreateSourcePlan():

@@ -1,8 +1,8 @@
-"""CREATE OR REPLACE … AS: which replacements are done in place, and which are built beside.
+"""CREATE OR REPLACE … AS: which replacements are in place, and which build a new generation.
 
-A stream's query continues from its position under a new plan: rows that were written stay. It must
-keep no state, since a state belongs to one plan. A table is computed again from the beginning of
-its topics, beside the one that is read; `control.assignment.switchover` decides when reads move.
+A stream's query continues from its position under a new plan: rows already written stay. It must
+keep no state, since state belongs to one plan. A table is recomputed from the beginning of its
+topics, beside the one that serves reads; `control.assignment.switchover` decides when reads move.
 
 Not here: what the commands do (`control.metadata.apply`), which columns may change
 (`sql.ddl.evolution`).
@@ -21,7 +21,7 @@ from standpipe.model import PersistentQuery, Source, SparkPlan, TopicSpec
 from standpipe.sql.ddl import evolution
 from standpipe.sql.plans import CreateTableAsPlan
 
-#: Makes the error for a message, with the statement's text in it.
+#: Makes the error for a message; it includes the statement's text.
 Refused = Callable[[str], StatementError]
 
 
@@ -34,9 +34,9 @@ def propose(
     receipt: Callable[[PersistentQuery], Receipt],
     refused: Refused,
 ) -> ReplaceStreamAs | ReplaceTableAs:
-    """The command that replaces `there`. Raises StatementError, made by `refused`.
+    """The command that replaces `there`. Raises StatementError, built by `refused`.
 
-    `receipt` makes the answer from the query that will run.
+    `receipt` builds the answer from the query that will run.
     """
     kind = there.kind.lower()
     if there.query_id is None:
@@ -90,14 +90,14 @@ def _evolved(
 
 
 def _keeps_state(plan: SparkPlan) -> bool:
-    """Of a stream's query: GROUP BY makes tables."""
+    """Whether a stream's query keeps state. (GROUP BY makes tables.)"""
     return len(plan.inputs) > 1 or bool(plan.steps)
 
 
 def _successor(
     plan: CreateTableAsPlan, there: Source, catalog: Catalog, refused: Refused
 ) -> tuple[Source, PersistentQuery]:
-    # by topic as well: another name may be declared over it
+    # by topic, too: another source may be declared over it
     topics = {there.topic, there.public_topic}
     names = {source.name for source in catalog.sources.values() if source.topic in topics}
     readers = sorted(
@@ -121,8 +121,8 @@ def _successor(
 
 
 def check_settled(query: PersistentQuery, catalog: Catalog, refused: Refused) -> None:
-    """A new query that reads what is being replaced would follow the generation before, which ends
-    when reads move. Raises StatementError, made by `refused`."""
+    """A new query that reads a table under replacement would follow the old generation, which ends
+    when reads move. Raises StatementError, built by `refused`."""
     topics = {source.topic for source in query.plan.inputs}
     for name, successor in catalog.successors.items():
         if name in query.sources or not topics.isdisjoint(topics_of(catalog.sources[name])):

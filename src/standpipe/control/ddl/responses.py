@@ -25,7 +25,7 @@ class StatementReply:
 
 
 def entities(applied: AppliedRequest, warnings: tuple[str, ...] = ()) -> list[Entity]:
-    """Answer to a statement that was applied. Raises StatementError if it did not fit."""
+    """Answer to a statement that was applied. Raises StatementError if it was rejected."""
     receipt = applied.receipt or Receipt(statement="", command_id="", message="")
     if applied.refusal:
         raise StatementError(applied.refusal, statement=receipt.statement)

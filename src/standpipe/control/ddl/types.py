@@ -15,7 +15,7 @@ from standpipe.sql.plans import CreateTypePlan, DropTypePlan
 def create(
     plan: CreateTypePlan, catalog: Catalog, statement: str, request_id: str
 ) -> CreateType | StatementReply:
-    """The command. Raises StatementError where the name is taken, unless IF NOT EXISTS."""
+    """The command. Raises StatementError if the name is taken, unless IF NOT EXISTS."""
     there = catalog.types.get(plan.name)
     if there is not None:
         message = f"{plan.name} is already registered with type {there}"
@@ -40,7 +40,7 @@ def create(
 def drop(
     plan: DropTypePlan, catalog: Catalog, statement: str, request_id: str
 ) -> DropType | StatementReply:
-    """The command. Raises StatementError where there is no such type, unless IF EXISTS."""
+    """The command. Raises StatementError if there is no such type, unless IF EXISTS."""
     if plan.name not in catalog.types:
         message = f"Type {plan.name} does not exist."
         if not plan.if_exists:

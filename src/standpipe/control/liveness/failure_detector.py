@@ -6,21 +6,21 @@ nodes judge it.
     up to SWITCH_NODES nodes   every node beats to every other and judges each
                                (`control.liveness.heartbeats`)
     above, from feature level  each node beats to a few and judges a few; verdicts on the others
-    GOSSIP on                  arrive as rumours of their watchers (`control.liveness.gossip`)
+    GOSSIP on                  arrive as rumours from their watchers (`control.liveness.gossip`)
 
-The switch follows the log's count of members, so nodes switch within the time that the log needs to
-reach them. For one window of beats after it a node also beats to its receivers from before, so that
-no node is found down because another one switched first. The same holds when the ring moves.
+A node switches when the log's member count says so, so nodes switch at slightly different times.
+For one window of beats after it, a node also beats to its previous receivers, so that no node is
+found down because another one switched first. The same applies when the ring changes.
 
-A node believes its own count of beats about a peer that it watches, and VOICES watchers about any
-other. A peer that no watcher doubts counts as ALIVE once rumours had time to arrive; until then it
-is UNKNOWN.
+For a peer that it watches, a node trusts its own count of beats; for any other, it trusts VOICES
+watchers. A peer that no watcher doubts counts as ALIVE once rumours have had time to arrive; until
+then it is UNKNOWN.
 
-Simulated (tests/sim/gossip.py): at 20 nodes a beat to every other is 190 messages/s from each node;
-gossip is 66 at 21 nodes and 86 at 100, reports included; a lost node is known everywhere within
-0.5 s.
+Simulated (tests/sim/gossip.py): at 20 nodes, beats to all others are 190 messages/s from each node.
+Gossip takes 66 at 21 nodes and 86 at 100, reports included, and every node knows of a lost node
+within 0.5 s.
 
-Source: KLIP-12. Not here: what a verdict does to reads (`control.routing.route`), sending
+Source: KLIP-12. Not here: how verdicts affect reads (`control.routing.route`), sending
 (`node.liveness.loop`).
 """
 
@@ -43,7 +43,7 @@ from standpipe.control.liveness.heartbeats import (
 )
 from standpipe.model import Health, NodeId
 
-#: With so many nodes or fewer every node beats to every other.
+#: Up to this many nodes, every node beats to every other.
 SWITCH_NODES: Final = 20
 
 
@@ -54,15 +54,15 @@ class Verdicts:
         self._rules = rules
         self._membership = Membership(rules)
         self._gossip = Gossip(me)
-        #: every other member -> since when it is known
+        #: every other member -> when it became known
         self._known_ms: dict[NodeId, float] = {}
         self._watched: frozenset[NodeId] = frozenset()
         self.is_mesh = True
-        #: silence of the watchers before this instant proves nothing
+        #: silence from watchers before this instant proves nothing
         self._listening_ms = 0.0
-        #: what this node's orders said last
+        #: the verdicts in this node's last orders
         self._shown: dict[NodeId, Health] = {}
-        #: of those, the nodes that are not alive: time alone may change that
+        #: of those, the nodes that are not alive: the passing of time may change that
         self._waiting: set[NodeId] = set()
         #: node that is down -> since when
         self._down_ms: dict[NodeId, float] = {}
@@ -76,7 +76,7 @@ class Verdicts:
     # ------------------------------------------------------------------------- events
 
     def members(self, peers: frozenset[NodeId], at_ms: float, *, may_gossip: bool) -> list[Order]:
-        """The log's members without this node, and whether all of them know how to gossip."""
+        """The log's members without this node, and whether all of them can gossip."""
         self._known_ms = {node: self._known_ms.get(node, at_ms) for node in peers}
         instants = (self._down_ms, self._unwatched_ms, self._heard_ms, self._due_ms)
         for by_node in (self._shown, *instants):
@@ -92,10 +92,10 @@ class Verdicts:
         return orders if self.is_mesh else [*orders, *self._changes(self._known_ms, at_ms)]
 
     def heard(self, node: NodeId, at_ms: float, *, is_beat: bool) -> None:
-        """A message from a member itself. Only beats (`is_beat`) count for its row of beats.
+        """A message arrived from a member. Only beats (`is_beat`) count towards its beats in a row.
 
-        Other messages come at random: two of them would call a peer alive whose beats are due only
-        when the log has reached it.
+        Other messages arrive at random: two of them would make a peer count as alive although it
+        sends beats only once the log has reached it.
         """
         if node in self._known_ms:
             self._heard_ms[node] = at_ms
@@ -103,7 +103,7 @@ class Verdicts:
                 self._membership.handle(BeatHeard(node, at_ms))
 
     def check(self, at_ms: float) -> list[Order]:
-        """Judge all again; a `Mark` for each peer whose verdict changed."""
+        """Judge all peers again; a `Mark` for each one whose verdict changed."""
         orders = self._membership.handle(CheckDue(at_ms))
         void = [order for order in orders if isinstance(order, CheckVoid)]
         if void:
@@ -118,14 +118,14 @@ class Verdicts:
         return [*void, *moved, *self._changes(nodes, at_ms)]
 
     def hear(self, rumours: Iterable[Rumour], at_ms: float) -> list[Order]:
-        """Rumours that a peer sent."""
+        """Take in the rumours that a peer sent."""
         if self.is_mesh:
             return []
         self._gossip.hear(rumours)
         return self._changes(self._gossip.moved(), at_ms)
 
     def noted(self, note: Note) -> None:
-        """What this node says of itself, in rumours."""
+        """What this node reports about itself, in rumours."""
         if not self.is_mesh:
             self._gossip.noted(note)
 
@@ -133,25 +133,25 @@ class Verdicts:
 
     @property
     def health(self) -> Mapping[NodeId, Health]:
-        """Verdict on every peer that is known."""
+        """Verdict on every known peer."""
         return self._shown
 
     def is_held_down(self, node: NodeId) -> bool:
-        """Whether a peer that is DOWN beats again, as far as this node hears its beats."""
+        """Whether a peer that is DOWN beats again, if this node receives its beats."""
         return node in self._membership.held_down
 
     def newest_word_ms(self, node: NodeId) -> float | None:
-        """Instant of the last message from a peer itself; None: none yet."""
+        """Instant of the last message sent by the peer itself; None: none yet."""
         return self._heard_ms.get(node)
 
     def silent_since_ms(self, node: NodeId) -> float:
-        """Of a peer that is down: the instant of its last message, or of the verdict where that is
-        later. It stands while others come to watch the peer and the cluster grows or shrinks."""
+        """When a peer that is down sent its last message, or got its verdict if that is later.
+        Kept when the peer's watchers change and when the cluster grows or shrinks."""
         since_ms = self._down_ms.get(node, self._known_ms[node])
         return max(since_ms, self._heard_ms.get(node, since_ms))
 
     def note_of(self, node: NodeId) -> Note | None:
-        """What a peer said of itself, by gossip; None: only its beats say it."""
+        """What a peer reported about itself, by gossip; None: only its beats carry that."""
         return None if self.is_mesh else self._gossip.note_of(node)
 
     def receivers(self, at_ms: float) -> list[NodeId]:
@@ -171,13 +171,13 @@ class Verdicts:
 
     @property
     def digest(self) -> int | None:
-        """Of all rumours; None: there are none here."""
+        """Digest of all rumours; None: no gossip in this cluster."""
         return None if self.is_mesh else self._gossip.digest
 
     def lacking(self, digest: int | None, *, is_asked: bool = False) -> list[Rumour]:
-        """All that this node knows, for a peer that knows something else; or nothing.
+        """All that this node knows, for a peer whose digest differs; else nothing.
 
-        `is_asked`: the peer sent everything; else only where no rumour is being passed on any more.
+        `is_asked`: the peer sent everything. Otherwise, only if no rumour is still being spread.
         """
         if self.is_mesh or digest in (None, self._gossip.digest):
             return []
@@ -186,7 +186,7 @@ class Verdicts:
     # ------------------------------------------------------------------------- inside
 
     def _watch(self, at_ms: float) -> list[Order]:
-        """Judge the peers whose beats should arrive here, and no others any longer."""
+        """Judge the peers whose beats should arrive here, and stop judging any others."""
         peers = frozenset(self._known_ms)
         watched = peers if self.is_mesh else frozenset(self._gossip.watched)
         if watched == self._watched and not watched ^ self._membership.health.keys():
@@ -199,7 +199,7 @@ class Verdicts:
         return self._show(orders, at_ms) if self.is_mesh else self._changes(self._known_ms, at_ms)
 
     def _show(self, orders: list[Order], now_ms: float) -> list[Order]:
-        """Orders that change a verdict: a verdict holds while its peer is counted again."""
+        """Orders that change a verdict: a verdict holds until its peer's beats are recounted."""
         return [
             order for order in orders if not isinstance(order, Mark) or self._is_new(order, now_ms)
         ]
@@ -218,7 +218,7 @@ class Verdicts:
         return True
 
     def _changes(self, nodes: Iterable[NodeId], now_ms: float) -> list[Order]:
-        """`nodes`: of which the verdict may be another one now; strangers do not count."""
+        """`nodes`: those whose verdict may have changed; nodes that are no members are ignored."""
         return self._show(
             [
                 Mark(node, health, self._silent_ms(node, now_ms))
@@ -242,7 +242,7 @@ class Verdicts:
         before = self._shown.get(node, Health.UNKNOWN)
         if before is Health.ALIVE or node in self._watched:
             return before  # no node doubts it; or this node will know soon
-        # a peer that only this node found down needs longer: others may only begin to watch it
+        # a peer that only this node found down needs longer: others may just be starting to watch
         windows = 2 if before is Health.DOWN else 1
         since_ms = max(
             self._known_ms[node], self._listening_ms, self._unwatched_ms.get(node, -math.inf)

@@ -1,27 +1,27 @@
-"""Liveness in large clusters: few beats from each node, and verdicts that spread as rumours. Pure.
+"""Liveness in large clusters: each node sends few beats; verdicts spread as rumours. Pure.
 
-Where every node beats to every other (KLIP-12), each one pays O(N). Here instead:
+If every node beats to every other (KLIP-12), each one sends O(N) messages. Here instead:
 
-    beats     go to FANOUT watchers, the next live nodes on a ring of hashed ids: they alone judge
+    beats     go to FANOUT watchers, the next live nodes on a ring of hashed ids. Only they judge
               the sender, by `control.liveness.heartbeats`
-    rumours   what a watcher says of a peer that it watches; they ride on every beat and on messages
-              to SPREAD random peers, and each node passes a rumour on for O(log N) rounds
-    verdict   a peer becomes DOWN when VOICES watchers say so: one watcher that is sick itself takes
-              no peer down. The peer stays DOWN until some watcher hears it and fewer than VOICES
+    rumours   a watcher's verdicts on the peers that it watches. They travel with every beat and in
+              messages to SPREAD random peers; each node forwards a rumour for O(log N) rounds
+    verdict   a peer becomes DOWN when VOICES watchers say so: one sick watcher alone takes no peer
+              down. The peer stays DOWN until some watcher receives its beats and fewer than VOICES
               say DOWN; losing or changing watchers brings no peer back. A node that is DOWN has no
-              voice and watches no peer: the next on the ring takes its place, and finds out by a
-              whole window of silence (once per row, where all watchers are lost too)
-    note      what a node says of itself (`Note`) is a rumour with itself as the watcher
+              vote and watches no peer: the next node on the ring takes its place, and needs a whole
+              window of silence to judge (one window after another if all watchers are lost too)
+    note      what a node reports about itself (`Note`): a rumour whose watcher is the node itself
 
-So a node sends a fixed number of messages, a change is known everywhere after O(log N) rounds, and
-the bytes of a message grow with what changed, not with N. A rumour carries its watcher's version;
-of two the higher one holds. A message also carries a digest of all rumours: where it differs
-although no rumour is being passed on any more (`may_compare`), two nodes send each other
+So a node sends a fixed number of messages, every node knows of a change after O(log N) rounds, and
+the size of a message grows with the number of changes, not with N. A rumour carries its watcher's
+version; the higher version wins. A message also carries a digest of all rumours: if the digests of
+two nodes differ although no rumour is still being spread (`may_compare`), they send each other
 everything.
 
 Source: SWIM (2002) for the shape; KLIP-12 leaves large clusters open. Not here: when a cluster
-counts as large, and what follows from a verdict (`control.liveness.failure_detector`), who is a
-member (the metadata log), random numbers (the driver draws them), sending (`node.liveness.loop`).
+counts as large, and what follows from a verdict (`control.liveness.failure_detector`), membership
+(the metadata log), random numbers (the driver draws them), sending (`node.liveness.loop`).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from standpipe.model import Health, NodeId, Record
 FANOUT: Final = 4
 SPREAD: Final = 3
 VOICES: Final = 2
-#: A rumour is passed on for so many rounds more than log2(N).
+#: A rumour is spread for this many rounds more than log2(N).
 EXTRA_ROUNDS: Final = 4
-#: Where rumours never rest, digests are compared nevertheless, after so many rounds.
+#: If there is always a rumour to spread, digests are compared anyway after this many rounds.
 RESTLESS_ROUNDS: Final = 100
 
 
 class Note(IntFlag):
-    """What a node says of itself; 0: all is well."""
+    """What a node reports about itself; 0: all is well."""
 
     WORKERS_SICK = 1
     TAILER_SICK = 2
@@ -55,7 +55,7 @@ WELL: Final = Note(0)
 
 
 class Rumour(Record, frozen=True, kw_only=True, array_like=True):
-    """What `watcher` says of `subject`. `version` grows with each change of its verdict."""
+    """The verdict of `watcher` on `subject`. `version` grows with each change of the verdict."""
 
     watcher: NodeId
     subject: NodeId
@@ -65,7 +65,7 @@ class Rumour(Record, frozen=True, kw_only=True, array_like=True):
 
     @property
     def is_note(self) -> bool:
-        """Whether it is what a node says of itself."""
+        """Whether it is what a node reports about itself."""
         return self.watcher == self.subject
 
 
@@ -75,7 +75,7 @@ def ring(members: Iterable[NodeId]) -> list[NodeId]:
 
 
 def rounds_told(count: int) -> int:
-    """For how many rounds a rumour is passed on in a cluster of `count` nodes."""
+    """For how many rounds a rumour is spread in a cluster of `count` nodes."""
     return max(1, count - 1).bit_length() + EXTRA_ROUNDS
 
 
@@ -85,7 +85,7 @@ def _hash(text: str) -> int:
 
 @dataclass
 class _Hot:
-    """A rumour that is still passed on."""
+    """A rumour that is still being spread."""
 
     rumour: Rumour
     rounds_left: int
@@ -96,7 +96,7 @@ _Key = tuple[NodeId, NodeId]  # watcher, subject
 
 @dataclass
 class Gossip:
-    """What one node knows from rumours, and what it still passes on."""
+    """What one node knows from rumours, and which of them it still spreads."""
 
     me: NodeId
     _order: list[NodeId] = field(default_factory=list[NodeId])
@@ -108,7 +108,7 @@ class Gossip:
         default_factory=dict[NodeId, dict[NodeId, Health]]
     )
     _down: set[NodeId] = field(default_factory=set[NodeId])
-    #: of which the verdict changed since `moved` was asked
+    #: nodes whose verdict changed since the last call of `moved`
     _moved: set[NodeId] = field(default_factory=set[NodeId])
     _note: Note = WELL
     _digest: int = 0
@@ -130,21 +130,21 @@ class Gossip:
 
     @property
     def beats_to(self) -> list[NodeId]:
-        """Who hears the beats of this node: the next on the ring, to the FANOUT-th live one.
+        """Receivers of this node's beats: the next on the ring, up to the FANOUT-th live one.
 
-        Nodes between them that are down get beats too: after a network was cut in two, all nodes of
-        the other side are down, and some beat has to arrive first.
+        Nodes between them that are down get beats too: after a network partition, all nodes of the
+        other side are down, and some beat has to get through first.
         """
         return self._neighbours(1)
 
     @property
     def watched(self) -> list[NodeId]:
-        """Whose beats should come here: the mirror of `beats_to`."""
+        """Nodes whose beats should arrive here: the mirror of `beats_to`."""
         return self._neighbours(-1)
 
     def targets(self, draws: Sequence[int]) -> list[NodeId]:
-        """Random peers that get rumours beside the watchers. `draws`: random numbers, the first
-        SPREAD are used."""
+        """Random peers that get rumours besides the watchers. `draws`: random numbers, of which
+        the first SPREAD are used."""
         if len(self._order) < 2:
             return []
         steps = (1 + draw % (len(self._order) - 1) for draw in draws[:SPREAD])
@@ -167,7 +167,7 @@ class Gossip:
     # -------------------------------------------------------------- what is sent
 
     def judged(self, subject: NodeId, health: Health) -> None:
-        """Take over the verdict of this node on a peer; UNKNOWN: none, or not watched any more."""
+        """Adopt this node's own verdict on a peer; UNKNOWN: none, or no longer watched."""
         known = self._known.get((self.me, subject))
         before = known.health if known else Health.UNKNOWN
         against = self._voices.get(subject, {}).values()
@@ -177,19 +177,19 @@ class Gossip:
         self._say(subject, health, known.version if known else 0)
 
     def noted(self, note: Note) -> None:
-        """What this node says of itself."""
+        """What this node reports about itself."""
         if note != self._note:
             self._note = note
             known = self._known.get((self.me, self.me))
             self._say(self.me, Health.ALIVE, known.version if known else 0)
 
     def note_of(self, node: NodeId) -> Note:
-        """What a node said of itself, as far as that has arrived."""
+        """The newest report of a node about itself that has arrived here."""
         said = self._known.get((node, node))
         return said.note if said else WELL
 
     def hear(self, rumours: Iterable[Rumour]) -> None:
-        """Take over what another node sent."""
+        """Take in the rumours that another node sent."""
         for rumour in rumours:
             if not self._are_members(rumour.watcher, rumour.subject):
                 continue
@@ -199,7 +199,7 @@ class Gossip:
                 self._take(rumour)
 
     def round(self) -> list[Rumour]:
-        """What goes with each of this round's messages."""
+        """The rumours that go with each of this round's messages."""
         rumours = [hot.rumour for hot in self._hot.values()]
         for key, hot in list(self._hot.items()):
             hot.rounds_left -= 1
@@ -210,21 +210,21 @@ class Gossip:
 
     @property
     def may_compare(self) -> bool:
-        """Whether a differing digest means anything: no rumour is being passed on any more."""
+        """Whether a differing digest means anything: no rumour is still being spread."""
         return not self._hot or self._restless_rounds > RESTLESS_ROUNDS
 
     def everything(self) -> list[Rumour]:
-        """For a peer whose digest differs."""
+        """All rumours, for a peer whose digest differs."""
         self._restless_rounds = 0
         return list(self._known.values())
 
     @property
     def digest(self) -> int:
-        """Equal where two nodes know the same, in whatever order it arrived."""
+        """Equal if two nodes know the same rumours, in whatever order these arrived."""
         return self._digest
 
     def is_down(self, subject: NodeId) -> bool:
-        """By what all watchers say of it and of each other."""
+        """Whether a node is down, by all watchers' verdicts on it and on each other."""
         return subject in self._down
 
     def moved(self) -> set[NodeId]:
@@ -244,8 +244,8 @@ class Gossip:
         )
 
     def _answer(self, rumour: Rumour) -> None:
-        """A rumour of this node from before its restart: its newest version must say what holds
-        now."""
+        """A rumour of this node from before its restart: the newest version must state its present
+        verdict."""
         known = self._known.get((self.me, rumour.subject))
         if known is None or (rumour.version >= known.version and rumour != known):
             mind = Health.ALIVE if rumour.subject == self.me else Health.UNKNOWN
@@ -264,7 +264,7 @@ class Gossip:
             self._weigh([rumour.subject])
 
     def _weigh(self, subjects: list[NodeId]) -> None:
-        """Decide who is down; a node that goes down or comes back changes the voices on others."""
+        """Decide which nodes are down. A change also adds or removes that node's own votes."""
         steps_left = len(subjects) + len(self._order) * (FANOUT + 1)  # two may undo each other
         while subjects and steps_left:
             steps_left -= 1

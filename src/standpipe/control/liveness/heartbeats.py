@@ -1,18 +1,18 @@
 """Which peers are alive, judged from the beats that arrived. Pure: instants arrive in events.
 
-Every node beats to every other each SEND interval. A check each CHECK interval looks at the beats
-of the last WINDOW and counts those missed in a row up to now, and those received in a row:
+Every node beats to every other once per SEND interval. Once per CHECK interval, a check looks at
+the beats of the last WINDOW and counts those missed, and those received, in a row up to now:
 
     UNKNOWN ── enough received ──► ALIVE ── enough missed ──► DOWN ── enough received ──► ALIVE
        └────── a whole window of silence ────────────────────►┘        (at most twice a minute)
 
 All instants are the *receiver's* (one clock, monotonic), so skew between machines cannot matter;
-the instant in a ksqlDB beat is not looked at. A check that comes more than one SEND interval late
-is void: this process was starved or stopped, beats may lie unread, and a node that was not
-listening judges no peer. After a void check silence counts from its instant.
+the instant in a ksqlDB beat is ignored. A check that runs more than one SEND interval late is void:
+this process was starved or stopped, beats may lie unread, and a node that was not listening must
+not judge its peers. After a void check, silence counts from its instant.
 
-A peer goes down at once and comes up damped: a flapping peer returns at most twice a minute. One
-that beats meanwhile is *held down* (`held_down`): reads go to it where no other replica answers.
+A peer goes down at once but comes back damped: a flapping peer returns at most twice a minute. One
+that beats meanwhile is *held down* (`held_down`): reads go to it only if no other replica answers.
 The verdicts decide routing only (`control.routing.route`); promotions are decided by the leader of
 the metadata quorum, by other clocks.
 
@@ -32,20 +32,20 @@ from standpipe.config import liveness as settings
 from standpipe.config.registry import Config
 from standpipe.model import Health, NodeId
 
-#: How often a peer may come back, and in which time.
+#: How often a peer may come back, and within what time.
 RETURNS_MAX: Final = 2
 RETURNS_MS: Final = 60_000
 
 
 class Count(Enum):
-    """What the beats of a window amount to."""
+    """What the beats of a window add up to."""
 
     ENOUGH_MISSED = auto()  # in a row, up to now
     ENOUGH_RECEIVED = auto()  # in a row, up to now
     SILENT = auto()  # nothing for a whole window
 
 
-#: The only way a verdict changes; a pair that is missing changes nothing.
+#: The only ways a verdict can change; a missing pair changes nothing.
 NEXT: Final = {
     (Health.UNKNOWN, Count.ENOUGH_RECEIVED): Health.ALIVE,
     (Health.UNKNOWN, Count.SILENT): Health.DOWN,  # it may still be starting: not after 3 beats
@@ -57,7 +57,7 @@ NEXT: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class HeartbeatSettings:
-    """KLIP-12's parameters. Detection after at most send x missed + check (+ one beat's way)."""
+    """KLIP-12's parameters. Detects after at most send x missed + check (+ one beat's latency)."""
 
     send_ms: int = 100
     check_ms: int = 200
@@ -67,7 +67,7 @@ class HeartbeatSettings:
 
     @classmethod
     def of(cls, config: Config) -> HeartbeatSettings:
-        """As the node's keys say."""
+        """The settings that the node's configuration keys give."""
         return cls(
             send_ms=config[settings.BEAT_SEND],
             check_ms=config[settings.BEAT_CHECK],
@@ -82,7 +82,7 @@ class HeartbeatSettings:
 
 @dataclass(frozen=True)
 class MembersKnown:
-    """The log's members without this node. Newly known ones are unknown, others are forgotten."""
+    """The log's members without this node. New ones are UNKNOWN; peers not listed are forgotten."""
 
     members: frozenset[NodeId]
     at_ms: float
@@ -90,7 +90,7 @@ class MembersKnown:
 
 @dataclass(frozen=True)
 class BeatHeard:
-    """A beat of a peer arrived."""
+    """A peer's beat arrived."""
 
     node: NodeId
     at_ms: float
@@ -105,7 +105,7 @@ class CheckDue:
 
 @dataclass(frozen=True)
 class Mark:
-    """Order: from now on the peer counts as `health`. `silent_ms`: since its last beat."""
+    """Order: from now on the peer counts as `health`. `silent_ms`: time since its last beat."""
 
     node: NodeId
     health: Health
@@ -114,7 +114,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class CheckVoid:
-    """Order: note that a check came `late_ms` after it was due and judged no peer."""
+    """Order: note that a check ran `late_ms` after it was due and judged no peer."""
 
     late_ms: float
 
@@ -137,8 +137,8 @@ def missed_in_row(silent_ms: float, send_ms: int) -> int:
 def received_in_row(beats_ms: list[float], now_ms: float, send_ms: int) -> int:
     """Beats received in a row up to now. `beats_ms`: instants, ascending.
 
-    Two follow each other while no second one was due between them, so that a beat which is late by
-    less than an interval does not break the row (KLIP-12 counts slots, which jitter would empty).
+    Two beats are consecutive unless a second one was due between them, so a beat that is late by
+    less than an interval does not break the row. (KLIP-12 counts slots, which jitter would empty.)
     """
     count, later = 0, now_ms
     for beat in reversed(beats_ms):
@@ -150,7 +150,7 @@ def received_in_row(beats_ms: list[float], now_ms: float, send_ms: int) -> int:
 
 @dataclass
 class _PeerRecord:
-    """What is known of one peer."""
+    """What is known about one peer."""
 
     known_ms: float
     health: Health = Health.UNKNOWN
@@ -159,7 +159,7 @@ class _PeerRecord:
     newest_ms: float | None = None
     #: instants at which it came back from DOWN, within RETURNS_MS
     returns_ms: list[float] = field(default_factory=list[float])
-    #: it beats as one that is alive, and came back too often
+    #: its beats are those of a live peer, but it came back too often
     is_held_down: bool = False
 
 
@@ -170,26 +170,26 @@ class Membership:
         self._rules = rules or HeartbeatSettings()
         self._peers: dict[NodeId, _PeerRecord] = {}
         self._checked_ms: float | None = None
-        #: silence before this instant proves nothing: this node did not listen
+        #: silence before this instant proves nothing: this node was not listening
         self._listening_ms = 0.0
 
     @property
     def health(self) -> Mapping[NodeId, Health]:
-        """Verdict on every peer that is known."""
+        """Verdict on every known peer."""
         return {node: peer.health for node, peer in self._peers.items()}
 
     @property
     def held_down(self) -> frozenset[NodeId]:
-        """Peers that are DOWN only because they came back too often: their beats are heard."""
+        """Peers that are DOWN only because they came back too often: their beats do arrive."""
         return frozenset(node for node, peer in self._peers.items() if peer.is_held_down)
 
     def silent_since_ms(self, node: NodeId) -> float:
-        """Instant of a known peer's last beat, or at which it became known."""
+        """When a known peer sent its last beat, or became known if it sent none."""
         peer = self._peers[node]
         return peer.known_ms if peer.newest_ms is None else peer.newest_ms
 
     def handle(self, event: Event) -> list[Order]:
-        """Take one event; the orders say which verdicts changed."""
+        """Handle one event; the orders say which verdicts changed."""
         if isinstance(event, BeatHeard):
             return self._heard(event)
         if isinstance(event, MembersKnown):
@@ -205,7 +205,7 @@ class Membership:
         return [Mark(node, Health.UNKNOWN, None) for node in fresh]
 
     def _heard(self, event: BeatHeard) -> list[Order]:
-        if peer := self._peers.get(event.node):  # else no member: the log decides who is one
+        if peer := self._peers.get(event.node):  # else it is not a member: the log decides
             peer.beats_ms.append(event.at_ms)
             peer.newest_ms = event.at_ms
         return []

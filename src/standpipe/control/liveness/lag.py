@@ -1,24 +1,24 @@
-"""How far every replica is: what a node reports of its own, and what it keeps of others' reports.
+"""How far every replica has read: a node's reports of its replicas, and what it keeps of others'.
 
-    Reporter (sender)   lags of the own replicas, each under a version that grows with every change
-         │ delta(base)  on each beat: what changed since the version that the receiver has,
-         │              at most DELTA_BYTES_MAX; with a digest of everything when that is all
+    Reporter (sender)   lags of its own replicas, each under a version that grows with every change
+         │ delta(base)  on each beat: what changed since the version that the receiver has, at
+         │              most DELTA_BYTES_MAX; the last part carries a digest of everything
          ▼
-    Ledger (receiver)   acknowledges how far it got; a digest that differs means 0: send me all
+    Ledger (receiver)   acknowledges its version; if the digest differs, 0, which asks for all
 
-So a lost, doubled or overtaken beat and a restart at either end need no other repair. A full report
-(`POST /lag`) is the same without a base.
+So lost, duplicate or reordered beats and a restart at either end need no further repair. A full
+report (`POST /lag`) is the same without a base.
 
-Three rules keep old reports out: a report counts only under the incarnation that the log knows of
-its sender; within it an older session or version is ignored; and lags are keyed by table id *and*
-generation.
+Three rules keep old reports out: a report counts only under its sender's incarnation in the log;
+within that incarnation, older sessions and versions are ignored; and lags are keyed by table id
+*and* generation.
 
 Words: docs/glossary.md. Lag = largest committed end that any node reported - position, >= 0.
-Unknown is None, never 0. Where reports come seldom that is no more than an upper bound: nothing is
-refused by it (`control.routing.route`), and nothing moved (`control.assignment.from_catalog`).
+Unknown is None, never 0. Where reports are rare, a lag is only an upper bound: no read is refused
+by it (`control.routing.route`), and no replica moved (`control.assignment.from_catalog`).
 
 Source: KLIP-12 "Lag reporting", KIP-535 LagInfo; ksql#4833 (a lag has an age),
-ksql#4472 (the first one comes at once). Not here: clocks, and which replica is read
+ksql#4472 (the first report is sent at once). Not here: clocks, and which replica is read
 (`control.routing.route`).
 """
 
@@ -35,11 +35,11 @@ from standpipe.model import NodeId, Offset, Placement, ReplicaId, ReplicaState
 from standpipe.model_liveness import KnownLag, LagDelta, ReplicaLag
 
 NO_END: Final = Offset(-1)
-#: Lags on one beat, encoded: a beat stays within one packet.
+#: Encoded lags on one beat: a beat must fit into one packet.
 DELTA_BYTES_MAX: Final = 900
-#: A lag that was true so long ago is one of then: what was written since is in every end of now.
+#: A lag that was true longer ago is stale: the ends known now include what was written since.
 FRESH_MS: Final = 1000
-#: A node that did not look for so long was not listening.
+#: A node that did not look for this long was not listening.
 NOT_LISTENING_MS: Final = 1000
 
 _encoder = msgspec.json.Encoder()
@@ -48,7 +48,7 @@ _encoder = msgspec.json.Encoder()
 def offset_lag(ends: Iterable[Offset], position: Offset) -> int | None:
     """How far a replica trails the furthest committed end that any node reported.
 
-    Unit: records of one partition, >= 0. None where no end is known (-1 is none): an unknown lag is
+    Unit: records of one partition, >= 0. None if no end is known (-1 is none): an unknown lag is
     never a lag of zero. Source: KLIP-12 "Lag-aware routing".
     """
     end = max((end for end in ends if end >= 0), default=None)
@@ -56,22 +56,22 @@ def offset_lag(ends: Iterable[Offset], position: Offset) -> int | None:
 
 
 def audience(placements: Iterable[Placement], me: NodeId) -> frozenset[NodeId]:
-    """Nodes that hold copies of partitions that `me` holds, `me` left out."""
+    """Nodes that hold copies of partitions that `me` holds, except `me`."""
     shared = (one.holders for one in placements if me in one.holders)
     return frozenset(node for holders in shared for node in holders) - {me}
 
 
 def known_lag_ms(known: KnownLag, now_boot_ms: int) -> int | None:
-    """Upper bound of a peer's lag in ms, now; None: it never was at its end, or did not say.
+    """Upper bound of a peer's lag in ms, now; None: it was never at its end, or did not say.
 
-    Beats confirm what did not change, while its lag in time grows all the same.
+    Beats confirm what did not change, but its lag in time grows anyway.
     """
     told_ms = known.lag.replica_lag_ms
     return None if told_ms is None else told_ms + max(0, now_boot_ms - known.reported_boot_ms)
 
 
 def digest_of(lags: Iterable[ReplicaLag]) -> int:
-    """The same for the same lags in any order; the lag in ms, which ages by itself, is left out."""
+    """Equal for equal lags in any order; the lag in ms, which ages by itself, is left out."""
     digest = 0
     for lag in lags:
         digest ^= _crc(lag)
@@ -87,7 +87,7 @@ def _facts(lag: ReplicaLag) -> tuple[object, ...]:
 
 
 class Reporter:
-    """What a node tells others of its own replicas. `session` grows with every start."""
+    """What a node reports about its own replicas. `session` grows with every start."""
 
     def __init__(self, session: int) -> None:
         self.session = session
@@ -98,16 +98,16 @@ class Reporter:
 
     @property
     def lags(self) -> list[ReplicaLag]:
-        """All of them, those that left (state ABSENT) included."""
+        """The lags of all replicas, including those that left (state ABSENT)."""
         return [lag for _, lag in self._lags.values()]
 
     @property
     def digest(self) -> int:
-        """Of all lags; the receiver compares it with that of what it has."""
+        """Digest of all lags; the receiver compares it with the digest of its own copy."""
         return self._digest
 
     def observe(self, lags: Iterable[ReplicaLag]) -> bool:
-        """Take over the state of all replicas of this node. True: something changed."""
+        """Record the state of all replicas of this node. True: something changed."""
         before = self.version
         seen: set[ReplicaId] = set()
         for lag in lags:
@@ -118,7 +118,7 @@ class Reporter:
         return self.version > before
 
     def delta(self, base: int, bytes_max: int = DELTA_BYTES_MAX) -> LagDelta:
-        """What a receiver that has `base` lacks, the oldest change first, as much as fits."""
+        """What a receiver at version `base` lacks, oldest change first, as much as fits."""
         changes: list[ReplicaLag] = []
         through, room = base, bytes_max
         for version, lag in self._after(base):
@@ -143,7 +143,7 @@ class Reporter:
     def _put(self, lag: ReplicaLag) -> None:
         version, known = self._lags.get(lag.replica_id, (0, None))
         if known is not None and _facts(known) == _facts(lag):
-            self._lags[lag.replica_id] = (version, lag)  # a newer lag in ms, at its old place
+            self._lags[lag.replica_id] = (version, lag)  # a newer lag in ms, same position
             return
         self.version += 1
         self._digest ^= _crc(lag) ^ (_crc(known) if known is not None else 0)
@@ -151,7 +151,7 @@ class Reporter:
         self._lags[lag.replica_id] = (self.version, lag)
 
     def _after(self, base: int) -> list[tuple[int, ReplicaLag]]:
-        """Changes of later versions, ascending; looked for from the newest backwards."""
+        """Changes of later versions, ascending; searched backwards from the newest."""
         later: list[tuple[int, ReplicaLag]] = []
         for version, lag in reversed(self._lags.values()):
             if version <= base:
@@ -170,7 +170,7 @@ class _Sender:
     digest: int = 0
     #: instant at which all that is kept was true
     complete_ms: int | None = None
-    #: with the instant at which it was reported
+    #: replica -> (instant of the report, lag)
     lags: dict[ReplicaId, tuple[int, ReplicaLag]] = field(
         default_factory=dict[ReplicaId, tuple[int, ReplicaLag]]
     )
@@ -186,12 +186,12 @@ class _Sender:
 
 
 class Belief:
-    """Since when reports are believed by who assigns. Instants are of its own clock, in ms.
+    """From which instant on the assigning node trusts reports. Instants are of its clock, in ms.
 
-    Where they come seldom a report is history after `age_ms_max`: only the leader is told. Beats
-    confirm them or tell that a node is down, so there what was believed once stays. And a node that
-    did not listen for a while has missed what is younger: nothing grows old until the others have
-    had `settle_ms` to report again.
+    Without beats, reports are rare and go only to the leader, so a report expires after
+    `age_ms_max`. With beats, these confirm reports or show that a node is down, so reports stay
+    valid. A node that was not listening for a while has missed newer reports: none expires until
+    the others have had `settle_ms` to report again.
     """
 
     def __init__(self, age_ms_max: int, settle_ms: int) -> None:
@@ -201,7 +201,7 @@ class Belief:
         self.since_ms = 0
 
     def look(self, now_ms: int, *, by_reports: bool) -> None:
-        """Called all the time while this node listens."""
+        """To be called continuously while this node listens."""
         if self._looked_ms is not None and now_ms - self._looked_ms > NOT_LISTENING_MS:
             self._settled_ms = now_ms + self._settle_ms
         self._looked_ms = now_ms
@@ -210,15 +210,15 @@ class Belief:
 
 
 class Ledger:
-    """What a node keeps of the reports of its peers. Instants are of its own clock."""
+    """What a node keeps of its peers' reports. Instants are of this node's clock."""
 
     def __init__(self) -> None:
         self._senders: dict[NodeId, _Sender] = {}
-        #: counts changes of what `known` answers beside ages
+        #: counts changes of what `known` returns, apart from ages
         self.changes = 0
 
     def members(self, incarnations: Mapping[NodeId, str]) -> None:
-        """Who may report, and under which incarnation; the reports of others are forgotten."""
+        """Which nodes may report, and under which incarnation; other reports are forgotten."""
         for node in list(self._senders):
             if incarnations.get(node) != self._senders[node].incarnation:
                 del self._senders[node]
@@ -227,10 +227,10 @@ class Ledger:
             self._senders.setdefault(node, _Sender(incarnation))
 
     def take(self, node: NodeId, incarnation: str, delta: LagDelta, at_ms: int) -> int | None:
-        """Take over a report. The version that is had now, which is the acknowledgement.
+        """Apply a report. Returns the version held now, which is the acknowledgement.
 
-        0: nothing of use, send everything. None: ignored (no member, a dead incarnation,
-        a session of the past).
+        0: nothing usable, send everything. None: ignored (not a member, a dead incarnation, or
+        an old session).
         """
         sender = self._senders.get(node)
         if sender is None or sender.incarnation != incarnation or delta.session < sender.session:
@@ -239,7 +239,7 @@ class Ledger:
             sender.restart(delta.session)
             self.changes += 1
         if delta.base > sender.version or delta.through < sender.version:
-            return sender.version  # a gap, or overtaken by a newer one
+            return sender.version  # a gap, or a newer one arrived first
         self._apply(sender, delta, at_ms)
         return sender.version
 
@@ -258,9 +258,9 @@ class Ledger:
         ]
 
     def whole(self, since_ms: int = 0) -> dict[NodeId, dict[ReplicaId, ReplicaLag]]:
-        """Reports of nodes that sent everything: a replica that is not in one is not there.
+        """Reports of nodes that sent everything: a replica not in its report does not exist.
 
-        `since_ms`: what was complete before this instant is left out.
+        `since_ms`: reports that were last complete before this instant are left out.
         """
         return {
             node: {replica: lag for replica, (_, lag) in sender.lags.items()}
@@ -271,8 +271,8 @@ class Ledger:
     def current(self, since_ms: int) -> dict[NodeId, frozenset[ReplicaId]]:
         """Copies that were at their end after `since_ms`.
 
-        By their own word: a copy that stands still has not been at its end since (`replica_lag_ms`
-        grows), whatever other nodes reported, and when.
+        By their own reports: a stalled copy has not been at its end since it stalled
+        (`replica_lag_ms` grows), whatever other nodes reported, and when.
         """
         return {
             node: frozenset(
@@ -284,7 +284,7 @@ class Ledger:
         }
 
     def ends(self) -> dict[ReplicaId, Offset]:
-        """The furthest committed end in any report, however old: it only grows."""
+        """The furthest committed end in any report, however old: ends only grow."""
         found: dict[ReplicaId, Offset] = {}
         for sender in self._senders.values():
             for replica, (_, lag) in sender.lags.items():
@@ -292,13 +292,13 @@ class Ledger:
         return found
 
     def session_of(self, node: NodeId) -> int:
-        """Number of the start of a peer that reported last; 0: nothing was reported."""
+        """Session of a peer's last report; 0: it reported nothing."""
         sender = self._senders.get(node)
         return sender.session if sender else 0
 
     def _apply(self, sender: _Sender, delta: LagDelta, at_ms: int) -> None:
         if delta.base == 0:
-            sender.restart(delta.session)  # from the start: what it does not name is gone
+            sender.restart(delta.session)  # from the start: replicas that it omits are gone
         for lag in delta.changes:
             sender.put(lag, at_ms)
         sender.version = delta.through

@@ -1,12 +1,12 @@
-"""The state machine of the metadata log: `apply` takes a command to the catalog after it.
+"""The state machine of the metadata log: `apply` maps a catalog and a command to the next catalog.
 
 `apply(catalog, index, command)` is deterministic and total: every node that applies the same log
-has an equal catalog. A command that does not fit (its name is taken, its base is outdated) changes
-nothing but the index and the record of its request, on every node alike. Indexes have gaps: the
-quorum's log holds records that are not commands.
+has an equal catalog. A rejected command (its name is taken, its base is outdated) changes only the
+index and the record of its request, on every node alike. Indexes have gaps: the quorum's log also
+holds records that are not commands.
 
-A table that is replaced is built beside the one that is read: its next generation
-(`Catalog.successors`) has a topic, a query and replicas of its own, and reads do not see it until
+A replacement table is built beside the one that serves reads: the next generation
+(`Catalog.successors`) has its own topic, query and replicas, and reads do not see it until
 `SwitchTable`.
 
 Not here: whether a statement should be refused (`control.ddl.propose`, before it is logged), what
@@ -62,7 +62,7 @@ V = TypeVar("V")
 
 
 def apply(catalog: Catalog, index: LogIndex, command: Command) -> Catalog:
-    """The catalog after one more command; a request id that was applied before changes nothing.
+    """The catalog after one more command. A request id that was already applied changes nothing.
 
     Raises ValueError if `index` does not grow.
     """
@@ -235,7 +235,7 @@ def _insert_into(catalog: Catalog, command: InsertInto) -> Catalog:
 
 
 def _replace_stream(catalog: Catalog, command: ReplaceStreamAs) -> Catalog:
-    """Its query keeps its id, its checkpoint and its positions in the topics that it reads."""
+    """The query keeps its id, its checkpoint and its positions in the topics that it reads."""
     source, query = command.source, command.query
     before = catalog.queries.get(query.query_id)
     if source.name not in catalog.sources or before is None:
@@ -250,7 +250,7 @@ def _replace_stream(catalog: Catalog, command: ReplaceStreamAs) -> Catalog:
 
 
 def _replace_table(catalog: Catalog, command: ReplaceTableAs) -> Catalog:
-    """A generation that is still being built is dropped for a newer one."""
+    """A generation that is still being built is dropped in favor of the newer one."""
     source, query = command.source, command.query
     there = catalog.sources.get(source.name)
     if there is None or there.table_id != source.table_id:
@@ -271,7 +271,7 @@ def _replace_table(catalog: Catalog, command: ReplaceTableAs) -> Catalog:
 
 
 def _switch_table(catalog: Catalog, command: SwitchTable) -> Catalog:
-    """Drops the generation before with its query and its own topic; the public topic stays."""
+    """Drops the old generation with its query and its own topic; the public topic stays."""
     there, successor = catalog.sources.get(command.name), catalog.successors.get(command.name)
     if there is None or successor is None or successor.generation != command.generation:
         raise CommandRejected(f"{command.name} has no generation {command.generation} to switch to")
@@ -307,7 +307,7 @@ def _drop(catalog: Catalog, command: DropSource) -> Catalog:
 
 
 def _end_queries(catalog: Catalog, query_ids: Sequence[str]) -> Catalog:
-    """Their tables stay as they are; a generation that was still being built is dropped."""
+    """The queries' tables stay as they are; a generation still being built is dropped."""
     abandoned = [each for each in catalog.successors.values() if each.query_id in query_ids]
     gone = [topic for each in abandoned for topic in _own_topics(each)]
     return replace(
@@ -320,14 +320,14 @@ def _end_queries(catalog: Catalog, query_ids: Sequence[str]) -> Catalog:
 
 
 def _own_topics(source: Source) -> tuple[str, ...]:
-    """Topics that only this source uses: they are deleted with it."""
+    """Topics that only this source uses and that are deleted with it."""
     if source.changelog is not None:
         return (source.changelog,)
     return () if source.public_topic is None else (source.topic,)
 
 
 def _without(mapping: Mapping[K, V], *keys: K) -> dict[K, V]:
-    """All of a mapping but some keys."""
+    """The mapping without these keys."""
     return {key: value for key, value in mapping.items() if key not in keys}
 
 

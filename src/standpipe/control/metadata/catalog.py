@@ -4,8 +4,8 @@
                                                                         └─► Snapshot, for workers
 
 Its bytes are the quorum's snapshots. Workers and the tailer of a node get it as a `model.Snapshot`,
-which control publishes, and judge statements by `from_snapshot`: the same checks against the same
-fields as at the leader.
+which the controller publishes. Workers check statements against `from_snapshot`: the same checks on
+the same fields as at the leader.
 
 Not here: how a command changes it (`control.metadata.apply`), the commands themselves
 (`control.metadata.commands`).
@@ -35,20 +35,20 @@ from standpipe.model import (
     TopicSpec,
 )
 
-#: newest version that is read; 2 has a feature level, which a program of level 1 would overlook, 3
-#: has leases, 4 successors
+#: newest version that this program reads; 2 adds a feature level, which a level 1 program would
+#: overlook, 3 adds leases, 4 successors
 CATALOG_VERSION: Final = 4
-#: Requests that are remembered; the oldest are forgotten.
+#: Requests remembered; older ones are forgotten.
 REQUESTS_MAX: Final = 1024
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class AppliedRequest(Record, frozen=True, kw_only=True):
-    """The outcome of a request, so that one that is sent again is applied once.
+    """The outcome of a request, so that a retried request is applied once.
 
-    `refusal` is not empty if the command did not fit. `lease_epoch`: what a StartPipeline was
-    granted, so that a retry is answered the same.
+    `refusal` is not empty if the command was rejected. `lease_epoch`: what a StartPipeline was
+    granted, so that a retry gets the same answer.
     """
 
     index: LogIndex
@@ -60,7 +60,7 @@ class AppliedRequest(Record, frozen=True, kw_only=True):
 def remember(
     outcomes: Mapping[str, AppliedRequest], request_id: str, outcome: AppliedRequest
 ) -> dict[str, AppliedRequest]:
-    """The outcomes with one more, oldest first, at most REQUESTS_MAX."""
+    """The outcomes plus this one, oldest first, at most REQUESTS_MAX."""
     requests = {**outcomes, request_id: outcome}
     for forgotten in list(requests)[: max(0, len(requests) - REQUESTS_MAX)]:
         del requests[forgotten]
@@ -68,7 +68,7 @@ def remember(
 
 
 class Catalog(Record, frozen=True, kw_only=True):
-    """The state of the log at `index`. A value: `control.metadata.apply` makes the next one.
+    """The state of the log at `index`. Immutable: `control.metadata.apply` builds the next one.
 
     Mappings keep the order of creation, which is the order in which SHOW lists.
     """
@@ -81,9 +81,9 @@ class Catalog(Record, frozen=True, kw_only=True):
     nodes: Mapping[NodeId, NodeInfo] = {}
     sources: Mapping[str, Source] = {}
     queries: Mapping[str, PersistentQuery] = {}
-    #: name of a table -> its next generation, which is built beside it
+    #: name of a table -> its next generation, which is being built
     successors: Mapping[str, Source] = {}
-    #: name of CREATE TYPE -> what it stands for
+    #: name of CREATE TYPE -> its definition
     types: Mapping[str, str] = {}
     assignment: Assignment = Assignment()
     #: None: not logged yet; the next leader logs them
@@ -113,7 +113,7 @@ EMPTY: Final = Catalog()
 
 
 def topics_of(source: Source) -> tuple[str, ...]:
-    """All topics that a source is stored in, read from or copied to."""
+    """All topics in which a source is stored, from which it is read, or to which it is copied."""
     public = () if source.public_topic is None else (source.public_topic,)
     return (source.topic, source.stored_form().topic, *public)
 
@@ -124,7 +124,7 @@ def to_bytes(catalog: Catalog) -> bytes:
 
 
 def from_bytes(data: bytes) -> Catalog:
-    """Inverse of `to_bytes`. Raises UnknownCommand for a version that is not known."""
+    """Inverse of `to_bytes`. Raises UnknownCommand for an unknown version."""
     try:
         catalog = msgspec.msgpack.decode(data, type=Catalog)
     except msgspec.MsgspecError as error:
@@ -146,7 +146,7 @@ def to_snapshot(
     published_boot_ms: int,
     quorum_sync_ms: int,
 ) -> Snapshot:
-    """The catalog as workers and tailer see it; `SnapshotWriter.publish` gives it its stamp."""
+    """The catalog as workers and tailer see it; `SnapshotWriter.publish` sets its stamp."""
     return Snapshot(
         stamp=0,
         node_id=node_id,

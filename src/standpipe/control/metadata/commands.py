@@ -1,8 +1,8 @@
 """The commands of the metadata log, and their bytes.
 
 A command that this program does not know, or knows only in an older version, stops it with an error
-that names the command (UnknownCommand): guessing would make its catalog differ from the others'
-permanently.
+that names the command (UnknownCommand): by guessing, its catalog would permanently diverge from the
+others'.
 
 Not here: what a command does to the catalog (`control.metadata.apply`), at which feature level it
 may be logged (`control.metadata.feature_levels`).
@@ -47,17 +47,17 @@ class Receipt(Record, frozen=True, kw_only=True):
 
 
 class CommandBase(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Fields of every command. `version` grows when an older program would misread its fields."""
+    """Fields of every command. `version` is raised when older programs would misread its fields."""
 
     version: int = 1
-    request_id: str = ""  # the same one is applied once; empty: never compared
+    request_id: str = ""  # a repeated one is applied once; empty: never compared
     receipt: Receipt | None = None
 
 
 class FoundCluster(CommandBase, frozen=True, kw_only=True, tag="found_cluster"):
     """The first command of a log: names the cluster.
 
-    Version 2 also says the feature level that it begins at; version 1 is of level 1.
+    Version 2 also names the feature level at which it begins; version 1 is of level 1.
     """
 
     cluster_id: str
@@ -65,15 +65,15 @@ class FoundCluster(CommandBase, frozen=True, kw_only=True, tag="found_cluster"):
 
 
 class SetFeatureLevel(CommandBase, frozen=True, kw_only=True, tag="set_feature_level"):
-    """Every node knows this level: from now on its forms are written. It never falls."""
+    """Every node knows this level: from now on, commands have its form. It never falls."""
 
     level: int
 
 
 class RegisterNode(CommandBase, frozen=True, kw_only=True, tag="register_node"):
-    """A node is a member from now on, or has other addresses, tags or incarnation.
+    """A node is a member from now on, or has new addresses, tags or a new incarnation.
 
-    Version 2 also says which feature levels its program knows.
+    Version 2 also lists the feature levels that its program knows.
     """
 
     node: NodeInfo
@@ -88,7 +88,7 @@ class CreateSource(CommandBase, frozen=True, kw_only=True, tag="create_source"):
 
 
 class CreateTableAs(CommandBase, frozen=True, kw_only=True, tag="create_table_as"):
-    """A materialised table, the query that fills it and the topic between them."""
+    """A materialized table, the query that fills it and the topic between them."""
 
     source: Source
     query: PersistentQuery
@@ -96,7 +96,7 @@ class CreateTableAs(CommandBase, frozen=True, kw_only=True, tag="create_table_as
 
 
 class InsertInto(CommandBase, frozen=True, kw_only=True, tag="insert_into"):
-    """One more query writes a stream that is there."""
+    """One more query writes to an existing stream."""
 
     query: PersistentQuery
 
@@ -109,7 +109,7 @@ class ReplaceStreamAs(CommandBase, frozen=True, kw_only=True, tag="replace_strea
 
 
 class ReplaceTableAs(CommandBase, frozen=True, kw_only=True, tag="replace_table_as"):
-    """The next generation of a table is built beside the one that reads go to."""
+    """The next generation of a table is built beside the one that serves reads."""
 
     source: Source
     query: PersistentQuery
@@ -117,7 +117,7 @@ class ReplaceTableAs(CommandBase, frozen=True, kw_only=True, tag="replace_table_
 
 
 class SwitchTable(CommandBase, frozen=True, kw_only=True, tag="switch_table"):
-    """The next generation has caught up: reads go to it, and the one before is dropped."""
+    """The next generation has caught up: reads go to it, and the old one is dropped."""
 
     name: str
     generation: int
@@ -138,13 +138,13 @@ class CreateType(CommandBase, frozen=True, kw_only=True, tag="create_type"):
 
 
 class DropType(CommandBase, frozen=True, kw_only=True, tag="drop_type"):
-    """The name is dropped; columns that were declared with it keep their type."""
+    """The name is dropped; columns declared with it keep their type."""
 
     name: str
 
 
 class TopicDeleted(CommandBase, frozen=True, kw_only=True, tag="topic_deleted"):
-    """Kafka has carried out a deletion that a statement asked for. It is never repeated."""
+    """Kafka has carried out a deletion that a statement requested. It is never repeated."""
 
     name: str
 
@@ -163,13 +163,13 @@ class SetQueryState(CommandBase, frozen=True, kw_only=True, tag="set_query_state
 
 
 class CommitAssignment(CommandBase, frozen=True, kw_only=True, tag="commit_assignment"):
-    """Which node holds which replica. Its epoch follows the one that it was computed from."""
+    """Which node holds which replica. Its epoch is one more than that it was computed from."""
 
     assignment: Assignment
 
 
 class SetPlacementRules(CommandBase, frozen=True, kw_only=True, tag="set_placement_rules"):
-    """How many copies there are, and what they are spread over, from now on."""
+    """From now on: how many copies there are, and over what they are spread."""
 
     rules: PlacementRules
 
@@ -195,13 +195,13 @@ class StartPipeline(CommandBase, frozen=True, kw_only=True, tag="start_pipeline"
 
 
 class EndPipelines(CommandBase, frozen=True, kw_only=True, tag="end_pipelines"):
-    """They have ended, or have been silent for too long: their leases may be granted to others."""
+    """Pipelines ended or were silent for too long: their leases may be granted to others."""
 
     pipeline_ids: tuple[str, ...]
 
 
 class GrantLeases(CommandBase, frozen=True, kw_only=True, tag="grant_leases"):
-    """(query id, pipeline id): the pipeline writes the query, under a lease epoch of its own."""
+    """(query id, pipeline id): the pipeline writes the query, each under a new lease epoch."""
 
     grants: tuple[tuple[str, str], ...]
 
@@ -259,7 +259,7 @@ VERSIONS: Final[Mapping[str, int]] = {
 
 
 class _Head(msgspec.Struct):
-    """What must be understood of a command before its fields are looked at."""
+    """What must be decoded of a command before its other fields."""
 
     type: str
     version: int = 1
@@ -271,7 +271,7 @@ _command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Com
 
 
 def encode(command: Command) -> bytes:
-    """Bytes of a command as they are logged and travel."""
+    """Bytes of a command, in the log and on the wire."""
     return _encoder.encode(command)
 
 
@@ -294,21 +294,21 @@ def decode(data: bytes) -> Command:
 
 
 class LogEntry(Record, frozen=True, kw_only=True):
-    """One command of the metadata log as it travels to followers (`GET /log`)."""
+    """One command of the metadata log as it is sent to followers (`GET /log`)."""
 
     index: LogIndex
     command: msgspec.Raw  # msgpack of a command
 
 
 class LogPage(Record, frozen=True, kw_only=True):
-    """Answer of `GET /log?from=N`: entries from N on, and the last index that is committed.
+    """Answer of `GET /log?from=N`: entries from N on, and the last committed index.
 
-    Indexes ascend with gaps: the quorum's log holds records that are no commands.
+    Indexes ascend with gaps: the quorum's log also holds records that are not commands.
     """
 
     entries: tuple[LogEntry, ...]
     last_index: LogIndex
     leader: NodeId
     cluster_id: str
-    #: where N was trimmed: the whole catalog up to `last_index`, in place of entries
+    #: if N was trimmed: the whole catalog up to `last_index`, instead of entries
     catalog: bytes = b""

@@ -1,7 +1,7 @@
 """Feature levels: what may be logged while two releases run side by side in one cluster.
 
     level   brings
-    1       all that is not named below
+    1       everything not listed below
     2       nodes' records say which levels their programs know (register_node 2), clusters begin at
             a level (found_cluster 2), the level is raised (set_feature_level), catalog version 2;
             named types (create_type, drop_type)
@@ -15,10 +15,10 @@ A program knows a range of levels. A cluster is at one level, which its log name
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
 read it. An operator raises the level once every node runs the newer program; it never falls, since
 what was logged stays. KIP-535 and KIP-708 raise the version of Streams' metadata, and version
-probing finds the newest one that the oldest member reads; here an operator sets it, as Kafka's
-metadata.version (KIP-584).
+probing finds the newest version that the oldest member reads; here an operator sets it, like
+Kafka's metadata.version (KIP-584).
 
-A new level adds its line above, raises NEWEST, and names its commands in SINCE. Not here: how the
+A new level adds its line above, raises NEWEST, and lists its commands in SINCE. Not here: how the
 nodes are asked (`node.controller.feature_probe`).
 """
 
@@ -44,12 +44,12 @@ OLDEST: Final = 1
 NEWEST: Final = 5
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
-#: below, every node expects a beat from every other
+#: below, every node expects beats from every other
 GOSSIP: Final = 5
-#: of a program from before there were levels, which names none
+#: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
-#: (command, version) -> level from which on it may be logged; all others: from the first
+#: (command, version) -> lowest level at which it may be logged; all others: the first
 SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("found_cluster", 2): 2,
     ("set_feature_level", 1): 2,
@@ -66,12 +66,12 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
 
 
 def known_to_program(level_max: int = 0) -> FeatureLevels:
-    """The levels that this program knows, up to `level_max` where an operator set one (0: all)."""
+    """The levels that this program knows, up to `level_max` if an operator set one (0: all)."""
     return (OLDEST, min(level_max or NEWEST, NEWEST))
 
 
 def as_told(levels: FeatureLevels) -> FeatureLevels | UnsetType:
-    """The levels as a node reports them: UNSET for level 1, which has no field for them."""
+    """The levels as a node reports them: UNSET at level 1, which has no field for them."""
     return levels if levels[1] > 1 else UNSET
 
 
@@ -81,7 +81,7 @@ def as_heard(levels: FeatureLevels | UnsetType) -> FeatureLevels:
 
 
 def check(level: int, known: FeatureLevels) -> None:
-    """Raises FeatureLevelRefused where a program does not know the cluster's level."""
+    """Raises FeatureLevelRefused if a program does not know the cluster's level."""
     if not known[0] <= level <= known[1]:
         raise FeatureLevelRefused(
             f"the cluster is at feature level {level}, this program knows {text(known)}",
@@ -100,7 +100,7 @@ def check_member(node: NodeInfo, level: int) -> None:
 
 
 def check_raise(level: int, current: int, known: Mapping[NodeId, FeatureLevels | None]) -> None:
-    """Raises BadRequest with the reason why the level cannot be raised: every member must know it.
+    """Raises BadRequest with the reason if the level cannot be raised: every member must know it.
 
     `known` None: a node that neither answers nor has its levels in the log.
     """
@@ -131,8 +131,8 @@ def _why_not(known: FeatureLevels | None) -> str:
 def in_form(command: Command, level: int) -> Command:
     """The command as a cluster at that level reads it.
 
-    A command that begins or raises a level has the form of the new level, which every reader
-    knows. Raises BadRequest where the level has no form of the command.
+    A command that sets or raises the level has the form of the new level, which every reader
+    knows. Raises BadRequest if the command has no form at that level.
     """
     match command:
         case FoundCluster(feature_level=begins):
@@ -162,7 +162,7 @@ def _second(level: int) -> int:
 
 
 def node_at(node: NodeInfo, level: int) -> NodeInfo:
-    """A node's record as a catalog of that level has it."""
+    """A node's record in the form of that level's catalog."""
     if level > 1:
         return node
     return msgspec.structs.replace(node, feature_levels=UNSET)
@@ -171,7 +171,7 @@ def node_at(node: NodeInfo, level: int) -> NodeInfo:
 def told_by(
     nodes: Iterable[NodeInfo], known: Mapping[NodeId, FeatureLevels | None]
 ) -> list[NodeInfo]:
-    """Records of the nodes whose levels are not in the log yet, with those levels."""
+    """Records of the nodes whose levels are not yet in the log, with those levels."""
     return [
         msgspec.structs.replace(node, feature_levels=levels)
         for node in nodes
@@ -180,6 +180,6 @@ def told_by(
 
 
 def text(known: FeatureLevels) -> str:
-    """A range of levels as messages show it."""
+    """A range of levels, as shown in messages."""
     oldest, newest = known
     return f"feature level {newest}" if oldest == newest else f"feature levels {oldest} to {newest}"

@@ -3,11 +3,10 @@
 A pipeline that has Spark running registers (StartPipeline) and then renews each second; renewals
 are not logged. The leader ends a pipeline that stays silent for too long, unless it is the only
 one: no other could take over. Its queries go to the others, and a new pipeline gets its share
-(GrantLeases). Each grant has a lease epoch of its own, greater than all before it.
+(GrantLeases). Each grant has a new lease epoch, greater than all before it.
 
-A lease only decides which pipeline *tries* to write. Which writes count is decided by the order of
-the progress topic: the holder of a newer lease epoch writes a fence there first
-(`data.commit.progress`).
+A lease only decides which pipeline *tries* to write. The order of the progress topic decides which
+writes count: the holder of a newer lease epoch writes a fence there first (`data.commit.progress`).
 
 Pure, on the caller's clock. Not here: the log (`control.metadata.apply`), the renewals' route
 (`node.controller.leases`), what a pipeline does with its leases (`pipeline.run.reconcile`).
@@ -22,9 +21,9 @@ from typing import Final
 
 from standpipe.model import LeaseEpoch, QueryLease
 
-#: (query id, pipeline id): a grant as it is logged
+#: (query id, pipeline id): a grant in its logged form
 Grant = tuple[str, str]
-#: Loads of two pipelines may differ by this many queries: a move costs a query some seconds.
+#: Two pipelines' loads may differ by this many queries: a move costs a query some seconds.
 LOAD_DIFFERENCE_MAX: Final = 1
 
 
@@ -33,8 +32,8 @@ def due(
 ) -> tuple[Grant, ...]:
     """The grants that give each query a pipeline and each pipeline its share, by fewest moves.
 
-    `queries`: ids of those that should run, in the order of creation; `pipelines`: all that are
-    registered. Nothing is granted while there is no pipeline.
+    `queries`: ids of those that should run, in the order of creation; `pipelines`: all registered
+    ones. Nothing is granted while there is no pipeline.
     """
     if not pipelines:
         return ()
@@ -79,10 +78,10 @@ def granted(
 
 @dataclass
 class Renewals:
-    """When each pipeline last renewed, known to the leader alone. Milliseconds of its clock.
+    """When each pipeline last renewed; only the leader knows. Milliseconds of its clock.
 
-    `look_ms`: how often the leader checks. Where a check comes late, its cause (such as a stopped
-    process) held up renewals too: that time is not counted as silence.
+    `look_ms`: how often the leader checks. If a check is late, its cause (such as a stopped
+    process) also held up renewals, so that time does not count as silence.
     """
 
     timeout_ms: int
@@ -91,7 +90,7 @@ class Renewals:
     _looked_ms: int = 0
 
     def begin(self, pipelines: Iterable[str], now_ms: int) -> None:
-        """A new leader has no record of renewals: every registered pipeline counts as heard now."""
+        """A new leader has no record of renewals: every registered pipeline counts as renewed."""
         self._heard_ms = dict.fromkeys(pipelines, now_ms)
         self._looked_ms = now_ms
 
@@ -100,7 +99,7 @@ class Renewals:
         self._heard_ms[pipeline] = now_ms
 
     def silent(self, pipelines: Collection[str], now_ms: int) -> tuple[str, ...]:
-        """The registered pipelines to end: silent for too long while another one is not."""
+        """The registered pipelines to end: silent for too long while another one is not silent."""
         late_ms = max(0, now_ms - self._looked_ms - self.look_ms)
         self._looked_ms = now_ms
         self._heard_ms = {

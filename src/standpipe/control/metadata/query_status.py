@@ -1,4 +1,4 @@
-"""The newest reports of pipelines about their queries, and when they are too old. Pure.
+"""The pipelines' newest reports about their queries, and when these are too old. Pure.
 
 Pipelines report once a second, to every node. The newest report of a query counts; a report with an
 older lease epoch is ignored. A pipeline that has been silent for SILENT_MS may be dead: its reports

@@ -1,9 +1,9 @@
-"""The orders that bring Kafka's topics to what the catalog wants.
+"""The orders that bring Kafka's topics in line with the catalog.
 
 Statements are desired state. `topic_orders` compares it with the observed topics and may be called
-at any time, after any crash: orders that were carried out are not repeated. A topic is deleted only
-if a statement said DELETE TOPIC, once (the catalog keeps it in `doomed_topics` until TopicDeleted),
-and before a new topic may use its name.
+at any time, after any crash: completed orders are not repeated. A topic is deleted only if a
+statement said DELETE TOPIC, once (the catalog keeps it in `doomed_topics` until TopicDeleted), and
+before a new topic may use its name.
 
 Not here: the calls to Kafka (`adapters.kafka.admin`).
 """
@@ -21,9 +21,9 @@ from standpipe.topics import processing_log_topic, progress_topic
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 
-#: A shadowed record is repaired long before compaction can keep the wrong one.
+#: Repair ends a shadow long before compaction could drop the committed row.
 COMPACTION_LAG_MS_MIN: Final = HOUR_MS
-#: A replica that was away for less still sees every tombstone.
+#: A replica that was down for less than this still sees every tombstone.
 TOMBSTONE_RETENTION_MS_MIN: Final = 7 * DAY_MS
 
 TABLE_CONFIG: Final[Mapping[str, str]] = {
@@ -31,14 +31,14 @@ TABLE_CONFIG: Final[Mapping[str, str]] = {
     "min.compaction.lag.ms": str(COMPACTION_LAG_MS_MIN),
     "delete.retention.ms": str(TOMBSTONE_RETENTION_MS_MIN),
 }
-#: The pipeline deletes what has expired (`data/commit/expiry.py`), which Kafka allows only where
-#: the policy has "delete". Kafka itself must delete nothing: it goes by when a record was written.
+#: The pipeline deletes what has expired (`data/commit/expiry.py`), which Kafka allows only if the
+#: policy has "delete". Kafka itself must delete nothing: it would go by when a record was written.
 WINDOWED_TABLE_CONFIG: Final[Mapping[str, str]] = {
     **TABLE_CONFIG,
     "cleanup.policy": "compact,delete",
     "retention.ms": "-1",
 }
-#: An open segment is never compacted, and a restore reads the whole topic: so segments are small.
+#: Kafka never compacts an open segment, and a restore reads the whole topic: so segments are small.
 PROGRESS_CONFIG: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "segment.bytes": str(4 * 1024 * 1024),
@@ -51,7 +51,7 @@ PROCESSING_LOG_CONFIG: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class ObservedTopic:
-    """A topic as Kafka has it. `config` holds the keys that were looked up."""
+    """A topic as it is in Kafka. `config` holds the keys that were looked up."""
 
     partitions: int
     config: Mapping[str, str]
@@ -59,7 +59,7 @@ class ObservedTopic:
 
 @dataclass(frozen=True)
 class CreateTopic:
-    """Make a topic; that it exists already is success."""
+    """Create a topic; success if it already exists."""
 
     name: str
     partitions: int
@@ -76,7 +76,7 @@ class ConfigureTopic:
 
 @dataclass(frozen=True)
 class DeleteTopic:
-    """Delete a topic that is there; that it is absent by now is success."""
+    """Delete an existing topic; success if it is gone by now."""
 
     name: str
 
@@ -90,7 +90,7 @@ class ForgetTopic:
 
 @dataclass(frozen=True)
 class ReportTopic:
-    """A topic is wrong in a way that no order can fix. For the node's log."""
+    """A topic differs in a way that no order can fix. For the node's log."""
 
     name: str
     why: str
@@ -134,9 +134,9 @@ def concerned_topics(catalog: Catalog, service_id: str) -> list[str]:
 def topic_orders(
     catalog: Catalog, observed: Mapping[str, ObservedTopic], service_id: str
 ) -> list[Order]:
-    """Orders that bring Kafka to what the catalog wants; empty where it is so already.
+    """Orders that bring Kafka in line with the catalog; empty if it already is.
 
-    Deletions come first. A name that is being deleted is created in a later round.
+    Deletions come first. A name that is being deleted is created again in a later round.
     """
     doomed = catalog.doomed_topics
     orders: list[Order] = [
@@ -149,9 +149,9 @@ def topic_orders(
 
 
 def still_stands(order: KafkaOrder, then: Catalog, now: Catalog) -> bool:
-    """Whether an order that followed from one catalog follows from a newer one, too.
+    """Whether an order derived from one catalog is still valid under a newer one.
 
-    Asked before an order is carried out: Kafka fences no client, and another leader may have
+    Checked before an order is carried out: Kafka fences no client, and another leader may have
     deleted the topic since and created it again for a later statement.
     """
     is_doomed = order.name in now.doomed_topics

@@ -2,10 +2,10 @@
 
 An entry is  msgpack (offset, epoch, kind, body)  in both places, so what a leader read from its
 disk is what a follower writes to its own. A message is one byte that names its kind and a msgpack
-map; a field that a reader does not know is passed over, one that it misses has a default or is an
-error (Unreadable), and a kind that it does not know is an error that says so.
+map. A reader skips unknown fields; a missing field has a default or is an error (Unreadable), and
+an unknown kind is an error that says so.
 
-Not here: checksums (`adapters.raft.log_file`), who may say what (`adapters.raft.wire`).
+Not here: checksums (`adapters.raft.log_file`), which peer may say what (`adapters.raft.wire`).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _decode_payload(kind: int, body: bytes) -> Payload:
 
 
 def encode_snapshot(snapshot: SnapshotInfo) -> bytes:
-    """What must be known of a snapshot; not its state."""
+    """A snapshot's metadata, without its state."""
     return _encoder.encode(snapshot)
 
 
@@ -146,7 +146,7 @@ def decode_snapshot(data: bytes) -> SnapshotInfo:
 
 
 def encode_election(state: ElectionState | None) -> bytes:
-    """What a replica must remember of its epoch; None before the first one."""
+    """What a replica must remember about its epoch; None before the first one."""
     return _encoder.encode(state)
 
 
@@ -162,7 +162,7 @@ def decode_election(data: bytes) -> ElectionState | None:
 
 
 def encode_message(message: Message) -> bytes:
-    """A message as it goes over the wire."""
+    """A message as sent over the wire."""
     body: Any = message
     if isinstance(message, FetchResponse):
         body = _Fetched(
@@ -207,9 +207,9 @@ def _fetch_response(found: _Fetched) -> FetchResponse:
 
 
 def speaker(message: Message) -> ReplicaKey | NodeId | None:
-    """Whom a message says that it comes from; None: it does not say.
+    """The sender that a message claims; None: it claims none.
 
-    The receiver compares this with the peer that was authenticated.
+    The receiver compares this with the authenticated peer.
     """
     match message:
         case FetchRequest() | FetchSnapshotRequest():

@@ -3,12 +3,12 @@
     facts ─► handle(event) ─► orders, in the order that `events` defines: disk first
 
 One `Raft` is one replica.  It has no clock (each event says when it happened), no randomness
-(jitter is drawn from what the constructor is given), no disk and no network (orders).  Its driver,
-a node's controller or the simulation, is a loop without decisions.
+(jitter comes from a function passed to the constructor), no disk and no network (orders).  Its
+driver, a node's controller or the simulation, is a loop without decisions.
 
-Read from the top: the interface, what every event ends with, the dispatch, then what each message
-and each request of the own node leads to.  `state.QuorumState` changes roles and epochs.  What a
-role keeps: `follower.Following`, `elections.Candidacy`, `leader.Leadership`.  Reads: `reads`.
+Read from the top: the interface, the steps that end every event, the dispatch, then the handling of
+each message and each request of this node.  `state.QuorumState` changes roles and epochs.  State of
+a role: `follower.Following`, `elections.Candidacy`, `leader.Leadership`.  Reads: `reads`.
 
 Sources: KIP-595 (pull-based Raft), KIP-630 (snapshots), KIP-650 (pre-vote, ReadOffset), KIP-853
 (voters, incarnations), KIP-996 (the pre-vote's epoch and its witnesses).
@@ -58,7 +58,7 @@ class Raft:
         first_request: int,
         bootstrap: Sequence[NodeId] = (),
     ) -> None:
-        """`draw` gives numbers in [0, 1); `first_request` is above all that earlier runs used.
+        """`draw` returns numbers in [0, 1); `first_request` is above all that earlier runs used.
 
         `bootstrap`: nodes that an observer asks while its log names no voters.
         Raises ElectionStateLost.
@@ -70,7 +70,7 @@ class Raft:
         self.bootstrap = tuple(bootstrap)
         self.log = LogView(recovered.start, recovered.snapshot, recovered.entries)
         self.log.commit(recovered.committed)
-        #: everything below it was given to the state machine
+        #: everything below it was passed to the state machine
         self.applied = LogOffset(0)
         self._orders: list[Order] = []
         self._calls = Calls(first_request)
@@ -120,16 +120,16 @@ class Raft:
     # -- the interface ----------------------------------------------------------------------------
 
     def handle(self, event: events.Event) -> list[Order]:
-        """Take one fact in; the orders that follow from it (contract: `events`).
+        """Handle one fact; returns the orders that follow from it (contract: `events`).
 
-        Raises ProtocolViolation, LogViolation or IllegalTransition where going on would be unsafe.
+        Raises ProtocolViolation, LogViolation or IllegalTransition if continuing would be unsafe.
         """
         self.state.now_ms = max(self.now_ms, event.at_ms)
         self._orders.clear()
         remembered = self.state.election
         if not isinstance(event, events.Started):
-            # Before the event itself: a process that was stopped must not act on what it believed
-            # before, and its clock is the first to tell (KIP-595 check-quorum).
+            # Before the event itself: a process that was stopped must not act on stale beliefs, and
+            # its clock is the first to show that it was stopped (KIP-595 check-quorum).
             self._on_time()
         self._on(event)
         self._follow_up()
@@ -139,7 +139,7 @@ class Raft:
         return [*self._orders]
 
     def deadline_ms(self) -> int | None:
-        """The next instant at which time alone changes something: then say TimePassed."""
+        """The next instant at which time alone changes something: then send TimePassed."""
         dues = [self.state.timer_ms, self._stop_due_ms]
         dues += [self._calls.deadline_ms(), self._reads.deadline_ms()]
         if (leadership := self.state.leadership) is not None:
@@ -183,7 +183,7 @@ class Raft:
                 self._seek_election()
 
     def _follow_up(self) -> None:
-        """What any event may have made possible, from the log upwards."""
+        """Whatever the event may have made possible, from the log upwards."""
         self._ask_for_reads()
         leadership = self.state.leadership
         if leadership is not None and (end := leadership.commit_offset()) is not None:
@@ -201,7 +201,7 @@ class Raft:
             self._orders.append(events.AnnounceLeader(*known))
 
     def _complete_pending(self, leadership: Leadership) -> None:
-        """Answer what a leader may answer now: proposals, changes, reads, parked fetches."""
+        """Answer what the leader can answer now: proposals, changes, reads, parked fetches."""
         if leadership.has_own_commit and self._began_leading != self.epoch:
             self._began_leading = self.epoch
             self._orders.append(events.BeginLeading(self.epoch))
@@ -233,7 +233,7 @@ class Raft:
             case events.MessageReceived():
                 self._on_message(event)
             case events.TimePassed():
-                pass  # `_on_time` has seen to it
+                pass  # `_on_time` has handled it
             case events.LogFlushed():
                 self.log.flushed(event.write)
             case events.Proposed():
@@ -305,7 +305,7 @@ class Raft:
             self._reads.ask_again()
 
     def _try_again(self, kind: Kind, to: NodeId) -> None:
-        """A request was not answered in time, or its pause is over."""
+        """Retry a request that was not answered in time, or whose pause is over."""
         if kind is VoteRequest and self.state.candidacy is not None:
             if (voter := self.state.candidacy.awaited(to)) is not None:
                 self._send_vote_request(self.state.candidacy, voter)
@@ -332,7 +332,7 @@ class Raft:
     # -- fetching: followers and observers --------------------------------------------------------
 
     def _fetch(self) -> None:
-        """Send the next fetch, if one is due and everything that it acknowledges is flushed."""
+        """Send the next fetch, if one is due and all that it acknowledges is flushed."""
         if self.role not in FETCHING or not self.log.is_flushed:
             return
         if self._calls.is_open(FetchRequest) or self._calls.is_open(FetchSnapshotRequest):
@@ -340,7 +340,7 @@ class Raft:
         to = self.state.leader or self._next_peer()
         if to is None:
             return
-        # Without a leader there is nothing to download: the plain fetch asks who leads.
+        # Without a leader there is nothing to download: a plain fetch asks which node leads.
         request = self.state.following.next_request(self._calls.number(), self.epoch)
         due_ms = self.now_ms + self.settings.wait_ms + self.settings.request_ms
         self._calls.await_answer(type(request), to, request.request, due_ms)
@@ -352,7 +352,7 @@ class Raft:
         return sorted(peers)[self._discovery_turn % len(peers)] if peers else None
 
     def _fetch_failed(self, to: NodeId) -> None:
-        """Try again after a pause; an observer elsewhere: its leader may be gone (KIP-595)."""
+        """Retry after a pause; an observer elsewhere, as its leader may be gone (KIP-595)."""
         if self.role is Role.OBSERVER:
             self.state.leader = None
         self._calls.pause(FetchRequest, to, self.now_ms + self.settings.retry_ms)
@@ -363,7 +363,7 @@ class Raft:
         sender: NodeId,
         answer: messages.FetchResponse | messages.FetchSnapshotResponse,
     ) -> bool:
-        """Whether this is the awaited answer of the leader that we follow, and not a refusal."""
+        """Whether this is the awaited answer of the leader we follow, and not a refusal."""
         if not self._calls.close(kind, sender, answer.request):
             return False
         was = self.state.following
@@ -386,7 +386,7 @@ class Raft:
 
     def _progressed(self, sender: NodeId, orders: Sequence[Order] | None) -> None:
         if orders is None:
-            self._fetch_failed(sender)  # and the fetch timer runs on
+            self._fetch_failed(sender)  # and the fetch timer keeps running
             return
         self._orders += orders
         self.state.fetched()
@@ -394,12 +394,12 @@ class Raft:
     # -- elections: asking for votes --------------------------------------------------------------
 
     def _seek_election(self) -> None:
-        """Ask whether we would be elected.  No epoch grows, nothing is stored (KIP-650)."""
+        """Ask whether we would be elected.  No epoch grows and nothing is stored (KIP-650)."""
         self.state.move(Cause.TIMED_OUT)
         self._ask_for_votes()
 
     def _campaign(self) -> None:
-        """Ask to be elected, in an epoch of our own."""
+        """Ask to be elected, in a new epoch."""
         self.state.invent_epoch()
         self._ask_for_votes()
 
@@ -424,7 +424,7 @@ class Raft:
             self._calls.pause(VoteRequest, sender, self.now_ms + self.settings.request_ms)
 
     def _count_votes(self, candidacy: Candidacy) -> bool:
-        """Act on a vote that is decided; whether it is."""
+        """Act on the vote if it is decided; returns whether it is."""
         outcome = candidacy.outcome
         if outcome is VoteOutcome.LOST:
             self.state.lose_election()
@@ -438,8 +438,8 @@ class Raft:
     # -- elections: giving votes ------------------------------------------------------------------
 
     def _on_vote_request(self, sender: NodeId, asked: VoteRequest) -> None:
-        # All refusals come before the epoch is believed: a misdirected or broken request must not
-        # move anyone (Kafka moves first and checks then).
+        # All checks come before the epoch is adopted: a misdirected or malformed request must not
+        # change any replica's epoch (Kafka adopts it first and then checks).
         if asked.voter != self.me:
             self._refuse(sender, asked, Error.INVALID_VOTER_KEY)
         elif is_malformed(asked):
@@ -448,7 +448,7 @@ class Raft:
             self._refuse(sender, asked, Error.FENCED_LEADER_EPOCH)
         else:
             if asked.epoch > self.epoch:
-                self.state.enter_epoch(asked.epoch, None)  # learned: a replica did campaign for it
+                self.state.enter_epoch(asked.epoch, None)  # adopted: a replica did campaign for it
             self._answer_vote(sender, asked)
 
     def _answer_vote(self, sender: NodeId, asked: VoteRequest) -> None:
@@ -464,7 +464,7 @@ class Raft:
             self._refuse(sender, asked, Error.INVALID_REQUEST)
         else:
             self.state.hear(asked.epoch, asked.leader)
-            # The leader is real even if it means a disk that this node no longer has (KIP-853).
+            # The leader is real even if it addresses a disk that this node no longer has (KIP-853).
             error = Error.NONE if asked.voter == self.me else Error.INVALID_VOTER_KEY
             self._send(sender, QuorumEpochResponse(asked.request, error, self.epoch, asked.leader))
 
@@ -476,8 +476,8 @@ class Raft:
             self.state.enter_epoch(asked.epoch, None)
         follows = self.role not in LED and self.role is not Role.CANDIDATE
         if follows and self.state.leader_resigned(asked.leader, asked.successors):
-            # The leader resigned, so no pre-vote is needed.  Replicas that do not know it yet would
-            # refuse one (KIP-595 EndQuorumEpoch; Raft dissertation 3.10).
+            # The leader resigned, so no pre-vote is needed.  Replicas that do not know that yet
+            # would refuse one (KIP-595 EndQuorumEpoch; Raft dissertation 3.10).
             self.state.move(Cause.TIMED_OUT)
             self._campaign()
         self._send(sender, QuorumEpochResponse(asked.request, Error.NONE, self.epoch, None))
@@ -497,7 +497,7 @@ class Raft:
             self._send(voter.node, request)
 
     def _resign(self, cause: Cause) -> None:
-        """Stop leading in this epoch for good, and say so to those who may follow."""
+        """Stop leading in this epoch permanently, and tell the other voters."""
         self._successors = self.state.resign(cause)
         self._send_end_quorum()
 
@@ -518,7 +518,7 @@ class Raft:
     def _on_leader_request(
         self, sender: NodeId, asked: FetchRequest | FetchSnapshotRequest | ReadOffsetRequest
     ) -> None:
-        """Answer as the leader that the request means, or refuse it."""
+        """Answer as the leader that the request addresses, or refuse it."""
         leadership = self.state.leadership
         if isinstance(asked, FetchRequest) and is_malformed_fetch(asked):
             self._refuse(sender, asked, Error.INVALID_REQUEST)
@@ -527,8 +527,8 @@ class Raft:
         elif asked.epoch > self.epoch:
             self._refuse(sender, asked, Error.UNKNOWN_LEADER_EPOCH)
             if self.role is Role.LEADER:
-                # That replica will never take our entries.  Its epoch was once campaigned for
-                # with a majority's pre-votes, so giving way to it once is not a disturbance.
+                # That replica will never accept our entries.  A candidate with a majority's
+                # pre-votes began its epoch, so stepping down once is not a disturbance.
                 self.state.enter_epoch(asked.epoch, None)
         elif leadership is None:
             self._refuse(sender, asked, Error.NOT_LEADER_OR_FOLLOWER)
@@ -592,7 +592,7 @@ class Raft:
 
     def _on_resign(self, event: events.ResignRequested) -> None:
         if event.epoch < self.epoch:
-            return  # it has been replaced since
+            return  # that epoch is over
         if event.epoch > self.epoch or self.state.leadership is None:
             msg = f"cannot resign from epoch {event.epoch} as {self.role} of {self.epoch}"
             raise ValueError(msg)
@@ -600,7 +600,7 @@ class Raft:
 
     def _on_snapshot_taken(self, event: events.SnapshotTaken) -> None:
         if event.id.end_offset <= self.log.snapshot.end_offset:
-            return  # a newer one came from the leader meanwhile, or it is known already
+            return  # a newer one came from the leader meanwhile, or it is already known
         self.log.snapshot_taken(event.id, event.size)
         self._orders.append(events.TrimLog(self.log.wrote(), self.log.start))
 
@@ -611,7 +611,7 @@ class Raft:
             self._stop_due_ms = None
 
     def _try_to_stop(self, due_ms: int) -> None:
-        """End as soon as another replica leads, so that no client waits for our time-outs."""
+        """Stop as soon as another replica leads, so that no client waits for our time-outs."""
         if self.role is Role.LEADER:
             self._resign(Cause.RESIGNS)
         if self.state.leader is not None or self.now_ms >= due_ms:

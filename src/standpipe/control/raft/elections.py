@@ -3,7 +3,7 @@
     time-out ─► pre-votes ─► a majority would elect us ─► epoch + 1, real votes ─► lead
                     └ refused: nothing has changed, no leader was disturbed (KIP-650)
 
-A candidacy ends with the role in which it began.  Not here: whether to grant a vote (`votes`), what
+A candidacy ends with the role that began it.  Not here: whether to grant a vote (`votes`), what
 follows from the outcome (`core`).
 """
 
@@ -14,12 +14,12 @@ from standpipe.model import NodeId
 
 
 class Candidacy:
-    """Who was asked for a vote in one epoch, and who granted it."""
+    """The voters that were asked for a vote in one epoch, and those that granted it."""
 
     def __init__(
         self, me: ReplicaKey, epoch: LeaderEpoch, log: LogView, *, is_pre_vote: bool
     ) -> None:
-        """Begins with our own vote, if we have one; the log's voter set decides for all of it."""
+        """Begins with our own vote, if we have one. The log's present voter set stays in use."""
         self._me = me
         self._epoch = epoch
         self._log = log
@@ -30,7 +30,7 @@ class Candidacy:
 
     @property
     def outcome(self) -> VoteOutcome:
-        """Whether a majority has granted, can no longer grant, or is still asked."""
+        """Whether a majority has granted, can no longer grant, or is still undecided."""
         return self._tally.outcome
 
     @property
@@ -49,7 +49,7 @@ class Candidacy:
         return voter if voter in self._tally.open else None
 
     def request(self, number: int, voter: ReplicaKey) -> VoteRequest:
-        """What is asked of one voter: it compares our log with its own."""
+        """The request to one voter, which compares our log with its own."""
         return VoteRequest(
             number,
             self._epoch,
@@ -61,10 +61,10 @@ class Candidacy:
         )
 
     def count(self, sender: NodeId, answer: VoteResponse) -> bool:
-        """Count an answer of our epoch.  False: it is an error that may pass, so ask again.
+        """Count an answer of our epoch.  False: it is a transient error, so ask again.
 
-        INVALID_VOTER_KEY does not pass: that node lives on under another incarnation, and the voter
-        that we asked never answers.
+        INVALID_VOTER_KEY is permanent: that node now has another incarnation, and the voter that we
+        asked will never answer.
         """
         voter = self._tally.voters.key_of(sender)
         if voter is None or answer.error not in {Error.NONE, Error.INVALID_VOTER_KEY}:

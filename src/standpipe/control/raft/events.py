@@ -1,18 +1,18 @@
-"""What goes into the core and what comes out: facts and orders.
+"""The input and output of the core: facts and orders.
 
 **The contract of orders.**  The lists that `Raft.handle` returns form one sequence, and within each
-list the disk's orders come first, the election file's before all.  A driver carries the sequence
-out from front to back:
+list the disk's orders come first, the election file's before all others.  A driver executes the
+sequence from front to back:
 
-1. `PersistElection` is a barrier: nothing that stands after it may leave the node, or reach a
-   client, before it is durable (written, fsynced, renamed, directory fsynced).
+1. `PersistElection` is a barrier: nothing after it may leave the node, or reach a client, before it
+   is durable (written, fsynced, renamed, directory fsynced).
 2. `AppendLog`, `TruncateLog`, `TrimLog` and `InstallSnapshot` reach the disk in their order, but
    nothing waits for them: the driver reports `LogFlushed(write=n)` when all writes up to *n* are
-   durable, and the core holds back by itself whatever depends on that.
-3. `ApplyCommitted` and `LoadSnapshot` are done when the next order is begun, so that an
-   `AnswerRead` or `AnswerProposal` below them speaks of a state machine that has moved.
-4. `Send` may fail in every way: lost, late, twice, out of order.
-5. An order that the disk refuses ends the process: a failed fsync cannot be trusted later.
+   durable, and the core itself holds back whatever depends on that.
+3. `ApplyCommitted` and `LoadSnapshot` are complete before the next order begins, so that a later
+   `AnswerRead` or `AnswerProposal` reflects the new state of the state machine.
+4. `Send` may fail in every way: messages may be lost, late, duplicated or reordered.
+5. An order that fails on disk ends the process: a failed fsync cannot be trusted later.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from standpipe.model import NodeId
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """What a replica must remember of an epoch: one small file, replaced atomically."""
+    """What a replica must remember about an epoch: one small file, replaced atomically."""
 
     epoch: LeaderEpoch = NO_EPOCH
     leader: NodeId | None = None
@@ -42,7 +42,7 @@ class ElectionState:
     """Who got this replica's only vote of this epoch."""
 
 
-#: Stands for "a vote that we may have given and do not remember": it equals no real candidate.
+#: Means "a vote that we may have given and do not remember"; it equals no real candidate.
 FORGOTTEN_VOTE = ReplicaKey(NodeId("?"), Incarnation("?"))
 
 
@@ -63,9 +63,9 @@ class Recovered:
 
 
 class ElectionStateLost(Exception):
-    """There is a log but no election file, so a vote may have been given and forgotten.
+    """There is a log but no election file, so the replica may have forgotten a vote.
 
-    The replica must not start under this incarnation; wiped, it comes back as another (KIP-853).
+    It must not start under this incarnation; once wiped, it returns as another one (KIP-853).
     """
 
 
@@ -81,17 +81,17 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Started(Fact):
-    """The process is up and `Recovered` was read; the first event, exactly once."""
+    """The process is up and has read `Recovered`; the first event, exactly once."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed(Fact):
-    """`Raft.deadline_ms` was reached (or any time later or earlier: harmless)."""
+    """`Raft.deadline_ms` was reached (an earlier or later event is harmless)."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived(Fact):
-    """A peer's message arrived, authenticated as `sender`'s."""
+    """A peer's message arrived, authenticated as coming from `sender`."""
 
     sender: NodeId
     message: Message
@@ -135,7 +135,7 @@ class ReadRequested(Fact):
 
 @dataclass(frozen=True, slots=True)
 class VoterAddRequested(Fact):
-    """An operator wants an observer to vote; answered by `AnswerChange`."""
+    """An operator wants an observer to become a voter; answered by `AnswerChange`."""
 
     change: int
     voter: ReplicaKey
@@ -143,7 +143,7 @@ class VoterAddRequested(Fact):
 
 @dataclass(frozen=True, slots=True)
 class VoterRemoveRequested(Fact):
-    """An operator wants a voter out; answered by `AnswerChange`."""
+    """An operator wants to remove a voter; answered by `AnswerChange`."""
 
     change: int
     voter: ReplicaKey
@@ -159,7 +159,7 @@ class TransferRequested(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ResignRequested(Fact):
-    """The state machine cannot lead on in this epoch."""
+    """The state machine cannot continue to lead in this epoch."""
 
     epoch: LeaderEpoch
 
@@ -229,7 +229,7 @@ class TrimLog:
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot:
-    """Freeze the downloaded snapshot under its name, atomically; then empty the log to its end."""
+    """Atomically give the downloaded snapshot its name; then restart the log at its end."""
 
     write: int
     snapshot: SnapshotInfo
@@ -237,7 +237,7 @@ class InstallSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class WriteSnapshotChunk:
-    """Put bytes into the partial file of a download; position 0 begins it again."""
+    """Write bytes into the partial file of a download; position 0 restarts it."""
 
     snapshot: SnapshotId
     position: int
@@ -253,7 +253,7 @@ DiskOrder = (
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Give a message to the transport."""
+    """Pass a message to the transport."""
 
     to: NodeId
     message: Message
@@ -261,7 +261,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SendSnapshotChunk:
-    """Read a piece of a snapshot and send it as a `FetchSnapshotResponse`; it was checked."""
+    """Read a piece of a snapshot and send it as a `FetchSnapshotResponse`; already validated."""
 
     to: NodeId
     request: int
@@ -273,21 +273,21 @@ class SendSnapshotChunk:
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """Replace the state machine's state by this snapshot's."""
+    """Replace the state machine's state with this snapshot's."""
 
     snapshot: SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyCommitted:
-    """Apply these entries, in order; control records count as offsets and change nothing."""
+    """Apply these entries, in order; control records take up offsets but change nothing."""
 
     entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnnounceLeader:
-    """The leader that this node knows has changed; None while it knows none."""
+    """The leader known to this node has changed; None while it knows none."""
 
     epoch: LeaderEpoch
     leader: NodeId | None
@@ -323,7 +323,7 @@ class AnswerRead:
 
 @dataclass(frozen=True, slots=True)
 class AnswerChange:
-    """Outcome of a change of voters or a transfer; `REQUEST_TIMED_OUT` may still come true."""
+    """Outcome of a voter change or transfer; after `REQUEST_TIMED_OUT` it may still succeed."""
 
     change: int
     error: Error
@@ -332,7 +332,7 @@ class AnswerChange:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The process may end; `clean` if no replica waits for a leader because of it."""
+    """The process may end; `clean` if no replica has to wait for a new leader because of it."""
 
     clean: bool
 
@@ -355,5 +355,5 @@ _DISK_ORDERS: Final = frozenset(get_args(DiskOrder))
 
 
 def is_not_for_disk(order: Order) -> bool:
-    """Sort key of orders: those for the disk first, each half in the order in which it arose."""
+    """Sort key of orders: disk orders first; a stable sort keeps the order within each half."""
     return type(order) not in _DISK_ORDERS

@@ -1,4 +1,4 @@
-"""What a replica keeps about the leader that it fetches from: the next request, the download.
+"""What a replica keeps about the leader from which it fetches: the next request, the download.
 
     Fetch(end of our log) ─► entries: append, flush, fetch again        (the fetch is the ack)
                           ├► diverging: truncate, flush, fetch again
@@ -28,7 +28,7 @@ from standpipe.control.raft.messages import (
 )
 from standpipe.control.raft.timeouts import RaftSettings
 
-#: the first may be a connection that broke; a process that lives accepts the next
+#: the first may be a broken connection; a live process accepts the next one
 LOST_AFTER_FAILURES: Final = 2
 
 
@@ -39,22 +39,22 @@ class _Download:
 
 
 class Following:
-    """One replica's time under one leader of one epoch."""
+    """One replica's state under one leader of one epoch."""
 
     def __init__(self, me: ReplicaKey, log: LogView, settings: RaftSettings) -> None:
-        """Begins without a fetch, so without any reason to vouch for the leader."""
+        """Begins before the first fetch, so without any reason to vouch for the leader."""
         self._me = me
         self._log = log
         self._settings = settings
         self.has_fetched = False
-        self._failures = 0  # fetches in a row that certainly got no answer
+        self._failures = 0  # consecutive fetches that certainly got no answer
         self.round = Round(0)
         self._download: _Download | None = None
 
     def next_request(self, number: int, epoch: LeaderEpoch) -> FetchRequest | FetchSnapshotRequest:
         """The request that continues where the last answer ended.
 
-        Only to be sent when the log is flushed: its offset acknowledges everything below.
+        Send it only when the log is flushed: its offset acknowledges everything below.
         """
         if (load := self._download) is not None:
             bytes_max = self._settings.chunk_bytes_max
@@ -72,10 +72,10 @@ class Following:
         )
 
     def fetched(self, answer: FetchResponse) -> Sequence[Order] | None:
-        """Take a successful answer in: orders for the disk, or None if it makes no sense.
+        """Handle a successful answer: returns orders for the disk, or None if it makes no sense.
 
-        None must not count as hearing the leader, so that a broken leader is replaced in the end.
-        Raises LogViolation when the leader wants committed entries gone: never obeyed (KIP-595).
+        None must not count as contact with the leader, so that a broken leader is replaced.
+        Raises LogViolation if the leader asks to truncate committed entries (KIP-595).
         """
         orders: list[Order] = []
         if answer.snapshot is not None:
@@ -90,7 +90,7 @@ class Following:
             self._log.append(answer.entries)
             orders.append(AppendLog(self._log.wrote(), answer.entries))
         if answer.diverging is None and answer.snapshot is None:
-            # Only now our log is known to be a prefix of the leader's, as far as it reaches.
+            # Only now is our whole log known to be a prefix of the leader's.
             self._log.commit(answer.high_watermark)
         self._hears()
         self.round = max(self.round, answer.round)
@@ -101,11 +101,11 @@ class Following:
         self._failures = 0
 
     def failed(self) -> bool:
-        """A fetch got no answer and never will; whether a leader that had answered is now lost.
+        """A fetch will get no answer; returns whether a leader that had answered is now lost.
 
-        A process that is killed resets our connection, and then refuses the next: two in a row.
-        One alone may have been the connection. Once lost, it is not vouched for (pre-votes are
-        granted), and is not lost again before it has answered again.
+        A killed process resets our connection and then refuses the next one: two failures in a row.
+        A single failure may be the connection's. We do not vouch for a lost leader (pre-votes are
+        granted), and it is not lost again before it has answered again.
         """
         self._failures += 1
         if self._failures < LOST_AFTER_FAILURES or not self.has_fetched:
@@ -115,13 +115,13 @@ class Following:
 
     def _begin_download(self, snapshot: SnapshotInfo) -> bool:
         if snapshot.epoch < 0 or snapshot.end_offset <= self._log.high_watermark:
-            return False  # negative, or it would take us back: KIP-630
+            return False  # negative, or behind what is committed here: KIP-630
         if self._download is None or self._download.snapshot != snapshot:
             self._download = _Download(snapshot)
         return True
 
     def loaded(self, answer: FetchSnapshotResponse) -> Sequence[Order] | None:
-        """Take a piece in; the last one replaces the log.  None: it does not fit."""
+        """Handle a piece; the last one replaces the log.  None: it does not fit."""
         load = self._download
         if load is None or answer.snapshot != load.snapshot.id or answer.position != load.position:
             return None
@@ -137,5 +137,5 @@ class Following:
         return orders
 
     def drop_download(self) -> None:
-        """The leader does not have that snapshot any more: fetch again (KIP-630)."""
+        """The leader no longer has that snapshot: fetch again (KIP-630)."""
         self._download = None

@@ -1,12 +1,12 @@
-"""What a leader keeps, from its election to its end: followers' progress, parked fetches, promises.
+"""A leader's state, from election to end: followers' progress, parked fetches, pending answers.
 
     append ─► parked fetches are answered ─► followers flush, fetch again ─► progress
            └► own disk flushes ────────────► commit offset of a majority ─► high watermark
                                              └► answers: proposals, changes, reads, parked fetches
 
-The leader's own copy counts like a follower's: only what its disk has flushed, and only while it
-votes.  Nothing is committed by counting unless it is of this epoch (KIP-595; Raft 5.4.2); older
-entries follow with it.
+The leader's own copy counts like a follower's: only what its disk has flushed, and only while it is
+a voter.  Only entries of this epoch are committed by counting (KIP-595; Raft 5.4.2); older entries
+are committed with them.
 
 Not here: becoming or ceasing to be the leader (`core`).
 """
@@ -77,7 +77,7 @@ class Leadership:
         *,
         now_ms: int,
     ) -> None:
-        """Begins at the log's present end, without any follower's progress."""
+        """Begins at the current end of the log, without any follower's progress."""
         self.me = me
         self.epoch = epoch
         self.epoch_start = log.end
@@ -86,7 +86,7 @@ class Leadership:
         self._log = log
         self._settings = settings
         self.followers = Followers(me, log, settings, now_ms=now_ms)
-        #: at most one fetch per replica waits for something to say
+        #: fetches that wait for something to return, at most one per replica
         self._parked: dict[ReplicaKey, _Parked] = {}
         #: [(offset, proposal)] ascending, appended here and not yet applied
         self._proposals: deque[tuple[LogOffset, int]] = deque()
@@ -98,12 +98,12 @@ class Leadership:
         """The first append of the epoch.  Source: KIP-595 LeaderChange; KIP-853 bootstrap."""
         change = LeaderChange(self.me.node, self._log.voters, tuple(sorted(granted)))
         if self._log.voters_offset is None and self._log.start.end_offset == 0:
-            # The set comes from our bootstrap alone: observers must learn it from the log.
+            # The set comes only from our bootstrap: observers must learn it from the log.
             return self.append(change, self._log.voters)
         return self.append(change)
 
     def append(self, *payloads: Payload) -> AppendLog:
-        """Put payloads into the log, in this epoch."""
+        """Append payloads to the log, in this epoch."""
         entries = tuple(
             Entry(LogOffset(self._log.end + index), self.epoch, payload)
             for index, payload in enumerate(payloads)
@@ -123,7 +123,7 @@ class Leadership:
     # -- fetches ----------------------------------------------------------------------------------
 
     def fetch(self, asked: FetchRequest, sender: NodeId, now_ms: int) -> list[Order]:
-        """Note what a fetch says about its sender; answer it, or park it."""
+        """Record what a fetch says about its sender; answer it, or park it."""
         verdict = self._log.check_fetch(asked.offset, asked.last_epoch)
         before_ms = self.followers.note_fetch(asked.replica, now_ms, asked.round)
         if isinstance(verdict, Diverges):
@@ -131,9 +131,9 @@ class Leadership:
         if isinstance(verdict, NeedsSnapshot):
             return [self._answer(asked, sender, snapshot=verdict)]
         self.followers.compared(asked.replica, asked.offset, before_ms)
-        # Not answered before `settle`: this very fetch may commit what it then can bring home.
-        # For no longer than we would ask: one with longer time-outs (they are changed node by node)
-        # would fetch less often than our check-quorum wants.
+        # Not answered before `settle`: this very fetch may commit entries that its answer carries.
+        # Parked no longer than our own `wait_ms`: a follower with longer time-outs (keys change one
+        # node at a time) would fetch less often than our check-quorum needs.
         due_ms = now_ms + min(asked.wait_ms, self._settings.wait_ms)
         self._parked[asked.replica] = _Parked(asked, sender, due_ms)
         return []
@@ -163,7 +163,7 @@ class Leadership:
         )
 
     def _answer_parked(self, now_ms: int) -> list[Order]:
-        """Answer every parked fetch that has waited enough or has something to bring home."""
+        """Answer every parked fetch that is due or whose answer has something new."""
         orders: list[Order] = []
         for key, parked in list(self._parked.items()):
             asked = parked.request
@@ -186,7 +186,7 @@ class Leadership:
         return orders
 
     def chunk(self, asked: FetchSnapshotRequest, sender: NodeId, now_ms: int) -> Order:
-        """The piece of a snapshot that was asked for, or a refusal (KIP-630)."""
+        """The requested piece of a snapshot, or a refusal (KIP-630)."""
         self.followers.note_fetch(asked.replica, now_ms)
         known = (self._log.snapshot, self._log.start)
         snapshot = next((one for one in known if one.id == asked.snapshot), None)
@@ -211,13 +211,13 @@ class Leadership:
     def commit_offset(self) -> LogOffset | None:
         """The end that a majority of the voters has flushed, if it commits anything.
 
-        Source: KIP-595: only a majority beyond the epoch's start counts; what is older follows.
+        Source: KIP-595: only a majority beyond the epoch's start counts; older entries follow.
         """
         end = self.followers.flushed_end()
         return LogOffset(end) if end > self.epoch_start else None
 
     def settle(self, now_ms: int, applied: LogOffset) -> list[Order]:
-        """Keep every promise that has come due; called at the end of each event."""
+        """Send every answer that is now due; called at the end of each event."""
         orders: list[Order] = []
         while self._proposals and self._proposals[0][0] < applied:
             offset, proposal = self._proposals.popleft()
@@ -233,7 +233,7 @@ class Leadership:
         return orders + self._answer_parked(now_ms)
 
     def confirmed_reads(self) -> list[NotedRead]:
-        """Reads whose round a majority has echoed: this leader led after they had arrived."""
+        """Reads whose round a majority has echoed: this leader still led after they arrived."""
         return self.rounds.confirmed(self.followers.round(self.rounds.round))
 
     def read_answer(self, read: NotedRead) -> ReadOffsetResponse:
@@ -244,7 +244,7 @@ class Leadership:
     # -- voters and successors --------------------------------------------------------------------
 
     def change_voters(self, asked: VoterAddRequested | VoterRemoveRequested) -> list[Order]:
-        """Begin a change of the voters, or say why not."""
+        """Begin a voter change, or say why not."""
         if isinstance(asked, VoterAddRequested):
             error = self.changes.add(asked)
             return [] if error is None else [AnswerChange(asked.change, error, self.me.node)]
@@ -258,21 +258,21 @@ class Leadership:
         progress = self.followers.of(newcomer) if newcomer else None
         if progress is None or progress.caught_up_ms is None:
             return []
-        # It must be there now, too: a set with a dead newcomer may lack a majority at once.
+        # It must still be alive: a set with a dead newcomer may lack a majority at once.
         if now_ms - progress.caught_up_ms > self._settings.fetch_ms:
             return []
         return [self.append(self.changes.newcomer_caught_up())]
 
     @property
     def is_removed(self) -> bool:
-        """Whether the committed voter set does without this leader: its last duty is done."""
+        """Whether the committed voter set no longer contains this leader: its last duty is done."""
         recorded = self._log.voters_offset
         return self.me not in self._log.voters and (
             recorded is None or recorded < self._log.high_watermark
         )
 
     def transfer(self, asked: TransferRequested) -> list[Order]:
-        """Begin to hand over: stop appending until the successor has everything."""
+        """Begin the hand-over: stop appending until the successor has everything."""
         if asked.voter not in self._log.voters or asked.voter == self.me:
             return [AnswerChange(asked.change, Error.VOTER_NOT_FOUND, self.me.node)]
         if self._transfer is not None:
@@ -282,13 +282,13 @@ class Leadership:
         return []
 
     def transfer_ready(self) -> bool:
-        """Whether the successor holds all that this leader ever appended."""
+        """Whether the successor holds everything that this leader has appended."""
         if self._transfer is None or self._transfer.to not in self._log.voters:
             return False
         return self.followers.flushed_end_of(self._transfer.to) >= self._log.end
 
     def successors(self) -> tuple[ReplicaKey, ...]:
-        """The other voters, best first: the chosen one, then by how much they hold (KIP-595)."""
+        """The other voters, best first: the chosen one, then by flushed end (KIP-595)."""
         chosen = self._transfer.to if self._transfer else None
         return tuple(
             sorted(
@@ -300,7 +300,7 @@ class Leadership:
     # -- time and the end -------------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
-        """When `settle` will have something to say by itself."""
+        """When `settle` will have something to answer without a further event."""
         dues = [parked.due_ms for parked in self._parked.values()]
         if self._transfer:
             dues.append(self._transfer.due_ms)
@@ -309,14 +309,14 @@ class Leadership:
         return min(dues, default=None)
 
     def end(self, epoch: LeaderEpoch, leader: NodeId | None) -> list[Order]:
-        """Break every promise, naming what is known of the next leader."""
+        """Refuse everything pending, naming the next leader if it is known."""
         error = Error.NOT_LEADER_OR_FOLLOWER
         orders: list[Order] = [
             Send(parked.to, refusal(parked.request, error, epoch, leader))
             for parked in self._parked.values()
         ]
         orders += [
-            # Appended: it may be committed yet, by this epoch's successor.
+            # It was appended, so the next leader may still commit it.
             AnswerProposal(proposal, error, offset, leader)
             for offset, proposal in self._proposals
         ]
@@ -338,7 +338,7 @@ def is_malformed_fetch(asked: FetchRequest) -> bool:
 
 
 def _within(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:
-    """The first entries, as many as an answer takes; at least one."""
+    """The first entries, as many as fit into an answer; at least one."""
     size = 0
     for count, entry in enumerate(entries):
         size += len(entry.payload) if isinstance(entry.payload, bytes) else 0

@@ -1,17 +1,17 @@
-"""The replicated log as one replica knows it: entries, epochs, voter sets, snapshots, what is safe.
+"""One replica's view of the replicated log: entries, epochs, voter sets, snapshots, what is safe.
 
     start               high_watermark        flushed_end      end
       |   committed, may be applied  |  uncommitted  |  not on disk yet
       '- the boundary: a snapshot (or the empty beginning) covers everything below it
 
 Four rules live here and nowhere else:
-* a log is only appended at its end, and only truncated above the high watermark (KIP-595);
+* a log is appended only at its end, and truncated only above the high watermark (KIP-595);
 * two logs that hold the same (epoch, end offset) are equal below it, so divergence is found by
   comparing the ends of epochs, not entries (KIP-595 "Truncation detection", as KIP-101/KIP-320);
-* the newest voters record is in force from the moment it is appended, and the one before it again
-  when it is truncated (KIP-853);
-* what was written is not what is durable: `flushed_end` moves only when the disk says so, and a
-  flush that was ordered before a truncation confirms nothing above the cut.
+* the newest voters record is in force as soon as it is appended; when it is truncated, the
+  previous one is in force again (KIP-853);
+* written is not durable: `flushed_end` moves only when the disk confirms it, and a flush that was
+  ordered before a truncation confirms nothing above the cut.
 
 Not here: the disk (`adapters/raft/disk.py`), and who may append (`core.py`).
 """
@@ -27,7 +27,7 @@ from standpipe.model import NodeId
 
 
 class LogViolation(Exception):
-    """The log was asked to break one of its rules; the process must end."""
+    """An operation would break one of the log's rules; the process must end."""
 
 
 class EpochEnd(NamedTuple):
@@ -38,7 +38,7 @@ class EpochEnd(NamedTuple):
 
 
 class SnapshotId(NamedTuple):
-    """Which prefix of the log a snapshot stands for."""
+    """Which prefix of the log a snapshot covers."""
 
     end_offset: LogOffset
     epoch: LeaderEpoch
@@ -46,7 +46,7 @@ class SnapshotId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """What must be known of a snapshot without its bytes."""
+    """A snapshot's metadata, without its bytes."""
 
     end_offset: LogOffset
     """First offset that it does not cover."""
@@ -79,7 +79,7 @@ Payload = bytes | LeaderChange | VoterSet
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of the log; (offset, epoch) is unique permanently."""
+    """One record of the log; (offset, epoch) is permanently unique."""
 
     offset: LogOffset
     epoch: LeaderEpoch
@@ -95,7 +95,7 @@ class Diverges:
 
 @dataclass(frozen=True, slots=True)
 class NeedsSnapshot:
-    """A fetcher's position cannot be served from the log any more."""
+    """A fetcher's position can no longer be served from the log."""
 
     snapshot: SnapshotInfo
 
@@ -145,11 +145,11 @@ class LogView:
         return self._voters[-1][0] if self._voters else None
 
     def may_stand(self, key: ReplicaKey) -> bool:
-        """Whether a replica may still be needed as a candidate: it votes, or did until a record
-        that is not known to be committed.
+        """Whether a replica may still be needed as a candidate: it is a voter, or was one until a
+        record that is not known to be committed.
 
-        A leader that removes itself and loses its quorum before that commits may hold entries that
-        the remaining voters lack, so that only it can win (Raft dissertation 4.2.2).
+        A leader that removes itself and loses its quorum before the removal commits may hold
+        entries that the remaining voters lack, so that only it can win (Raft dissertation 4.2.2).
         """
         recorded = self.voters_offset
         if key in self.voters or recorded is None:
@@ -162,7 +162,7 @@ class LogView:
         return sets[-1] if sets else self.start.voters
 
     def epoch_before(self, end_offset: LogOffset) -> LeaderEpoch | None:
-        """The epoch of the last entry below an end offset; None outside of the log."""
+        """The epoch of the last entry below an end offset; None outside the log."""
         if end_offset == self.start.end_offset:
             return self.start.epoch
         if self.start.end_offset < end_offset <= self.end:
@@ -181,9 +181,9 @@ class LogView:
     # -- comparing logs ---------------------------------------------------------------------------
 
     def covers(self, last_epoch: LeaderEpoch, end_offset: LogOffset) -> bool:
-        """Whether another log of this (last epoch, end) holds all that ours may have committed.
+        """Whether a log with this (last epoch, end) holds all that ours may have committed.
 
-        Source: KIP-595 Vote: the later last epoch wins, the longer log among equals.
+        Source: KIP-595 Vote: the later last epoch wins; among equals, the longer log.
         """
         return (last_epoch, end_offset) >= (self.last_epoch, self.end)
 
@@ -207,7 +207,7 @@ class LogView:
         if offset < start or (offset == 0 and self.snapshot.end_offset > 0):
             return NeedsSnapshot(self.snapshot)
         if last_epoch < self.start.epoch or (offset == start and last_epoch != self.start.epoch):
-            # Its history below our start cannot be compared any more.
+            # Its history below our start can no longer be compared.
             if start > 0:
                 return NeedsSnapshot(self.snapshot)
             return Diverges(EpochEnd(self.start.epoch, self.start.end_offset))
@@ -217,7 +217,7 @@ class LogView:
         return None
 
     def truncation_for(self, leader_end: EpochEnd) -> LogOffset:
-        """Where to cut this log, given where the leader's log ends the epoch that it named."""
+        """Where to cut this log, given where the epoch that the leader named ends in its log."""
         mine = self.end_of_epoch(leader_end.epoch)
         if mine.epoch == leader_end.epoch:
             return min(mine.end_offset, leader_end.end_offset)
@@ -226,7 +226,7 @@ class LogView:
     # -- changing it ------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Put entries at the end.  Raises LogViolation unless offsets are next and epochs rise."""
+        """Append entries.  Raises LogViolation unless offsets are consecutive and epochs ascend."""
         for entry in entries:
             if entry.offset != self.end or entry.epoch < self.last_epoch:
                 msg = f"({entry.offset}, {entry.epoch}) after ({self.end}, {self.last_epoch})"
@@ -238,7 +238,7 @@ class LogView:
             self._entries.append(entry)
 
     def truncate(self, end_offset: LogOffset) -> None:
-        """Forget everything from an offset on.  Raises LogViolation below the high watermark."""
+        """Remove everything from an offset on.  Raises LogViolation below the high watermark."""
         if end_offset < self.high_watermark:
             msg = f"truncation to {end_offset} below the high watermark {self.high_watermark}"
             raise LogViolation(msg)
@@ -247,7 +247,7 @@ class LogView:
             self._epochs.pop()
         while self._voters and self._voters[-1][0] >= end_offset:
             self._voters.pop()
-        # A flush ordered before the cut says nothing about what will be written in its place.
+        # A flush ordered before the cut proves nothing about what will be written in its place.
         self.flushed_end = min(self.flushed_end, end_offset)
         self._writes = deque((number, min(end, end_offset)) for number, end in self._writes)
 
@@ -259,28 +259,28 @@ class LogView:
         self.high_watermark = target
         return True
 
-    # -- what the disk knows ----------------------------------------------------------------------
+    # -- what is on disk --------------------------------------------------------------------------
 
     def wrote(self) -> int:
-        """Number the write that carries the log's present end to the disk; 1-based, ascending."""
+        """Number the write that brings the log's current end to disk; 1-based, ascending."""
         self.write_last += 1
         self._writes.append((self.write_last, self.end))
         return self.write_last
 
     def flushed(self, number: int) -> None:
-        """The disk holds every write up to this number."""
+        """Every write up to this number is durable."""
         while self._writes and self._writes[0][0] <= number:
             self.flushed_end = max(self.flushed_end, self._writes.popleft()[1])
 
     @property
     def is_flushed(self) -> bool:
-        """Whether nothing is on its way to the disk."""
+        """Whether no write is in flight to the disk."""
         return not self._writes
 
     # -- snapshots --------------------------------------------------------------------------------
 
     def refuses_snapshot(self, end_offset: LogOffset, epoch: LeaderEpoch) -> str | None:
-        """Why the state machine may not name a snapshot so, or None.  Source: KIP-630."""
+        """Why a snapshot of the state machine may not have this id, or None.  Source: KIP-630."""
         if end_offset > self.high_watermark:
             return f"end {end_offset} is above the high watermark {self.high_watermark}"
         if self.epoch_before(end_offset) != epoch:
@@ -288,7 +288,7 @@ class LogView:
         return None
 
     def snapshot_taken(self, taken: SnapshotId, size: int) -> None:
-        """Take in a snapshot of `size` bytes that our state machine wrote.  Raises ValueError."""
+        """Adopt a snapshot of `size` bytes that our state machine wrote.  Raises ValueError."""
         if (why := self.refuses_snapshot(*taken)) is not None:
             msg = f"snapshot {taken}: {why}"
             raise ValueError(msg)
@@ -297,7 +297,7 @@ class LogView:
     def keep_snapshot(self, snapshot: SnapshotInfo) -> None:
         """Adopt a newer snapshot of our own state; the log is cut at the *previous* one.
 
-        One generation of log stays below the newest snapshot, so that a replica that is a moment
+        One generation of log stays below the newest snapshot, so that a replica that is slightly
         behind fetches entries instead of downloading the whole state again.
         """
         self._start_at(self.snapshot)
@@ -309,7 +309,7 @@ class LogView:
             return
         del self._entries[:count]
         end_offset = start.end_offset
-        # The epoch that spans the cut starts at the cut from now on; older ones are forgotten.
+        # The epoch that spans the cut now starts at the cut; older ones are forgotten.
         spanning = self.end_of_epoch(start.epoch)
         later = [known for known in self._epochs if known.end_offset >= end_offset]
         self.start = start
@@ -319,7 +319,7 @@ class LogView:
             self._epochs = [EpochEnd(spanning.epoch, end_offset), *later]
 
     def install(self, snapshot: SnapshotInfo) -> None:
-        """Replace everything by a leader's snapshot.  Raises LogViolation if that loses commits."""
+        """Replace all by a leader's snapshot.  Raises LogViolation if that loses commits."""
         if snapshot.end_offset < self.high_watermark:
             msg = f"snapshot {snapshot.id} below the high watermark {self.high_watermark}"
             raise LogViolation(msg)

@@ -1,8 +1,8 @@
-"""Majorities as arithmetic: who must agree, and how far they do.
+"""Majorities as arithmetic: which replicas must agree, and how far they do.
 
-Nothing here knows a role, a message or a clock; every function maps a voter set and what each voter
-said to one number or one verdict.  Commit offset and read round are the same question: *which is
-the greatest value that a majority has reached?*  (`docs/sources.md`: KIP-595, KIP-650, KIP-853.)
+Nothing here knows a role, a message or a clock; every function maps a voter set and one value per
+voter to one number or verdict.  Commit offset and read round are the same question: *which is the
+greatest value that a majority has reached?*  (`docs/sources.md`: KIP-595, KIP-650, KIP-853.)
 
 Not here: which entries may be committed (only those of the leader's own epoch: `leader`).
 """
@@ -29,7 +29,7 @@ NO_ROUND = Round(0)
 
 
 class ReplicaKey(NamedTuple):
-    """A replica's whole identity: a node that lost its disk is another replica (KIP-853)."""
+    """A replica's full identity: a node that lost its disk is another replica (KIP-853)."""
 
     node: NodeId
     incarnation: Incarnation
@@ -51,7 +51,7 @@ class VoterSet:
 
     @classmethod
     def of(cls, keys: Iterable[ReplicaKey]) -> "VoterSet":
-        """The set of these keys, in order; a node named twice is refused."""
+        """The set of these keys, in order; a duplicate node is refused."""
         return cls(tuple(sorted(keys)))
 
     def __contains__(self, key: ReplicaKey) -> bool:
@@ -62,11 +62,11 @@ class VoterSet:
 
     @property
     def majority(self) -> int:
-        """How many voters decide; unit: voters.  1 for an empty set, which can never be reached."""
+        """Number of voters in a majority.  1 for an empty set, which can never be reached."""
         return len(self.keys) // 2 + 1
 
     def key_of(self, node: NodeId) -> ReplicaKey | None:
-        """The key under which a node votes, or None when it does not vote."""
+        """The key under which a node votes, or None if it is not a voter."""
         return next((key for key in self.keys if key.node == node), None)
 
     def others(self, me: ReplicaKey) -> tuple[ReplicaKey, ...]:
@@ -74,19 +74,19 @@ class VoterSet:
         return tuple(key for key in self.keys if key != me)
 
     def adding(self, key: ReplicaKey) -> "VoterSet":
-        """One voter more; its node must not vote yet (KIP-853: DUPLICATE_VOTER)."""
+        """One more voter; its node must not be a voter yet (KIP-853: DUPLICATE_VOTER)."""
         return VoterSet.of((*self.keys, key))
 
     def removing(self, key: ReplicaKey) -> "VoterSet":
-        """One voter less."""
+        """One voter fewer."""
         assert key in self.keys, f"{key} does not vote"
         return VoterSet(self.others(key))
 
     def differs_by_one(self, other: "VoterSet") -> bool:
         """Whether one added or one removed voter leads from this set to the other.
 
-        Only then does each majority of one meet each majority of the other, which is what makes
-        a change safe without a joint phase.  Source: KIP-853; Raft dissertation 4.1.
+        Only then does each majority of one overlap each majority of the other, which makes a
+        change safe without a joint phase.  Source: KIP-853; Raft dissertation 4.1.
         """
         return len(set(self.keys) ^ set(other.keys)) == 1
 
@@ -108,12 +108,12 @@ def majority_value(values: Iterable[int]) -> int:
 
 
 def reached(voters: VoterSet, value_of: Callable[[ReplicaKey], int]) -> int:
-    """The greatest value that a majority of these voters has reached; others never count."""
+    """The greatest value that a majority of these voters has reached; non-voters never count."""
     return majority_value([value_of(key) for key in voters.keys])
 
 
 class VoteOutcome(Enum):
-    """What a vote has come to."""
+    """The outcome of a vote."""
 
     OPEN = "open"
     WON = "won"
@@ -122,17 +122,17 @@ class VoteOutcome(Enum):
 
 @dataclass(slots=True)
 class Tally:
-    """The answers to one vote or pre-vote, one per voter, the first one final."""
+    """The answers to one vote or pre-vote, one per voter; the first one is final."""
 
     voters: VoterSet
     granted: set[ReplicaKey] = field(default_factory=set[ReplicaKey])
     rejected: set[ReplicaKey] = field(default_factory=set[ReplicaKey])
 
     def count(self, voter: ReplicaKey, *, granted: bool) -> None:
-        """Enter one answer; a repeated one changes nothing.
+        """Record one answer; a repeated one changes nothing.
 
-        Raises ValueError for a replica that does not vote, and for a voter that changes its mind:
-        both are broken protocols, and counting either could elect two leaders.
+        Raises ValueError for a replica that is not a voter, and for a voter that changes its
+        answer: both violate the protocol, and counting either could elect two leaders.
         """
         if voter not in self.voters:
             msg = f"{voter} is no voter of {self.voters}"

@@ -3,7 +3,7 @@
 The shapes are Kafka's (KIP-595, KIP-630, KIP-853) without topics, partitions and sentinels, plus
 KIP-650's pre-vote flag and `ReadOffset`, and the round that fetches echo for it.  Every request
 carries a number that its answer repeats.  The numbers of one process never recur after its restart
-(`raft.Raft(first_request=…)`), so an answer to an earlier life is recognised and dropped.
+(`core.Raft(first_request=…)`), so an answer to an earlier run is recognized and dropped.
 
 Not here: encoding, authentication, addresses (the transport's).
 """
@@ -24,9 +24,9 @@ from standpipe.model import NodeId
 
 
 class ProtocolViolation(Exception):
-    """A peer said what no correct replica says, such as a second leader of one epoch.
+    """A peer sent what no correct replica sends, such as a second leader of one epoch.
 
-    The process must end: continuing could lose what was acknowledged.
+    The process must end: continuing could lose acknowledged commands.
     """
 
 
@@ -50,7 +50,7 @@ class Error(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """Asks for a vote, or with `pre` whether one would be given (KIP-650)."""
+    """Asks for a vote or, with `pre`, whether one would be granted (KIP-650)."""
 
     request: int
     epoch: LeaderEpoch
@@ -65,7 +65,7 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """Grants or refuses; `leader` is only named by one who has reason to believe in it."""
+    """Grants or refuses; only a replica that can vouch for the leader names it in `leader`."""
 
     request: int
     error: Error
@@ -76,7 +76,7 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
-    """A leader makes itself known to a voter that has not fetched from it."""
+    """A leader announces itself to a voter that has not fetched from it."""
 
     request: int
     epoch: LeaderEpoch
@@ -86,7 +86,7 @@ class BeginQuorumEpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
-    """A leader gives up and says who should follow it, best first."""
+    """A leader resigns and names its successors, best first."""
 
     request: int
     epoch: LeaderEpoch
@@ -106,7 +106,7 @@ class QuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Asks for entries, and says by its offset what is *flushed* at the sender (KIP-595)."""
+    """Asks for entries; its offset says what is *flushed* at the sender (KIP-595)."""
 
     request: int
     epoch: LeaderEpoch
@@ -153,7 +153,7 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotResponse:
-    """Bytes of a snapshot from `position` on, and its whole size in bytes."""
+    """Bytes of a snapshot from `position` on, and its total size in bytes."""
 
     request: int
     error: Error
@@ -199,7 +199,7 @@ Message = Request | Response
 
 
 def refusal(request: Request, error: Error, epoch: LeaderEpoch, leader: NodeId | None) -> Response:
-    """The answer that refuses a request and says what the refuser knows."""
+    """The answer that refuses a request and says what epoch and leader this replica knows."""
     number = request.request
     match request:
         case VoteRequest():

@@ -1,6 +1,6 @@
-"""What a leader knows of the other replicas: how far each is, and whether a majority still follows.
+"""What a leader knows of other replicas: how far each has read, whether a majority still follows.
 
-Everything here is learned from fetches of this epoch: a fetch acknowledges what its sender has
+Everything here comes from fetches of this epoch: a fetch acknowledges what its sender has
 flushed (KIP-595), echoes a round (KIP-650), and proves that its sender follows (check-quorum).
 """
 
@@ -53,7 +53,7 @@ class ReplicaDescription:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """What `standpipe quorum describe` shows; only the leader can say it.  Source: KIP-595."""
+    """What `standpipe quorum describe` shows; only the leader knows it.  Source: KIP-595."""
 
     leader: NodeId
     epoch: LeaderEpoch
@@ -68,7 +68,7 @@ class Followers:
     def __init__(
         self, me: ReplicaKey, log: LogView, settings: RaftSettings, *, now_ms: int
     ) -> None:
-        """Begins without any progress, and with a whole check-quorum time to receive fetches."""
+        """Begins without any progress, and with a full check-quorum time to receive fetches."""
         self._me = me
         self._log = log
         self._settings = settings
@@ -84,7 +84,7 @@ class Followers:
     def note_fetch(self, key: ReplicaKey, now_ms: int, round_: Round = NO_ROUND) -> int | None:
         """A replica sent Fetch or FetchSnapshot in this epoch: it follows (check-quorum).
 
-        Returns when its fetch before was received; None: there was none.  Unit: ms.
+        Returns when its previous fetch arrived; None: there was none.  Unit: ms.
         """
         progress = self._progress.setdefault(key, ReplicaProgress())
         progress.round = max(progress.round, round_)
@@ -98,9 +98,9 @@ class Followers:
         return before_ms
 
     def compared(self, key: ReplicaKey, offset: LogOffset, before_ms: int | None) -> None:
-        """A fetch was found to continue our log from `offset`; `before_ms`: the fetch before it."""
+        """A fetch continues our log from `offset`; `before_ms`: when the previous fetch arrived."""
         progress = self._progress[key]
-        # A late fetch cannot undo what an earlier one proved: no replica truncates flushed
+        # A delayed fetch cannot undo what an earlier one proved: no replica truncates flushed
         # entries while it stays in our epoch.
         progress.end_offset = max(progress.end_offset, offset)
         if offset >= self._log.end:
@@ -114,14 +114,14 @@ class Followers:
         return reached(self._log.voters, self.flushed_end_of)
 
     def flushed_end_of(self, key: ReplicaKey) -> int:
-        """The end that one replica has flushed; `NOT_COMPARED` when its fetches do not say."""
+        """The end that one replica has flushed; `NOT_COMPARED` if its fetches do not tell."""
         if key == self._me:
-            return self._log.flushed_end  # our own unflushed entries are no copy either
+            return self._log.flushed_end  # our own unflushed entries do not count either
         progress = self._progress.get(key)
         return progress.end_offset if progress else NOT_COMPARED
 
     def round(self, newest: Round) -> int:
-        """The round that a majority of the voters has echoed; a voting leader agrees at once."""
+        """The round that a majority of the voters has echoed; a voting leader echoes at once."""
 
         def round_of(key: ReplicaKey) -> int:
             if key == self._me:
@@ -133,15 +133,15 @@ class Followers:
 
     @property
     def _others_needed(self) -> int:
-        """How many other voters make a majority together with us; we count only while we vote."""
+        """How many other voters form a majority with us; we count only while we are a voter."""
         return self._log.voters.majority - (self._me in self._log.voters)
 
     def has_lost_quorum(self, now_ms: int) -> bool:
-        """Whether no majority fetched for the check-quorum time; a sole voter needs none."""
+        """Whether no majority fetched within the check-quorum time; a sole voter needs none."""
         return self._others_needed > 0 and now_ms >= self._check_due_ms
 
     def silent_voters(self, now_ms: int) -> list[ReplicaKey]:
-        """Voters that have not fetched lately: they may not know that we lead (KIP-595)."""
+        """Voters that have not fetched recently: they may not know that we lead (KIP-595)."""
         return [
             key
             for key in self._log.voters.others(self._me)
@@ -152,7 +152,7 @@ class Followers:
 
     @property
     def check_due_ms(self) -> int | None:
-        """When check-quorum strikes; None for a sole voter."""
+        """When check-quorum expires; None for a sole voter."""
         return self._check_due_ms if self._others_needed > 0 else None
 
     def describe(self, now_ms: int) -> list[ReplicaDescription]:

@@ -5,12 +5,12 @@
     read locally ◄─ applied ≥ offset ◄── a majority has echoed ≥ r: the leader led *after* the read
 
 Why rounds.  KIP-650's text lets the leader answer its applied offset at once; a leader that was
-deposed without noticing would then answer an old one.  It must learn, after the read arrived, that
+deposed without noticing would then return an old one.  It must learn, after the read arrived, that
 a majority is still in its epoch.  In a pull protocol it cannot ask: it can only wait for fetches,
 and a fetch that *arrives* after the read may have been *sent* before it.  So the leader numbers its
 questions, and only a fetch that repeats the number counts (`docs/sources.md`, KIP-650).
 
-Batching falls out: one echoed round answers all reads noted up to it, and at a reader one
+Batching follows: one echoed round answers all reads noted up to it, and at a reader one
 ReadOffset in flight serves all reads that arrived before it was sent.
 
 Not here: who leads, and the fetches (`leader`).
@@ -41,11 +41,11 @@ class ReadRounds:
     """The leader's half; lives as long as one leadership."""
 
     def __init__(self) -> None:
-        """Round 0 is confirmed by everyone: no read has asked for it."""
+        """Round 0 counts as confirmed: no read waits for it."""
         self.round = Round(0)
         #: ascending by round
         self._noted: deque[NotedRead] = deque()
-        #: arrived before this leader had committed anything of its own epoch
+        #: reads that arrived before this leader had committed anything in its own epoch
         self._early: list[tuple[NodeId | None, int]] = []
 
     @property
@@ -54,7 +54,7 @@ class ReadRounds:
         return self._noted[-1].round if self._noted else Round(0)
 
     def note(self, reader: NodeId | None, request: int, high_watermark: LogOffset | None) -> None:
-        """Take a read in; `high_watermark` is None until this leader knows its own (KIP-650).
+        """Accept a read; `high_watermark` is None until this leader knows its own (KIP-650).
 
         Before its first own commit, a new leader may not know of the newest acknowledged writes.
         """
@@ -71,37 +71,37 @@ class ReadRounds:
             self.note(reader, request, high_watermark)
 
     def confirmed(self, by_majority: int) -> list[NotedRead]:
-        """The reads whose round a majority has echoed, in the order of arrival."""
+        """The reads whose round a majority has echoed, in order of arrival."""
         done: list[NotedRead] = []
         while self._noted and self._noted[0].round <= by_majority:
             done.append(self._noted.popleft())
         return done
 
     def abandoned(self) -> list[tuple[NodeId | None, int]]:
-        """Everything that waits, when the leadership ends: none of it may be answered."""
+        """All waiting reads, when the leadership ends: none of them may be answered."""
         waiting = [(read.reader, read.request) for read in self._noted]
         return waiting + self._early
 
 
 class ReadQueue:
-    """The reader's half: reads of this node's clients, until the state machine is far enough."""
+    """The reader's half: reads of this node's clients, until the state machine has caught up."""
 
     def __init__(self, read_ms: int) -> None:
-        """`read_ms`: how long a read may take in all."""
+        """`read_ms`: how long a read may take in total."""
         self._read_ms = read_ms
         #: {read: when it fails}, ascending, since all get the same time; exactly the open reads
         self._due_ms: OrderedDict[int, int] = OrderedDict()
-        #: arrived after the ReadOffset in flight was sent: it does not cover them
+        #: reads that arrived after the ReadOffset in flight was sent: it does not cover them
         self._unasked: list[int] = []
-        #: covered by the ReadOffset in flight
+        #: reads covered by the ReadOffset in flight
         self._asked: list[int] = []
         self._request: int | None = None
-        #: heap of (offset, order of arrival, read): know their offset, wait for the state machine
+        #: heap of (offset, order of arrival, read): reads that wait for the state machine
         self._waiting: list[tuple[LogOffset, int, int]] = []
         self._arrived = 0
 
     def add(self, read: int, offset: LogOffset | None, now_ms: int) -> None:
-        """Take a read in; with an offset it needs no leader, only the state machine."""
+        """Accept a read; with an offset it needs no leader, only the state machine."""
         assert read not in self._due_ms, f"read {read} is open already"
         self._due_ms[read] = now_ms + self._read_ms
         if offset is None:
@@ -119,7 +119,7 @@ class ReadQueue:
         return self._request is None and bool(self._unasked)
 
     def asked(self, request: int) -> None:
-        """A ReadOffset was sent now; it covers what has arrived so far."""
+        """A ReadOffset was just sent; it covers the reads that have arrived so far."""
         self._request = request
         self._asked, self._unasked = self._unasked, []
 
@@ -132,7 +132,7 @@ class ReadQueue:
         self._asked, self._request = [], None
 
     def ask_again(self) -> None:
-        """The ReadOffset in flight will not be answered: its reads need another one."""
+        """The ReadOffset in flight will get no answer: its reads need another one."""
         self._unasked = self._asked + self._unasked
         self._asked, self._request = [], None
 
@@ -141,12 +141,12 @@ class ReadQueue:
         ready: list[AnswerRead] = []
         while self._waiting and self._waiting[0][0] <= applied:
             offset, _, read = heappop(self._waiting)
-            if self._due_ms.pop(read, None) is not None:  # else it failed while it waited
+            if self._due_ms.pop(read, None) is not None:  # else it failed while waiting
                 ready.append(AnswerRead(read, Error.NONE, offset))
         return ready
 
     def expired(self, now_ms: int) -> list[AnswerRead]:
-        """The reads whose time is up; they fail, since answering could be stale (KIP-650)."""
+        """The reads past their deadline; they fail, since an answer could be stale (KIP-650)."""
         late: list[AnswerRead] = []
         while (due_ms := self.deadline_ms()) is not None and due_ms <= now_ms:
             read, _ = self._due_ms.popitem(last=False)

@@ -1,14 +1,14 @@
-"""The roles of a replica and what moves it from one to the next: the table before the code.
+"""The roles of a replica and what moves it from one to another, as a table.
 
-    unattached    knows no leader it could follow; waits for one, or for its election time-out
+    unattached    knows no leader to follow; waits for one, or for its election time-out
     follower      a voter that fetches from the leader of its epoch
     prospective   a voter that lost its leader and asks whether it *would* be elected (pre-vote)
-    candidate     a voter that asks to be elected; the only role in which an epoch is invented
+    candidate     a voter that asks to be elected; the only role that begins a new epoch
     leader        the one replica that may append in its epoch
     resigned      led this epoch and will not lead it again; helps the hand-over
-    observer      does not vote: fetches when it knows a leader, looks for one when it does not
+    observer      does not vote: fetches if it knows a leader, looks for one if it does not
 
-`state.QuorumState` changes the role through `next_role` alone, so a pair that is missing here
+`state.QuorumState` changes the role only through `next_role`, so a pair that is missing here
 cannot happen; docs/states.md is drawn from `NEXT`.  Sources: KIP-595, KIP-650 (pre-vote),
 KIP-996 (prospective).
 """
@@ -30,7 +30,7 @@ class Role(StrEnum):
 
 
 class Cause(StrEnum):
-    """What happened to a replica, as the table names it."""
+    """What happened to a replica, by its name in the table."""
 
     TIMED_OUT = "timed out"
     """No fetch, election or answer succeeded in time."""
@@ -63,7 +63,7 @@ LED: Final = frozenset({Role.LEADER, Role.RESIGNED})
 
 
 class IllegalTransition(Exception):
-    """A role change that the table does not know: a bug, so the process ends."""
+    """A role change that is not in the table: a bug, so the process ends."""
 
 
 _R, _C = Role, Cause
@@ -110,7 +110,7 @@ NEXT: Final[dict[tuple[Role, Cause], Role]] = {
 
 
 def next_role(role: Role, cause: Cause) -> Role:
-    """The role after a cause.  Raises IllegalTransition for a pair that the table does not hold."""
+    """The role after a cause.  Raises IllegalTransition for a pair that is not in the table."""
     try:
         return NEXT[role, cause]
     except KeyError:

@@ -1,8 +1,8 @@
 """A replica's state in the quorum: its epoch, its vote, its leader, its role.
 
-Every change of role, epoch or vote goes through `QuorumState`, in the way of Kafka's class of that
-name; `move` is the only writer of `role`, and `remember` the only writer of `election`.  What a
-role keeps lives in an object that ends with it: `Following`, `Candidacy`, `Leadership`.
+Every change of role, epoch or vote goes through `QuorumState`, as in Kafka's class of that name;
+`move` is the only writer of `role`, and `remember` the only writer of `election`.  The state of a
+role is in an object that ends with it: `Following`, `Candidacy`, `Leadership`.
 
 Not here: messages, and what is sent when (`core`); which change is allowed (`roles`).
 """
@@ -23,7 +23,7 @@ from standpipe.model import NodeId
 
 
 class QuorumState:
-    """Who this replica is, what it remembers, and which role it plays."""
+    """The identity of a replica, what it remembers, and its role."""
 
     def __init__(
         self,
@@ -37,21 +37,21 @@ class QuorumState:
         reads: ReadQueue,
         orders: list[Order],
     ) -> None:
-        """`calls` are dropped and `reads` ask again when a role ends; a leadership that ends
+        """When a role ends, `calls` are dropped and `reads` ask again; when a leadership ends, it
         appends its last answers to `orders`."""
         self.me = me
         self.log = log
         self.election = election
         self.role = Role.UNATTACHED
-        #: the leader of this epoch while it may still lead: followed, or to be followed again
+        #: the leader of this epoch while it may still lead: we follow it, or may do so again
         self.leader: NodeId | None = None
         self.now_ms = 0
-        #: the role's own time-out; None for a leader, whose timers are its leadership's
+        #: the role's time-out; None for a leader, whose timers are in `Leadership`
         self.timer_ms: int | None = None
         self.following = Following(me, log, settings)
         self.candidacy: Candidacy | None = None
         self.leadership: Leadership | None = None
-        #: a candidate that lost waits before it asks again
+        #: whether a candidate lost and waits before it asks again
         self.is_backing_off = False
         self._losses = 0  # elections in a row, for the back-off
         #: the newest epoch whose leader resigned: no message may make us follow it again
@@ -71,7 +71,7 @@ class QuorumState:
 
     @property
     def votes(self) -> bool:
-        """Whether this replica plays a voter's roles (`LogView.may_stand`)."""
+        """Whether this replica takes a voter's roles (`LogView.may_stand`)."""
         return self.log.may_stand(self.me)
 
     @property
@@ -83,10 +83,10 @@ class QuorumState:
 
     @property
     def vouched_leader(self) -> NodeId | None:
-        """The leader that this replica names to others: itself, or one that it knows to answer.
+        """The leader that this replica names to others: itself, or one that has answered it.
 
         A follower that has not fetched yet only repeats what a message said; two such followers
-        would send each other back to a dead leader permanently (KIP-996's ping-pong).
+        would keep sending each other back to a dead leader (KIP-996's ping-pong).
         """
         if self.role in LED:
             return self.me.node
@@ -97,7 +97,7 @@ class QuorumState:
     # -- the two writers --------------------------------------------------------------------------
 
     def remember(self, state: ElectionState) -> None:
-        """The only writer of `election`; the core has it persisted before anything else."""
+        """The only writer of `election`; the core persists it before anything else."""
         assert state.epoch >= self.election.epoch, "an epoch never goes back"
         self.election = state
 
@@ -121,16 +121,16 @@ class QuorumState:
     # -- epochs and leaders -----------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Take the role that the election file of an earlier run allows (KIP-595)."""
+        """Take the role that an earlier run's election file allows (KIP-595)."""
         if self.election.epoch < self.log.last_epoch:
-            # An older file than the log: a vote of this epoch may be forgotten, so none is given.
+            # The file is older than the log: it may lack a vote in this epoch, so give none.
             self.remember(ElectionState(self.log.last_epoch, None, FORGOTTEN_VOTE))
         was = self.election
         if not self.votes:
             self.role = Role.OBSERVER
             self.leader = was.leader if was.leader != self.me.node else None
         elif was.leader == self.me.node:
-            # It may have appended what its disk has lost: never again in this epoch.
+            # It may have appended entries that its disk lost: it must not lead this epoch again.
             self.role = Role.RESIGNED
         elif was.voted == self.me:
             self.role = Role.CANDIDATE
@@ -154,7 +154,7 @@ class QuorumState:
         self._begin_following()
         if was in LED or self.timer_ms is None:
             self._begin_timer(is_fetching=False)
-        # Else the running timer stays: learning epochs must not postpone an election indefinitely.
+        # Else the timer keeps running: new epochs must not postpone an election indefinitely.
         self.settle_membership()
 
     def follow(self, leader: NodeId) -> None:
@@ -168,14 +168,14 @@ class QuorumState:
         self.settle_membership()
 
     def look_for_leader(self) -> None:
-        """No leader answered this observer: any voter may know one (KIP-595 discovery)."""
+        """No leader answered this observer: ask the voters for one (KIP-595 discovery)."""
         self.leader = None
         self.move(Cause.TIMED_OUT)
         self._begin_following()
         self._begin_timer(is_fetching=True)
 
     def settle_membership(self) -> None:
-        """Vote, or stop voting, as the voter set in force says (KIP-853)."""
+        """Become a voter, or stop being one, as the voter set in force says (KIP-853)."""
         if self.votes and self.role is Role.OBSERVER and self.leader is not None:
             self.move(Cause.JOINED)
         elif not self.votes and self.role in {Role.FOLLOWER, Role.UNATTACHED, Role.RESIGNED}:
@@ -183,7 +183,7 @@ class QuorumState:
             self._begin_timer(is_fetching=True)
 
     def hear(self, epoch: LeaderEpoch, leader: NodeId | None) -> bool:
-        """Take in what any answer says of epoch and leader; whether the rest of it still counts.
+        """Adopt the epoch and leader of any answer; returns whether the rest of it still counts.
 
         Raises ProtocolViolation for a second leader of one epoch.
         """
@@ -195,7 +195,7 @@ class QuorumState:
         if leader is None:
             return True
         if leader == self.me.node:
-            return self.role in LED  # else nonsense, or an echo from before we were removed
+            return self.role in LED  # else invalid, or stale, from before we were removed
         if self.election.leader not in {None, leader}:
             msg = f"epoch {epoch} has two leaders: {self.election.leader} and {leader}"
             raise ProtocolViolation(msg)
@@ -205,25 +205,25 @@ class QuorumState:
         return True
 
     def fetched(self) -> None:
-        """The leader answered a fetch with success: it lives, and may have changed the voters."""
+        """A fetch succeeded: the leader is alive, and may have changed the voters."""
         self._begin_timer(is_fetching=True)
         self.settle_membership()
 
     def fetch_broke(self) -> None:
-        """A fetch certainly got no answer; twice in a row, the leader's process is gone."""
+        """A fetch certainly got no answer; after two in a row, the leader's process is gone."""
         if self.following.failed():
             self.timer_ms = self._timeouts.lost_due_ms(self.now_ms, self.timer_ms)
 
     # -- elections --------------------------------------------------------------------------------
 
     def invent_epoch(self) -> None:
-        """A prospective replica becomes a candidate: the only place where an epoch is invented."""
+        """A prospective replica becomes a candidate: the only place where a new epoch begins."""
         self.remember(ElectionState(LeaderEpoch(self.epoch + 1), None, self.me))
         self.leader = None
         self.move(Cause.MAJORITY)
 
     def begin_candidacy(self) -> Candidacy:
-        """Ask for votes, or for pre-votes, in the present epoch."""
+        """Ask for votes, or for pre-votes, in the current epoch."""
         is_pre_vote = self.role is Role.PROSPECTIVE
         self.candidacy = Candidacy(self.me, self.epoch, self.log, is_pre_vote=is_pre_vote)
         self._begin_timer(is_fetching=False)
@@ -237,13 +237,13 @@ class QuorumState:
             self._losses += 1
             self.is_backing_off = True
         elif self.leader is not None:
-            self.follow(self.leader)  # it may still lead; pre-votes cost it nothing (KIP-996)
+            self.follow(self.leader)  # it may still lead; pre-votes do not disturb it (KIP-996)
         else:
             self.move(Cause.LOST)
             self._begin_timer(is_fetching=False)
 
     def vote(self, asked: VoteRequest) -> Ballot:
-        """Judge a request of our own epoch; a real vote that is granted is remembered."""
+        """Judge a request of our own epoch; remember a real vote that is granted."""
         hears_leader = (
             self.role in FETCHING and self.leader is not None and self.following.has_fetched
         )
@@ -258,7 +258,7 @@ class QuorumState:
     # -- leading ----------------------------------------------------------------------------------
 
     def lead(self) -> Leadership:
-        """A candidate won: lead this epoch."""
+        """The candidacy succeeded: lead this epoch."""
         self.remember(ElectionState(self.epoch, self.me.node, self.me))
         self.move(Cause.MAJORITY)
         self.timer_ms = None
@@ -268,7 +268,7 @@ class QuorumState:
         return leadership
 
     def resign(self, cause: Cause) -> tuple[ReplicaKey, ...]:
-        """Stop leading in this epoch for good; the successors, best first."""
+        """Stop leading in this epoch permanently; returns the successors, best first."""
         assert self.leadership is not None
         successors = self.leadership.successors()
         self.move(cause)
@@ -276,7 +276,7 @@ class QuorumState:
         return successors
 
     def leader_resigned(self, leader: NodeId, successors: tuple[ReplicaKey, ...]) -> bool:
-        """The leader of this epoch gave up; whether it named us as the first successor."""
+        """The leader of this epoch resigned; returns whether it named us as first successor."""
         self._ended_epoch = self.epoch
         self.remember(ElectionState(self.epoch, leader, self.election.voted))
         self.leader = None
@@ -297,6 +297,6 @@ class QuorumState:
         self.following = Following(self.me, self.log, self._settings)
 
     def _begin_timer(self, *, is_fetching: bool) -> None:
-        """The fetch time-out or the election time-out, from now on."""
+        """Restart the timer with the fetch time-out or the election time-out."""
         draw = self._timeouts.fetch_due_ms if is_fetching else self._timeouts.election_due_ms
         self.timer_ms = draw(self.now_ms)

@@ -1,13 +1,13 @@
 """The quorum's time-outs and limits.
 
-Not here: what is done when one of them is over (`core`, `leader`).
+Not here: what happens when one expires (`core`, `leader`).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-#: of the back-off before pre-votes for a lost leader: as wide as a vote and its fsync take, twice
+#: back-off doublings before pre-votes for a lost leader: bounds it to two votes with their fsyncs
 LOST_DOUBLINGS: Final = 2
 
 
@@ -15,8 +15,8 @@ LOST_DOUBLINGS: Final = 2
 class RaftSettings:
     """Time-outs and limits; unit ms unless the name says otherwise.
 
-    Kafka's defaults are 1000 (election), 2000 (fetch), 500 (wait), 2000 (request): made for a
-    controller.  Ours are made for a leader that is replaced within a second.
+    Kafka's defaults are 1000 (election), 2000 (fetch), 500 (wait), 2000 (request), chosen for a
+    controller.  Ours are chosen so that a leader is replaced within a second.
     """
 
     election_ms: int = 300
@@ -50,9 +50,9 @@ class RaftSettings:
 
     @classmethod
     def in_proportion(cls, fetch_ms: int, **others: int) -> "RaftSettings":
-        """Ours for another `fetch_ms`, and `others` as they are given.
+        """Our defaults scaled to another `fetch_ms`, with `others` as given.
 
-        Changes and reads wait as before, since their callers do
+        Time-outs of changes and reads stay the same, since those of their callers do
         (`node.controller.leader_proxy`, `node.worker.statements.read_index`).
         """
         ours = cls()
@@ -75,54 +75,54 @@ class RaftSettings:
             "a parked fetch must return before the follower gives up"
         )
         assert self.backoff_ms_min <= self.backoff_ms_max
-        # A leader gives up after its followers have: else it would depose itself on one late fetch.
+        # A leader gives up after its followers: else one late fetch would make it resign.
         assert self.check_ms > self.fetch_ms + self.fetch_ms // 4
 
     @property
     def check_ms(self) -> int:
-        """How long a leader leads without a majority that fetches (check-quorum): 1.5 x fetch."""
+        """How long a leader leads without fetches from a majority (check-quorum): 1.5 x fetch."""
         return self.fetch_ms * 3 // 2
 
     @property
     def begin_ms(self) -> int:
-        """How often a leader calls voters that do not fetch: fetch / 2 (KIP-595)."""
+        """How often a leader contacts voters that do not fetch: fetch / 2 (KIP-595)."""
         return self.fetch_ms // 2
 
 
 class Timeouts:
-    """Draws the instant at which a role's own time-out is over.  Unit: ms of the event's clock."""
+    """Draws the instant at which a role's time-out expires.  Unit: ms of the event's clock."""
 
     def __init__(self, settings: RaftSettings, draw: Callable[[], float]) -> None:
-        """`draw` gives numbers in [0, 1)."""
+        """`draw` returns numbers in [0, 1)."""
         self._settings = settings
         self._draw = draw
 
     def election_due_ms(self, now_ms: int) -> int:
-        """When an election without a winner is over, and when a replica without a leader asks."""
+        """When an undecided election ends, and when a replica without a leader asks for votes."""
         election_ms = self._settings.election_ms
         return now_ms + election_ms + int(self._draw() * election_ms)
 
     def fetch_due_ms(self, now_ms: int) -> int:
-        """When a follower gives its leader up.
+        """When a follower gives up on its leader.
 
-        A quarter of chance on top: followers whose parked fetches were answered together would
-        else give up together, ask together, and split the vote (Kafka has no jitter here).
+        Up to a quarter of jitter: followers whose parked fetches were answered together would
+        otherwise give up together and split the vote (Kafka has no jitter here).
         """
         fetch_ms = self._settings.fetch_ms
         return now_ms + fetch_ms + int(self._draw() * fetch_ms / 4)
 
     def lost_due_ms(self, now_ms: int, timer_ms: int | None) -> int:
-        """When to ask for pre-votes after the leader's process was found gone: soon, apart from the
-        other followers, who found it at the same time; never later than the fetch time-out.
+        """When to ask for pre-votes after the leader's process is gone: soon, but apart from other
+        followers, which noticed it at the same time; never later than the fetch time-out.
 
-        Kafka waits for the fetch time-out.  A follower that alone cannot reach the leader is
-        refused by those that can, and has cost them nothing (KIP-650).
+        Kafka waits for the fetch time-out.  If only this follower cannot reach the leader, the
+        others refuse its pre-vote, which costs them nothing (KIP-650).
         """
         due_ms = self.backoff_due_ms(now_ms, LOST_DOUBLINGS)
         return due_ms if timer_ms is None else min(due_ms, timer_ms)
 
     def backoff_due_ms(self, now_ms: int, doublings: int) -> int:
-        """Random, exponential, bounded; at least half, so that ranks stay apart (KIP-595)."""
+        """Random, exponential, bounded; at least half the bound, so that ranks differ (KIP-595)."""
         settings = self._settings
         bound = min(settings.backoff_ms_max, settings.backoff_ms_min << min(doublings, 16))
         return now_ms + bound // 2 + int(self._draw() * bound / 2)

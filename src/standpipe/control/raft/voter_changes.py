@@ -3,8 +3,8 @@
     refused? ─► add: wait until the newcomer has caught up ─► append the new set ─► committed: done
                 remove: ──────────────────────────────────┘   (in force from the append on)
 
-One change at a time, by one voter, and only after this leader has committed in its own epoch: then
-consecutive sets have overlapping majorities, and no two uncommitted sets exist at once.
+One change at a time, of one voter, and only after this leader has committed in its own epoch. So
+consecutive sets have overlapping majorities, and two uncommitted sets never coexist.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from standpipe.model import NodeId
 @dataclass(slots=True)
 class _Pending:
     change: int
-    added: ReplicaKey | None  # None: a removal, or a change that is in the log already
-    offset: LogOffset | None  # where the new set stands in the log; None: not appended yet
+    added: ReplicaKey | None  # None: a removal, or a change that is already in the log
+    offset: LogOffset | None  # of the new set in the log; None: not appended yet
     due_ms: int
 
 
@@ -35,7 +35,7 @@ class PendingVoterChange:
         self._pending: _Pending | None = None
 
     def refuses(self) -> Error | None:
-        """Why no change may begin now.  Kafka names all three REQUEST_TIMED_OUT: try again."""
+        """Why no change may begin now.  Kafka calls all three cases REQUEST_TIMED_OUT: retry."""
         recorded = self._log.voters_offset
         uncommitted = recorded is not None and recorded >= self._log.high_watermark
         own_commit = self._log.high_watermark > self._epoch_start
@@ -44,7 +44,7 @@ class PendingVoterChange:
         return None
 
     def add(self, asked: VoterAddRequested) -> Error | None:
-        """Begin to add a voter; None when it was begun."""
+        """Begin to add a voter; None if it has begun."""
         if not asked.voter.incarnation:
             return Error.INVALID_REQUEST
         if self._log.voters.key_of(asked.voter.node) is not None:
@@ -60,7 +60,7 @@ class PendingVoterChange:
         if asked.voter not in self._log.voters:
             return Error.VOTER_NOT_FOUND
         if len(self._log.voters) == 1:
-            return Error.INVALID_REQUEST  # no voter would be left to decide anything
+            return Error.INVALID_REQUEST  # no voter would be left to decide
         if (error := self.refuses()) is not None:
             return error
         due_ms = asked.at_ms + self._change_ms
@@ -69,7 +69,7 @@ class PendingVoterChange:
 
     @property
     def newcomer(self) -> ReplicaKey | None:
-        """Who must catch up before the pending change can be appended."""
+        """The replica that must catch up before the pending change can be appended."""
         return self._pending.added if self._pending else None
 
     def newcomer_caught_up(self) -> VoterSet:
@@ -81,7 +81,7 @@ class PendingVoterChange:
         return voters
 
     def settled(self, now_ms: int, applied: LogOffset) -> AnswerChange | None:
-        """The answer to a change that is committed, or whose time is up (it may still come)."""
+        """The answer to a change that is committed or timed out (it may still commit)."""
         pending = self._pending
         if pending is None:
             return None
@@ -89,7 +89,7 @@ class PendingVoterChange:
             self._pending = None
             return AnswerChange(pending.change, Error.NONE)
         if pending.due_ms <= now_ms:
-            # A set that is in the log stays in force; `refuses` keeps others out until it commits.
+            # A set in the log stays in force; `refuses` blocks further changes until it commits.
             self._pending = None
             return AnswerChange(pending.change, Error.REQUEST_TIMED_OUT)
         return None
@@ -102,5 +102,5 @@ class PendingVoterChange:
         return [AnswerChange(pending.change, Error.NOT_LEADER_OR_FOLLOWER, leader)]
 
     def deadline_ms(self) -> int | None:
-        """When the caller is answered that it takes too long."""
+        """When the caller is told that the change timed out."""
         return self._pending.due_ms if self._pending else None

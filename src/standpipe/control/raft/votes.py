@@ -1,9 +1,9 @@
-"""Whether a replica gives its vote, and why not: the first refusal is the one reported.
+"""Whether a replica grants its vote, and if not, why: the first refusal is the one reported.
 
-Safety rests on the real vote alone: one per epoch, never against a longer log.  A pre-vote promises
-nothing, stores nothing and may be given to many; its only duty is to refuse those whose election
-would disturb a leader that works (KIP-650 "Pre-vote", with KIP-996's rule that a follower which
-has fetched from its leader is the witness that it works).
+Safety rests on the real vote alone: one per epoch, never to a candidate whose log is behind.  A
+pre-vote promises nothing, stores nothing and may go to many; its only duty is to refuse those whose
+election would disturb a working leader (KIP-650 "Pre-vote", with KIP-996's rule that a follower
+that has fetched from its leader is the witness that the leader works).
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from standpipe.control.raft.roles import Role
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """What of a replica decides about its vote, in the epoch of the request."""
+    """What decides about a replica's vote, in the epoch of the request."""
 
     role: Role
     election: ElectionState
@@ -40,7 +40,7 @@ Rule = Callable[[Voter, VoteRequest], str | None]
 
 
 def log_is_behind(me: Voter, asks: VoteRequest) -> str | None:
-    """A shorter log may lack what is committed (KIP-595; Raft section 5.4.1)."""
+    """A log that is behind may lack committed entries (KIP-595; Raft section 5.4.1)."""
     if (asks.last_epoch, asks.end_offset) >= (me.last_epoch, me.end_offset):
         return None
     theirs, mine = (asks.last_epoch, asks.end_offset), (me.last_epoch, me.end_offset)
@@ -48,19 +48,19 @@ def log_is_behind(me: Voter, asks: VoteRequest) -> str | None:
 
 
 def epoch_has_leader(me: Voter, asks: VoteRequest) -> str | None:
-    """An epoch that has a leader needs no vote, and cannot get a second one."""
+    """An epoch that has a leader needs no vote, and cannot get a second leader."""
     leader = me.election.leader
     return None if leader is None else f"{leader} leads epoch {asks.epoch}"
 
 
 def vote_is_given(me: Voter, asks: VoteRequest) -> str | None:
-    """One vote per epoch and replica; the incarnation is part of who got it (KIP-853)."""
+    """One vote per epoch and replica; a candidate's incarnation is part of its key (KIP-853)."""
     voted: ReplicaKey | None = me.election.voted
     return None if voted in {None, asks.candidate} else f"voted for {voted}"
 
 
 def leads(me: Voter, asks: VoteRequest) -> str | None:
-    """A leader knows best that there is one (KIP-996)."""
+    """A leader knows that there is a leader (KIP-996)."""
     return f"leads epoch {asks.epoch}" if me.role is Role.LEADER else None
 
 
@@ -82,7 +82,7 @@ def ballot(me: Voter, asks: VoteRequest) -> Ballot:
 
 
 def is_malformed(asks: VoteRequest) -> bool:
-    """Whether no correct replica sends this; then not even its epoch is believed (INVALID_REQUEST).
+    """Whether no correct replica sends this; then not even its epoch is used (INVALID_REQUEST).
 
     A candidate's own epoch is new, so its log cannot hold it yet; a pre-vote's may (KIP-996).
     """

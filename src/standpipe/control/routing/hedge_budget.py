@@ -1,8 +1,8 @@
-"""How much more than was asked for may be sent: hedges and retries, over the last ten seconds.
+"""How many extra requests may be sent: hedges and retries, over the last ten seconds.
 
-A share of the reads, and a burst on top: when a node stops all at once, every read that is under
-way needs its second try in the same moment, and a mere share would be spent at once. When all is
-sick, the share keeps retries from doubling the load that made it sick. Pure.
+The budget is a share of the reads plus a burst. When a node suddenly stops, every read in flight
+needs its second try at the same moment, which would exhaust a mere share at once. When the whole
+cluster is sick, the share keeps retries from doubling the load that made it sick. Pure.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Budget:
 
     @property
     def is_off(self) -> bool:
-        """Nothing is wanted, what costs nothing included."""
+        """Whether no extra requests are wanted, not even free ones."""
         return self._share <= 0
 
     def read(self, now_s: float) -> None:
-        """A read came."""
+        """A read arrived."""
         self._second(now_s)[1] += 1
         self._reads += 1
 
     def take(self, now_s: float) -> bool:
-        """Spend one, if there is one left."""
+        """Spend one extra request, if one is left."""
         second = self._second(now_s)
         if self.is_off or self._spent >= self._burst + self._share * self._reads:
             return False
@@ -55,9 +55,9 @@ class Budget:
 
 
 class ForwardLatency:
-    """How long recent forwards took: the instant after which one is slow."""
+    """How long recent forwards took, and from when on a forward counts as slow."""
 
-    #: before that many are known, and at the least and the most
+    #: FIRST_MS holds until ENOUGH are known; LOW_MS is the least; the last KEPT count
     FIRST_MS: Final = 50.0
     LOW_MS: Final = 1.0
     KEPT: Final = 256

@@ -1,7 +1,7 @@
-"""Who holds a key: KIP-535's key metadata, as a pure function of the assignment.
+"""Which nodes hold a key: KIP-535's key metadata, as a pure function of the assignment.
 
 Source: KIP-535 "Public Interfaces" (`KeyQueryMetadata`, `queryMetadataForKey`, `metadataForKey`).
-Not here: who of them is read, and why (`control.routing.route`).
+Not here: which of them is read, and why (`control.routing.route`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from standpipe.model import NodeId, NodeInfo, Placement
 
 @dataclass(frozen=True, kw_only=True)
 class KeyQueryMetadata:
-    """Who holds a key. Source: KIP-535 (`activeHost`, `standbyHosts`, `partition`)."""
+    """Which nodes hold a key. Source: KIP-535 (`activeHost`, `standbyHosts`, `partition`)."""
 
     active: NodeInfo | None  # None: no node is assigned, or the log has removed it
     standbys: tuple[NodeInfo, ...]

@@ -15,7 +15,7 @@ from standpipe.model import NodeId, NodeInfo, Placement
 
 
 class Choice(Protocol):
-    """What a policy looks at of a replica (`control.routing.route.Candidate`)."""
+    """The properties of a replica that a policy uses (`control.routing.route.Candidate`)."""
 
     @property
     def node_id(self) -> NodeId:
@@ -29,7 +29,7 @@ class Choice(Protocol):
 
     @property
     def info(self) -> NodeInfo | None:
-        """The node as the log knows it; None: it was removed."""
+        """The node's record in the log; None: it was removed."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class Choice(Protocol):
         ...
 
 
-#: (a replica, the placement that it is of, this node) -> less is preferred
+#: (a replica, its placement, this node) -> the smallest is preferred
 Policy = Callable[[Choice, Placement, NodeInfo | None], tuple[int, ...]]
 
 
@@ -48,20 +48,20 @@ def active_first(choice: Choice, placement: Placement, here: NodeInfo | None) ->
 
 
 def balanced(choice: Choice, placement: Placement, here: NodeInfo | None) -> tuple[int, int]:
-    """The own replica, else one that differs from node to node and by partition."""
+    """The local replica, else one that differs from node to node and by partition."""
     name = f"{here.node_id if here else ''}/{placement.partition}/{choice.node_id}"
     draw = int.from_bytes(blake2b(name.encode(), digest_size=4).digest())
     return (not choice.is_local, draw)
 
 
 def nearest(choice: Choice, placement: Placement, here: NodeInfo | None) -> tuple[int, ...]:
-    """The own replica, else the one that shares most tags with this node, else the active."""
+    """The local replica, else the one that shares most tags with this node, else the active."""
     tags = choice.info.tags if choice.info else {}
     shared = sum(tags.get(tag) == value for tag, value in here.tags.items()) if here else 0
     return (not choice.is_local, -shared, choice.role != "ACTIVE")
 
 
-#: by the value of the key
+#: by the value of the configuration key
 POLICIES: Final[Mapping[str, Policy]] = {
     "active-first": active_first,
     "balanced": balanced,

@@ -1,16 +1,16 @@
 """Which replicas may answer a read of one table partition, in which order, and why (or why not).
 
-A pure decision on what is at hand: no call leaves the node for it (KLIP-12, tradeoff 2). Order:
-the active, then standbys by lag, the least first, an unknown lag after every known one. Those of
-which there is doubt come after all others, because a doubt may be wrong and a late answer is better
-than none: not heard of yet, no answering state when last heard, beats that came back too often,
-workers that hang, no beats, a path that failed. Only who neither beats nor answers on its path is
-refused as dead.
+A pure decision on local data: it makes no remote call (KLIP-12, tradeoff 2). Order: the active,
+then standbys by lag, the least first, an unknown lag after every known one. Doubtful replicas come
+after all others, because a doubt may be wrong and a late answer is better than none. Doubts: no
+report yet, not answering as of its last report, beats that came back too often, workers that hang,
+no beats, a path that failed. Only a node that neither beats nor answers on its path is refused as
+dead.
 
-The bounds are enforced here with what this node knows, that is for its own replica and where a peer
-reported a lag just now; the target of a forward enforces them again with its own numbers. A lag of
-a while ago is an upper bound: who exceeds by it is tried last, not refused. So is a peer's lag
-against the end that this node's own replica knows, which is of now.
+Bounds are enforced here with what this node knows: on its own replica, and on a peer that has just
+reported its lag. The target of a forward enforces them again with its own numbers. An older lag is
+an upper bound: a replica that exceeds the bound by it is tried last, not refused. The same holds
+for a peer's lag against the committed end of this node's own replica, which is current.
 
 Not here: which of equals is preferred (`control.routing.policies`), how beats become verdicts
 (`control.liveness.heartbeats`) and reports lags (`control.liveness.lag`), hedging and the forward
@@ -54,7 +54,7 @@ class Bounds:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether any lag is too large."""
+        """Whether a lag can be too large."""
         return self.lag_records_max < LAG_UNBOUNDED
 
 
@@ -64,7 +64,7 @@ ANYTHING: Final = Bounds()
 def lag_bound(
     *, request: int | None, table: int | None, node: int = LAG_UNBOUNDED, limit: int = LAG_UNBOUNDED
 ) -> int:
-    """The lag that holds: the request's, else the table's (WITH), else the node's; capped."""
+    """The bound in force: the request's, else the table's (WITH), else the node's; capped."""
     asked = request if request is not None else table if table is not None else node
     return min(asked, limit)
 
@@ -74,15 +74,15 @@ def lag_bound(
 
 @dataclass(frozen=True, kw_only=True)
 class PeerReports:
-    """What peers reported about the replicas of one partition, and about its peers."""
+    """What peers reported about the replicas of one partition, and the verdicts on peers."""
 
-    #: empty: nothing is known (heartbeats are off, or control is); then all count as alive
+    #: empty: nothing is known (heartbeats or the controller are off); then all count as alive
     liveness: Mapping[NodeId, PeerLiveness] = field(default_factory=dict[NodeId, PeerLiveness])
-    #: reports that are fresh enough to be believed
+    #: reports that are fresh enough to be trusted
     lags: Mapping[NodeId, KnownLag] = field(default_factory=dict[NodeId, KnownLag])
-    #: the largest committed end in any report, however old: it only grows; -1: none
+    #: the largest committed end in any report, however old: ends only grow; -1: none
     committed_end: Offset = NO_END
-    #: what was true before this instant is an upper bound of the lag
+    #: a lag from before this instant is only an upper bound
     #: (`control.liveness.lag.FRESH_MS`)
     fresh_since_ms: int = 0
 
@@ -96,32 +96,32 @@ class Candidate:
 
     node_id: NodeId
     role: Role
-    info: NodeInfo | None  # None: the log knows no such node (it was removed)
+    info: NodeInfo | None  # None: not in the log (the node was removed)
     is_local: bool
     state: ReplicaState | None  # None: unknown
     lag_records: int | None  # None: unknown, which is never 0
-    #: against the end that was known at the instant of its position; None: the same
+    #: lag against the end that was known at the instant of its position; None: the same
     lag_records_then: int | None = None
     health: Health = Health.ALIVE
-    is_held_down: bool = False  # DOWN, and it beats
+    is_held_down: bool = False  # DOWN although it beats
     workers_ok: bool = True
     is_leaving: bool = False  # it is drained, or about to stop
-    is_suspect: bool = False  # its path failed lately
+    is_suspect: bool = False  # its path failed recently
     beat_boot_ms: int = 0
     lag_boot_ms: int = 0
     is_lag_fresh: bool = True
 
     @property
     def is_silent(self) -> bool:
-        """Whether its beats ceased."""
+        """Whether its beats have stopped."""
         return self.health is Health.DOWN and not self.is_held_down
 
     def is_beyond(self, bounds: Bounds) -> bool:
-        """Whether its lag, as it is known here, exceeds the bound."""
+        """Whether its lag, as known here, exceeds the bound."""
         return self.lag_records is not None and self.lag_records > bounds.lag_records_max
 
     def is_surely_beyond(self, bounds: Bounds) -> bool:
-        """Whether it exceeded the bound just now, and not only as an upper bound of its lag."""
+        """Whether its current lag exceeds the bound, and not just an upper bound of its lag."""
         then = self.lag_records if self.lag_records_then is None else self.lag_records_then
         return self.is_lag_fresh and then is not None and then > bounds.lag_records_max
 
@@ -165,12 +165,12 @@ class Verdict:
         }
 
 
-#: A rule refuses with a reason, or lets pass with None.
+#: A rule refuses a candidate with a reason, or accepts it with None.
 Rule = Callable[[Candidate, Bounds], str | None]
 
 
 def is_member(candidate: Candidate, bounds: Bounds) -> str | None:
-    """A node that the metadata log removed holds nothing any more."""
+    """A node that was removed from the metadata log no longer holds anything."""
     return None if candidate.info else "Host is not a member of the cluster."
 
 
@@ -182,9 +182,9 @@ def is_role_allowed(candidate: Candidate, bounds: Bounds) -> str | None:
 
 
 def is_not_dead(candidate: Candidate, bounds: Bounds) -> str | None:
-    """Dead is who neither beats nor answers: each alone may be the fault of something else.
+    """A node is dead if it neither beats nor answers: either sign alone may have another cause.
 
-    A node whose control stopped does not beat and yet answers reads; a path that failed may work
+    A node whose controller stopped sends no beats but answers reads; a path that failed may work
     again. Source: KLIP-12; ksqlDB's LivenessFilter.
     """
     if candidate.is_silent and candidate.is_suspect:
@@ -193,8 +193,8 @@ def is_not_dead(candidate: Candidate, bounds: Bounds) -> str | None:
 
 
 def is_answering(candidate: Candidate, bounds: Bounds) -> str | None:
-    """The local replica's state is known; a peer judges its own, which may be newer than the
-    report."""
+    """The local replica's state is known. A peer checks its own state, which may be newer than
+    its report."""
     if not candidate.is_local:
         return None
     if candidate.state is None:
@@ -205,8 +205,8 @@ def is_answering(candidate: Candidate, bounds: Bounds) -> str | None:
 def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
     """Lag equal to the bound is allowed (KLIP-12's sketch says less; docs/sources.md).
 
-    An unknown lag, and one of a while ago, pass for a peer, which enforces the bound itself; for
-    the local replica an unknown one passes only where nothing was asked. Source: KLIP-12; texts of
+    A peer with an unknown or stale lag passes, since it enforces the bound itself; the local
+    replica with an unknown lag passes only if there is no bound. Source: KLIP-12; texts of
     ksqlDB's MaximumLagFilter.
     """
     if not bounds.is_bounded:
@@ -218,7 +218,7 @@ def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
 
 
 def excluded(lag_records: int, bounds: Bounds) -> str:
-    """The reason of a refusal by lag, in ksqlDB's words (MaximumLagFilter)."""
+    """The reason for a refusal by lag, in ksqlDB's words (MaximumLagFilter)."""
     maximum = bounds.lag_records_max
     return f"Host excluded because lag {lag_records} exceeds maximum allowed lag {maximum}."
 
@@ -232,8 +232,8 @@ RULES: Final[tuple[Rule, ...]] = (
     is_within_lag,
 )
 
-#: A doubt about a usable replica. A later one weighs more than all before it; the last that applies
-#: is its reason.
+#: Doubts about a usable replica. Each outweighs all before it; the last that applies gives the
+#: reason.
 DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
     (lambda c: c.is_leaving, "Host is drained or about to stop, it says; tried late."),
     (lambda c: c.health is Health.UNKNOWN, "Not heard of yet; tried after those that are."),
@@ -251,7 +251,7 @@ DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
 # ----------------------------------------------------------------------------------- order
 
 
-#: sorts candidates; False and less go first
+#: sorts candidates; False and smaller values go first
 _Rank = tuple[bool, int, int, tuple[int, ...], bool, int, int]
 
 
@@ -269,8 +269,8 @@ def route(
 ) -> list[Verdict]:
     """Verdicts on all replicas of a partition, in the order in which they should be tried.
 
-    `suspects`: nodes whose path failed lately. The usable ones come first; if none is,
-    `node.worker.pull.refusals` makes the error.
+    `suspects`: nodes whose path failed recently. Usable replicas come first; if there are none,
+    `node.worker.pull.refusals` builds the error.
     """
     own_end = local_status.committed_end if local_status is not None else NO_END
     ranked: list[tuple[_Rank, Verdict]] = []
@@ -299,7 +299,7 @@ def route(
 
 
 def _lag_doubt(candidate: Candidate, bounds: Bounds) -> int:
-    """After those known to be within the bound: the unknown, then those beyond it a while ago."""
+    """After those known to be within the bound: unknown lags, then stale lags beyond it."""
     if not bounds.is_bounded:
         return 0
     return 2 if candidate.is_beyond(bounds) else int(candidate.lag_records is None)
@@ -319,8 +319,8 @@ def _here(
     status: ReplicaStatus | None,
     heard: PeerReports,
 ) -> Candidate:
-    """The own replica: its position against the furthest end that any node knows, as the tailer may
-    be stopped."""
+    """The local replica: its position against the furthest end that any node reported, since the
+    local tailer may have stopped."""
     lag = None
     if status is not None:
         lag = offset_lag((status.committed_end, heard.committed_end), status.position)
@@ -343,7 +343,7 @@ def _there(
     own_end: Offset,
     is_suspect: bool,
 ) -> Candidate:
-    """`own_end`: the committed end that this node's own replica knows."""
+    """`own_end`: the committed end that this node's replica knows."""
     peer, known = heard.liveness.get(node_id), heard.lags.get(node_id)
     lag = offset_lag((heard.committed_end, own_end), known.lag.position) if known else None
     lag_then = offset_lag((heard.committed_end,), known.lag.position) if known else None

@@ -1,11 +1,11 @@
-"""What of a query's topic is committed: for other queries, and for pull queries on streams.
+"""What is committed of a query's topic: for other queries, and for pull queries on streams.
 
-A stream has no keys, so nothing later can put right what was read too early or twice: its readers
-go up to committed ends only (never the log's) and see of each range the records that carry exactly
-the commit of its progress record. Both are facts of the progress topic, so a replay sees the same.
+A stream has no keys, so no later record corrects what was read too early or twice. Its readers stop
+at committed ends (never the log's) and see, in each range, only the records that carry exactly the
+commit of its progress record. Both come from the progress topic, so a replay sees the same rows.
 
-Where progress records were tombstoned (only ever those of a table, below `clean_through`), any
-record counts in its order, as for a restored replica (`data/commit/repair.py`).
+Where progress records were tombstoned (only ever those of a table, below `clean_through`), every
+record counts, in order, as for a restored replica (`data/commit/repair.py`).
 
 Not here: which progress records are valid (`data/commit/progress.py`); Spark
 (`pipeline/io/committed_source.py`).
@@ -29,8 +29,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Range(NamedTuple):
-    """Offsets `low` to `high`, exclusive. `mark`: the commit that records of it must carry, as in
-    their header; None: any record counts."""
+    """Offsets `low` to `high`, exclusive. `mark`: the commit that its records must carry in their
+    header; None: any record counts."""
 
     low: int
     high: int
@@ -38,23 +38,23 @@ class Range(NamedTuple):
 
 
 class Committed:
-    """The committed ranges of one query's topic. Progress records come in their order."""
+    """The committed ranges of one query's topic. Progress records arrive in order."""
 
     def __init__(self, query_id: str) -> None:
         self.query_id = query_id
         self._book = ProgressBook()
-        #: Kafka's id of the topic that all this is about; "": no commit names it
+        #: Kafka's id of this topic; "": no commit names it
         self.topic_id = ""
 
     def take(self, record: Progress) -> None:
-        """The next record of the progress topic, of whatever query."""
+        """The next record of the progress topic, of any query."""
         if record.query_id == self.query_id:
             self._book.take(record)
             newest = self._book.newest(self.query_id)
             self.topic_id = (newest.topic_id if newest else "") or self.topic_id
 
     def forget(self, passed: Mapping[int, int]) -> None:
-        """No offset below these is asked for again."""
+        """Drop what is below these offsets, which no reader will ask for again."""
         for partition, offset in passed.items():
             self._book.prune(self.query_id, partition, [Offset(offset)])
 
@@ -70,7 +70,7 @@ class Committed:
         return {p: self.end(p) for query, p in self._book.partitions() if query == self.query_id}
 
     def ranges(self, partition: int, low: int, high: int) -> list[Range]:
-        """Those between two offsets, in order; what lies in none of them is not to be seen."""
+        """The ranges between two offsets, in order; records in none of them must not be seen."""
         targets = self._targets(partition)
         found: list[Range] = []
         for target in targets[bisect_right(targets, low, key=_end) :]:
@@ -87,9 +87,9 @@ class Committed:
         )
 
     def next_ends(self, starts: Mapping[int, int], records_max: int) -> dict[int, int]:
-        """Where a batch ends that begins at `starts`: committed, and not too large.
+        """Where a batch that begins at `starts` ends: committed, and not too large.
 
-        Partitions get shares of `records_max` offsets by what there is to read in each.
+        Each partition's share of `records_max` offsets is proportional to what it has to read.
         """
         there = {p: max(0, self.end(p) - start) for p, start in starts.items()}
         total = sum(there.values())
@@ -102,7 +102,7 @@ class Committed:
         return ends
 
     def _within_bounds(self, partition: int, start: int, end: int) -> int:
-        """At most RANGES_MAX ranges, and nothing behind one in which any record counts."""
+        """At most RANGES_MAX ranges, and nothing after a range in which any record counts."""
         found = self.ranges(partition, start, end)
         for place, each in enumerate(found):
             if each.mark is None or place + 1 == RANGES_MAX:
@@ -118,7 +118,7 @@ def _end(target: TargetSet) -> int:
 
 
 def _ranges_of(target: TargetSet, newest: TargetSet) -> list[Range]:
-    """That of the target itself, and before it one whose progress records are gone."""
+    """The target's own range, and before it the range whose progress records are gone."""
     after, start = max(0, target.after), target.start
     if start < 0:  # a record that does not say where it begins
         start = min(newest.clean_through, target.end)

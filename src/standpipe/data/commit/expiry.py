@@ -1,16 +1,16 @@
 """When rows of a windowed table expire, in the stores and in the topic.
 
 A store shows a window until its retention is over: ``edge + retention <= watermark + grace``, where
-edge is the window's start, of a session its last event, and watermark + grace is how far event time
-has come (Spark's watermark is the newest event less the grace period). The watermark of a batch is
-in its progress record, so replicas that show the same batch have dropped the same windows, whatever
-way they came. With ksqlDB's default, retention = size + grace, that is when the window's result is
-final and Spark forgets its state. Source: ksqlDB's RETENTION; Kafka Streams' window and session
-stores, which leave out what lies at or before stream time - retention.
+edge is the window's start (for a session, its last event), and watermark + grace is how far event
+time has advanced (Spark's watermark is the newest event less the grace period). The watermark of a
+batch is in its progress record, so replicas that show the same batch have dropped the same windows,
+however they got there. With ksqlDB's default, retention = size + grace, that is when the window's
+result is final and Spark drops its state. Source: ksqlDB's RETENTION; Kafka Streams' window and
+session stores, which leave out what lies at or before stream time - retention.
 
-The topic keeps what expired for a while longer, as long as tombstones: who was away for less finds
-everything (`deletable_below`). Kafka cannot do it by itself: it deletes by when a record was
-written, and events may be old when they come, or stop coming.
+The topic keeps expired rows a while longer, as long as tombstones: a replica that was down for less
+finds everything (`deletable_below`). Kafka cannot do this: it deletes by the time a record was
+written, and events may be old when they arrive, or stop arriving.
 
 Not here: the index by which a store finds what expired (`adapters/store/window_index.py`).
 """
@@ -37,7 +37,7 @@ _LONG_MAX: Final = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Expiry:
-    """The rule of one table. `bounds`: longs of a window at the end of a key."""
+    """The rule for one table. `bounds`: longs that a window takes at the end of a key."""
 
     bounds: int
     grace_ms: int
@@ -45,8 +45,8 @@ class Expiry:
 
     @classmethod
     def of(cls, window: Window | None) -> Expiry | None:
-        """None: its rows never expire: it has no windows, or another program writes the topic and
-        only they know for how long windows are of interest."""
+        """None: rows never expire. The table has no windows, or another program writes the topic
+        and only that program knows how long windows matter."""
         if window is None or not window.retention_ms:
             return None
         return cls(bounds_of(window), window.grace_ms, window.retention_ms)
@@ -59,24 +59,24 @@ class Expiry:
         return max(_LONG_MIN, min(edge_ms, _LONG_MAX - 1))
 
     def edge_of_record_ms(self, raw_key: bytes) -> int:
-        """Edge of a record's window by its key in Kafka. Raises UnfitKey."""
+        """Edge of a record's window, from its key in Kafka. Raises UnfitKey."""
         if self.bounds == 2:
             return split_session_key(raw_key)[2]
         return split_windowed_key(raw_key)[1]
 
 
 def by_edge(store_key: bytes) -> bytes:
-    """A row's key in a store with the edge of its window, its end, put first: in order of edges."""
+    """A row's store key with the edge of its window moved to the front: sorts by edge."""
     return store_key[-WINDOW_BYTES:] + store_key[:-WINDOW_BYTES]
 
 
 def store_key_of(turned: bytes) -> bytes:
-    """The store key that `by_edge` turned."""
+    """The store key from which `by_edge` made this: its inverse."""
     return turned[WINDOW_BYTES:] + turned[:WINDOW_BYTES]
 
 
 def edges_after(edge_ms: int) -> bytes:
-    """Sorts behind each turned key of a window with an edge up to `edge_ms`, before all others."""
+    """Sorts after every `by_edge` key with an edge up to `edge_ms`, and before all others."""
     return ordered_longs((edge_ms + 1,))
 
 
@@ -90,11 +90,11 @@ def deletable_below(
 ) -> Offset:
     """Offset below which a table topic holds nothing that a reader needs; 0: unknown.
 
-    `records`: from the topic's start on, in order. Deleted is a beginning of the topic, so no older
-    row of a key can come to light. What has to stay: windows that have not expired (where such a
-    row lies first, it holds up what is behind it; compaction continues), what was written lately
-    (`written_before_ms`: a replica that has slept for less resumes behind it), and what is not
-    called clean yet. `watermark_ms`: of the newest commit.
+    `records`: from the topic's start on, in order. Only a prefix of the topic is deleted, so no
+    older row of a key can reappear. What must stay: windows that have not expired (such a row holds
+    up all records after it; compaction continues), recent records (`written_before_ms`: a replica
+    that was down for less time resumes after it), and ranges not declared clean yet.
+    `watermark_ms`: of the newest commit.
     """
     edge_ms = expiry.newest_expired_ms(watermark_ms)
     below = Offset(0)
@@ -110,7 +110,7 @@ def deletable_below(
 
 def _is_expired(expiry: Expiry, record: SweptRecord, edge_ms: int) -> bool:
     if record.key is None or record.value is None:
-        return True  # no row of the table, or one that is deleted already
+        return True  # not a row of the table, or already deleted
     try:
         return expiry.edge_of_record_ms(record.key) <= edge_ms
     except UnfitKey:

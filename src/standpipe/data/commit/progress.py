@@ -1,14 +1,14 @@
-"""The progress topic: which ranges of which table topics are committed, and by whom.
+"""The progress topic: which ranges of which table topics are committed, and by which writer.
 
-Order in the topic is the judge (docs/INTERFACES.md, "Kafka topics"): every reader that takes
-records in order comes to the same verdicts, whenever it does. A record is *valid* unless a record
-of a newer lease epoch came before it. A valid record makes a *target* for each partition of the
-table: the range from the target before it up to its own end offset, of which only records that
-carry exactly its commit are visible.
+The topic's order decides (docs/INTERFACES.md, "Kafka topics"): every reader that reads records in
+order reaches the same verdicts, whenever it reads. A record is *valid* unless a record of a newer
+lease epoch precedes it. A valid record sets a *target* for each partition of the table: the range
+from the previous target up to its own end offset, in which only records that carry exactly its
+commit are visible.
 
-Order is only a judge as long as compaction cannot change it. So each record has a key of its own
-(query and commit) and leaves the topic only by a tombstone, which `removable` decides from the
-topic alone: a pipeline that wrongly believes it holds the lease may write those tombstones.
+Order can only decide if compaction cannot change it. So each record has a unique key (query and
+commit) and leaves the topic only by a tombstone, which `removable` chooses from the topic alone:
+even a pipeline that wrongly believes it holds the lease may write those tombstones.
 
 Not here: applying (`data/replica/machine.py`); reading Kafka (`adapters/kafka/reader.py`).
 """
@@ -28,37 +28,37 @@ _decode = msgspec.json.Decoder(Progress).decode
 
 
 class TargetSet(Record, frozen=True, kw_only=True):
-    """A batch is committed in one partition: its records end at `end`, whole.
+    """A batch is committed in one partition: all its records are below `end`.
 
-    `end` never goes back within a partition. A batch without records here has the `end` of the
-    target before it, and still moves the label.
+    `end` never goes back within a partition. A batch without records here has the previous target's
+    `end`, and still advances the batch label.
     """
 
     commit: Commit
     end: Offset
-    #: offset at which its range begins; -1: it does not say, and none is known before it
+    #: offset at which its range begins; -1: not given, and no earlier target is known
     start: Offset = Offset(-1)
-    #: end of the target that the topic has before it; where that is less than `start`, those in
-    #: between were tombstoned; -1: it has none
+    #: end of the previous target in the topic; if it is less than `start`, the targets in between
+    #: were tombstoned; -1: there is none
     after: Offset = Offset(-1)
     #: below it offset order alone gives the right rows: every foreign record is repaired, or (of a
     #: stream) no record is left
     clean_through: Offset = Offset(0)
     watermark_ms: int = 0
     source_instant_ms: int = 0
-    #: no record of its range is older, for all that is known: when the target before it was
-    #: committed. Its own commit says little: a straggler may have written a week before it
+    #: no record of its range is known to be older: when the previous target was committed. Its own
+    #: commit time says little: a straggler may have written a week earlier
     since_ms: int = 0
-    committed_at_ms: int = 0  # no record behind `end` is older
-    #: the writer found the partition to end before an older target: it is not the log it was
+    committed_at_ms: int = 0  # no record at or after `end` is older
+    #: the writer found that the partition ends before an older target: it is a different log
     went_back: bool = False
-    #: Kafka's id of the topic that `end` is of; "": it does not say
+    #: Kafka's id of the topic that `end` belongs to; "": not given
     topic_id: str = ""
 
     def waits_for(self, newest: TargetSet) -> bool:
-        """Whether a record that says how to read what lies before `start` is still to come.
+        """Whether a record that tells how to read what precedes `start` is still to come.
 
-        Records are tombstoned when a newer one calls their ranges clean, and it stays.
+        Records are tombstoned only once a newer record, which stays, declares their ranges clean.
         """
         return max(0, self.after) < self.start and newest.clean_through < self.start
 
@@ -69,7 +69,7 @@ class TargetSet(Record, frozen=True, kw_only=True):
 
 
 class ValidTarget(Record, frozen=True, kw_only=True):
-    """A target, and the partition that it is for."""
+    """A target, and the partition that it applies to."""
 
     query_id: str
     partition: int
@@ -77,7 +77,7 @@ class ValidTarget(Record, frozen=True, kw_only=True):
 
 
 def fence(query_id: str, lease_epoch: LeaseEpoch, *, nonce: int, now_ms: int = 0) -> Progress:
-    """What a pipeline appends before its first batch of a query: older writers end here."""
+    """What a pipeline appends before its first batch of a query: it fences older writers."""
     commit = Commit(lease_epoch=lease_epoch, batch=NO_BATCH, attempt=nonce)
     return Progress(query_id=query_id, commit=commit, committed_at_ms=now_ms)
 
@@ -85,8 +85,8 @@ def fence(query_id: str, lease_epoch: LeaseEpoch, *, nonce: int, now_ms: int = 0
 def progress_key(progress: Progress) -> bytes:
     """Key of a record: ``["<query>", <lease epoch>, <batch>, <attempt>]``; a fence's batch is -1.
 
-    No two records share a key. If a second fence of an epoch took the place of the first, what a
-    zombie wrote between the two would become valid for readers that come after compaction.
+    No two records share a key. If a second fence of an epoch replaced the first, what a zombie
+    wrote between them would become valid for readers that start after compaction.
     """
     commit = progress.commit
     return _encode([progress.query_id, commit.lease_epoch, commit.batch, commit.attempt])
@@ -103,7 +103,7 @@ def serialise(progress: Progress) -> tuple[bytes, bytes]:
 
 
 def parse(value: bytes) -> Progress:
-    """Raises ValueError when the bytes are no progress record."""
+    """Raises ValueError if the bytes are not a progress record."""
     try:
         return _decode(value)
     except msgspec.MsgspecError as error:
@@ -111,7 +111,7 @@ def parse(value: bytes) -> Progress:
 
 
 class ProgressBook:
-    """What a reader of the progress topic, in order and from its beginning, knows.
+    """What a reader knows that reads the progress topic in order from its beginning.
 
     The same records give the same book, so two readers at the same offset agree.
     """
@@ -119,7 +119,7 @@ class ProgressBook:
     def __init__(self) -> None:
         #: {query: newest lease epoch read}
         self._lease_epochs: dict[str, LeaseEpoch] = {}
-        #: {query: newest valid record that is no fence}
+        #: {query: newest valid record that is not a fence}
         self._newest: dict[str, Progress] = {}
         #: {query: {partition: valid targets in order; the last one is never pruned}}
         self._targets: dict[str, dict[int, list[TargetSet]]] = {}
@@ -127,7 +127,7 @@ class ProgressBook:
         self._pruned: dict[tuple[str, int], Offset] = {}
 
     def take(self, progress: Progress) -> list[ValidTarget]:
-        """The next record of the topic -> the targets that it sets, none if it is not valid."""
+        """The next record of the topic -> the targets that it sets; none if it is not valid."""
         query, commit = progress.query_id, progress.commit
         if commit.lease_epoch < self._lease_epochs.get(query, 0):
             return []
@@ -160,11 +160,11 @@ class ProgressBook:
         return ValidTarget(query_id=progress.query_id, partition=partition, target=target)
 
     def lease_epoch(self, query_id: str) -> LeaseEpoch:
-        """Newest lease epoch that was read; 0: none."""
+        """Newest lease epoch read so far; 0: none."""
         return self._lease_epochs.get(query_id, LeaseEpoch(0))
 
     def newest(self, query_id: str) -> Progress | None:
-        """The newest valid record that is no fence: the batch up to which a query is committed."""
+        """The newest valid record that is not a fence: up to its batch the query is committed."""
         return self._newest.get(query_id)
 
     def newest_batch(self, query_id: str) -> BatchId:
@@ -173,12 +173,12 @@ class ProgressBook:
         return NO_BATCH if newest is None else newest.commit.batch
 
     def committed_end(self, query_id: str, partition: int) -> Offset:
-        """C(p); -1: nothing is committed that was read."""
+        """C(p); -1: no commit was read."""
         targets = self.targets(query_id, partition)
         return targets[-1].end if targets else Offset(-1)
 
     def targets(self, query_id: str, partition: int) -> Sequence[TargetSet]:
-        """Valid targets in order, without those that were pruned."""
+        """Valid targets in order, without pruned ones."""
         return self._targets.get(query_id, {}).get(partition, ())
 
     def partitions(self) -> list[tuple[str, int]]:
@@ -193,7 +193,7 @@ class ProgressBook:
         return self._pruned.get((query_id, partition), Offset(0)) <= position
 
     def prune(self, query_id: str, partition: int, applied: Iterable[Offset] = ()) -> None:
-        """Forget what every replica of this node (at the positions `applied`) has behind it."""
+        """Forget targets that every replica of this node (at positions `applied`) has passed."""
         targets = self._targets.get(query_id, {}).get(partition)
         if not targets:
             return
@@ -205,8 +205,8 @@ class ProgressBook:
 
 
 def _since_ms(before: Progress | None, progress: Progress) -> int:
-    """`TargetSet.since_ms`. Where nothing was committed before, a batch's own rows are all that a
-    foreign record of its range can take along, and they are as old as the batch at most."""
+    """`TargetSet.since_ms`. If nothing was committed before, a foreign record in the range can only
+    supersede the batch's own rows, which are not older than the batch."""
     if progress.since_ms:
         return progress.since_ms
     if before is not None:
@@ -214,15 +214,15 @@ def _since_ms(before: Progress | None, progress: Progress) -> int:
     return progress.batch_started_ms or progress.committed_at_ms
 
 
-#: progress records younger than this stay: who comes back soon finds every label
+#: progress records younger than this stay: a replica that returns soon finds every batch label
 KEEP_MS: Final = 3_600_000
 
 
 def left_of(rows: Iterable[tuple[bytes, bytes | None]]) -> list[Progress]:
-    """What is left of a progress topic's (key, value)s once compaction has seen its tombstones.
+    """What remains of a progress topic's (key, value)s once compaction has applied its tombstones.
 
-    A key occurs once (`progress_key`), and one tombstone for it is enough: a pipeline that prunes
-    by what the topic still holds would write them all again each time, until compaction comes.
+    A key occurs once (`progress_key`), so one tombstone for it is enough: a pipeline that pruned by
+    what the topic still holds would rewrite all tombstones each time until compaction runs.
     """
     left: dict[bytes, Progress] = {}
     for key, value in rows:
@@ -236,9 +236,9 @@ def left_of(rows: Iterable[tuple[bytes, bytes | None]]) -> list[Progress]:
 def gone_through(known: Mapping[int, Offset], log_starts: Mapping[int, int]) -> dict[int, Offset]:
     """`clean_through` of a stream's progress records: below it retention has left no record.
 
-    Where there are no records any order gives the right ones, so a reader that finds no progress
-    for such a range misses nothing, and `removable` holds for streams as it is. It never goes
-    back, or a reader would wait for a record that calls its gap clean once more.
+    In a range without records there is nothing to get wrong, so a reader without progress for it
+    misses nothing, and `removable` applies to streams unchanged. It never goes back; otherwise a
+    reader would wait for another record that declares its gap clean.
     """
     return {p: Offset(max(clean, log_starts.get(p, 0))) for p, clean in known.items()}
 
@@ -246,12 +246,12 @@ def gone_through(known: Mapping[int, Offset], log_starts: Mapping[int, int]) -> 
 def removable(
     records: Iterable[Progress], query_id: str, now_ms: int, keep_ms: int = KEEP_MS
 ) -> list[Progress]:
-    """Records of one query that may be tombstoned, in the order in which it has to be done.
+    """Records of one query that may be tombstoned, in the order in which this must be done.
 
-    `records`: the topic from its beginning, in order (`left_of`). Void ones go; valid ones go when
-    every range up to their ends is clean (of a stream: gone by retention, `gone_through`) and the
-    newest one, which says so, stays; fences before the last one go at the end, for they are what
-    makes the void ones void.
+    `records`: the topic from its beginning, in order (`left_of`). Void ones are removed; valid ones
+    once every range up to their ends is clean (of a stream: removed by retention, `gone_through`),
+    while the newest one, which says so, stays. Fences before the last one are removed at the end,
+    because they make the void ones void.
     """
     book = ProgressBook()
     valid: list[Progress] = []

@@ -1,19 +1,19 @@
-"""Repair: which keys of a table topic show the wrong row to readers that go by offset order.
+"""Repair: which keys of a table topic show the wrong row to readers that rely on offset order.
 
-Compaction keeps the last record of a key, no matter who wrote it. Where that is a *foreign* record
-(a straggler's, a zombie's, a failed attempt's) it *shadows* the committed row, which compaction
-takes once the foreign record is older than `min.compaction.lag.ms`. Long before, the lease holder
-appends the committed row again, in a commit of its own: the newest batch under another attempt.
-Below `clean_through` no key is shadowed, so there offset order is enough: a replica is restored
-from what compaction left, and progress records wholly below it may go
+Compaction keeps the last record of a key, regardless of its writer. If that is a *foreign* record
+(from a straggler, a zombie or a failed attempt), it *shadows* the committed row, which compaction
+removes once the foreign record is older than `min.compaction.lag.ms`. Long before that, the lease
+holder appends the committed row again, in a separate commit: the newest batch under a new attempt.
+Below `clean_through` no key is shadowed, so offset order is enough there: a replica is restored
+from what compaction left, and progress records entirely below it may be removed
 (`data.commit.progress.removable`).
 
-`Sweep` follows one partition behind the commits and knows the shadows; `Finder` reads what was
-committed from the topic itself. A row that was found stays right as long as its shadow is the same
-one, for a committed row in between would have ended it.
+`Sweep` follows one partition behind the commits and tracks the shadows; `Finder` reads the
+committed rows from the topic itself. A row that it found stays right while its shadow is the same,
+since a committed row in between would have ended the shadow.
 
-Why the lease holder sweeps, and not the tailers: only it knows that no
-commit lies between a row's finding and its writing (a tailer's report may be a stale row), and
+Why the lease holder sweeps, and not the tailers: only the holder knows that no
+commit lies between finding a row and writing it (a tailer might report a stale row), and
 the absence of reports would not prove a range clean.
 
 Not here: reading and writing Kafka (`pipeline/commit/janitor.py`); what replicas show
@@ -47,10 +47,10 @@ class SweptRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """The last record of a key is foreign; all since `first_offset` are."""
+    """The last record of a key is foreign, as are all its records since `first_offset`."""
 
     first_offset: Offset
-    first_ms: int  # when it was written: compaction may take the committed row a while later
+    first_ms: int  # when it was written: some time later compaction may remove the committed row
 
 
 class Sweep:
@@ -66,8 +66,8 @@ class Sweep:
         #: {raw key: its shadow}, as of `position`
         self.shadows: dict[bytes, Shadow] = {}
         self.foreign = 0
-        #: why nothing more can be called clean: records are gone from a range of which tombstones
-        #: no longer tell whether a foreign one took a row along; "": it can
+        #: why nothing more can be declared clean: records are gone from a range, and so may be the
+        #: foreign tombstones that superseded its rows; "": it can
         self.blind = ""
         self._gone_ms = gone_ms
         self._fetched = clean_through
@@ -82,11 +82,11 @@ class Sweep:
 
     @property
     def is_behind(self) -> bool:
-        """Targets are known that were not swept."""
+        """Whether some known targets were not swept yet."""
         return bool(self._targets)
 
     def target(self, target: TargetSet) -> None:
-        """Targets come in their order, each at least once."""
+        """Targets arrive in order, each at least once."""
         if self._newest is None or target.rank > self._newest:
             self._newest = target.rank
             if target.end >= self.position:
@@ -100,17 +100,17 @@ class Sweep:
         self._advance()
 
     def all_shadows(self) -> dict[bytes, Shadow]:
-        """Also those beyond the newest target. Only while no batch is under way, for its records
-        are not committed yet."""
+        """All shadows, including those beyond the newest target. Call it only while no batch is in
+        flight, since a batch's records are not committed yet."""
         shadows = dict(self.shadows)
         for record in self._waiting:
             _cast(shadows, record)
         return shadows
 
     def is_news(self, published: Offset) -> bool:
-        """Whether readers who know `published` as clean should hear of `clean_through` though no
-        batch is to come: who met a gap may wait for it, and long after only what was called clean
-        in time can be trusted."""
+        """Whether to publish `clean_through` to readers that know `published`, although no batch
+        follows: a replica that met a gap may wait for it, and much later only ranges that were
+        declared clean in time can be trusted."""
         return published < self.clean_through
 
     def _advance(self) -> None:
@@ -135,15 +135,15 @@ class Sweep:
 
 
 def _cast(shadows: dict[bytes, Shadow], record: SweptRecord) -> None:
-    if record.key is not None:  # a record without a key is no row, and is never compacted
+    if record.key is not None:  # a record without a key is not a row and is never compacted
         shadows.setdefault(record.key, Shadow(Offset(record.offset), record.written_ms))
 
 
 class Finder:
     """Reads one partition from its beginning for the committed rows under some shadows.
 
-    `targets`: the valid ones from the beginning of the progress topic, which say below
-    `clean_through` nothing that counts: there any record is right in its order.
+    `targets`: the valid ones from the beginning of the progress topic. They do not matter below
+    `clean_through`, where every record counts, in order.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Finder:
         self._marks = [(HEADER_COMMIT, commit_header(target.commit)) for target in targets]
 
     def records(self, records: Iterable[SweptRecord]) -> None:
-        """In order; those from `end` on do not matter."""
+        """Records in order; those from `end` on do not matter."""
         for record in records:
             if record.key is None or (shadow := self.shadows.get(record.key)) is None:
                 continue
@@ -170,26 +170,26 @@ class Finder:
     def _is_committed(self, record: SweptRecord) -> bool:
         if record.offset < self._clean_through:
             return True
-        place = bisect_right(self._ends, record.offset)  # the first target that ends behind it
+        place = bisect_right(self._ends, record.offset)  # the first target that ends after it
         return place < len(self._marks) and self._marks[place] in (record.headers or ())
 
 
 class Repair(NamedTuple):
-    """A record to append once more under the repairer's own commit. None: a tombstone."""
+    """A record to append again under the repairer's commit. `value` None: a tombstone."""
 
     key: bytes
     value: bytes | None
-    headers: Headers  # the committed record's own; its commit is replaced
+    headers: Headers  # those of the committed record; the commit is replaced
 
 
 @dataclass(frozen=True)
 class Repairs:
-    """What can be repaired of a partition now, and what cannot."""
+    """What can be repaired in a partition now, and what cannot."""
 
     records: tuple[Repair, ...]
-    #: keys that were shadowed again since their rows were looked for: look again
+    #: keys that were shadowed again since their rows were searched for: search again
     unknown: tuple[bytes, ...]
-    #: keys whose committed row may have been taken by compaction: nothing in the topic tells
+    #: keys whose committed row compaction may have removed: the topic cannot tell
     too_late: tuple[bytes, ...]
 
 
@@ -202,12 +202,12 @@ def repairs(
     is_blind: bool = False,
     testimony: Mapping[bytes, Repair] | None = None,
 ) -> Repairs:
-    """`shadows`: as they are now, while no batch is under way and everything was swept.
+    """`shadows`: as they are now, while no batch is in flight and everything was swept.
 
     A key without a committed row becomes a tombstone, but only while compaction cannot yet have
-    taken the row. `compaction_lag_ms`: for how long the topic keeps what was superseded.
-    `is_blind` (`Sweep.blind`): an older shadow may have taken it along, and left itself.
-    `testimony`: all rows of a replica that shows the newest commit, where one could be asked.
+    removed the row. `compaction_lag_ms`: for how long the topic keeps superseded records.
+    `is_blind` (`Sweep.blind`): an older shadow may have superseded the row and then left the topic.
+    `testimony`: all rows of a replica that shows the newest commit, if one could be asked.
     """
     known: list[Repair] = []
     unknown: list[bytes] = []
@@ -228,6 +228,6 @@ def repairs(
 
 
 def headers_under(headers: Headers, commit: tuple[str, bytes]) -> list[tuple[str, bytes | None]]:
-    """The headers of a repaired record: those that it had, under the repairer's commit."""
+    """The headers of a repaired record: its own, but with the repairer's commit."""
     kept = [each for each in headers or () if each[0] != HEADER_COMMIT]
     return [commit, *kept]

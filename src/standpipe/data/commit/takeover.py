@@ -1,7 +1,7 @@
 """What the writer of a query may do next: take it over, continue after a batch, commit these ends.
 
 The decisions of the pipeline's side of the commit protocol, each with its
-reason. Both `pipeline/` and the simulation (`tests/sim/data_world.py`) ask these functions.
+reason. Both `pipeline/` and the simulation (`tests/sim/data_world.py`) call these functions.
 
 Not here: which records of the progress topic are valid (`data/commit/progress.py`), repair
 (`data/commit/repair.py`), Spark's files (`pipeline/commit/checkpoint.py`).
@@ -19,7 +19,7 @@ from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Offset, Progress
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What a pipeline finds in the progress topic when it has read up to its own fence."""
+    """What a pipeline finds in the progress topic once it has read up to its own fence."""
 
     #: the newest batch that readers may see; None: none was ever committed
     newest: Progress | None
@@ -45,7 +45,7 @@ class Standing:
 def standing(records: Iterable[Progress], query_id: str, lease_epoch: LeaseEpoch) -> Standing:
     """`records`: the progress topic from its beginning up to our fence, in order.
 
-    A pipeline that is fenced must not touch the checkpoint: it belongs to the newer one.
+    A fenced pipeline must not touch the checkpoint: it belongs to the newer pipeline.
     """
     book = ProgressBook()
     for record in records:
@@ -60,14 +60,14 @@ def standing(records: Iterable[Progress], query_id: str, lease_epoch: LeaseEpoch
 
 @dataclass(frozen=True, kw_only=True)
 class Surplus:
-    """Batches whose entries are to be removed from the two logs, so that Spark runs them again."""
+    """Batches whose entries must be removed from the two logs, so that Spark reruns them."""
 
     commits: tuple[int, ...] = ()
     offsets: tuple[int, ...] = ()
 
 
 class Logs(NamedTuple):
-    """What Spark's two logs in one checkpoint directory say."""
+    """The content of Spark's two logs in one checkpoint directory."""
 
     commits: frozenset[int]
     #: {batch: what it covers, as `Progress.sources` has it}
@@ -77,9 +77,9 @@ class Logs(NamedTuple):
 def heir_of(found: Mapping[LeaseEpoch, Logs], newest: Progress | None) -> LeaseEpoch | None:
     """Which lease epoch's checkpoint to continue from, or None: none of them has the newest batch.
 
-    Each lease epoch has a directory of its own, begun as a copy of its heir's: a zombie continues
-    writing to Spark's logs, and in a shared directory would choose what our batches cover. So one
-    that has the batch must also say of it what was committed.
+    Each lease epoch has its own directory, created as a copy of the one chosen here. A zombie keeps
+    writing to Spark's logs, and in a shared directory would determine what our batches cover. So a
+    checkpoint that has the batch must also agree with what was committed for it.
     """
     if newest is None:
         return None
@@ -96,18 +96,18 @@ def heir_of(found: Mapping[LeaseEpoch, Logs], newest: Progress | None) -> LeaseE
 
 
 def is_lost(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> bool:
-    """Whether batch `valid`, which readers have seen, is neither finished nor begun in Spark's
+    """Whether batch `valid`, which readers have seen, is neither finished nor started in Spark's
     logs: the checkpoint was lost or is an old copy, and Spark would count events twice."""
     newest = max(commits, default=NO_BATCH)
     return newest < valid and not (newest == valid - 1 and valid in offsets)
 
 
 def surplus(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> Surplus:
-    """What must go so that Spark continues after `valid`, the newest batch that readers may see.
+    """What to remove so that Spark continues after `valid`, the newest batch that readers may see.
 
-    The offsets of the batch to be run stay: a replay covers the same events. Later ones must go,
-    because Spark begins with the newest offsets it finds and would skip what lies between. Where
-    the commit of `valid` itself was lost, that is the batch to be run.
+    The offsets of the next batch stay: a replay covers the same events. Later ones must be removed,
+    because Spark starts with the newest offsets it finds and would skip what lies between. If the
+    commit of `valid` itself was lost, that is the next batch.
     """
     kept = [batch for batch in commits if batch <= valid]
     next_batch = min(valid, max(kept, default=NO_BATCH)) + 1
@@ -122,9 +122,9 @@ def ends_refused(
 ) -> str | None:
     """Why a broker's answer for the ends of the table topic cannot be committed, or None.
 
-    An answer of a leader that was deposed, or that has just taken over, may be too low, and what
-    lies beyond a committed end is foreign permanently: rows would be lost. `before`: ends of the
-    newest commit; `rows`: how many this attempt has written, None: not known.
+    A leader that was deposed, or has just taken over, may answer too low, and records of this batch
+    beyond its committed end would be foreign permanently: rows would be lost. `before`: ends of the
+    newest commit; `rows`: how many this attempt has written, None: unknown.
     """
     for partition, end in before.items():
         if answered.get(partition, -1) < end:

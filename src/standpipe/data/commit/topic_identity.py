@@ -1,20 +1,20 @@
-"""Whether a topic is still the one it was: Kafka gives each an id that never comes again (KIP-516).
+"""Whether a topic is still the same one: Kafka gives each an id that it never reuses (KIP-516).
 
 A topic that was deleted and recreated has the same name, and after a while offsets as high as
-before. A process that goes by names and offsets alone commits, skips or serves other records than
-it believes. So a progress record says of which topics its offsets are (`Progress.topic_id`,
-`source_topic_ids`), and both sides compare that with what Kafka says: the writer before it writes
+before. A process that trusts only names and offsets would commit, skip or serve the wrong records.
+So a progress record names the topics that its offsets belong to (`Progress.topic_id`,
+`source_topic_ids`), and both sides compare that with Kafka's answer: the writer before it writes
 and before it commits (`changes`), a replica before it applies (`TopicDoubt`).
 
-A process may stand still between the answer and the next record that it reads, and topics be
-recreated meanwhile: an answer holds for HEARD_MS_MAX. A topic that is recreated and filled within
-that time is not noticed before a replica has read of it.
+A process may pause between the answer and the next record that it reads, and the topic may be
+recreated meanwhile, so an answer is valid for HEARD_MS_MAX. If a topic is recreated and filled
+within that time, a replica may read from it before it notices.
 
-A broker may be behind in what it knows of topics, for a moment: an answer that a topic is absent,
-or is another one, counts when it has lasted (`LASTED_MS`). For writers an id that differs counts at
-once: they stop, which does no harm.
+A broker's metadata may be briefly stale: an answer that a topic is absent, or is a different one,
+counts only when it persists (`LASTED_MS`). For writers a different id counts at once: they stop,
+which does no harm.
 
-Not here: asking Kafka (`adapters/kafka/topic_ids.py`); what a query does then
+Not here: asking Kafka (`adapters/kafka/topic_ids.py`); how a query reacts
 (`pipeline/commit/topic_check.py`).
 """
 
@@ -25,15 +25,15 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-#: metadata reach every broker well within it
+#: metadata reaches every broker well within this time
 LASTED_MS: Final = 3_000
-#: Kafka is asked once a second; a replica that has no answer for so long waits for one
+#: Kafka is asked once a second; a replica without an answer for this long waits for one
 HEARD_MS_MAX: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSeen:
-    """A topic as Kafka has it now. `topic_id` "": brokers from before there were ids."""
+    """A topic as it is in Kafka now. `topic_id` "": brokers from before ids existed."""
 
     topic_id: str
     partitions: int
@@ -41,8 +41,8 @@ class TopicSeen:
 
 @dataclass(frozen=True, slots=True)
 class TopicKnown:
-    """What is expected of a topic. `topic_id` "": nothing was committed of it that named one;
-    `partitions` 0: unknown."""
+    """What is expected of a topic. `topic_id` "": no commit on it has named one; `partitions` 0:
+    unknown."""
 
     topic_id: str
     partitions: int
@@ -51,14 +51,14 @@ class TopicKnown:
 class How(Enum):
     """What happened to a topic."""
 
-    GONE = auto()  # a committed record names it, and it is not there
+    GONE = auto()  # a progress record names it, but it does not exist
     RECREATED = auto()  # another topic has its name
-    PARTITIONS = auto()  # it has another number of them than the catalog says
+    PARTITIONS = auto()  # its number of partitions differs from the catalog's
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A topic that is not what it was."""
+    """A topic that has changed."""
 
     topic: str
     how: How
@@ -78,8 +78,8 @@ class Change:
 
 
 def changes(known: Mapping[str, TopicKnown], seen: Mapping[str, TopicSeen]) -> list[Change]:
-    """Topics that are not what they were. One that is absent and was never committed of is none of
-    them: it may be about to be made."""
+    """Topics that have changed. An absent topic that no commit names has not changed: it may be
+    about to be created."""
     found: list[Change] = []
     for topic, expected in known.items():
         now = seen.get(topic)
@@ -94,36 +94,36 @@ def changes(known: Mapping[str, TopicKnown], seen: Mapping[str, TopicSeen]) -> l
 
 
 def differ(known_id: str, seen_id: str) -> bool:
-    """Whether these are two topics. Unknown, so False, where one has no id."""
+    """Whether these are two topics. Unknown, so False, if one has no id."""
     return bool(known_id) and bool(seen_id) and known_id != seen_id
 
 
 class TopicDoubt:
-    """What a replica knows of its topic: which one commits name, and which one Kafka says it is."""
+    """What a replica knows of its topic: the id that commits name, and the id from Kafka."""
 
     def __init__(self) -> None:
         self._named = ""
         self._heard: str | None = None
         self._odd_since_ms: int | None = None
-        #: why its records are not those that were committed; "": nothing says so
+        #: why its records are not those that were committed; "": no sign of that
         self.lost = ""
 
     @property
     def is_sure(self) -> bool:
-        """Whether what is read may be applied. What was read before Kafka was asked is of the same
-        topic as what is there then: an id never comes again."""
+        """Whether what is read may be applied. What was read before Kafka was asked comes from the
+        topic that Kafka then reports: ids are never reused."""
         return not self._named or (self._heard is not None and not differ(self._named, self._heard))
 
     def named(self, topic_id: str) -> None:
-        """A commit names it; an older release's names none."""
+        """A commit names the topic; an older release's commit names none."""
         self._named = topic_id or self._named
 
     def silent(self) -> None:
-        """Kafka has said nothing for HEARD_MS_MAX: what is read from here on may be of another."""
+        """Kafka has not answered for HEARD_MS_MAX: later records may be from another topic."""
         self._heard = None
 
     def heard(self, topic_id: str, at_ms: int) -> None:
-        """Kafka's answer to a question of `at_ms`."""
+        """Kafka's answer to a request sent at `at_ms`."""
         self._heard = topic_id
         if not differ(self._named, topic_id):
             self._odd_since_ms = None

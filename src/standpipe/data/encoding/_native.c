@@ -1,8 +1,8 @@
-/* The inner loops of a restore, for where a compiler was at hand (data/encoding/native.py).
+/* The inner loops of a restore, used if a compiler was available (data/encoding/native.py).
  *
- * Their Python is in data/replica/stage.py, values.py, rows.py, digest.py and compiled.py, and says what
- * they mean: each function returns what that returns, or None, "go the other way". So whatever is
- * unusual is refused here, never judged; tests/unit/data/encoding/test_native.py holds both together.
+ * The Python code beside them defines their meaning (data/replica/stage.py, row_values.py and
+ * stored_rows.py): each function returns what that returns, or None, "take the slow path". Unusual
+ * input is refused here, never judged; tests/unit/data/encoding/test_native.py compares the two.
  *
  * Nothing in here releases the interpreter lock or calls back into Python.
  */
@@ -17,9 +17,9 @@
 #endif
 
 enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
-/* msgspec follows nesting as deep as the interpreter allows; deeper than this is its affair */
+/* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
-/* data/encoding/native.py has the same number, or takes no notice of this */
+/* data/encoding/native.py must have the same number; otherwise it ignores this module */
 enum { FORM = 2 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
@@ -102,7 +102,7 @@ static Text past_number(Text at, Text end)
     return at;
 }
 
-/* A character of two to four bytes (RFC 3629). Python stores others as they are: its affair. */
+/* A character of two to four bytes (RFC 3629). Python stores others as they are: left to it. */
 static Text past_character(Text at, Text end)
 {
     unsigned char first = *at++;
@@ -131,7 +131,7 @@ static Text past_string(Text at, Text end)
         if (c < 0x20)
             return NULL;
         if (c == '\\') {
-            /* \u may be half a character: the Python way knows what to make of it */
+            /* \u may be half a character: the Python slow path handles it */
             if (end - at < 2 || !at[1] || !strchr("\"\\/bfnrt", at[1]))
                 return NULL;
             at += 2;
@@ -176,7 +176,7 @@ static Text past_nested(Text at, Text end, int depth)
     }
 }
 
-/* Where a value ends; NULL: it is none, or an unusual one. */
+/* Where a value ends; NULL: not a value, or an unusual one. */
 static Text past_value(Text at, Text end, int depth)
 {
     if (at >= end)
@@ -193,7 +193,7 @@ static Text past_value(Text at, Text end, int depth)
 
 /* ------------------------------------------------------------------------------------ the rows */
 
-/* One of our headers: its value; NULL: it is another one, or has none. */
+/* The value of one of our headers; NULL: it is another header, or has no value. */
 static PyObject *header_of(PyObject *header, PyObject *name)
 {
     if (!PyTuple_CheckExact(header) || PyTuple_GET_SIZE(header) != 2)
@@ -241,7 +241,7 @@ row_of(PyObject *value, const char *rowtime, PyObject *heads, Py_ssize_t heads_b
         if (end - at < size || memcmp(at, PyBytes_AS_STRING(head), size))
             goto unusual;
         Text cell = at + size;
-        /* where later heads are missing this cell may be longer than all should be together */
+        /* if later heads are missing, this cell may be longer than all cells should be together */
         if (!(at = past_value(cell, end, 0)) || (room -= at - cell) < 0)
             goto unusual;
         *to++ = n ? ',' : '[';
@@ -334,14 +334,14 @@ static PyObject *digest(PyObject *module, PyObject *rows)
 /* ------------------------------------------------------------------------------- pairs in order */
 
 typedef struct {
-    /* of what its key has beyond the beginning of all keys: the first eight bytes, zeros where it
+    /* of what its key has after the prefix of all keys: the first eight bytes, zeros where it
        is shorter, as a number that sorts as they do */
     uint64_t word;
     PyObject *pair;
     Py_ssize_t place;
 } Sortable;
 
-/* For qsort: by the whole keys, then by their places. */
+/* For qsort: by the whole keys, then by their positions. */
 static int compare(const void *left, const void *right)
 {
     const Sortable *a = left, *b = right;
@@ -356,8 +356,8 @@ static int compare(const void *left, const void *right)
     return (a->place > b->place) - (a->place < b->place);
 }
 
-/* By their words, byte after byte from the last one on: a third of what qsort takes for 100,000.
- * Answers where they are then, one of the two. */
+/* Radix sort by their words, from the last byte: a third of qsort's time for 100,000.
+ * Returns whichever of the two arrays then holds them. */
 static Sortable *by_words(Sortable *from, Sortable *to, Py_ssize_t count)
 {
     for (int shift = 0; count && shift < 64; shift += 8) {
@@ -386,7 +386,7 @@ static void sort_where_words_are_equal(Sortable *pairs, Py_ssize_t count)
     }
 }
 
-/* How many bytes all keys begin with; -1: one of the pairs is none. */
+/* Length of the prefix common to all keys; -1: an item is not a pair. */
 static Py_ssize_t shared_bytes(PyObject *pairs)
 {
     Text first = NULL;

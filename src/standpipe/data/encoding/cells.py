@@ -1,7 +1,7 @@
 """Cells of rows as Python values, and values as the JSON that clients get (types.py has both).
 
-A store keeps JSON as it came: names in any case, dates as numbers. Only queries that compute,
-filter or show dates come here; a lookup splices the bytes.
+A store keeps JSON as it arrived: names in any case, dates as numbers. Only queries that compute,
+filter or show dates use this module; a lookup splices the bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def row_of(array: bytes, types: tuple[SqlType, ...]) -> list[Any]:
 
 
 def value_of(cell: Any, of: SqlType) -> Any:
-    """What a decoded JSON value is as a value of the type; None where it is none of it."""
+    """A decoded JSON value as a value of the type; None if it is not one."""
     if cell is None:
         return None
     try:
@@ -70,8 +70,8 @@ def _value_of(cell: Any, of: SqlType) -> Any:
 
 
 def _fitting(number: Decimal, of: SqlType) -> Decimal:
-    """As it came. Raises ValueError for one with more digits than the type has before its point:
-    what computes with it would overflow."""
+    """The number unchanged. Raises ValueError if it has more digits before the point than the type:
+    computations with it would overflow."""
     is_too_long = number and number.adjusted() >= of.precision - of.scale
     if not number.is_finite() or is_too_long:
         raise ValueError(f"{number} does not fit {of}")
@@ -92,7 +92,7 @@ def _plain(value: Any, of: SqlType) -> Any:
     if of.base in _SHOWN:
         with suppress(OverflowError):
             return _SHOWN[of.base](value)
-        return None  # no year that a calendar has
+        return None  # its year is outside the calendar
     if of.base == "BYTES":
         return b64encode(value).decode()
     if of.base == "DECIMAL":
@@ -111,7 +111,7 @@ def _plain(value: Any, of: SqlType) -> Any:
 
 
 def _at_scale(value: Decimal, scale: int) -> Decimal | None:
-    """None: it was computed, and has more than the 38 digits that a DECIMAL can have."""
+    """None: a computed value with more than the 38 digits of a DECIMAL."""
     with suppress(InvalidOperation):
         return at_scale(value, scale)
     return None

@@ -1,4 +1,4 @@
-"""Keys as Kafka holds them: ksqlDB's KAFKA, JSON and DELIMITED key formats, and windowed keys.
+"""Keys as they are in Kafka: ksqlDB's KAFKA, JSON and DELIMITED key formats, and windowed keys.
 
 The bytes decide the partition, so they must be those that Spark (Jackson, Double.toString) writes.
 Source: ksqlDB's serialization formats; Kafka Streams' WindowKeySchema. Use them through
@@ -33,7 +33,7 @@ class UnfitKey(BadRequest):
     """A key that its format cannot hold, or bytes that are no key of that format."""
 
 
-#: ksqlDB's type -> how its keys are treated; DECIMAL(p, s) is cut at the bracket
+#: ksqlDB's type -> how its keys are treated; DECIMAL(p, s) is cut at the parenthesis
 _KINDS: Final = {
     "INT": "INT",
     "INTEGER": "INT",
@@ -55,7 +55,7 @@ _SHORT_ESCAPES: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r
 
 def key_kind(type_: str) -> str:
     """One of INT, BIGINT, DOUBLE, BOOLEAN, STRING, BYTES, DECIMAL, or NESTED: an ARRAY or a STRUCT,
-    which is JSON wherever it is. Raises UnfitKey."""
+    which is JSON in every format. Raises UnfitKey."""
     kind = _KINDS.get(type_) or _KINDS.get(type_.partition("(")[0].strip().upper())
     if kind is None and type_.startswith(("ARRAY<", "STRUCT<")):
         return "NESTED"
@@ -65,7 +65,7 @@ def key_kind(type_: str) -> str:
 
 
 def decimal_scale(type_: str) -> int:
-    """Digits behind the point of DECIMAL(p, s)."""
+    """Digits after the decimal point of DECIMAL(p, s)."""
     return int(type_.partition(",")[2].strip(" )") or 0)
 
 
@@ -109,7 +109,7 @@ def decode_key(
         LookupError,
         csv.Error,
         InvalidOperation,
-        RecursionError,  # a producer chooses how deep a key is nested
+        RecursionError,  # a producer decides how deep a key is nested
     ) as error:
         raise UnfitKey(f"{data[:80]!r} is no key of format {key_format}: {error}") from error
     raise UnfitKey(f"keys of format {key_format} are not supported")
@@ -126,21 +126,21 @@ def session_key(raw: bytes, start_ms: int, end_ms: int) -> bytes:
 
 
 def bounds_of(window: Window | None) -> int:
-    """How many longs a window adds to a key: 0, 1 (its start), of a session 2."""
+    """How many longs a window adds to a key: 0, 1 (its start), or 2 for a session."""
     if window is None:
         return 0
     return 2 if window.kind == "SESSION" else 1
 
 
 def split_session_key(data: bytes) -> tuple[bytes, int, int]:
-    """(key, start, end in ms). Raises UnfitKey when there is no room for a session."""
+    """(key, start, end in ms). Raises UnfitKey if the key is too short for a session."""
     rest, start_ms = split_windowed_key(data)
     raw, end_ms = split_windowed_key(rest)
     return raw, start_ms, end_ms
 
 
 def split_windowed_key(data: bytes) -> tuple[bytes, int]:
-    """(key, window start in ms). Raises UnfitKey when there is no room for a window."""
+    """(key, window start in ms). Raises UnfitKey if the key is too short for a window."""
     if len(data) < WINDOW_BYTES:
         raise UnfitKey(f"a windowed key has at least {WINDOW_BYTES} bytes, not {len(data)}")
     return data[:-WINDOW_BYTES], int.from_bytes(data[-WINDOW_BYTES:], "big", signed=True)
@@ -162,7 +162,7 @@ def _encode_kafka(values: Sequence[Value], columns: Sequence[Column]) -> bytes:
     packer = {"INT": _INT, "BIGINT": _LONG, "DOUBLE": _DOUBLE}.get(kind)
     if packer is None or isinstance(value, (bool, str, bytes)):
         raise ValueError(f"{columns[0].type} does not fit")
-    # + 0.0 turns the double -0.0 into 0.0: SQL calls them equal, so they share one partition
+    # + 0.0 turns the double -0.0 into 0.0: they are equal in SQL, so they must share a partition
     return packer.pack(value + 0.0 if isinstance(value, float) else value)
 
 
@@ -196,7 +196,7 @@ def _decode_json(data: bytes, columns: Sequence[Column]) -> tuple[Value, ...]:
 
 
 def value_of_json(raw: msgspec.Raw | bytes, type_: str) -> Value:
-    """Inverse of `json_text`; inside of a NESTED key, DECIMAL is Decimal and BYTES stay base64."""
+    """Inverse of `json_text`; inside a NESTED key, DECIMAL is Decimal and BYTES stay base64."""
     kind = key_kind(type_)
     if kind == "NESTED":
         return _nested_decoder.decode(raw)
@@ -237,12 +237,12 @@ def _from_text(text: str, kind: str) -> Value:
 def java_double(value: float) -> str:
     """A double as Java's Double.toString writes it, which is what Spark and ksqlDB put in keys.
 
-    Java before 19 writes some doubles with more digits than are needed (1E23 as
-    9.999999999999999E22, JDK-4511638); there, such keys are looked up in the wrong partition.
+    Java before 19 writes some doubles with more digits than necessary (1E23 as
+    9.999999999999999E22, JDK-4511638); then such keys are looked up in the wrong partition.
     """
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    # two digits at least, the nearest ones: Double.MIN_VALUE is 4.9E-324, though 5E-324 would do
+    # at least two digits, the nearest ones: Double.MIN_VALUE is 4.9E-324, though 5E-324 would do
     short = f"{value:.1e}"
     text = short if float(short) == value else repr(value + 0.0)
     _, digits_tuple, exponent = Decimal(text).normalize().as_tuple()
@@ -269,7 +269,7 @@ def _json_string(text: str) -> str:
 
 
 def json_text(value: Value, type_: str) -> str:
-    """A key column's value as Jackson writes it. Raises ValueError where it does not fit."""
+    """A key column's value as Jackson writes it. Raises ValueError if it does not fit."""
     kind = key_kind(type_)
     if kind == "NESTED":
         return _nested_text(value, parse_type(type_))
@@ -294,8 +294,8 @@ def _nested_text(value: Any, of: SqlType) -> str:
 
 
 def _delimited(value: Value, kind: str, delimiter: str, *, is_first: bool) -> str:
-    """A field, in quotes where Apache Commons CSV has them (ksqlDB): also for what could begin a
-    comment, and a first field that begins with neither letter nor digit."""
+    """A field, quoted where Apache Commons CSV quotes it (ksqlDB), including a field that could
+    begin a comment, and a first field that begins with neither letter nor digit."""
     text = "" if value is None else _plain_text(value, kind)
     if value is None or (not text and not is_first):
         return ""

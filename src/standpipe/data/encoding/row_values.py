@@ -1,7 +1,7 @@
 """Values of a table topic -> the JSON array of the value columns, as stores keep it.
 
 Columns stay text: an object is cut into raw fields, never decoded. Names match exactly, else
-without regard to case (ksqlDB); an absent column is null. Not here: keys
+case-insensitively (ksqlDB); an absent column is null. Not here: keys
 (`data/encoding/store_keys.py`).
 """
 
@@ -23,7 +23,7 @@ _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _as_tuple = cast(Callable[[Any], Sequence[msgspec.Raw]], msgspec.structs.astuple)
 
-#: also of what is nested deeper than the interpreter allows: a producer chooses how deep
+#: includes values nested deeper than the interpreter allows: a producer decides how deep
 _NOT_READ: Final = (msgspec.MsgspecError, RecursionError)
 _ABSENT: Final = msgspec.Raw(b"")
 _NULL: Final = msgspec.Raw(b"null")
@@ -33,7 +33,7 @@ CARRIAGE_RETURN: Final = ord("\r")
 
 #: value bytes -> JSON array; raises UnreadableValue
 ToArray = Callable[[bytes], bytes]
-#: the same of many; None where they have to go one by one, to be read or to be refused
+#: the same for many; None if they must be converted, or refused, one by one
 ToArrays = Callable[[Sequence[bytes]], list[bytes] | None]
 
 
@@ -42,7 +42,7 @@ class UnreadableValue(ValueError):
 
 
 def to_array(source: Source) -> ToArray:
-    """The conversion for one table. Raises ValueError for a format that no store can keep."""
+    """The conversion for one table. Raises ValueError for a format that stores cannot keep."""
     columns = [column for column in source.value_columns if column.header is None]
     names = tuple(column.name for column in columns)
     if source.value_format == "NONE" or not names:
@@ -60,14 +60,14 @@ def to_array(source: Source) -> ToArray:
 
 
 def object_names(source: Source) -> tuple[str, ...]:
-    """Names of the columns of a table whose values are JSON objects; none: they are not."""
+    """Column names of a table whose values are JSON objects; empty if they are not."""
     names = tuple(column.name for column in source.value_columns if column.header is None)
     is_object = source.value_format == "JSON" and (source.wrap_single_value or len(names) > 1)
     return names if is_object else ()
 
 
 def to_arrays(source: Source) -> ToArrays | None:
-    """The conversion of many values at once; None for a format that has none."""
+    """The conversion of many values at once; None if the format has none."""
     names = object_names(source)
     if not names or not _are_field_names(names):
         return None
@@ -86,12 +86,12 @@ def to_arrays(source: Source) -> ToArrays | None:
 
 
 def _are_field_names(names: Sequence[str]) -> bool:
-    """msgspec's structs take none that JSON has to escape."""
+    """Whether msgspec's structs accept these names: not if JSON has to escape one."""
     return not any(map(_ESCAPED.search, names))
 
 
 def _decoder_of_fields(names: tuple[str, ...], *, may_be_absent: bool) -> Callable[[bytes], Any]:
-    """Of an object into a struct made for these names, whose fields stay text."""
+    """A decoder of objects into a struct with these names, whose fields stay text."""
     absent = [_ABSENT] if may_be_absent else []
     fields = [(f"f{n}", msgspec.Raw, *absent) for n in range(len(names))]
     row = msgspec.defstruct(
@@ -117,7 +117,7 @@ def _object_to_array(names: tuple[str, ...]) -> ToArray:
         except _NOT_READ as error:
             raise UnreadableValue(f"{value[:80]!r}: {error}") from error
         array = _encode(cells)
-        # as integers: `b"\n" in value` takes three times as long, and this runs for each record
+        # as integers: `b"\n" in value` takes three times as long, and this runs once per record
         return _one_line(array) if LINE_FEED in value or CARRIAGE_RETURN in value else array
 
     return convert
@@ -147,7 +147,7 @@ def _bare_to_array(value: bytes) -> bytes:
 
 
 def _one_line(array: bytes) -> bytes:
-    """Rows are sent one a line, so line ends between tokens have to go."""
+    """Rows are sent one per line, so line ends between tokens must be removed."""
     if LINE_FEED in array or CARRIAGE_RETURN in array:
         return msgspec.json.format(array, indent=-1)
     return array

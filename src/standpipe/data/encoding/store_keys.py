@@ -1,7 +1,7 @@
 """The bytes of a changelog and of a store: partitions, headers, keys.
 
-Every format is written down once, in docs/INTERFACES.md ("Bytes"); this file and
-`data/encoding/kafka_keys.py` (keys as Kafka holds them) are its code. `murmur2` and `partition_of`
+Every format is specified once, in docs/INTERFACES.md ("Bytes"); this file and
+`data/encoding/kafka_keys.py` (keys as they are in Kafka) implement it. `murmur2` and `partition_of`
 are Kafka's: golden values from its own class are in tests/unit/data/encoding/golden_murmur2.json.
 
 Not here: rows (`data/encoding/stored_rows.py`) and the values in them
@@ -62,14 +62,14 @@ __all__ = [
     "windowed_key",
 ]
 
-#: of a record, in the order in which they were written
+#: headers of a record, in the order in which they were written
 Headers = Sequence[tuple[str, bytes | None]]
 HEADER_COMMIT: Final = "sp-commit"
 HEADER_ROWTIME: Final = "sp-rowtime"
 
 #: LMDB's own limit for a key
 KEY_BYTES_MAX: Final = 511
-#: what the key columns may take, so that a window's start still fits behind them; a session's
+#: what the key columns may take, so that a window's start still fits after them; a session's
 #: end needs another WINDOW_BYTES
 PREFIX_BYTES_MAX: Final = KEY_BYTES_MAX - WINDOW_BYTES
 HASH_BYTES: Final = 32
@@ -116,7 +116,7 @@ def commit_header(commit: Commit) -> bytes:
 
 
 def parse_commit_header(data: bytes) -> Commit:
-    """Raises ValueError when `data` is not 24 bytes long."""
+    """Raises ValueError if `data` is not 24 bytes long."""
     if len(data) != _COMMIT.size:
         raise ValueError(f"{HEADER_COMMIT} has {len(data)} bytes, not {_COMMIT.size}")
     lease_epoch, batch, attempt = _COMMIT.unpack(data)
@@ -129,7 +129,7 @@ def rowtime_header(rowtime_ms: int) -> bytes:
 
 
 def parse_rowtime_header(data: bytes) -> int:
-    """Raises ValueError when `data` is not 8 bytes long."""
+    """Raises ValueError if `data` is not 8 bytes long."""
     if len(data) != _LONG.size:
         raise ValueError(f"{HEADER_ROWTIME} has {len(data)} bytes, not {_LONG.size}")
     return int.from_bytes(data, "big", signed=True)
@@ -141,20 +141,20 @@ def parse_rowtime_header(data: bytes) -> int:
 def store_key(values: Sequence[Value], types: Sequence[str], *window_ms: int) -> bytes:
     """Key of a row in a store: bytes that sort as the columns do, then as the window.
 
-    `window_ms`: its start, or of a session its start and its end. Key columns that take more than
-    there is room for are cut and closed by a hash: such keys are still found, but no longer in
-    order, and their row carries the full key. Raises UnfitKey.
+    `window_ms`: its start, or a session's start and end. Key columns that take more room than there
+    is are cut and end with a hash: such keys are still found, but are no longer in order, and their
+    row carries the full key. Raises UnfitKey.
     """
     return store_prefix(values, types, len(window_ms)) + ordered_longs(window_ms)
 
 
 def store_prefix(values: Sequence[Value], types: Sequence[str], bounds: int = 1) -> bytes:
-    """What the keys of all windows of one key begin with."""
+    """The common prefix of the keys of all windows of one key."""
     return _shortened(_components(values, types), bounds)
 
 
 def full_store_key(values: Sequence[Value], types: Sequence[str], *window_ms: int) -> bytes:
-    """The key as `store_key` would have it without its limit; a row keeps it if they differ."""
+    """What `store_key` would return without its limit; a row keeps it if the two differ."""
     return _components(values, types) + ordered_longs(window_ms)
 
 
@@ -181,8 +181,8 @@ def store_key_from_raw(
 ) -> Callable[[bytes], tuple[bytes, bytes]]:
     """A function from a record's key in Kafka to (store key, full key or b"").
 
-    Single STRING, INT and BIGINT keys of the KAFKA format go from bytes to bytes: this runs once
-    for each record of a restore. The function raises UnfitKey.
+    Single STRING, INT and BIGINT keys of the KAFKA format are converted directly, bytes to bytes:
+    this runs once for each record of a restore. The function raises UnfitKey.
     """
     components_of = _raw_components(columns, key_format, delimiter)
     if components_of is _raw_string and not bounds:
@@ -205,7 +205,7 @@ def store_key_from_raw(
 def store_keys_from_raw(
     columns: Sequence[Column], key_format: str, *, bounds: int, delimiter: str = ","
 ) -> Callable[[Sequence[bytes]], list[bytes] | None]:
-    """`store_key_from_raw` of many; None where a key had to be shortened. Raises UnfitKey."""
+    """`store_key_from_raw` for many keys; None if one had to be shortened. Raises UnfitKey."""
     components_of = _raw_components(columns, key_format, delimiter)
     if components_of is _raw_string and not bounds:
         return _plain_string_keys
@@ -247,7 +247,7 @@ def _raw_string(raw: bytes) -> bytes:
 
 
 def _string_store_key(raw: bytes) -> tuple[bytes, bytes]:
-    """Of a single STRING key, the most frequent one: no further call for the usual bytes."""
+    """For a single STRING key, the most frequent kind: no further call for the usual bytes."""
     is_plain = raw.isascii() and 0 not in raw
     components = raw + b"\0\1" if is_plain else _raw_string(raw)
     if len(components) <= PREFIX_BYTES_MAX:
@@ -256,7 +256,7 @@ def _string_store_key(raw: bytes) -> tuple[bytes, bytes]:
 
 
 def _plain_string_keys(raws: Sequence[bytes]) -> list[bytes] | None:
-    """`_string_store_key` of many, where each is plain and short; None where one of them is not."""
+    """`_string_store_key` for many plain and short keys; None if one of them is not."""
     together = b"".join(raws)
     if not together.isascii() or 0 in together or max(map(len, raws)) > PREFIX_BYTES_MAX - 2:
         return None
@@ -276,7 +276,7 @@ def _raw_int(raw: bytes) -> bytes:
 
 
 def _shortened(components: bytes, bounds: int) -> bytes:
-    """`components` itself where it leaves room for a window of so many longs."""
+    """`components` itself if it leaves room for a window of this many longs."""
     room = PREFIX_BYTES_MAX if bounds < 2 else KEY_BYTES_MAX - bounds * WINDOW_BYTES
     if len(components) <= room:
         return components
@@ -284,7 +284,7 @@ def _shortened(components: bytes, bounds: int) -> bytes:
 
 
 def ordered_longs(values: Sequence[int]) -> bytes:
-    """Bytes that sort as the numbers do, one by one."""
+    """Bytes that sort as the numbers do."""
     return b"".join(map(_ordered_long, values))
 
 
@@ -305,7 +305,7 @@ def _components(values: Sequence[Value], types: Sequence[str]) -> bytes:
 
 def _encoded(value: Value, type_: str) -> bytes:
     kind = key_kind(type_)
-    if kind == "NESTED":  # found by its text, in no order of its own
+    if kind == "NESTED":  # looked up by its text, which has no meaningful order
         value, kind = json_text(value, type_), "STRING"
     if kind == "STRING" and isinstance(value, str):
         return value.encode().replace(b"\0", b"\0\xff") + b"\0\1"
@@ -339,7 +339,7 @@ def _ordered_decimal(value: Decimal, scale: int) -> bytes:
 
 
 def _component(data: bytes, at: int, type_: str) -> tuple[Value, int]:
-    """Value of the component that begins at `at`, and where the next one begins."""
+    """Value of the component at `at`, and where the next one begins."""
     kind = key_kind(type_)
     if kind in {"STRING", "BYTES", "NESTED"}:
         end = data.index(b"\0\1", at)

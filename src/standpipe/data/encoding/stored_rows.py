@@ -1,13 +1,13 @@
-"""Rows as a store keeps them, and the digest by which replicas compare theirs.
+"""Rows as a store keeps them, and the digest with which replicas compare their rows.
 
-A row is CRC-32, flags, ROWTIME, the full key where the store's had to be shortened, and the columns
+A row is CRC-32, flags, ROWTIME, the full key if the store's had to be shortened, and the columns
 as a JSON array; docs/INTERFACES.md ("Bytes") has the format. The columns stay JSON text from Spark
-to the client (`data/encoding/row_values.py` makes an array of an object, `data/query/pull.py`
+to the client (`data/encoding/row_values.py` turns an object into an array, `data/query/pull.py`
 splices it).
 
-The digest is a sum over all rows of a hash of (key, stored row): equal rows give an equal digest in
-whatever order they came, and a batch changes it by what it removes and adds. It finds replicas that
-differ by accident (a lost record, a wrong order, a damaged page), not malicious ones: 32 bits of
+The digest is a sum over all rows of a hash of (key, stored row): equal rows give equal digests in
+whatever order they arrived, and a batch changes it by what it removes and adds. It finds replicas
+that differ by accident (a lost record, a wrong order, a damaged page), not by forgery: 32 bits of
 CRC for each row, summed in 64 bits, at a fifth of what a cryptographic hash would cost a restore
 (bench/restore.py).
 """
@@ -24,7 +24,7 @@ from standpipe.data.encoding.store_keys import HEADER_ROWTIME, rowtime_header
 from standpipe.errors import ServerError
 
 ROWTIME_BYTES: Final = 8
-_ROW: Final = struct.Struct(">IBq")  # crc-32 of all that follows, flags, rowtime in ms
+_ROW: Final = struct.Struct(">IBq")  # crc-32 of everything after it, flags, rowtime in ms
 _packed_crc: Final = struct.Struct(">I").pack
 _COUNT: Final = struct.Struct(">I")
 _FLAG_FULL_KEY: Final = 1
@@ -41,7 +41,7 @@ class DamagedRow(ServerError):
 
 
 class StoredRow(NamedTuple):
-    """A stored row. `full_key` is set where the store's key had to be shortened."""
+    """A stored row. `full_key` is set if the store's key had to be shortened."""
 
     value_json: bytes  # JSON array of the value columns
     rowtime_ms: int
@@ -57,7 +57,7 @@ def pack_row(value_json: bytes, rowtime_ms: int, full_key: bytes = b"") -> bytes
 
 
 def pack_row_at(value_json: bytes, rowtime: bytes, full_key: bytes = b"") -> bytes:
-    """`pack_row` with ROWTIME as its header has it. Raises ValueError when that is not 8 bytes."""
+    """`pack_row` with ROWTIME as in its header. Raises ValueError if that is not 8 bytes long."""
     if len(rowtime) != ROWTIME_BYTES:
         raise ValueError(f"{HEADER_ROWTIME} has {len(rowtime)} bytes, not {ROWTIME_BYTES}")
     if full_key:
@@ -68,9 +68,9 @@ def pack_row_at(value_json: bytes, rowtime: bytes, full_key: bytes = b"") -> byt
 
 
 def pack_rows_at(values_json: Sequence[bytes], rowtimes: Sequence[bytes]) -> list[bytes]:
-    """`pack_row_at` of many, each with its whole key in the store's: two thirds of the time.
+    """`pack_row_at` for many rows without a shortened key: takes two thirds of the time.
 
-    Raises ValueError when one ROWTIME has not 8 bytes, or the two are not equally many.
+    Raises ValueError if a ROWTIME is not 8 bytes long, or the two differ in length.
     """
     if {*map(len, rowtimes)} - {ROWTIME_BYTES}:
         raise ValueError(f"a {HEADER_ROWTIME} has not {ROWTIME_BYTES} bytes")
@@ -84,7 +84,7 @@ def pack_rows_at(values_json: Sequence[bytes], rowtimes: Sequence[bytes]) -> lis
 
 
 def unpack_row(data: bytes) -> StoredRow:
-    """Raises DamagedRow when the bytes are not those that were packed."""
+    """Raises DamagedRow if the bytes are not those that were packed."""
     if len(data) < _ROW.size:
         raise DamagedRow(f"a stored row of {len(data)} bytes")
     crc, flags, rowtime_ms = _ROW.unpack_from(data)
@@ -102,14 +102,14 @@ def unpack_row(data: bytes) -> StoredRow:
 def rows_digest(rows: Iterable[tuple[bytes, bytes]]) -> int:
     """Digest of (store key, stored row) pairs; keys occur once. 0 <= digest < 2**64.
 
-    A stored row begins with the CRC-32 of all else in it (`pack_row`), so hashing the
-    key on top of that covers both.
+    A stored row begins with the CRC-32 of the rest of it (`pack_row`), so hashing the key on top of
+    that covers both.
     """
     return sum(crc32(key, int.from_bytes(row[:4], "big")) for key, row in rows) & _BITS
 
 
 def sound_digest(rows: Iterable[tuple[bytes, bytes]]) -> int | None:
-    """`rows_digest`, or None when a row is not what its own CRC-32 says."""
+    """`rows_digest`, or None if a row does not match its own CRC-32."""
     total = 0
     for key, row in rows:
         crc = int.from_bytes(row[:4], "big")
@@ -125,19 +125,19 @@ def digest_after(
     deleted: Collection[tuple[bytes, bytes]],
     puts: Collection[tuple[bytes, bytes]],
 ) -> int:
-    """The digest of a store after a transaction, from the one before it.
+    """The digest of a store after a transaction, from the digest before it.
 
-    `replaced`, `deleted`: the rows as they were of keys that are put or deleted now. Each key
-    occurs once in `puts`.
+    `replaced`, `deleted`: the previous rows of keys that are put or deleted now. Each key occurs
+    once in `puts`.
     """
     return (digest - _digest_of(replaced) - _digest_of(deleted) + _digest_of(puts)) & _BITS
 
 
 def _digest_of(rows: Collection[tuple[bytes, bytes]]) -> int:
-    """`rows_digest` in half the time, in a tenth where that is compiled: each row of a restore."""
+    """`rows_digest` in half the time, or a tenth if compiled: it runs for each restored row."""
     if (found := native.digest(rows)) is not None:
         return found
     try:
         return sum(crc32(key, _crc_of(row)[0]) for key, row in rows) & _BITS
-    except struct.error:  # a row without room for a CRC: nothing that we pack
+    except struct.error:  # a row too short for a CRC, which we never pack
         return rows_digest(rows)

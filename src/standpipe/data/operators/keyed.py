@@ -1,19 +1,19 @@
-"""Operators with state, one key at a time: what Spark SQL has no words for (`model.SparkStep`).
+"""Operators with state, one key at a time: what Spark SQL cannot express (`model.SparkStep`).
 
     operator(state, rows, options) -> (state, rows)
 
-A state is text, or None where there is none; rows are dicts by column. Rows of tables and streams
-are text here (JSON that Spark wrote and will read), so nothing of them is lost or reinterpreted.
-Operators put out what a batch changed in the end, not each step on the way.
+A state is text, or None if there is none; rows are dicts by column. Rows of tables and streams are
+text here (JSON that Spark wrote and will read), so nothing in them is lost or reinterpreted.
+Operators emit the net changes of a batch, not each intermediate step.
 
 | operator | one key is | in | out |
 |---|---|---|---|
 | CHANGES | a table's key | `__LIVE`, `__ROW` | `__SIGN` -1: row before, +1: row now |
 | MEMBERS | a group | `__SIGN`, `__ID`, `__ROW` | all rows of the group; `__MEMBER` false: none |
-| SESSIONS | a group | `__ROW` | rows of changed sessions; `__MEMBER` false: it is no more |
+| SESSIONS | a group | `__ROW` | rows of changed sessions; `__MEMBER` false: it is gone |
 | LOOKUP | a join key | `__SIDE` 0 event, 1 table; `__LIVE` | events with the table's row |
 | FOREIGN | a foreign key | `__SIDE` 0 left changes, 1 right | left rows, each with its right |
-| STREAMS | a join key | `__SIDE` | pairs within the window, and what found no partner |
+| STREAMS | a join key | `__SIDE` | pairs within the window, and events without a partner |
 
 All have `__ORDER`, the arrival order, and `__ROWTIME` in ms.
 """
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class Result(NamedTuple):
-    """`wakes_ms`: at the latest then, by event time, the key is looked at again."""
+    """`wakes_ms`: event time by which the key must be processed again at the latest."""
 
     state: str | None
     rows: list[Row]
@@ -43,10 +43,10 @@ Operator = Callable[[str | None, Sequence[Row], Mapping[str, int], int], Result]
 def changes(
     state: str | None, rows: Sequence[Row], options: Mapping[str, int], watermark_ms: int
 ) -> Result:
-    """A table's changes: the rows that were there, and the row that is there now.
+    """A table's changes: the previous rows, and the current row.
 
-    Rows that came and went within the batch count as rows that were there: a group that only they
-    were in is known from then on, with nothing in it (ksqlDB).
+    Rows that came and went within the batch count as previous rows: a group that contained only
+    them exists from then on, and is empty (ksqlDB).
     """
     del options, watermark_ms
     *passing, newest = sorted(rows, key=lambda row: row["__ORDER"])
@@ -62,11 +62,11 @@ def changes(
 def members(
     state: str | None, rows: Sequence[Row], options: Mapping[str, int], watermark_ms: int
 ) -> Result:
-    """The rows of a group, all of them whenever one changed."""
+    """All rows of a group whenever one of them changed."""
     del options, watermark_ms
     known: dict[str, Any] = json.loads(state) if state else {"time": -1, "rows": {}}
     kept: dict[str, str] = known["rows"]
-    # what is taken away goes first: a row may have left and come back
+    # removals come first: a row may have left and come back
     for row in sorted(rows, key=lambda row: (row["__ORDER"], row["__SIGN"])):
         kept.pop(row["__ID"], None)
         if row["__SIGN"] > 0:
@@ -111,8 +111,8 @@ def session_windows(
 def _final_sessions(
     state: str | None, rows: Sequence[Row], gap_ms: int, watermark_ms: int
 ) -> Result:
-    """EMIT FINAL: a session is put out once, when the watermark is more than a gap behind its end;
-    an event that could only begin one that is over is late, and left out."""
+    """EMIT FINAL: a session is emitted once, when the watermark is more than a gap past its end.
+    An event that could only begin a session that is already over is late, and dropped."""
     kept = [(at_ms, (order, row)) for at_ms, order, row in json.loads(state or "[]")]
     events = [
         (row["__ROWTIME"], (row["__ORDER"], row["__ROW"]))
@@ -140,8 +140,8 @@ def lookup(
 ) -> Result:
     """Events of a stream, each with the row that a table had at the event's time.
 
-    Within a batch time decides, and at one instant the table comes first. A row that comes in a
-    later batch is not seen by events that were there before (as in ksqlDB).
+    Within a batch, time decides; at the same instant the table comes first. Events do not see a row
+    that arrives in a later batch (as in ksqlDB).
     """
     del options, watermark_ms
     out: list[Row] = []
@@ -158,9 +158,9 @@ def foreign(
 ) -> Result:
     """Rows of a table with the row of another that one of their columns names.
 
-    A left row that `__STAYS`, under another foreign key or this one, is put out by the key that
-    has it now: the old key says nothing. One that is `__LOOSE` names no key: nothing waits for it.
-    ROWTIME is that of the later of both rows; of a right row that goes, when it went.
+    A left row that `__STAYS`, under this foreign key or another, is emitted by the key that has it
+    now: the old key emits nothing. A `__LOOSE` row names no key, so no state is kept for it.
+    ROWTIME is that of the later of the two rows; if the right row was deleted, when that happened.
     """
     del options, watermark_ms
     known: dict[str, Any] = json.loads(state) if state else {"right": None, "lefts": {}}
@@ -206,16 +206,16 @@ def _joined(
 def streams(
     state: str | None, rows: Sequence[Row], options: Mapping[str, int], watermark_ms: int
 ) -> Result:
-    """Pairs of events within a window, each pair once; what has no partner stands alone.
+    """Pairs of events within a window, each pair once, and events without a partner.
 
     `options`: before_ms, after_ms (the right event's distance from the left one), keeps_left and
-    keeps_right (1: such an event is put out without a partner), and grace_ms: -1 puts it out at
-    once (ksqlDB without GRACE PERIOD), else when no partner can come any more.
+    keeps_right (1: emit an event of this side without a partner), and grace_ms: -1 emits it at
+    once (ksqlDB without GRACE PERIOD), else when no partner can arrive any more.
     """
     before_ms, after_ms, grace_ms = (options[n] for n in ("before_ms", "after_ms", "grace_ms"))
     is_eager = grace_ms < 0
     keeps = (options["keeps_left"], options["keeps_right"])
-    #: per side: [at_ms, order, row, has a partner]
+    #: per side: [at_ms, order, row, whether it has a partner]
     known: tuple[list[list[Any]], list[list[Any]]] = tuple(json.loads(state or "[[], []]"))
     out: list[Row] = []
     for row in sorted(rows, key=lambda row: (row["__ROWTIME"], row["__ORDER"])):
@@ -237,7 +237,7 @@ def _expired(
     options: Mapping[str, int],
     watermark_ms: int,
 ) -> Result:
-    """Events that no partner can reach any more leave; the lonely ones are put out."""
+    """Drops events for which no partner can arrive any more; emits those that never had one."""
     reach = (options["after_ms"], options["before_ms"])
     keeps = (options["keeps_left"], options["keeps_right"])
     left: list[list[list[Any]]] = []
@@ -281,5 +281,5 @@ OPERATORS: Final[dict[str, tuple[Operator, dict[str, str]]]] = {
     ),
     "STREAMS": (streams, {"__ORDER": "i", "__ROWTIME": "i", "__LEFT": "s", "__RIGHT": "s"}),
 }
-#: operators that forget by event time
+#: operators that drop state by event time
 TIMED: Final = frozenset({"SESSIONS", "STREAMS"})

@@ -1,7 +1,7 @@
 """Session windows of one key: which events belong together (ksqlDB's SESSION windows).
 
-A session ends with its last event, both bounds inclusive; an event within the gap of a session
-extends it, and one between two sessions makes one of them. Events are the caller's own things.
+A session ends with its last event; both bounds are inclusive. An event within the gap of a session
+extends it, and an event between two sessions merges them. Events are opaque to this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`events`: (instant in ms, whatever the caller keeps), in the order of their arrival."""
+    """`events`: (instant in ms, the caller's data), in order of arrival."""
 
     start_ms: int
     end_ms: int
@@ -28,13 +28,13 @@ class Session:
 class Merged:
     """What a batch of events did to the sessions of a key."""
 
-    sessions: tuple[Session, ...]  # all that there are now
+    sessions: tuple[Session, ...]  # all current sessions
     changed: tuple[Session, ...]  # of these, the new ones and those with new events
     gone: tuple[tuple[int, int], ...]  # bounds that no session has any more
 
 
 def merge(sessions: Sequence[Session], events: Sequence[tuple[int, Any]], gap_ms: int) -> Merged:
-    """Put events, in the order of their arrival, into the sessions of their key."""
+    """Add events, in order of arrival, to the sessions of their key."""
     now = list(sessions)
     touched: set[tuple[int, int]] = set()
     for at_ms, event in events:

@@ -1,10 +1,10 @@
 """Rows in the order of their keys: which part of a store is read, in what order, and merged.
 
-A store is in the order of its keys but for those that were shortened (`records.store_key`): where
-several begin with the same bytes, their full keys decide. Each row of an ordered answer begins with
-its key as a cell of its own, in hexadecimal, until the rows of all partitions are merged.
+A store is in the order of its keys, except for shortened ones (`store_keys.store_key`): if several
+begin with the same bytes, their full keys decide. Each row of an ordered answer begins with its key
+as an extra cell, in hexadecimal, until the rows of all partitions are merged.
 
-Not here: reading (`data.query.pull`), what the statement said (`sql.lookup.order`).
+Not here: reading (`data.query.pull`), the ORDER BY clause (`sql.lookup.order`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from standpipe.data.encoding.store_keys import HASH_BYTES, KEY_BYTES_MAX, full_s
 from standpipe.data.encoding.stored_rows import unpack_row
 from standpipe.sql.plans import PullPlan
 
-#: bytes of a key that no hash has taken the place of, in whatever table
+#: bytes of a key that are never replaced by a hash, in any table
 SURE_BYTES: Final = KEY_BYTES_MAX - 2 * WINDOW_BYTES - HASH_BYTES
 #: above every key
 TOP: Final = b"\xff" * (KEY_BYTES_MAX + 1)
@@ -38,7 +38,7 @@ def bounds(plan: PullPlan) -> tuple[bytes, bytes]:
 
 
 def in_key_order(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """Ascending, and only those behind `plan.after`; `pairs` as a store has them."""
+    """Ascending, and only those after `plan.after`; `pairs` in the order of a store."""
     after = _after(plan)
     for _, alike in groupby(pairs, key=lambda pair: pair[0][:SURE_BYTES]):
         keyed = sorted((full_key(*pair), pair) for pair in alike)
@@ -54,12 +54,12 @@ def behind(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[Pair]:
 
 
 def are_alike(one: bytes, other: bytes) -> bool:
-    """Whether only the full keys of two store keys tell which comes first."""
+    """Whether only the full keys of two store keys decide which comes first."""
     return one[:SURE_BYTES] == other[:SURE_BYTES]
 
 
 def full_key(key: bytes, data: bytes) -> bytes:
-    """A row's key as it would be without a limit of its length."""
+    """A row's key as it would be without a length limit."""
     if len(key) <= SURE_BYTES:
         return key
     return unpack_row(data).full_key or key
@@ -75,14 +75,14 @@ def merged(plan: PullPlan, rows: Sequence[bytes], *, is_final: bool) -> list[byt
     if plan.is_count:
         return [b"[%d]" % sum(int(row[1:-1]) for row in rows)]
     if plan.is_ordered:
-        # a quote sorts before every digit, so a key comes before those that it begins
+        # a quote sorts before every digit, so a key comes before those that it is a prefix of
         found = sorted(rows)[: plan.limit]
         return [b"[" + row[row.index(b",") + 1 :] for row in found] if is_final else found
     return list(rows) if plan.limit is None else list(rows[: plan.limit])
 
 
 def _after(plan: PullPlan) -> bytes:
-    """The last full key of the page before; without its window, what is above all its windows."""
+    """The last full key of the previous page; without a window, a key above all its windows."""
     if not plan.after:
         return b""
     types = [column.type for column in plan.source.key_columns]

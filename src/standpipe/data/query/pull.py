@@ -5,7 +5,7 @@ value columns are the stored bytes, never decoded. A projection cuts the array i
 Several keys, or several windows of a key, are read in one view of the store, so that an answer
 never mixes two batches of a partition (docs/ARCHITECTURE.md, promise 5).
 
-Not here: which replica answers, and how bound it is (`control/routing/route.py`); HTTP.
+Not here: which replica answers, and its bound on the lag (`control/routing/route.py`); HTTP.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from standpipe.data.query.scan import Scan, is_in_window, rows_of
 from standpipe.model import Source
 from standpipe.sql.plans import PullPlan, Value
 
-#: rows of one cursor scan; a key has rarely more windows
+#: rows of one cursor scan; a key rarely has more windows
 SCAN_ROWS_MAX: Final = 4096
 _NO_BOUND_BYTES: Final = b"\xff" * 9  # above every window start
 
@@ -58,7 +58,7 @@ class Store(ReadView, Protocol):
     """One table partition, as `adapters/store/writer.py` reads it."""
 
     def view(self) -> AbstractContextManager[ReadView]:
-        """Several reads of the same instant. Nothing may be awaited inside."""
+        """Several reads at the same instant. Nothing may be awaited inside."""
         ...
 
 
@@ -79,8 +79,8 @@ def partitions(plan: PullPlan) -> tuple[int, ...]:
 def lookup(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
     """Rows of the keys of `plan` that live in `partition`: JSON arrays, windows ascending.
 
-    A plan of one key is not checked against `partition`: the router has just computed it. Raises
-    DamagedRow when a stored row fails its checksum.
+    A plan with one key is not checked against `partition`: the router has just computed it. Raises
+    DamagedRow if a stored row fails its checksum.
     """
     if plan.is_scan or plan.where is not None or plan.cells is not None or plan.is_merged:
         return _decoded(plan, store, partition)
@@ -95,9 +95,9 @@ def lookup(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
 
 
 def _decoded(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
-    """What splicing cannot do; an instant of the store like any other lookup.
+    """Lookups that splicing cannot answer; at one instant of the store, like any other lookup.
 
-    A scan is gone through at once, for who has nothing else to do; a worker has
+    A scan runs to its end here, for callers with nothing else to do; a worker runs it in steps
     (`node.worker.pull.scans`).
     """
     with store.view() as view:
@@ -159,7 +159,7 @@ def _windows(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> list[byt
     rows: list[bytes] = []
     for found_key, data in _scan(view, *_key_range(plan, key, types)):
         window_ms = window_at_end(found_key, bounds)
-        # a session ends with its last event, so the range of starts does not settle its end
+        # a session ends with its last event, so the range of starts does not determine its end
         if bounds == 2 and not is_in_window(plan, window_ms):
             continue
         row = unpack_row(data)
@@ -190,8 +190,8 @@ def _scan(view: ReadView, low: bytes, high: bytes) -> Iterator[tuple[bytes, byte
 
 
 def window_bounds(plan: PullPlan) -> tuple[int | None, int | None]:
-    """Lowest and highest window start, inclusive, that satisfy the bounds on start and end; of
-    sessions, whose length is not fixed, only those on the start."""
+    """Lowest and highest window start, inclusive, that satisfy the bounds on start and end; for
+    sessions, whose length varies, only the bounds on the start."""
     window = plan.source.window
     assert window is not None
     if window.kind == "SESSION":
@@ -213,7 +213,7 @@ def _key_types(source: Source) -> list[str]:
 
 
 def _render(plan: PullPlan, head: list[bytes], row: StoredRow) -> bytes:
-    """`head`: what stands before the value columns."""
+    """`head`: the cells before the value columns."""
     value_json = row.value_json
     if plan.projection is not None:
         cells = [*head, *_cells(value_json), b"%d" % row.rowtime_ms]

@@ -1,15 +1,15 @@
-"""A push query over one topic: which records are shown, in which order, and how far it has come.
+"""A push query over one topic: which records are shown, in which order, and how far it has got.
 
-    records as Kafka gives them ─► waiting, per partition ─► committed? ─► row ─► shown
+    records as Kafka sends them ─► waiting, per partition ─► committed? ─► row ─► shown
     progress records ────────────────────────────────────────┘
 
-Where a query of ours writes the topic, a record waits until a progress record names it or passes
-over it (`data/commit/committed.py`); elsewhere it is shown at once. Nothing here grows without
-bound: a partition with WAITING_MAX records asks to be paused (`held`), and `take` is called only
-when the client has room.
+If one of our queries writes the topic, a record waits until a progress record names it or passes
+over it (`data/commit/committed.py`); otherwise it is shown at once. Nothing here grows without
+bound: a partition with WAITING_MAX records is to be paused (`held`), and `take` is called only when
+the client has room.
 
-`positions` after a `take` are what has been dealt with: a query that begins there shows exactly
-what comes next, so they are the token with which a client continues at another node.
+`positions` after a `take` cover what has been handled: a query that begins there shows exactly what
+comes next, so they are the token with which a client continues at another node.
 
 Not here: reading (`adapters/kafka/tail.py`), layout of an answer (`node/worker/push/encoding.py`).
 """
@@ -34,20 +34,20 @@ from standpipe.model import Record, Source
 from standpipe.sql.plans import PushPlan
 from standpipe.sql.types.types import parse_type
 
-#: records of a partition that wait to be committed; then it is read no further for now
+#: uncommitted records of a partition that may wait; then reading it pauses
 WAITING_MAX: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class PushedRow:
-    """One JSON array of cells. `is_tombstone`: the table's row of that key is gone."""
+    """One JSON array of cells. `is_tombstone`: the table's row of that key was deleted."""
 
     columns: bytes
     is_tombstone: bool = False
 
 
 class PushQuery:
-    """One push query. `starts`: partition -> first offset wanted; `committed` None: all is."""
+    """One push query. `starts`: partition -> first offset wanted; `committed` None: show all."""
 
     def __init__(
         self, plan: PushPlan, starts: Mapping[int, int], committed: Committed | None
@@ -62,17 +62,17 @@ class PushQuery:
 
     @property
     def is_over(self) -> bool:
-        """As many rows were shown as LIMIT says."""
+        """Whether as many rows were shown as LIMIT allows."""
         return self._left == 0
 
     @property
     def held(self) -> set[int]:
-        """Partitions that shall not be read on before something is taken."""
+        """Partitions to pause until something is taken."""
         return {p for p, waiting in self._waiting.items() if len(waiting) >= WAITING_MAX}
 
     @property
     def is_ready(self) -> bool:
-        """Whether `take` would deal with a record now."""
+        """Whether `take` would handle a record now."""
         return not self.is_over and any(map(self._is_ready, self._waiting))
 
     def progress(self, value: bytes | None) -> None:
@@ -82,14 +82,14 @@ class PushQuery:
             self._committed.forget(self.positions)
 
     def heard(self, record: TopicRecord) -> None:
-        """The next record of its partition. One that came before is passed over."""
+        """The next record of its partition. A record that was already received is skipped."""
         waiting = self._waiting[record.partition]
         known = waiting[-1].offset + 1 if waiting else self.positions[record.partition]
         if record.offset >= known:
             waiting.append(record)
 
     def take(self, share: Share) -> list[PushedRow]:
-        """Deals with its share of what is ready -> the rows that this shows."""
+        """Handle a share of the ready records -> the rows to show."""
         shown: list[PushedRow] = []
         for partition in self._waiting:
             for record in self._next(partition, share):
@@ -132,7 +132,7 @@ class PushQuery:
     def _tombstone(self, row: FullRow) -> PushedRow | None:
         """Key columns that are shown keep their values, all others are NULL (ksqlDB).
 
-        None where WHERE reads only the key, and such a row was never shown.
+        None if WHERE reads only the key and excludes it: such a row was never shown.
         """
         plan = self._plan
         if plan.where is not None and not plan.is_left and not plan.where(row.cells):
@@ -146,9 +146,9 @@ class PushQuery:
 
 
 def take_progress(committed: Committed, value: bytes | None) -> None:
-    """The next record of the progress topic; a tombstone says nothing, nor does what is none."""
+    """The next record of the progress topic; tombstones and unreadable records are ignored."""
     if value is not None:
-        with suppress(ValueError):  # tailers log it, once for all
+        with suppress(ValueError):  # tailers log it
             committed.take(parse(value))
 
 
@@ -156,7 +156,7 @@ def take_progress(committed: Committed, value: bytes | None) -> None:
 
 
 class Token(Record, frozen=True, kw_only=True):
-    """Where a push query stands. `of`: the topic as it was made, which a new one is not."""
+    """A push query's position. `of`: identity of the topic; a recreated topic has another."""
 
     of: str
     positions: dict[int, int]
@@ -164,17 +164,17 @@ class Token(Record, frozen=True, kw_only=True):
 
 
 def identity_of(source: Source, cluster_id: str) -> str:
-    """What a token belongs to: a topic of a cluster, and the table or stream that it was."""
+    """What a token belongs to: a cluster's topic, and the table or stream over it at the time."""
     return f"{cluster_id}/{topic_of(source)}/{source.table_id or ''}-{source.generation}"
 
 
 def token_text(token: Token) -> str:
-    """As a client keeps it: base64url of JSON; it need not look inside."""
+    """The client's form: base64url of JSON, opaque to the client."""
     return urlsafe_b64encode(msgspec.json.encode(token)).decode()
 
 
 def parse_token(text: str, of: str, partitions: int) -> Mapping[int, int]:
-    """The positions of a token. Raises BadRequest where it is none, or of something else."""
+    """The positions of a token. Raises BadRequest if it is invalid, or of something else."""
     try:
         token = msgspec.json.decode(urlsafe_b64decode(text.encode()), type=Token)
     except (ValueError, msgspec.MsgspecError) as error:

@@ -1,4 +1,4 @@
-"""Records of a topic as rows of the stream or table that is declared over it.
+"""Records of a topic as rows of the stream or table declared over it.
 
 The full row is: key columns, WINDOWSTART and WINDOWEND if windowed, value columns, then ROWTIME,
 ROWPARTITION and ROWOFFSET. Values are those of `data/encoding/cells.py`. A record that cannot be
@@ -26,7 +26,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """One record as Kafka has it."""
+    """One record as it is in Kafka."""
 
     key: bytes | None
     value: bytes | None
@@ -43,13 +43,13 @@ class TopicRecord:
 
 @dataclass(slots=True)
 class Share:
-    """What may be dealt with at once: so many records, or those that make up so many bytes."""
+    """What may be handled at once: a number of records, or of bytes."""
 
     records: int
     size: int
 
     def draw(self, waiting: deque[TopicRecord]) -> Iterator[TopicRecord]:
-        """The next ones; the last may go past `size`, it may be larger all by itself."""
+        """The next ones; the last may exceed `size`, since it may be larger by itself."""
         while waiting and self.records > 0 and self.size > 0:
             record = waiting.popleft()
             self.records -= 1
@@ -59,22 +59,22 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class FullRow:
-    """A record's row. `is_deletion`: of a table, whose value columns are then all NULL."""
+    """A record's row. `is_deletion`: a deletion in a table; the value columns are all NULL."""
 
     cells: list[Any]
     is_deletion: bool = False
 
 
 def topic_of(source: Source) -> str:
-    """The topic that holds a source's rows: of a CREATE SOURCE TABLE its copy of the given one."""
+    """The topic with a source's rows; for a CREATE SOURCE TABLE, our copy of the given topic."""
     return source.changelog or source.topic
 
 
 def writer_of(topic: str, snapshot: Snapshot) -> str | None:
     """Id of the query that writes a topic, by which its commits are known; None: another writer.
 
-    By topic: it may be declared under several names. One that an INSERT INTO writes too is read as
-    it is: no progress names all its rows.
+    By topic, since it may be declared under several names. A topic that an INSERT INTO writes too
+    is read as it is: no progress record names all its rows.
     """
     on_topic = [each for each in snapshot.sources if topic_of(each) == topic]
     if any(each.takes_inserts for each in on_topic):
@@ -130,7 +130,7 @@ class RecordRows:
         ]
 
     def _rowtime(self, record: TopicRecord, row: Sequence[Any]) -> int:
-        """The record's time; the header's where a query wrote it; the column's that is named."""
+        """The named column's time, else the header's if a query wrote it, else the record's."""
         source = self._source
         if source.timestamp_column is not None and source.timestamp_format is None:
             skipped = 2 if source.window is not None else 0
@@ -146,7 +146,7 @@ class RecordRows:
 
 def _window_of(raw: bytes, size_ms: int | None) -> tuple[bytes, tuple[int, int]]:
     """(key, bounds) of a windowed key as Kafka Streams writes it; `size_ms` None: a session, whose
-    end stands before its start. Raises UnfitKey."""
+    end precedes its start in the bytes. Raises UnfitKey."""
     width = WINDOW_BYTES if size_ms is not None else 2 * WINDOW_BYTES
     if len(raw) < width:
         raise UnfitKey(f"a windowed key has at least {width} bytes, not {len(raw)}")

@@ -1,9 +1,9 @@
-"""Store -> answer where rows have to be decoded: scans, filters, computed cells.
+"""Store -> answer if rows must be decoded: scans, filters, computed cells.
 
 The rows come from a scan of the whole partition, or from the keys of the plan; each is decoded,
-filtered and laid out. A scan reads at most SCAN_ROWS_MAX rows of a partition and is refused beyond:
-it shares the worker with lookups. For the same reason it goes in steps (`Scan`). Not here: plain
-lookups (`data/query/pull.py`), what is done between two steps (`node/worker/pull/scans.py`).
+filtered and laid out. A scan reads at most SCAN_ROWS_MAX rows of a partition and is refused beyond
+that: it shares the worker with lookups. For the same reason it runs in steps (`Scan`). Not here:
+plain lookups (`data/query/pull.py`), what runs between two steps (`node/worker/pull/scans.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from standpipe.sql.types.types import SqlType, parse_type
 SCAN_ROWS_MAX: Final = 1_000_000
 #: rows of one step: copied in 0.05 ms, decoded in 0.7 ms
 STEP_ROWS: Final = 128
-#: copied ahead of decoding; 1 M rows of the usual size
+#: may be copied ahead of decoding; 1 M rows of the usual size
 COPIED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 
@@ -41,11 +41,11 @@ class Ranged(Protocol):
 
 
 class Scan:
-    """One partition's rows of a plan that scans, a step at a time.
+    """One partition's rows of a scanning plan, a step at a time.
 
-    Rows are copied out of the store first and decoded afterwards, which takes 20 times as long: so
-    an instant of the store is needed for a short time, `is_copied` says until when. Only beyond
-    COPIED_BYTES_MAX, and where a LIMIT may end the scan early, the two take turns.
+    Rows are copied from the store first and decoded afterwards, which takes 20 times as long. So
+    one instant of the store is needed only for a short time, until `is_copied`. The two alternate
+    only beyond COPIED_BYTES_MAX, and if a LIMIT may end the scan early.
     """
 
     def __init__(self, plan: PullPlan) -> None:
@@ -58,7 +58,7 @@ class Scan:
         self._last_key = b""  # of the newest row that was decoded
         self._rows: list[bytes] = []
         self._count = 0
-        #: no step will read the store any more
+        #: whether no further step will read the store
         self.is_copied = self._low >= self._high
 
     @property
@@ -68,7 +68,7 @@ class Scan:
     def step(self, view: Ranged) -> None:
         """Copy or decode STEP_ROWS rows. All steps that copy must see one instant of the store.
 
-        Raises BadRequest beyond SCAN_ROWS_MAX, DamagedRow when a row fails its checksum.
+        Raises BadRequest beyond SCAN_ROWS_MAX, DamagedRow if a row fails its checksum.
         """
         if self._may_copy():
             self._copy(view)
@@ -79,7 +79,7 @@ class Scan:
         """JSON arrays of the rows that satisfy the plan, once the scan is over."""
         if self._plan.is_count:
             return [b"[%d]" % self._count]
-        if self._plan.is_ordered:  # rows begin with their keys; shortened ones came in any order
+        if self._plan.is_ordered:  # rows begin with their keys; shortened ones arrive in any order
             self._rows.sort()
         return self._rows if self._limit is None else self._rows[: self._limit]
 
@@ -109,17 +109,17 @@ class Scan:
         if self._plan.is_count:
             self._count += sum(1 for _ in rows)
             return
-        # of an ordered plan all: the rows of one shortened key come in any order
+        # all of an ordered plan: rows with shortened keys arrive in any order
         missing = None if self._limit is None else self._limit - len(self._rows)
         self._rows += rows if self._plan.is_ordered else islice(rows, missing)
 
     def _is_full(self) -> bool:
-        """Whether the rows that LIMIT allows are among those that were decoded."""
+        """Whether the rows that LIMIT allows are among the decoded ones."""
         if self._limit is None or len(self._rows) < self._limit:
             return False
         if not self._plan.is_ordered or self._limit == 0:
             return True
-        # those that begin with the same bytes may come in any order
+        # keys that begin with the same bytes may arrive in any order
         next_key = self._copied[0][0] if self._copied else None
         return next_key is not None and not order.are_alike(self._last_key, next_key)
 

@@ -1,10 +1,10 @@
-"""Records as PRINT shows them: a line each, and lines that say what format they may have.
+"""Records as PRINT shows them: a line each, and lines that name their possible formats.
 
-Nothing is known of a topic that is printed, so formats are guessed: all that could hold every key
-(and every value) seen up to now are named, the first of them shows the bytes. Source: ksqlDB's
-PRINT, without the formats that need a schema registry. One difference: the bytes of a long text key
-could nearly always be a window's start, and ksqlDB then prints half of the key as a number; here a
-window starts before the year 10000.
+Nothing is known about a printed topic, so formats are guessed: PRINT names all formats that fit
+every key (and every value) so far, and shows the bytes in the first of them. Source: ksqlDB's
+PRINT, without the formats that need a schema registry. One difference: the last bytes of a long
+text key could nearly always be a window's start, and ksqlDB then prints half of the key as a
+number; here a window starts before the year 10000.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ YEAR_10000_MS: Final = 253_402_300_800_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _decode_json = msgspec.json.Decoder().decode
 
-#: bytes -> text; raises ValueError or struct.error where they are not of the format
+#: bytes -> text; raises ValueError or struct.error if they are not of the format
 Reading = Callable[[bytes], str]
 
 
@@ -71,7 +71,7 @@ _SHOWN_BYTES: Final = tuple(
 
 
 def _bytes(data: bytes) -> str:
-    """What fits no format; it has no name."""
+    """For bytes that fit no format; it has no name."""
     return "".join(map(_SHOWN_BYTES.__getitem__, data))
 
 
@@ -102,7 +102,7 @@ def _time_window_of(kind: str, inner: Format) -> Format:
 
 
 def _instant(data: bytes, from_end: int) -> int:
-    """The 8 bytes that are the first or second from the end, as an instant in ms."""
+    """The first or second 8 bytes from the end, as an instant in ms."""
     low = len(data) - from_end * WINDOW_BYTES
     if low < 0:
         raise ValueError("too short")
@@ -164,7 +164,7 @@ class TopicPrint:
         return self._left == 0
 
     def lines(self, records: Iterable[TopicRecord]) -> list[str]:
-        """Lines for the next records, after those on formats where these are news."""
+        """Lines for the next records, after lines on formats if these changed."""
         shown: list[str] = []
         for record in records:
             if self.is_over:

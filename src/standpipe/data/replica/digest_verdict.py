@@ -1,9 +1,8 @@
-"""Do the replicas of a table partition hold the same rows?  What their digests say of it.
+"""Do the replicas of a table partition hold the same rows?  What their digests say about it.
 
-Replicas at one batch must have one digest. Digests of different batches say nothing about each
-other: then they are to be asked for again. A digest that was computed again from the rows and is
-not the one that was kept beside them names the diverged replica; else, of three or more, the one
-that differs from most.
+Replicas at the same batch must have the same digest. Digests of different batches cannot be
+compared: ask for them again. A replica whose digest, recomputed from its rows, differs from the
+stored one has diverged; otherwise, among three or more, it is the one that differs from most.
 
 Not here: asking the nodes (`node/controller/digest_check.py`).
 """
@@ -18,24 +17,24 @@ from typing import Final
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.model import BatchId, NodeId, Offset, Record
 
-#: batches that a replica remembers the digests of: replicas are seldom seen at one batch
+#: batches whose digests a replica remembers: replicas are seldom seen at the same batch
 RECENT_BATCHES: Final = 8
 
 
 class StoreDigest(Record, frozen=True, kw_only=True):
-    """What one store says of its rows, in one transaction."""
+    """A store's digest of its rows, read in one transaction."""
 
     position: Offset
     batch: BatchId
-    digest: int | None  # kept with each transaction; None: of a store made before there was one
-    #: computed from the rows now; None: not asked for, or a row is damaged
+    digest: int | None  # stored with each transaction; None: the store predates digests
+    #: computed from the rows now; None: not requested, or a row is damaged
     recomputed: int | None = None
-    #: "": every row is what its checksum says, as far as it was looked at
+    #: "": every row that was checked matches its checksum
     damage: str = ""
 
 
 class KeptDigests(Record, frozen=True, kw_only=True):
-    """The newest batches of one replica as the tailer kept them: a row of `run/digests.json`."""
+    """The newest batches of one replica, kept by the tailer: a row of `run/digests.json`."""
 
     identity: StoreIdentity
     recent: tuple[StoreDigest, ...]  # oldest first, at most RECENT_BATCHES
@@ -51,16 +50,16 @@ class ReplicaDigest(Record, frozen=True, kw_only=True):
 
 
 class Agreement(Enum):
-    """Of the replicas of one partition."""
+    """Whether the replicas of one partition agree."""
 
     EQUAL = "equal"
-    DIFFERENT = "different"  # at one batch, and not the same rows: an alarm
+    DIFFERENT = "different"  # at the same batch with different rows: an alarm
     APART = "apart"  # at different batches, as under load: ask again
-    ALONE = "alone"  # fewer than two replicas have said a digest: nothing to compare
+    ALONE = "alone"  # fewer than two replicas have reported a digest: nothing to compare
 
 
 class DigestVerdict(Record, frozen=True, kw_only=True):
-    """What is known of one partition. `odd`: diverged replicas, where they can be told."""
+    """The verdict on one partition. `odd`: diverged replicas, if they can be identified."""
 
     partition: int
     agreement: Agreement
@@ -70,7 +69,7 @@ class DigestVerdict(Record, frozen=True, kw_only=True):
 def at_one_batch(
     partition: int, recent: Mapping[NodeId, Sequence[StoreDigest]]
 ) -> list[ReplicaDigest]:
-    """What replicas said of the batch that most of them remember, of those the newest."""
+    """Reports on the batch that most replicas remember; if there are several, on the newest."""
     labels = Counter((of.position, of.batch) for said in recent.values() for of in set(said))
     if not labels:
         return []
@@ -84,7 +83,7 @@ def at_one_batch(
 
 
 def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> DigestVerdict:
-    """`replicas`: all that were asked, of one partition."""
+    """`replicas`: answers of all replicas of one partition that were asked."""
     said = [
         (one.node_id, one.of)
         for one in replicas
@@ -111,14 +110,14 @@ def judge(partition: int, replicas: Sequence[ReplicaDigest]) -> DigestVerdict:
 
 
 def answering(replicas: Sequence[ReplicaDigest]) -> tuple[NodeId, ...]:
-    """Those whose stores can be read now."""
+    """Nodes whose stores can be read now."""
     return tuple(one.node_id for one in replicas if one.of is not None)
 
 
 def to_rebuild(verdict: DigestVerdict, who_answers: Sequence[NodeId]) -> tuple[NodeId, ...]:
     """The diverged replicas, but never all of those that answer.
 
-    At least one has to answer reads meanwhile and to be copied from, and what all have in common
-    may be a fault of ours. A holder that is down does not count: it may never come back.
+    At least one must keep answering reads and serve as a source for copies, and a fault common to
+    all may be ours. A holder that is down does not count: it may never come back.
     """
     return verdict.odd if set(who_answers) - set(verdict.odd) else ()

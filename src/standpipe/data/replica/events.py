@@ -1,11 +1,11 @@
-"""What an apply machine takes in, and what it orders (`data/replica/machine.py`).
+"""The events and orders of an apply machine (`data/replica/machine.py`).
 
-`RecordsFetched`, `EndReached` and `RecordsGone` are made where Kafka is read
-(`adapters/kafka/reader.py`), so they are the only words for these facts.
+`RecordsFetched`, `EndReached` and `RecordsGone` are created where Kafka is read
+(`adapters/kafka/reader.py`), so these facts have only one representation.
 
-Records come as bare tuples, or as columns that become tuples only where one looks: a tuple for
-each record, made and taken apart again, is a twentieth of what a restore spends (bench/restore.py),
-and a fetch that goes column by column (`data/replica/stage.py`) needs none.
+Records arrive as bare tuples, or as columns that become tuples only on access: building and
+unpacking a tuple per record is a twentieth of the cost of a restore (bench/restore.py), and a fetch
+that is handled column by column (`data/replica/stage.py`) needs none.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from standpipe.model import Offset
 
 #: (offset, key, value, headers) of a Kafka record
 Fetched = tuple[int, bytes | None, bytes | None, Headers | None]
-#: what a waiting record costs beside its key and value: tuples, headers
+#: what a waiting record costs besides its key and value: tuples, headers
 RECORD_OVERHEAD_BYTES: Final = 300
 
 
 class FetchedColumns(Sequence[Fetched]):
-    """Records of one partition, offsets ascending: four columns of one length, never changed."""
+    """Records of one partition, offsets ascending: four columns of equal length, immutable."""
 
     __slots__ = ("headers", "keys", "offsets", "values")
 
@@ -62,7 +62,7 @@ class FetchedColumns(Sequence[Fetched]):
 def columns_of(
     records: Sequence[Fetched],
 ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[Headers | None]]:
-    """Keys, values, headers of records, at least one."""
+    """Keys, values and headers of records; at least one record."""
     if isinstance(records, FetchedColumns):
         return records.keys, records.values, records.headers
     _, keys, values, headers = zip(*records, strict=True)
@@ -84,7 +84,7 @@ def bytes_of(record: Fetched) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RecordsFetched:
-    """Kafka delivered records, offsets ascending; below `next_offset` there are no others."""
+    """Kafka delivered records, offsets ascending; there are no others below `next_offset`."""
 
     records: Sequence[Fetched]
     next_offset: Offset
@@ -92,16 +92,16 @@ class RecordsFetched:
 
 @dataclass(frozen=True, slots=True)
 class EndReached:
-    """Kafka says that the partition ends here: what was not fetched below is not there."""
+    """Kafka reports that the partition ends here: unfetched records below it do not exist."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class LogEndHeard:
-    """The end of the partition as Kafka has it, foreign records included.
+    """The end of the partition in Kafka, foreign records included.
 
-    No order ever follows: it is only reported, for right after a change of leader it may be lower
+    No order ever follows: it is only reported, since right after a change of leader it may be lower
     than what was read.
     """
 
@@ -115,8 +115,8 @@ class RecordsGone:
 
 @dataclass(frozen=True, slots=True)
 class TopicHeard:
-    """Kafka was asked at `at_ms` which topic has the name of the replica's, and said `topic_id`;
-    "": its brokers are from before there were ids (KIP-516)."""
+    """Kafka was asked at `at_ms` which topic has the name of the replica's, and answered
+    `topic_id`; "": its brokers predate topic ids (KIP-516)."""
 
     topic_id: str
     at_ms: int  # on any clock that does not jump
@@ -124,12 +124,12 @@ class TopicHeard:
 
 @dataclass(frozen=True, slots=True)
 class TopicSilent:
-    """Kafka has not said for `topic_identity.HEARD_MS_MAX` which topic has that name."""
+    """Kafka has not answered for `topic_identity.HEARD_MS_MAX` which topic has that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressCaughtUp:
-    """The progress topic was read up to its end: no older target can still come."""
+    """The progress topic was read to its end: no older target can still arrive."""
 
 
 Event = (
@@ -149,8 +149,8 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class ApplyBatch:
-    """One transaction. Of a key that is put again the last row counts; a key is put or deleted,
-    not both. The driver stamps `meta` with its clock and boot id."""
+    """One transaction. If a key is put twice, the last row counts; a key is put or deleted, not
+    both. The driver stamps `meta` with its clock and boot id."""
 
     puts: Sequence[tuple[bytes, bytes]]
     deletes: Sequence[bytes]
@@ -159,7 +159,7 @@ class ApplyBatch:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutReport:
-    """Records of committed ranges that were left out, since the last report."""
+    """Records of committed ranges that were left out since the last report."""
 
     foreign: int
     mismatched: int
@@ -179,7 +179,7 @@ class ResumeFetching:
 
 @dataclass(frozen=True, slots=True)
 class ReportDataLoss:
-    """The topics end below what was applied: they are not the ones that were read."""
+    """The topics do not have what was applied: they are not the ones that were read."""
 
     reason: str
 

@@ -1,32 +1,32 @@
-"""Missing offsets: from when on are the rows of a replica the rows of one batch again?
+"""Missing offsets: when are the rows of a replica the rows of one batch again?
 
-Problem. A replica applies the range of each committed batch whole, so its rows are always those of
-some batch. Compaction breaks that. It removes records which later ones superseded, and where they
-are missing from a range, the rows after that range are the rows of no batch: some keys are absent
-until their newer records, which lie further on, have been applied.
+Problem. A replica applies the whole range of each committed batch, so its rows are always those of
+some batch. Compaction breaks that. It removes records that later ones superseded. If a range lacks
+such records, the rows after that range belong to no batch: some keys are absent until their newer
+records, at higher offsets, have been applied.
 
 Obstacles.
 1. What superseded a missing record may be *foreign*: written by a failed attempt or by a writer
    that lost its lease. It is never applied, so a committed row may be absent from the topic itself
    until the lease holder appends it again (`data/commit/repair.py`).
-2. The record that superseded it may lie anywhere below the end of the log at that moment, also
+2. The superseding record may lie anywhere below the end of the log at that moment, including
    beyond the newest committed batch, where nothing has been judged yet.
 3. A foreign tombstone may have removed a row, and then have left the topic too, once it was older
-   than the retention of tombstones. After that, nothing in the topic tells.
+   than the retention of tombstones. After that, the topic has no trace of it.
 
-Sketch. When a gap is met, remember three offsets and watch the keys behind it:
+Sketch. When a gap is met, remember three offsets and watch the keys of later foreign records:
 
-    whole_at       newest committed end at that moment; before it, the rows are no batch's rows
-    _suspect_end   end of the log at that moment; below it lies what superseded the missing records
-    _doubt_end     obstacle 3: below it, only what the lease holder has called clean can be trusted
+    whole_at       newest committed end at that moment; below it, the rows are no batch's rows
+    _suspect_end   end of the log at that moment; what superseded the missing records is below it
+    _doubt_end     obstacle 3: below it, only ranges that were declared clean can be trusted
 
 The rows are those of a batch (`hide_nothing`) when a target at or beyond `whole_at` is applied, no
-watched key may still lack a row, everything below `_suspect_end` was judged, and what is called
-clean (`clean_through`) reaches `_doubt_end`.
+watched key may still lack a row, everything below `_suspect_end` was judged, and the clean range
+(`clean_through`) reaches `_doubt_end`.
 
 `Shadows` watches the keys of foreign records. Three things end the doubt about such a key: a
 committed record of it, a record of it in a clean range, and a `clean_through` beyond the foreign
-record while that is still the key's last, for below `clean_through` any record is right.
+record while that is still the key's last, since below `clean_through` every record counts.
 
 Not here: what is judged, applied and shown (`data/replica/machine.py`); the writer's side of
 obstacle 3 (`Sweep.blind` in `data/commit/repair.py`).
@@ -53,21 +53,21 @@ class Gaps:
     """
 
     def __init__(self, whole_at: Offset, gone_ms: int) -> None:
-        #: offset from which on the rows are a whole batch again
+        #: offset at which the rows are those of a whole batch again
         self.whole_at = whole_at
         self.shadows = Shadows()  # of foreign records since the first gap
         self._gone_ms = gone_ms
         #: end of the log when a gap was met; 0: no gap was met
         self._suspect_end = Offset(0)
-        self._doubt_end = Offset(0)  # only what is called clean below can be trusted
+        self._doubt_end = Offset(0)  # below it, only what is declared clean can be trusted
 
     def met(
         self, target: TargetSet, strict_from: int, committed_end: Offset, log_end: Offset
     ) -> None:
         """Records are missing in the range of a target.
 
-        `strict_from`: from this offset on, not all of what is missing was called clean; the
-        target's end: all was. `committed_end`, `log_end`: as they are known now.
+        `strict_from`: from this offset on, some missing records were not declared clean; if it is
+        the target's end, all were. `committed_end`, `log_end`: as known now.
         """
         if strict_from < target.end and target.since_ms < self._gone_ms:
             self._doubt_end = max(self._doubt_end, target.end)
@@ -77,7 +77,7 @@ class Gaps:
     def judged(
         self, records: Sequence[Fetched], wanted: bytes, before_ms: int, *, some_are_foreign: bool
     ) -> None:
-        """Records of which those under the commit header `wanted` count.
+        """Note judged records, of which those under the commit header `wanted` count.
 
         All were written before `before_ms` (Unix ms).
         """
@@ -85,7 +85,7 @@ class Gaps:
             self.shadows.judged(records, wanted, before_ms)
 
     def doubt(self, clean_through: Offset) -> str:
-        """Why no later record of this topic can make the rows whole; "": one may."""
+        """Why no later record of this topic can make the rows whole; "": one still may."""
         if self._doubt_end <= clean_through:
             return ""
         return (
@@ -94,7 +94,7 @@ class Gaps:
         )
 
     def outlived(self, gone_ms: int) -> str:
-        """Why no later record of this topic will end the doubt about a key; "": one may."""
+        """Why no later record of this topic will end the doubt about a key; "": one still may."""
         record = self.shadows.outlived(self._suspect_end, gone_ms)
         if record is None:
             return ""
@@ -106,9 +106,9 @@ class Gaps:
     def hide_nothing(
         self, applied: TargetSet, *, judged: Offset, next_offset: Offset, clean_through: Offset
     ) -> bool:
-        """Whether rows that were applied up to a target are those of a batch, nothing missing.
+        """Whether the rows applied up to a target are those of a batch, with nothing missing.
 
-        `judged`: everything below was; `next_offset`: of the next record that was fetched.
+        `judged`: everything below it was judged; `next_offset`: of the next fetched record.
         """
         end = applied.end
         if self.shadows.hide_a_row(end, self._suspect_end) or end < self.whole_at:
@@ -117,7 +117,7 @@ class Gaps:
             return False
         if end >= self._suspect_end:
             return True
-        # the rest that was in the log then is either committed later, or foreign: not applied here
+        # the rest of the log at that time is either committed later, or foreign: not applied here
         if judged > end or next_offset < self._suspect_end:
             return False
         if applied.committed_at_ms < self._gone_ms:  # or foreign, and a tombstone, and gone
@@ -141,7 +141,7 @@ class _ShadowedKey:
 
 
 class Shadows:
-    """Keys whose committed row may be missing, as a fold over what was judged since a gap."""
+    """Keys whose committed row may be missing: a fold over the records judged since a gap."""
 
     def __init__(self) -> None:
         self._by_key: dict[bytes | None, _ShadowedKey] = {}
@@ -150,7 +150,7 @@ class Shadows:
         return bool(self._by_key)
 
     def judged(self, records: Sequence[Fetched], wanted: bytes, before_ms: int) -> None:
-        """Records of which those under the commit header `wanted` count.
+        """Note judged records, of which those under the commit header `wanted` count.
 
         All were written before `before_ms` (Unix ms).
         """
@@ -163,9 +163,9 @@ class Shadows:
                 self._by_key[record[1]] = _ShadowedKey(first, record, before_ms)
 
     def clean(self, records: Sequence[Fetched]) -> None:
-        """Records of a clean range, which all count.
+        """Note records of a clean range, all of which count.
 
-        What shadowed their keys was judged when less was called clean.
+        Shadows of their keys may be known from when less was declared clean.
         """
         if self._by_key:
             for record in records:
@@ -177,9 +177,9 @@ class Shadows:
             self._by_key[record[1]] = replace(shadow, ended=record[0])
 
     def hide_a_row(self, end: Offset, suspect_end: Offset) -> bool:
-        """Whether, applied up to `end`, a row may be missing.
+        """Whether a row may be missing once everything up to `end` is applied.
 
-        One that was in the topic when a gap was met, at which the log ended at `suspect_end`.
+        That is a row that was in the topic when a gap was met and the log ended at `suspect_end`.
         """
         self._by_key = {key: one for key, one in self._by_key.items() if one.ended >= end}
         return any(one.first < suspect_end for one in self._by_key.values())
@@ -187,8 +187,8 @@ class Shadows:
     def outlived(self, suspect_end: Offset, gone_ms: int) -> Fetched | None:
         """A foreign tombstone that hides a row and may have left the topic, or None.
 
-        Without it no pipeline finds that row, so none repairs it. `gone_ms`: it was written before
-        this instant.
+        Without the tombstone no pipeline detects that row, so none repairs it. `gone_ms`: a
+        tombstone written before this instant may be gone.
         """
         hiding = (one for one in self._by_key.values() if one.first < suspect_end)
         return next(
@@ -201,11 +201,11 @@ class Shadows:
         )
 
     def settled(self, clean_through: Offset) -> list[Fetched]:
-        """Take out the foreign records that are their keys' last below `clean_through`.
+        """Remove and return the foreign records that are their keys' last below `clean_through`.
 
-        Those are right, and only they end the doubt: repair leaves the tombstone of a row that
-        never was committed, and the tombstone leaves the topic in time. To be called only when all
-        below `clean_through` was applied.
+        Those count, and only they end the doubt: repair does not replace the tombstone of a row
+        that was never committed, and that tombstone eventually leaves the topic. Call it only when
+        everything below `clean_through` was applied.
         """
         right = [
             one.last

@@ -1,6 +1,6 @@
-"""Which replicas a node holds, according to the map that control publishes.
+"""Which replicas a node holds, according to the map that the controller publishes.
 
-Not here: who answers reads (`control/routing/route.py`); opening anything (`node/tailer/main.py`).
+Not here: which replica answers (`control/routing/route.py`); opening it (`node/tailer/main.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from standpipe.model import Record, ReplicaId, Snapshot, Source
 
 
 class Holding(Record, frozen=True, kw_only=True):
-    """A table partition that a node keeps a replica of."""
+    """A table partition of which a node keeps a replica."""
 
     source: Source
     replica_id: ReplicaId
@@ -27,7 +27,7 @@ class Holding(Record, frozen=True, kw_only=True):
 
 
 def holdings(snapshot: Snapshot) -> dict[ReplicaId, Holding]:
-    """Replicas of the snapshot's own node. A placement of an unknown table is passed over."""
+    """Replicas on the snapshot's own node. A placement of an unknown table is skipped."""
     tables = {
         (source.table_id, source.generation): source.stored_form()
         for source in (*snapshot.sources, *snapshot.successors)

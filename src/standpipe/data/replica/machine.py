@@ -3,23 +3,23 @@
     machine.handle(TargetSet | RecordsFetched | EndReached | RecordsGone | …)
         -> [ApplyBatch | LeftOutReport | PauseFetching | ResumeFetching | ReportDataLoss]
 
-Duties of the driver: events in the order of their topics; each order done before the next
-event; `ApplyBatch` as one transaction, and where that fails a new machine from the store's meta.
+Duties of the driver: pass events in the order of their topics; finish each order before the next
+event; run `ApplyBatch` as one transaction; if that fails, make a new machine from the store's meta.
 
-What it holds (the commit protocol): a range that ends at a target shows only
-records that carry exactly the target's commit, all others in it are *foreign*; nothing beyond the
-newest target is ever applied; a batch is applied whole or not at all.
+Guarantees (the commit protocol): a range that ends at a target shows only records that carry
+exactly the target's commit, all others in it are *foreign*; nothing beyond the newest target is
+ever applied; a batch is applied whole or not at all.
 
-A gap in the offsets of a range means that compaction took records which later ones superseded: for
-a while the rows are no batch's rows, and carry no label (`data/replica/gaps.py`).
+A gap in the offsets of a range means that compaction removed superseded records: for a while the
+rows belong to no batch, and have no batch label (`data/replica/gaps.py`).
 
-Where the targets before one were tombstoned (`TargetSet.start`), records below `clean_through`
-count in their order, under any commit (`data/commit/repair.py`). In between a foreign record may
-show, so a replica that goes that way does not answer until it is whole again. That may be most of a
-table: one that does not answer yet applies it in parts.
+If the targets before one were tombstoned (`TargetSet.start`), records below `clean_through` count
+in order, under any commit (`data/commit/repair.py`). In between a foreign record may show, so such
+a replica does not answer until it is whole again. The range may be most of a table: a replica that
+does not answer yet applies it in parts.
 
-Where a target names the topic that it is of, nothing is applied before Kafka has said that the
-topic of that name is still the same one (`data/commit/topic_identity.py`).
+If a target names its topic, nothing is applied before Kafka has confirmed that the topic of that
+name is still the same one (`data/commit/topic_identity.py`).
 
 Not here: Kafka, LMDB, clocks; which progress records are valid (`data/commit/progress.py`).
 """
@@ -60,8 +60,8 @@ from standpipe.data.replica.positions import ReplicaEvent, StoreMeta, next_state
 from standpipe.data.replica.stage import RowCodec, Stage
 from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 
-#: a transaction of many rows costs less a row (LMDB copies each page that it touches, once): a
-#: replica that is far behind gathers whole batches up to this many rows
+#: large transactions cost less per row (LMDB copies each touched page once): a replica that is
+#: far behind gathers whole batches up to this many rows
 TRANSACTION_ROWS: Final = 100_000
 #: offsets from the fetched to the committed end that count as far behind
 BACKLOG_RECORDS: Final = 20_000
@@ -86,7 +86,7 @@ class ApplyMachine:
         gone_ms: int = 0,
     ) -> None:
         """`gone_ms`: tombstones that were written before this instant may have left the topic."""
-        self.meta = meta  # what the newest ApplyBatch said, or the store at start
+        self.meta = meta  # as of the newest ApplyBatch, or of the store at start
         self.state = next_state(ReplicaState.ABSENT, opened(meta))
         self.log_end = Offset(-1)
         self._codec = codec
@@ -96,7 +96,7 @@ class ApplyMachine:
         self._knows_all_progress = False
         #: targets that are not applied yet, in order
         self._targets: deque[TargetSet] = deque()
-        #: fetched and not judged: their target is not known yet
+        #: fetched but not judged: their target is not known yet
         self._waiting: deque[Sequence[Fetched]] = deque()
         self._waiting_bytes = 0
         self._fetched = meta.position  # everything below was fetched or does not exist
@@ -104,22 +104,22 @@ class ApplyMachine:
         self._gaps = Gaps(meta.whole_at, gone_ms)
         self._goes_by_order = False  # rows of foreign records may be in the store
         self._applied: TargetSet | None = None
-        #: whole batches that are gathered for one transaction, and the last of their targets
+        #: whole batches gathered for one transaction, and the last of their targets
         self._ready = Stage()
         self._ready_up_to: TargetSet | None = None
-        self._filling = Stage()  # rows of the batch after these, as far as they were fetched
+        self._filling = Stage()  # rows of the next batch, as far as they were fetched
         self._is_paused = False
         self._topic = TopicDoubt()
 
     @property
     def committed_end(self) -> Offset:
-        """C(p) as far as it is known; -1: nothing is committed."""
+        """C(p) as far as known; -1: nothing is committed."""
         return Offset(-1) if self._newest is None else self._newest.end
 
     def doubt(self, gone_ms: int) -> str:
-        """Why it is not whole although all is read, and nothing that comes will make it so; "": it
-        is, or something may. `gone_ms`: tombstones that were written before this instant may have
-        left the topic by now."""
+        """Why the replica has read everything but is not whole, and nothing later will make it so;
+        "": it is whole, or may become so. `gone_ms`: tombstones that were written before this
+        instant may have left the topic by now."""
         if self._judged < self.committed_end:
             return ""
         return self._gaps.doubt(self._clean_through) or self._gaps.outlived(gone_ms)
@@ -166,7 +166,7 @@ class ApplyMachine:
 
     def status(self, *, confirmed_boot_ms: int, rows: int) -> ReplicaStatus:
         """The status page of this replica. Its committed end is unknown until all progress was
-        read: before, it is one of long ago, below which a lag would be zero."""
+        read: before that it is stale, and the lag would seem to be zero."""
         return ReplicaStatus(
             state=self.state,
             position=self.meta.position,
@@ -184,7 +184,7 @@ class ApplyMachine:
     # -------------------------------------------------------------------------- taking in
 
     def _receive(self, records: Sequence[Fetched], next_offset: Offset) -> None:
-        if records and records[0][0] < self._fetched:  # a consumer that began again further back
+        if records and records[0][0] < self._fetched:  # the consumer restarted further back
             records = records[bisect_left(records, self._fetched, key=offset_of) :]
         if records:
             self._waiting.append(records)
@@ -194,11 +194,11 @@ class ApplyMachine:
         self.log_end = max(self.log_end, next_offset)
 
     def _set_target(self, target: TargetSet) -> None:
-        """Targets come in order, and again from the beginning when the topic is read again."""
+        """Targets arrive in order, and again from the beginning if the topic is read again."""
         newest = self._newest
         if newest is not None and target.rank <= newest.rank:
             if target.rank == newest.rank and target.clean_through > newest.clean_through:
-                self._newest = target  # of a repair elsewhere: what it calls clean may go
+                self._newest = target  # of a repair elsewhere: more is declared clean now
             return
         self._newest = target
         shown = (self.meta.position, self.meta.lease_epoch, self.meta.batch)
@@ -219,7 +219,7 @@ class ApplyMachine:
 
     def _apply(self) -> list[Order]:
         if not self._topic.is_sure:
-            return []  # what was read may be of another topic
+            return []  # what was read may be from another topic
         while self._targets:
             target, newest = self._targets[0], self._newest or self._targets[0]
             if self._judged < target.start and target.waits_for(newest):
@@ -240,7 +240,7 @@ class ApplyMachine:
         ready, last = self._ready, self._ready_up_to
         self._ready, self._ready_up_to = Stage(), None
         if last is None and self._applied is not None and self.meta.batch == NO_BATCH:
-            # nothing new, but by now it may be known that nothing is missing
+            # nothing new, but it may now be known that nothing is missing
             is_settled = self._settle(ready, self._applied.end)
             last = self._applied if is_settled or self._is_whole(self._applied) else None
         if last is None:
@@ -260,7 +260,7 @@ class ApplyMachine:
             self._judge(records, target)
 
     def _judge(self, records: Sequence[Fetched], target: TargetSet) -> None:
-        """Stage what carries exactly the target's commit; everything else is foreign."""
+        """Stage the records that carry exactly the target's commit; all others are foreign."""
         clean_below = self._clean_below(target)
         clean, strict = records[:0], records
         if clean_below > records[0][0]:
@@ -271,7 +271,7 @@ class ApplyMachine:
             strict_from = max(self._judged, clean_below)
             is_strict_whole = not strict or end - strict_from == len(strict)
             self._note_gap(target, target.end if is_strict_whole else strict_from)
-        if clean:  # in order, right at the end, but no single batch
+        if clean:  # in order: right at the end of the range, but not a single batch
             self._goes_by_order = True
             self._filling.add(clean, self._codec, None)
             self._gaps.shadows.clean(clean)
@@ -282,14 +282,14 @@ class ApplyMachine:
         self._judged = Offset(end)
 
     def _settle(self, ready: Stage, end: Offset) -> bool:
-        """Stage foreign records that are the last of their keys in what is clean."""
+        """Stage foreign records that are the last of their keys in the clean range."""
         clean_through = self._clean_through
         right = self._gaps.shadows.settled(clean_through) if clean_through <= end else []
         ready.add(right, self._codec, None)
         return bool(right)
 
     def _clean_below(self, target: TargetSet) -> Offset:
-        """Offset below which any record counts, because the progress records were tombstoned."""
+        """Offset below which every record counts, because the progress records were tombstoned."""
         if self._newest is None:
             return Offset(0)
         clean = self._clean_through
@@ -310,9 +310,9 @@ class ApplyMachine:
     # --------------------------------------------------------------------------- ordering
 
     def _order(self, ready: Stage, last: TargetSet) -> list[Order]:
-        """Move on to `last`, whose rows and those of all before it are in `ready`."""
+        """Advance to target `last`; `ready` has its rows and those of all targets before it."""
         is_whole, self._applied = self._is_whole(last), last
-        torn_until = Offset(last.end + 1)  # until it is whole, and that may be no offset's matter
+        torn_until = Offset(last.end + 1)  # until it is whole, which may depend on no offset
         orders = self._transaction(
             ready,
             position=last.end,
@@ -330,8 +330,8 @@ class ApplyMachine:
         return orders
 
     def _is_long_order(self, target: TargetSet) -> bool:
-        """What was tombstoned of a table's progress makes one range of its records, most of the
-        table, and that may not fit into memory."""
+        """Whether tombstoned progress makes most of a table one range, which may not fit into
+        memory."""
         return (
             len(self._filling.keys) >= self._transaction_rows
             and self._judged <= self._clean_below(target)
@@ -339,15 +339,15 @@ class ApplyMachine:
         )
 
     def _order_in_part(self, target: TargetSet) -> list[Order]:
-        """What goes by order, and is no batch's rows anyway, before all of it is there. A store
-        that is closed before `target` is rebuilt (`positions.must_rebuild`)."""
+        """Apply part of a range that is read in offset order, whose rows belong to no batch anyway.
+        A store that is closed before `target` is rebuilt (`positions.must_rebuild`)."""
         ready, self._filling = self._ready.followed_by(self._filling), Stage()
         self._ready, self._ready_up_to, self._applied = Stage(), None, None
         whole_at = max(self._gaps.whole_at, target.end)
         return self._transaction(ready, position=self._judged, whole_at=whole_at, batch=NO_BATCH)
 
     def _transaction(self, ready: Stage, **moved: object) -> list[Order]:
-        """Rows, and the store's meta with what has `moved`."""
+        """Orders for the rows, and for the store's meta with the fields in `moved`."""
         self.meta = msgspec.structs.replace(
             self.meta,
             **moved,
@@ -362,7 +362,7 @@ class ApplyMachine:
         return orders
 
     def _note_end(self) -> None:
-        """Whole, and at the newest target of a progress topic that was read to its end."""
+        """Note whether it is whole and at the newest target of fully read progress."""
         at_end = self._knows_all_progress and self.meta.position == self.committed_end
         if at_end and not self._targets and self.meta.batch != NO_BATCH:
             self.state = next_state(self.state, ReplicaEvent.END_REACHED)

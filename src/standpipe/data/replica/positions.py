@@ -1,10 +1,10 @@
-"""Where a replica stands: its state, its lags, its status page, and what its store remembers.
+"""The position of a replica: its state, its lags, its status page, and its store's meta.
 
 States and lags are defined in docs/glossary.md. `next_state` is the only way a state changes;
-docs/states.md is drawn from NEXT. A status page is one ReplicaStatus in fixed places, so that a
+docs/states.md is drawn from NEXT. A status page is one ReplicaStatus at a fixed layout, so that a
 worker reads it from a memory map (`adapters/store/status_page.py`).
 
-Not here: what makes a batch whole (`data/replica/machine.py`), who may be read
+Not here: what makes a batch whole (`data/replica/machine.py`), which replica may be read
 (`control/routing/route.py`).
 """
 
@@ -56,30 +56,30 @@ class StoreIdentity(Record, frozen=True, kw_only=True):
 
 
 class StoreMeta(Record, frozen=True, kw_only=True):
-    """What is written in the same transaction as the rows it speaks of."""
+    """Metadata that is written in the same transaction as the rows that it describes."""
 
     identity: StoreIdentity
     position: Offset = Offset(0)
-    #: offset from which on the rows are a whole batch again (compaction); <= position: they are
+    #: offset at which the rows are a whole batch again (compaction); <= position: they are now
     whole_at: Offset = Offset(0)
     batch: BatchId = NO_BATCH
     lease_epoch: LeaseEpoch = LeaseEpoch(0)
     source_instant_ms: int = 0
     watermark_ms: int = 0
     last_applied_ms: int = 0  # Unix ms
-    #: Unix ms of the last transaction that left it at the committed end; before there was one, of
-    #: its first transaction. Tombstones of records below `position` are only sure to last
-    #: from here on; 0: of a store made before it
+    #: Unix ms of the last transaction that left it at the committed end; before the first such, of
+    #: its first transaction. Tombstones of records below `position` are only guaranteed to last
+    #: from here on; 0: the store predates this field
     current_ms: int = 0
     boot_id: str = ""  # boot of the machine during which it was written
-    #: the instant of `current_ms` on the boot clock of `boot_id`, < 0: before that boot; None: of
-    #: a store made before it, or without rows
+    #: the instant of `current_ms` on the boot clock of `boot_id`, < 0: before that boot; None: the
+    #: store predates this field, or has no rows
     current_boot_ms: int | None = None
     foreign_records: int = 0
     mismatched_records: int = 0  # committed, but in the partition of another key
     unreadable_records: int = 0  # committed, but key or value cannot be read
     digest: int | None = (
-        None  # of all rows (data/encoding/stored_rows.py); None: of a store made before it
+        None  # of all rows (data/encoding/stored_rows.py); None: the store predates this field
     )
 
 
@@ -137,21 +137,21 @@ NEXT: Final = {
 
 
 def next_state(state: ReplicaState, event: ReplicaEvent) -> ReplicaState:
-    """The one transition function. DATA_LOSS and FAILED swallow what a live replica would heed."""
+    """The only transition function. DATA_LOSS and FAILED ignore events without a transition."""
     if state in (_S.DATA_LOSS, _S.FAILED):
         return NEXT.get((state, event), state)
     return NEXT[(state, event)]
 
 
 def opened(meta: StoreMeta) -> ReplicaEvent:
-    """What opening a store with this meta amounts to."""
+    """The event of opening a store with this meta."""
     if meta.whole_at > meta.position:
         return _E.OPENED_TORN
     return _E.OPENED_EMPTY if meta.batch == NO_BATCH else _E.OPENED_WHOLE
 
 
 class Now(Record, frozen=True, kw_only=True):
-    """One instant on the clocks that a store can be dated by."""
+    """One instant on the clocks with which a store can be dated."""
 
     wall_ms: int  # Unix ms
     boot_ms: int
@@ -163,8 +163,8 @@ def must_rebuild(
 ) -> str | None:
     """Why a store cannot be resumed, or None.
 
-    `tombstones_ms`: for how long the topic keeps tombstones; a store that slept longer may have
-    missed one and would show a deleted row permanently.
+    `tombstones_ms`: for how long the topic keeps tombstones; a store that was idle for longer may
+    have missed one and would show a deleted row permanently.
     """
     if meta.boot_id not in ("", now.boot_id) and not closed_cleanly:
         return "the machine went down while it was open, and writes are not synced"
@@ -178,15 +178,15 @@ def must_rebuild(
 def unread_ms(meta: StoreMeta, now: Now) -> int:
     """For how long the topic has not been read to its end into this store; 0: it has no rows yet.
 
-    The longer of what two clocks say. A wall clock that was set back since then hides time; the
-    boot clock, where it is still the same boot, hides that in which a hypervisor held the machine.
+    The longer of what two clocks say. A wall clock that was set back hides time; the boot clock, if
+    it is still the same boot, hides time in which a hypervisor paused the machine.
 
-    A restart changes nothing of that: a replica that is opened while its partition has no leader
-    is silent from then on, not from here.
+    A restart does not reset it: if a replica is opened while its partition has no leader, the
+    silence still counts from the instant in the meta.
     """
     since_ms = meta.current_ms or meta.last_applied_ms
     by_wall_ms = max(0, now.wall_ms - since_ms) if since_ms else 0
-    # machines that cannot tell their boot ("") are not for that the same one
+    # two unknown boot ids ("") do not mean the same boot
     is_same_boot = bool(now.boot_id) and meta.boot_id == now.boot_id
     if meta.current_boot_ms is None or not is_same_boot:
         return by_wall_ms
@@ -194,7 +194,7 @@ def unread_ms(meta: StoreMeta, now: Now) -> int:
 
 
 def opened_at(meta: StoreMeta, now: Now) -> StoreMeta:
-    """From here on the store belongs to this boot; what either clock knows of its age is kept."""
+    """The meta of a store that now belongs to this boot; its age by either clock is kept."""
     if not (meta.current_ms or meta.last_applied_ms):
         return msgspec.structs.replace(meta, boot_id=now.boot_id, current_boot_ms=None)
     old_ms = unread_ms(meta, now)
@@ -207,8 +207,8 @@ def opened_at(meta: StoreMeta, now: Now) -> StoreMeta:
 
 
 def applied_at(meta: StoreMeta, before: StoreMeta, now: Now, *, is_caught_up: bool) -> StoreMeta:
-    """`meta` as a transaction at `now` leaves it. `before`: as the one before it left the store,
-    in this boot; `is_caught_up`: it leaves it at the committed end."""
+    """`meta` after a transaction at `now`. `before`: the meta before it, in this boot;
+    `is_caught_up`: the transaction leaves the store at the committed end."""
     is_current = is_caught_up or not before.current_ms
     return msgspec.structs.replace(
         meta,
@@ -220,33 +220,33 @@ def applied_at(meta: StoreMeta, before: StoreMeta, now: Now, *, is_caught_up: bo
 
 
 def must_note_current(current_ms: int, now_ms: int, tombstones_ms: int) -> bool:
-    """Whether a store that is at the committed end should say so though no batch comes: after a
-    quiet week it would be taken for one that slept, and refused where it is opened or copied.
+    """Whether a store at the committed end should record that although no batch arrives: after a
+    quiet week it would look stale, and be refused when it is opened or copied.
 
-    And where it was current at a time that is yet to come, for the clock was set back: it would be
-    taken for current until then, however long it slept.
+    Also if its `current_ms` is in the future, because the clock was set back: it would count as
+    current until then, however long it was idle.
     """
     return abs(now_ms - current_ms) > tombstones_ms // 20
 
 
 def must_restart(silent_ms: int, compaction_lag_ms: int) -> bool:
-    """Whether a tailer has to open its stores and read the topic of progress again, before any
-    record: it was stopped, or cut off from Kafka. `silent_ms`: since it knew of all progress.
+    """Whether a tailer must reopen its stores and read the progress topic again before any record:
+    it was stopped, or cut off from Kafka. `silent_ms`: time since it knew all progress.
 
-    A replica that met a gap waits for all that was in the log by then (`data/replica/gaps.py`).
-    Where compaction takes some of that as well while this tailer is away, the next record that
-    comes lies behind it, and seems to say that nothing more was there. For that a record must
-    outlive the compaction lag unheard; who knows all progress of half that time knows the target
-    behind it.
+    A replica that met a gap waits for everything that was in the log then (`data/replica/gaps.py`).
+    If compaction removes some of that too while this tailer is away, the next record that it gets
+    lies beyond, and suggests that nothing else was there. For that, a record must outlive the
+    compaction lag unseen; a tailer that knew all progress within half that time knows the target
+    after it.
     """
     return silent_ms > compaction_lag_ms // 2
 
 
 def must_reopen(silent_ms: int, tombstones_ms: int) -> bool:
-    """Whether a replica has to be opened again before it takes more records: its partition could
-    not be read to its end for so long (`silent_ms`) that tombstones may have come and gone.
+    """Whether a replica must be reopened before it takes more records: its partition could not be
+    read to its end for so long (`silent_ms`) that tombstones may have come and gone.
 
-    Its tailer ran on and followed progress meanwhile. `must_rebuild` then judges the store.
+    Its tailer kept running and followed progress meanwhile. `must_rebuild` then judges the store.
     """
     return silent_ms > tombstones_ms
 
@@ -261,7 +261,7 @@ _AHEAD_MS_MAX: Final = 1000
 def replica_lag_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
     """now - confirmed, >= 0; None: never confirmed on this boot.
 
-    An instant to come is of the boot before: a page outlives the machine's restart.
+    An instant in the future is from the previous boot: a page outlives the machine's restart.
     """
     if status.confirmed_boot_ms == 0 or status.confirmed_boot_ms > now_boot_ms + _AHEAD_MS_MAX:
         return None
@@ -271,8 +271,8 @@ def replica_lag_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
 def source_lag_ms(status: ReplicaStatus, now_ms: int, now_boot_ms: int) -> int | None:
     """now - the instant up to which all source events are in the answer; None: unknown.
 
-    Until idle sources are proved idle by their end offsets (pipeline), that instant is the start
-    of the batch that is shown, so an idle table looks older than it is, never younger.
+    Until idle sources are proven idle by their end offsets (pipeline), that instant is the start of
+    the batch that is shown, so an idle table looks older than it is, never younger.
     """
     if status.source_instant_ms == 0 or replica_lag_ms(status, now_boot_ms) is None:
         return None
@@ -280,7 +280,7 @@ def source_lag_ms(status: ReplicaStatus, now_ms: int, now_boot_ms: int) -> int |
 
 
 def blank_status(state: ReplicaState) -> ReplicaStatus:
-    """The page of a replica of which nothing is known but its state."""
+    """The page of a replica of which only the state is known."""
     return ReplicaStatus(
         state=state,
         position=Offset(0),
@@ -324,7 +324,7 @@ def pack_status(status: ReplicaStatus) -> bytes:
 
 
 def unpack_status(page: bytes) -> ReplicaStatus | None:
-    """None when the page was torn, never written, or is of another length."""
+    """None if the page is torn, was never written, or has another length."""
     if len(page) != _PAGE.size:
         return None
     crc, state, *numbers = _PAGE.unpack(page)

@@ -1,9 +1,9 @@
 """Records on their way into a store: the codec of one table partition, and what it has staged.
 
-A node that lost its disk does not answer before millions of records went this way, so a fetch
-whose records are all as our writer makes them goes at once: in C where that is compiled
-(`data/encoding/native.py`), else column by column. Any other goes record by record
-(`Stage._add_one_by_one`), which says what each record means.
+A node that lost its disk does not answer until millions of records have passed through here. So a
+fetch whose records are all as our writer writes them takes the fast path: in C if that is compiled
+(`data/encoding/native.py`), else column by column. Any other fetch takes the slow path, record by
+record (`Stage._add_one_by_one`), which defines what each record means.
 
 Not here: which range belongs to which commit (`data/replica/machine.py`).
 """
@@ -30,10 +30,10 @@ from standpipe.data.encoding.stored_rows import pack_row_at, pack_rows_at
 from standpipe.data.replica.events import Fetched, columns_of
 from standpipe.model import Source
 
-#: fetches of more records than this have their partitions checked by samples
+#: in fetches of more records than this, only samples have their partitions checked
 SAMPLED_ABOVE: Final = 256
 SAMPLED_EACH: Final = 64
-#: changes of one batch that may stay although later ones superseded them
+#: changes of one batch kept although some are superseded by later ones
 CHANGES_MAX: Final = 400_000
 _NO_ROWTIME: Final = bytes(8)
 _NO_HEADER: Final = ("", None)
@@ -45,14 +45,14 @@ class RowCodec:
 
     partition: int
     partitions: int
-    #: what a window takes of the end of a key
+    #: length of the window at the end of a key
     window_bytes: int
     to_store_key: Callable[[bytes], tuple[bytes, bytes]]
     to_array: ToArray
-    #: the same of many at once
+    #: the same for many at once
     to_store_keys: Callable[[Sequence[bytes]], list[bytes] | None]
     to_arrays: ToArrays | None
-    #: of the columns of a value that is an object, else none
+    #: heads of the columns if values are objects, else none
     heads: Heads = ()
 
     @classmethod
@@ -80,11 +80,11 @@ class RowCodec:
 
 @dataclass
 class Stage:
-    """What whole batches change, or the one that is being filled."""
+    """The changes of whole batches, or of the batch that is being filled."""
 
-    #: store keys and their rows (None: deleted) in the order of the changelog. The last of a key
-    #: counts; that is looked up later, for a look-up costs each record of a restore. Two lists, for
-    #: pairs that stay among many that go leave holes in memory: a restore would take a fifth longer
+    #: store keys and their rows (None: deleted) in the order of the changelog. A key's last row
+    #: counts; it is found later, since a lookup per record would slow a restore. Two lists, because
+    #: long-lived pairs among many short-lived ones leave holes in memory: a fifth more time
     keys: list[bytes] = field(default_factory=list[bytes])
     rows: list[bytes | None] = field(default_factory=list["bytes | None"])
     has_deletes: bool = False
@@ -92,7 +92,7 @@ class Stage:
     mismatched: int = 0
     unreadable: int = 0
     example: str = ""
-    #: number of changes above which superseded ones are forgotten
+    #: number of changes above which superseded ones are dropped
     room: int = CHANGES_MAX
 
     def add(self, records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None) -> None:
@@ -113,7 +113,7 @@ class Stage:
         to_store_key, to_array, mark = codec.to_store_key, codec.to_array, (HEADER_COMMIT, wanted)
         keys, rows = self.keys, self.rows
         for offset, raw_key, value, headers in records:
-            # our writer's headers, in its order: one comparison instead of a search
+            # fast path for our writer's headers, in its order: one comparison instead of a search
             is_ours = headers is not None and len(headers) == 2 and headers[0] == mark
             if not is_ours and wanted is not None and (headers is None or mark not in headers):
                 self.foreign += 1
@@ -139,7 +139,7 @@ class Stage:
                 self.example = f"offset {offset}: {error}"
 
     def followed_by(self, later: Stage) -> Stage:
-        """Add a later stage behind this one; the later row of a key wins. Returns this one."""
+        """Append a later stage to this one; the later row of a key wins. Returns this one."""
         self.keys += later.keys
         self.rows += later.rows
         self.has_deletes |= later.has_deletes
@@ -150,7 +150,7 @@ class Stage:
         return self
 
     def forget_superseded(self) -> None:
-        """Of each key, leave only its last row."""
+        """Keep only the last row of each key."""
         last = dict(zip(self.keys, self.rows, strict=True))
         self.keys, self.rows = [*last.keys()], [*last.values()]
         self.room = max(CHANGES_MAX, 2 * len(last))
@@ -167,7 +167,7 @@ class Stage:
 def _rows_at_once(
     records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None
 ) -> tuple[list[bytes], list[bytes]] | None:
-    """Store keys and rows of all, in their order; None: not each has a row and our two headers."""
+    """Store keys and rows of all, in order; None: some lack a row or our two headers."""
     raw_keys, values, headers = columns_of(records)
     if wanted is None or codec.to_arrays is None or None in raw_keys:
         return None
@@ -175,7 +175,7 @@ def _rows_at_once(
         rows = pack_rows(values, headers, wanted, codec.heads)
         if rows is None:
             rows = _rows_by_column(values, headers, codec.to_arrays, wanted)
-        # not before all are known to be of this commit: others may have any key
+        # only after all are known to be of this commit: other records may have any key
         keys = None if rows is None else codec.to_store_keys(cast("Sequence[bytes]", raw_keys))
     except (UnfitKey, ValueError):
         return None
@@ -188,10 +188,10 @@ def _rows_by_column(
     to_arrays: ToArrays,
     wanted: bytes,
 ) -> list[bytes] | None:
-    """What `pack_rows` says, in Python. Raises ValueError where not each has two headers."""
+    """`pack_rows` in Python. Raises ValueError if some do not have two headers."""
     if None in headers or None in values:
         return None
-    # of all first headers, then of all second ones, each at once
+    # all first headers, then all second ones, each in one operation
     commits, others = zip(*cast("Sequence[Headers]", headers), strict=True)
     names, rowtimes = zip(*others, strict=True)
     if commits.count((HEADER_COMMIT, wanted)) < len(values) or None in rowtimes:
@@ -212,8 +212,8 @@ def _rowtime(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 def _misplaced(records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None) -> int:
     """How many of them readers will look for in another partition.
 
-    Murmur2 in Python takes a microsecond, so of many records only each SAMPLED_EACHth is looked
-    at, until one is found: a writer that partitions by another rule misplaces most records.
+    Murmur2 in Python takes a microsecond, so of many records only every SAMPLED_EACHth is checked
+    until one is misplaced: a writer that partitions by another rule misplaces most records.
     """
     step = 1 if len(records) <= SAMPLED_ABOVE else SAMPLED_EACH
     if codec.partitions == 1 or not any(map(codec.is_misplaced, records[::step])):

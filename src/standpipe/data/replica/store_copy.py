@@ -1,10 +1,10 @@
 """How a replica without a store gets one: from which peer, how far it is, when it will be done.
 
-A store that a peer has is copied, verified and then tailed from its position; that takes as long as
-the rows are big, where a replay takes as long as the changelog is. Who offers: peers that hold the
-partition, live, and answer from it. The one with the newest rows first; of equals a standby, so
-that the active has its disk for readers. Nobody known yet: wait a moment, for a node that starts
-hears its peers only after some beats. Nobody at all: replay. Pure.
+A peer's store is copied, verified and then tailed from its position. The time grows with the size
+of the rows, whereas that of a replay grows with the changelog. Donors are live peers that hold the
+partition and answer from it: first the one with the newest rows; of equals a standby, so that the
+active keeps its disk for readers. While no donor is known the node waits a moment, since after its
+start it hears from peers only after some beats. Without any donor it replays. Pure.
 
 Source: ours (KIP-535 restores from the changelog alone). Not here: the
 copy (`adapters.store.copy`), the transport (`node.store_transfer.donor`,
@@ -20,14 +20,14 @@ from typing import Final
 from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset, Placement, Record
 from standpipe.model_liveness import KnownLag, PeerLiveness
 
-#: For how long a node that knows of no donor waits for one.
+#: How long a node that knows of no donor waits for one.
 HEAR_MS_MAX: Final = 3000
-#: What an estimate looks back on.
+#: The time window of an estimate.
 _PACE_MS: Final = 10_000
 
 
 class CopyOffer(Record, frozen=True, kw_only=True):
-    """A copy that a peer has made, and keeps for a while. `checksum`: blake2b of the file, hex."""
+    """A copy that a peer made and keeps for a while. `checksum`: blake2b of the file, hex."""
 
     copy_id: str
     size_bytes: int
@@ -54,7 +54,7 @@ def donors(
     known: Iterable[KnownLag],
     liveness: Mapping[NodeId, PeerLiveness],
 ) -> list[NodeInfo]:
-    """Whom to ask for a copy, in this order."""
+    """The nodes to ask for a copy, in order."""
     lags = {one.node_id: one.lag for one in known}
     offers: list[tuple[tuple[int, bool, int], NodeInfo]] = []
     for place, node_id in enumerate(placement.replicas):
@@ -77,7 +77,7 @@ def may_wait(
 ) -> bool:
     """Whether a peer that has not reported yet may still become a donor.
 
-    Holders have copies where this node only warms up, and may not have reported them to it yet.
+    If this node only warms up, other holders have copies but may not have reported them to it yet.
     """
     told = {one.node_id for one in known}
     warms_up = own in placement.warmups
@@ -95,13 +95,13 @@ def may_wait(
 
 
 class Meter:
-    """When something that grows will be whole, by its pace of the last seconds."""
+    """When a transfer will be complete, by its pace in the last seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[int, int]] = deque()  # (instant in ms, done)
 
     def eta_ms(self, now_ms: int, done: int, total: int) -> int | None:
-        """None: no pace is known yet, or it stands still."""
+        """None: no pace is known yet, or it has stalled."""
         self._seen.append((now_ms, done))
         while self._seen[0][0] < now_ms - _PACE_MS:
             self._seen.popleft()
