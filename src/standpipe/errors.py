@@ -188,7 +188,7 @@ class BodyTooLarge(StandpipeError):
 
 
 class AssertionRefused(StandpipeError):
-    """What an ASSERT names was not so by the end of its timeout."""
+    """What an ASSERT names did not become true within its timeout."""
 
     status = 417
     code = 41700

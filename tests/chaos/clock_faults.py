@@ -36,7 +36,7 @@ class _ClockJump(Fault):
     #: what no log may say while the clock is wrong and after it; log: how the lines begin
     FORBIDDEN: ClassVar[dict[str, Sequence[str]]] = {
         "control": ("peer is down",),
-        "tailer": ("is rebuilt", "restarts: for too long", "store failed", "DATA_LOSS"),
+        "tailer": ("is rebuilt", "restarting: progress was unknown", "store failed", "DATA_LOSS"),
     }
 
     def __init__(self, cluster: HostCluster, victim: HostNode) -> None:

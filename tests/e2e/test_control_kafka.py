@@ -119,7 +119,10 @@ def test_statements_are_logged_while_kafka_is_away(tmp_path: Path) -> None:
         cluster.until_members(1, NODE)
         answer = cluster.execute(NODE, STREAM.format("S", "s"), "r1")
         assert answer.status_code == 200
-        assert "its topic will follow" in answer.json()["entities"][0]["warnings"][0]["message"]
+        assert (
+            "the topic will be created later"
+            in answer.json()["entities"][0]["warnings"][0]["message"]
+        )
         unknown = STREAM.format("S2", "s2").replace("PARTITIONS=2, ", "")
         refused = cluster.execute(NODE, unknown, "r2")
         assert (refused.status_code, refused.json()["error_code"]) == (503, 50308)

@@ -126,7 +126,7 @@ def test_voters_come_and_go(tmp_path: Path) -> None:
         assert cluster.voters_at("node-1") == list(names[1:]), "removed stays removed"
         assert quorum(cluster, "transfer", "node-4")["voters"] == list(names[1:])
         until("node 4", lambda: quorum(cluster, "describe")["leader"] == "node-4")
-        assert "no node of this cluster" in quorum(cluster, "add-voter", "node-9")
+        assert "not a node of this cluster" in quorum(cluster, "add-voter", "node-9")
         assert "node-1 does not vote" in quorum(cluster, "remove-voter", "node-1")
         assert cluster.execute("node-1", STREAM.format("S", "s"), "r1").status_code == 200
     finally:

@@ -343,7 +343,7 @@ class SimDriver:
                 now_ms=world.now_ms,
                 compaction_lag_ms=world.options.retention.compaction_lag_ms,
                 is_blind=bool(sweep.blind),
-                testimony=world.testimony(p, newest),
+                replica_rows=world.replica_rows(p, newest),
             )
             world.counts["shadows found too late"] += len(found.too_late)
             for each in found.records:

@@ -118,14 +118,14 @@ def trust_a_hole_from_before_the_tombstones() -> list[Plant]:
 def trust_the_end_of_the_log() -> list[Plant]:
     """What lay behind the last batch, and is gone, was nobody's tombstone."""
 
-    def make(hide_nothing: Any) -> Any:
+    def make(are_rows_whole: Any) -> Any:
         def lax(gaps: Any, applied: Any, **known: Any) -> Any:
             applied = msgspec.structs.replace(applied, committed_at_ms=10**15)
-            return hide_nothing(gaps, applied, **known)
+            return are_rows_whole(gaps, applied, **known)
 
         return lax
 
-    return [replacing(Gaps, "hide_nothing", make)]
+    return [replacing(Gaps, "are_rows_whole", make)]
 
 
 def grow_old_while_idle() -> list[Plant]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from standpipe.data.commit import topic_identity
-from standpipe.data.commit.topic_identity import TopicDoubt, differ
+from standpipe.data.commit.topic_identity import TopicChecker, differ
 
 from . import data_recreated
 from .runner import Plant
@@ -14,7 +14,7 @@ from .runner import Plant
 
 def trust_the_name() -> list[Plant]:
     """What is read may be applied, whatever topic it is of."""
-    return [(TopicDoubt, "is_sure", property(lambda doubt: True))]
+    return [(TopicChecker, "is_sure", property(lambda doubt: True))]
 
 
 def apply_before_kafka_was_asked() -> list[Plant]:
@@ -23,7 +23,7 @@ def apply_before_kafka_was_asked() -> list[Plant]:
     def is_sure(doubt: Any) -> bool:
         return doubt._heard is None or not differ(doubt._named, doubt._heard)
 
-    return [(TopicDoubt, "is_sure", property(is_sure))]
+    return [(TopicChecker, "is_sure", property(is_sure))]
 
 
 def wait_for_a_topic_that_is_gone() -> list[Plant]:

@@ -16,12 +16,12 @@ from standpipe.data.replica.events import (
     ApplyBatch,
     EndReached,
     Event,
-    LogEndHeard,
+    LogEndReported,
     ProgressCaughtUp,
     RecordsFetched,
     RecordsGone,
     ReportDataLoss,
-    TopicHeard,
+    TopicReported,
     TopicSilent,
 )
 from standpipe.data.replica.machine import ApplyMachine
@@ -226,7 +226,7 @@ class SimTailer:
     def _ask_for_the_topic(self) -> None:
         if self.world.options.is_recreated and self.random.random() < 0.5:
             self._topic_heard_ms = self.world.now_ms
-            self._handle(TopicHeard(self.world.recreation.topic_id, self.world.now_ms))
+            self._handle(TopicReported(self.world.recreation.topic_id, self.world.now_ms))
 
     def _note_current(self) -> None:
         meta, tombstones_ms = self.store.meta, self.world.options.retention.tombstones_ms
@@ -244,7 +244,7 @@ class SimTailer:
         records, self.fetched = log.read(
             self.fetched, min(self.fetch_max, self.random.randint(1, FETCH_MAX))
         )
-        self._handle(LogEndHeard(Offset(log.end)))
+        self._handle(LogEndReported(Offset(log.end)))
         if records:
             fetched = in_columns([record[:4] for record in records])
             self._handle(RecordsFetched(fetched, Offset(records[-1].offset + 1)))

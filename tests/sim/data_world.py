@@ -307,7 +307,7 @@ class DataWorld:
             answered[p] = max(0, answered[p] - self.random.randint(1, 5))
         return answered
 
-    def testimony(self, p: int, newest: Progress) -> dict[bytes, Repair] | None:
+    def replica_rows(self, p: int, newest: Progress) -> dict[bytes, Repair] | None:
         """Rows of a replica that shows the newest commit; None: there is none."""
         for tailer in self.tailers:
             label = (newest.sinks[p], newest.commit.lease_epoch, newest.commit.batch)

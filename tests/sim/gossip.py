@@ -100,13 +100,13 @@ class World:
         verdicts = node.verdicts
         beats = verdicts.receivers(self.now_ms)
         draws = [self.chance.getrandbits(32) for _ in range(SPREAD)]
-        confidants = set(verdicts.confidants(draws)).difference(beats)
+        gossip_targets = set(verdicts.gossip_targets(draws)).difference(beats)
         digest, rumours = verdicts.digest, verdicts.round()
         size = self._bytes_of(node, digest, rumours)
         lag_bytes = min(BEAT_LAGS_MAX, int(LAG_BYTES * self._changes())) if verdicts.is_mesh else 0
         for target in beats:
             self._post(node, target, (node.name, True, digest, rumours), size + lag_bytes)
-        for target in sorted(confidants):
+        for target in sorted(gossip_targets):
             self._post(node, target, (node.name, False, digest, rumours), size)
         self.at(RULES.send_ms, "send", node.name)
 

@@ -281,7 +281,7 @@ def member(config: NodeConfig, identity: DataIdentity) -> NodeInfo:
         tags=config.tags,
         rack=values[keys.RACK],
         capacity=values[keys.CAPACITY],
-        feature_levels=features.as_told(feature_levels(config)),
+        feature_levels=features.to_record(feature_levels(config)),
     )
 
 

@@ -35,7 +35,7 @@ class FakeNode:
 
     def __init__(self, feature_level: int = feature_levels.NEWEST) -> None:
         founding = FoundCluster(cluster_id="c", feature_level=feature_level)
-        self.commands: list[Command] = [feature_levels.in_form(founding, feature_level)]
+        self.commands: list[Command] = [feature_levels.at_level(founding, feature_level)]
         self._leasing = Leasing(LEASE_TIMEOUT_MS)
         self.reports: list[QueryStatus] = []
         #: answer of `GET /log` is an error from now on
@@ -59,7 +59,7 @@ class FakeNode:
     def log(self, command: Command) -> int:
         """Append a command with the leases that it asks for; returns its index."""
         with self._changed:
-            self.commands.append(feature_levels.in_form(command, self.catalog().feature_level))
+            self.commands.append(feature_levels.at_level(command, self.catalog().feature_level))
             index = len(self.commands)
             if grants := grants_due(self.catalog()):
                 self.commands.append(grants)

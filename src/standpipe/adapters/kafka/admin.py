@@ -27,8 +27,8 @@ from standpipe.control.metadata.topic_reconciler import (
     KafkaOrder,
     ObservedTopic,
     ReportTopic,
-    concerned_topics,
     topic_orders,
+    topics_to_observe,
 )
 from standpipe.errors import KafkaUnavailable
 
@@ -84,9 +84,9 @@ class KafkaAdmin:
     ) -> ReconcileOutcome:
         """Observe and carry out orders until none is left, or one fails. At most ROUNDS_MAX rounds.
 
-        `stands` is called before each order (`control.metadata.topic_reconciler.still_stands`).
+        `stands` is called before each order (`control.metadata.topic_reconciler.is_still_valid`).
         """
-        names = concerned_topics(catalog, service_id)
+        names = topics_to_observe(catalog, service_id)
         for _ in range(ROUNDS_MAX):
             try:
                 orders = topic_orders(catalog, self.observe(names), service_id)

@@ -19,7 +19,7 @@ from typing import Final
 
 from standpipe.control.assignment.fair_share import Levels, fair_shares
 
-NOBODY: Final = -1
+NO_NODE: Final = -1
 #: nodes expanded in one search for a cycle; a typical search ends at the first node
 EXPANSIONS_MAX: Final = 200
 #: failed searches after which table skew is left as it is: with unequal capacities, rules 1 and 4
@@ -35,7 +35,7 @@ class ActiveWork:
     capacities: Sequence[int]
     #: partition -> table
     tables: Sequence[int]
-    #: partition -> active so far, or NOBODY
+    #: partition -> active so far, or NO_NODE
     owners: Sequence[int]
     #: partition -> nodes that hold its data, the readiest first
     holders: Sequence[Sequence[int]]
@@ -44,9 +44,9 @@ class ActiveWork:
 
 
 def choose_actives(work: ActiveWork) -> list[int]:
-    """partition -> node; NOBODY for all of them when there are no nodes."""
+    """partition -> node; NO_NODE for all of them when there are no nodes."""
     if not work.capacities:
-        return [NOBODY] * len(work.tables)
+        return [NO_NODE] * len(work.tables)
     placement = _ActivePlacement(work)
     placement.keep_owners()
     placement.place_orphans_on_replicas()
@@ -68,7 +68,7 @@ class _ActivePlacement:
         self._work = work
         self._levels = Levels(work.capacities)
         self._sure, self._maybe, self._spare = shares.sure, shares.maybe, shares.spare
-        self.active = [NOBODY] * len(work.tables)
+        self.active = [NO_NODE] * len(work.tables)
         #: node -> actives so far
         self._count = [0 for _ in nodes]
         #: node -> table -> its partitions that are active there
@@ -93,7 +93,7 @@ class _ActivePlacement:
         self._count[node] -= 1
         if self._count[node] == self._sure[node] and node in self._maybe:
             self._spare += 1
-        self.active[partition] = NOBODY
+        self.active[partition] = NO_NODE
         table = self._work.tables[partition]
         self._cells[node][table].remove(partition)
         if not self._cells[node][table]:
@@ -140,16 +140,16 @@ class _ActivePlacement:
 
     def keep_owners(self) -> None:
         for partition, owner in enumerate(self._work.owners):
-            if owner != NOBODY:
+            if owner != NO_NODE:
                 self._put(partition, owner)
 
     def place_orphans_on_replicas(self) -> None:
         """As many orphans as possible: a bipartite matching, by shortest augmenting paths."""
-        orphans = [p for p, node in enumerate(self.active) if node == NOBODY]
+        orphans = [p for p, node in enumerate(self.active) if node == NO_NODE]
         settled: dict[int, list[int]] = {}
         for orphan in sorted(orphans, key=lambda p: (len(self._work.holders[p]), p)):
             for partition, node in self._augmenting_path(orphan, settled):
-                if self.active[partition] != NOBODY:
+                if self.active[partition] != NO_NODE:
                     settled[self.active[partition]].remove(partition)
                     self._take(partition)
                 self._put(partition, node)
@@ -231,7 +231,7 @@ class _ActivePlacement:
         """Orphans without data anywhere, in order: a table's partitions go to nodes in turn."""
         open_nodes = self._open_nodes()
         for partition, node in enumerate(self.active):
-            if node == NOBODY:
+            if node == NO_NODE:
                 self._put(partition, self._next_open(open_nodes))
 
     def _open_nodes(self) -> list[tuple[int, int]]:
@@ -275,8 +275,8 @@ class _ActivePlacement:
         """
         owners = self._work.owners
         for partition, holders in enumerate(self._work.holders):
-            giver, taker = self.active[partition], holders[0] if holders else NOBODY
-            if NOBODY in (giver, taker) or giver == taker or owners[partition] != giver:
+            giver, taker = self.active[partition], holders[0] if holders else NO_NODE
+            if NO_NODE in (giver, taker) or giver == taker or owners[partition] != giver:
                 continue
             newcomers = [
                 other

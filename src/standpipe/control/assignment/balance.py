@@ -209,11 +209,11 @@ class _Levelling:
                 if self._looks >= LOOKS_MAX:
                     return False
                 tied = len(copies.of[partition]) > 2 and not copies.work.begun[partition]
-                if tied and self._improves_anew(partition):
+                if tied and self._improves_when_replaced(partition):
                     return True
         return False
 
-    def _improves_anew(self, partition: int) -> bool:
+    def _improves_when_replaced(self, partition: int) -> bool:
         copies, before = self._copies, self._copies.of[partition][1:]
         unevenness = self._unevenness()
         for standby in before:

@@ -142,7 +142,7 @@ def view(
             "forced": {tag: list(values) for tag, values in problem.rules.forced.items()},
         },
         "nodes": [
-            _node_line(catalog, node, problem, goal) for node in _everybody(catalog, problem)
+            _node_line(catalog, node, problem, goal) for node in _all_node_ids(catalog, problem)
         ],
         "partitions": [
             _partition_line(names, at, problem, step, goal) for at in sorted(step.holdings)
@@ -160,7 +160,7 @@ def view(
     }
 
 
-def _everybody(catalog: Catalog, problem: Problem) -> list[NodeId]:
+def _all_node_ids(catalog: Catalog, problem: Problem) -> list[NodeId]:
     return sorted({*catalog.nodes, *(node.node_id for node in problem.cluster.nodes)})
 
 

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from standpipe.control.assignment.actives import NOBODY, ActiveWork, choose_actives
+from standpipe.control.assignment.actives import NO_NODE, ActiveWork, choose_actives
 from standpipe.control.assignment.balance import level
 from standpipe.control.assignment.model import (
     DEFAULT_RULES,
@@ -109,7 +109,7 @@ def plan(
     loads = [leaders.count(n) for n in range(len(able))] if stateless.partitions else []
     anywhere = [()] * len(stateless.partitions)
     alone = stateless.lead(previous, anywhere, loads)
-    replicas.update(stateless.named([[n] if n != NOBODY else [] for n in alone]))
+    replicas.update(stateless.named([[n] if n != NO_NODE else [] for n in alone]))
     return Plan(replicas, tuple(_unmet(stateful, copies)))
 
 
@@ -127,7 +127,7 @@ def place_stateless(
         if node_id in problem.index:
             loads[problem.index[node_id]] += 1
     alone = problem.lead(previous, [()] * len(problem.partitions), loads)
-    return problem.named([[n] if n != NOBODY else [] for n in alone])
+    return problem.named([[n] if n != NO_NODE else [] for n in alone])
 
 
 # ------------------------------------------------------- from names to indices, and back
@@ -158,7 +158,8 @@ class _Problem:
 
     def indices(self, actives: Mapping[TablePartition, NodeId]) -> list[int]:
         return [
-            self.index.get(actives[p], NOBODY) if p in actives else NOBODY for p in self.partitions
+            self.index.get(actives[p], NO_NODE) if p in actives else NO_NODE
+            for p in self.partitions
         ]
 
     def named(self, rows: Sequence[Sequence[int]]) -> dict[TablePartition, tuple[NodeId, ...]]:
@@ -219,7 +220,7 @@ class _Problem:
             capacities=self.capacities,
             tables=[tables[p.table_id, p.generation] for p in self.partitions],
             owners=[
-                self.index.get(previous[p][0], NOBODY) if previous.get(p) else NOBODY
+                self.index.get(previous[p][0], NO_NODE) if previous.get(p) else NO_NODE
                 for p in self.partitions
             ],
             holders=holders,
@@ -321,7 +322,9 @@ def _missing(problem: _Problem, grid: _Grid, count: int, wanted: int) -> list[tu
         for name, limit in zip(grid.names, grid.limits, strict=True)
         if limit is not None
     )
-    return [(Goal.FORCED, f"{count} of {wanted} copies: {limits}, and no node of another is up")]
+    return [
+        (Goal.FORCED, f"{count} of {wanted} copies: {limits}, and no node with another value is up")
+    ]
 
 
 def _shared(grid: _Grid, corners: tuple[int, ...]) -> list[tuple[Goal, str]]:

@@ -147,7 +147,7 @@ def keep_owners(cluster: Cluster, current: Holdings) -> Step:
             load[node] += 1
             kept[partition] = HeldCopies(replicas=(node,))
         if kept[partition].replicas:
-            why = "lags are unknown: owners stay, look again when they are known"
+            why = "lags are unknown: owners stay; retry once lags are known"
             moves.append(Move(partition, MoveKind.WAIT, kept[partition].replicas[0], why))
     return Step(kept, tuple(moves))
 

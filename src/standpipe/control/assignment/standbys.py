@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from standpipe.control.assignment.actives import NOBODY
+from standpipe.control.assignment.actives import NO_NODE
 from standpipe.control.assignment.fair_share import Levels
 from standpipe.control.assignment.spread import Chosen, Corner, Spread, with_corner
 
@@ -52,7 +52,7 @@ class Copies:
         self.work = work
         self.levels = Levels(work.capacities)
         #: partition -> its nodes, active first
-        self.of: list[list[int]] = [[a] if a != NOBODY else [] for a in work.actives]
+        self.of: list[list[int]] = [[a] if a != NO_NODE else [] for a in work.actives]
         #: node -> copies, actives included
         self.count = [0] * nodes
         #: node -> partitions that it is a standby of
@@ -60,7 +60,7 @@ class Copies:
         #: active's node -> standby's node -> partitions (each standby counts, not only the first)
         self.pairs: list[dict[int, int]] = [{} for _ in range(nodes)]
         for active in work.actives:
-            if active != NOBODY:
+            if active != NO_NODE:
                 self.count[active] += 1
 
     def add(self, partition: int, node: int) -> None:
@@ -89,7 +89,7 @@ class Copies:
         """Load of a node after `more` further copies, comparable between nodes."""
         return self.levels.level(node, self.count[node] + more)
 
-    def chosen(self, partition: int, without: int = NOBODY) -> Chosen:
+    def chosen(self, partition: int, without: int = NO_NODE) -> Chosen:
         """Corners of a partition's copies, sorted, except the copy on node `without`."""
         corners = self.work.corners
         return tuple(sorted(corners[n] for n in self.of[partition] if n != without))
@@ -134,7 +134,7 @@ def _keep(copies: Copies) -> None:
     work = copies.work
     for partition, active in enumerate(work.actives):
         chosen = copies.chosen(partition)
-        more = work.standby_count if active != NOBODY else 0
+        more = work.standby_count if active != NO_NODE else 0
         for node in work.holders[partition]:
             if not more:
                 break
@@ -147,7 +147,7 @@ def _fill(copies: Copies) -> None:
     """New copies go to the emptiest node that still leads to the best spread."""
     emptiest = Emptiest(copies)
     for partition, active in enumerate(copies.work.actives):
-        if active != NOBODY:
+        if active != NO_NODE:
             emptiest.fill(partition)
 
 

@@ -52,7 +52,7 @@ from standpipe.sql.plans import (
 from standpipe.sql.syntax import ast, parser
 
 TOPIC_WILL_FOLLOW: Final = (
-    "The statement is logged. Kafka does not answer now; its topic will follow."
+    "The statement is logged. Kafka is not answering; the topic will be created later."
 )
 
 
@@ -277,7 +277,7 @@ class _Proposal:
         if plan.query_id is not None and plan.query_id not in queries:
             raise self._refused(f"Unknown queryId: {plan.query_id}")
         if not queries:
-            return warning(self.statement, "No query is there.")
+            return warning(self.statement, "There are no queries.")
         is_paused = plan.state == "PAUSED"
         verb = "pause" if is_paused else "resume"
         return SetQueryState(

@@ -140,7 +140,7 @@ class Verdicts:
         """Whether a peer that is DOWN beats again, if this node receives its beats."""
         return node in self._membership.held_down
 
-    def newest_word_ms(self, node: NodeId) -> float | None:
+    def last_message_ms(self, node: NodeId) -> float | None:
         """Instant of the last message sent by the peer itself; None: none yet."""
         return self._heard_ms.get(node)
 
@@ -161,7 +161,7 @@ class Verdicts:
         since_ms = at_ms - self._rules.window_ms
         return [node for node, due_ms in self._due_ms.items() if due_ms >= since_ms]
 
-    def confidants(self, draws: Sequence[int]) -> list[NodeId]:
+    def gossip_targets(self, draws: Sequence[int]) -> list[NodeId]:
         """Random further nodes that get the rumours. `draws`: random numbers (`Gossip.targets`)."""
         return [] if self.is_mesh else self._gossip.targets(draws)
 

@@ -74,7 +74,7 @@ def ring(members: Iterable[NodeId]) -> list[NodeId]:
     return sorted(members, key=lambda node: (_hash(node), node))
 
 
-def rounds_told(count: int) -> int:
+def spread_rounds(count: int) -> int:
     """For how many rounds a rumour is spread in a cluster of `count` nodes."""
     return max(1, count - 1).bit_length() + EXTRA_ROUNDS
 
@@ -258,7 +258,7 @@ class Gossip:
             return
         self._digest ^= _digest_of(rumour) ^ (_digest_of(known) if known else 0)
         self._known[key] = rumour
-        self._hot[key] = _Hot(rumour, rounds_told(len(self._order)))
+        self._hot[key] = _Hot(rumour, spread_rounds(len(self._order)))
         if not rumour.is_note:
             self._voices.setdefault(rumour.subject, {})[rumour.watcher] = rumour.health
             self._weigh([rumour.subject])

@@ -40,7 +40,7 @@ DELTA_BYTES_MAX: Final = 900
 #: A lag that was true longer ago is stale: the ends known now include what was written since.
 FRESH_MS: Final = 1000
 #: A node that did not look for this long was not listening.
-NOT_LISTENING_MS: Final = 1000
+PAUSED_MS: Final = 1000
 
 _encoder = msgspec.json.Encoder()
 
@@ -202,7 +202,7 @@ class Belief:
 
     def look(self, now_ms: int, *, by_reports: bool) -> None:
         """To be called continuously while this node listens."""
-        if self._looked_ms is not None and now_ms - self._looked_ms > NOT_LISTENING_MS:
+        if self._looked_ms is not None and now_ms - self._looked_ms > PAUSED_MS:
             self._settled_ms = now_ms + self._settle_ms
         self._looked_ms = now_ms
         if by_reports and now_ms >= self._settled_ms:

@@ -241,7 +241,7 @@ def _replace_stream(catalog: Catalog, command: ReplaceStreamAs) -> Catalog:
     if source.name not in catalog.sources or before is None:
         raise CommandRejected(f"{source.name} or {query.query_id} does not exist")
     if query.revision != before.revision + 1:
-        raise CommandRejected(f"{query.query_id} was replaced meanwhile")
+        raise CommandRejected(f"{query.query_id} has since been replaced")
     return replace(
         catalog,
         sources={**catalog.sources, source.name: source},
@@ -261,7 +261,7 @@ def _replace_table(catalog: Catalog, command: ReplaceTableAs) -> Catalog:
         catalog = _end_queries(catalog, (before.query_id or "",))
     newest = before or there
     if source.generation != newest.generation + 1:
-        raise CommandRejected(f"{source.name} was replaced meanwhile")
+        raise CommandRejected(f"{source.name} has since been replaced")
     return replace(
         catalog,
         successors={**catalog.successors, source.name: source},

@@ -70,13 +70,13 @@ def known_to_program(level_max: int = 0) -> FeatureLevels:
     return (OLDEST, min(level_max or NEWEST, NEWEST))
 
 
-def as_told(levels: FeatureLevels) -> FeatureLevels | UnsetType:
+def to_record(levels: FeatureLevels) -> FeatureLevels | UnsetType:
     """The levels as a node reports them: UNSET at level 1, which has no field for them."""
     return levels if levels[1] > 1 else UNSET
 
 
-def as_heard(levels: FeatureLevels | UnsetType) -> FeatureLevels:
-    """The levels that a node knows, from its report: inverse of `as_told`."""
+def from_record(levels: FeatureLevels | UnsetType) -> FeatureLevels:
+    """The levels that a node knows, from its report: inverse of `to_record`."""
     return FIRST if levels is UNSET else levels
 
 
@@ -91,7 +91,7 @@ def check(level: int, known: FeatureLevels) -> None:
 
 def check_member(node: NodeInfo, level: int) -> None:
     """Raises BadRequest that names the node whose program does not know the cluster's level."""
-    known = as_heard(node.feature_levels)
+    known = from_record(node.feature_levels)
     if not known[0] <= level <= known[1]:
         raise BadRequest(
             f"{node.node_id} knows {text(known)}, and this cluster is at feature level {level}: "
@@ -128,7 +128,7 @@ def _why_not(known: FeatureLevels | None) -> str:
     return f"knows {text(known)}: start the newer release on it first"
 
 
-def in_form(command: Command, level: int) -> Command:
+def at_level(command: Command, level: int) -> Command:
     """The command as a cluster at that level reads it.
 
     A command that sets or raises the level has the form of the new level, which every reader
@@ -168,7 +168,7 @@ def node_at(node: NodeInfo, level: int) -> NodeInfo:
     return msgspec.structs.replace(node, feature_levels=UNSET)
 
 
-def told_by(
+def records_to_update(
     nodes: Iterable[NodeInfo], known: Mapping[NodeId, FeatureLevels | None]
 ) -> list[NodeInfo]:
     """Records of the nodes whose levels are not yet in the log, with those levels."""

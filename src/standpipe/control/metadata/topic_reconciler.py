@@ -125,7 +125,7 @@ def wanted_topics(catalog: Catalog, service_id: str) -> list[WantedTopic]:
     ]
 
 
-def concerned_topics(catalog: Catalog, service_id: str) -> list[str]:
+def topics_to_observe(catalog: Catalog, service_id: str) -> list[str]:
     """Names of the topics whose state `topic_orders` needs."""
     wanted = [topic.name for topic in wanted_topics(catalog, service_id)]
     return [*catalog.doomed_topics, *wanted]
@@ -148,7 +148,7 @@ def topic_orders(
     return orders
 
 
-def still_stands(order: KafkaOrder, then: Catalog, now: Catalog) -> bool:
+def is_still_valid(order: KafkaOrder, then: Catalog, now: Catalog) -> bool:
     """Whether an order derived from one catalog is still valid under a newer one.
 
     Checked before an order is carried out: Kafka fences no client, and another leader may have

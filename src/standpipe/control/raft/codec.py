@@ -188,7 +188,7 @@ def decode_message(data: bytes | memoryview) -> Message:
         named = f"of kind {view[0]}" if view else "without a kind"
         raise Unreadable(f"a message {named} is not known to this program") from None
     except (msgspec.MsgspecError, AssertionError) as error:
-        raise Unreadable(f"a message of a peer cannot be read: {error}") from error
+        raise Unreadable(f"cannot read a peer's message: {error}") from error
     return _fetch_response(decoded) if isinstance(decoded, _Fetched) else decoded
 
 

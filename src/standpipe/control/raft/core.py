@@ -299,7 +299,7 @@ class Raft:
         kind = self._calls.failed(event.to, event.request, due_ms)
         if kind in {FetchRequest, FetchSnapshotRequest}:
             if self.role is Role.FOLLOWER and event.to == self.state.leader:
-                self.state.fetch_broke()
+                self.state.fetch_failed()
             self._fetch_failed(event.to)
         elif kind is ReadOffsetRequest:
             self._reads.ask_again()
@@ -400,7 +400,7 @@ class Raft:
 
     def _campaign(self) -> None:
         """Ask to be elected, in a new epoch."""
-        self.state.invent_epoch()
+        self.state.begin_epoch()
         self._ask_for_votes()
 
     def _ask_for_votes(self) -> None:

@@ -144,7 +144,7 @@ class LogView:
         """Where the set in force was recorded; None when it comes from the boundary."""
         return self._voters[-1][0] if self._voters else None
 
-    def may_stand(self, key: ReplicaKey) -> bool:
+    def may_be_candidate(self, key: ReplicaKey) -> bool:
         """Whether a replica may still be needed as a candidate: it is a voter, or was one until a
         record that is not known to be committed.
 

@@ -135,7 +135,7 @@ class Tally:
         answer: both violate the protocol, and counting either could elect two leaders.
         """
         if voter not in self.voters:
-            msg = f"{voter} is no voter of {self.voters}"
+            msg = f"{voter} is not a voter in {self.voters}"
             raise ValueError(msg)
         mine, other = (self.granted, self.rejected) if granted else (self.rejected, self.granted)
         if voter in other:

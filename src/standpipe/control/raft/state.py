@@ -71,8 +71,8 @@ class QuorumState:
 
     @property
     def votes(self) -> bool:
-        """Whether this replica takes a voter's roles (`LogView.may_stand`)."""
-        return self.log.may_stand(self.me)
+        """Whether this replica takes a voter's roles (`LogView.may_be_candidate`)."""
+        return self.log.may_be_candidate(self.me)
 
     @property
     def known_leader(self) -> NodeId | None:
@@ -209,14 +209,14 @@ class QuorumState:
         self._begin_timer(is_fetching=True)
         self.settle_membership()
 
-    def fetch_broke(self) -> None:
+    def fetch_failed(self) -> None:
         """A fetch certainly got no answer; after two in a row, the leader's process is gone."""
         if self.following.failed():
             self.timer_ms = self._timeouts.lost_due_ms(self.now_ms, self.timer_ms)
 
     # -- elections --------------------------------------------------------------------------------
 
-    def invent_epoch(self) -> None:
+    def begin_epoch(self) -> None:
         """A prospective replica becomes a candidate: the only place where a new epoch begins."""
         self.remember(ElectionState(LeaderEpoch(self.epoch + 1), None, self.me))
         self.leader = None

@@ -235,16 +235,16 @@ RULES: Final[tuple[Rule, ...]] = (
 #: Doubts about a usable replica. Each outweighs all before it; the last that applies gives the
 #: reason.
 DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
-    (lambda c: c.is_leaving, "Host is drained or about to stop, it says; tried late."),
-    (lambda c: c.health is Health.UNKNOWN, "Not heard of yet; tried after those that are."),
+    (lambda c: c.is_leaving, "Host reports that it is draining or stopping; tried late."),
+    (lambda c: c.health is Health.UNKNOWN, "No beat received yet; tried after live hosts."),
     (
         lambda c: c.state is not None and not c.state.answers,
-        "Replica was not answering when last heard; tried late.",
+        "Replica was not answering as of its last report; tried late.",
     ),
-    (lambda c: c.is_held_down, "Host beats again, and did so too often lately; tried late."),
-    (lambda c: not c.workers_ok, "Its workers hang or died, it says; tried late."),
-    (lambda c: c.is_silent, "Host does not beat; tried late."),
-    (lambda c: c.is_suspect, "Path failed lately; tried last."),
+    (lambda c: c.is_held_down, "Host sends beats again but has flapped recently; tried late."),
+    (lambda c: not c.workers_ok, "Host reports hung or dead workers; tried late."),
+    (lambda c: c.is_silent, "Host sends no beats; tried late."),
+    (lambda c: c.is_suspect, "Path failed recently; tried last."),
 )
 
 
@@ -307,9 +307,9 @@ def _lag_doubt(candidate: Candidate, bounds: Bounds) -> int:
 
 def _why_usable(candidate: Candidate, bounds: Bounds) -> str:
     if not candidate.is_beyond(bounds):
-        return "In reach."
+        return "Usable."
     lag, maximum = candidate.lag_records, bounds.lag_records_max
-    return f"Lag {lag}, at the most, exceeded {maximum} when last heard; tried late."
+    return f"Lag of at most {lag} exceeded {maximum} as of the last report; tried late."
 
 
 def _here(

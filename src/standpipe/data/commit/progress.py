@@ -107,7 +107,7 @@ def parse(value: bytes) -> Progress:
     try:
         return _decode(value)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"no progress record: {value[:80]!r}: {error}") from error
+        raise ValueError(f"not a progress record: {value[:80]!r}: {error}") from error
 
 
 class ProgressBook:

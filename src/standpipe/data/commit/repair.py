@@ -200,14 +200,14 @@ def repairs(
     now_ms: int,
     compaction_lag_ms: int,
     is_blind: bool = False,
-    testimony: Mapping[bytes, Repair] | None = None,
+    replica_rows: Mapping[bytes, Repair] | None = None,
 ) -> Repairs:
     """`shadows`: as they are now, while no batch is in flight and everything was swept.
 
     A key without a committed row becomes a tombstone, but only while compaction cannot yet have
     removed the row. `compaction_lag_ms`: for how long the topic keeps superseded records.
     `is_blind` (`Sweep.blind`): an older shadow may have superseded the row and then left the topic.
-    `testimony`: all rows of a replica that shows the newest commit, if one could be asked.
+    `replica_rows`: all rows of a replica that shows the newest commit, if one could be asked.
     """
     known: list[Repair] = []
     unknown: list[bytes] = []
@@ -220,8 +220,8 @@ def repairs(
             known.append(Repair(key, row.value, row.headers))
         elif not is_blind and now_ms - shadow.first_ms < compaction_lag_ms:
             known.append(Repair(key, None, ()))
-        elif testimony is not None:
-            known.append(testimony.get(key, Repair(key, None, ())))
+        elif replica_rows is not None:
+            known.append(replica_rows.get(key, Repair(key, None, ())))
         else:
             too_late.append(key)
     return Repairs(tuple(known), tuple(unknown), tuple(too_late))

@@ -4,7 +4,7 @@ A topic that was deleted and recreated has the same name, and after a while offs
 before. A process that trusts only names and offsets would commit, skip or serve the wrong records.
 So a progress record names the topics that its offsets belong to (`Progress.topic_id`,
 `source_topic_ids`), and both sides compare that with Kafka's answer: the writer before it writes
-and before it commits (`changes`), a replica before it applies (`TopicDoubt`).
+and before it commits (`changes`), a replica before it applies (`TopicChecker`).
 
 A process may pause between the answer and the next record that it reads, and the topic may be
 recreated meanwhile, so an answer is valid for HEARD_MS_MAX. If a topic is recreated and filled
@@ -98,7 +98,7 @@ def differ(known_id: str, seen_id: str) -> bool:
     return bool(known_id) and bool(seen_id) and known_id != seen_id
 
 
-class TopicDoubt:
+class TopicChecker:
     """What a replica knows of its topic: the id that commits name, and the id from Kafka."""
 
     def __init__(self) -> None:

@@ -86,7 +86,7 @@ def encode_key(
         if key_format == "DELIMITED":
             return _encode_delimited(values, columns, delimiter)
     except (struct.error, TypeError, ValueError, AttributeError) as error:
-        raise UnfitKey(f"{values!r} is no key of format {key_format}: {error}") from error
+        raise UnfitKey(f"{values!r} is not a valid {key_format} key: {error}") from error
     raise UnfitKey(f"keys of format {key_format} are not supported")
 
 
@@ -111,7 +111,7 @@ def decode_key(
         InvalidOperation,
         RecursionError,  # a producer decides how deep a key is nested
     ) as error:
-        raise UnfitKey(f"{data[:80]!r} is no key of format {key_format}: {error}") from error
+        raise UnfitKey(f"{data[:80]!r} is not a valid {key_format} key: {error}") from error
     raise UnfitKey(f"keys of format {key_format} are not supported")
 
 

@@ -170,7 +170,7 @@ def parse_store_key(
             values.append(value)
         window_ms = tuple(_long_at(data, at + WINDOW_BYTES * n) for n in range(bounds))
     except (ValueError, struct.error) as error:
-        raise UnfitKey(f"{data[:80]!r} is no key of {', '.join(types)}: {error}") from error
+        raise UnfitKey(f"{data[:80]!r} is not a key of {', '.join(types)}: {error}") from error
     if len(data) != at + WINDOW_BYTES * bounds:
         raise UnfitKey(f"{data[:80]!r} is longer than a key of {', '.join(types)}")
     return tuple(values), window_ms
@@ -242,7 +242,7 @@ def _raw_string(raw: bytes) -> bytes:
         try:
             raw.decode()
         except UnicodeDecodeError as error:
-            raise UnfitKey(f"{raw[:80]!r} is no UTF-8") from error
+            raise UnfitKey(f"{raw[:80]!r} is not valid UTF-8") from error
     return raw.replace(b"\0", b"\0\xff") + b"\0\1"
 
 
@@ -320,7 +320,7 @@ def _encoded(value: Value, type_: str) -> bytes:
             return _ordered_double(to_double(value))
         if kind == "DECIMAL":
             return _ordered_decimal(Decimal(value), decimal_scale(type_))
-    raise UnfitKey(f"{value!r} is no key of type {type_}")
+    raise UnfitKey(f"{value!r} is not a valid key of type {type_}")
 
 
 def _ordered_double(value: float) -> bytes:

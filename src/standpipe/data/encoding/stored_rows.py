@@ -37,7 +37,7 @@ _BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class DamagedRow(ServerError):
-    """A stored row whose CRC-32 does not fit: the store must be rebuilt."""
+    """A stored row whose CRC-32 does not match: the store must be rebuilt."""
 
 
 class StoredRow(NamedTuple):

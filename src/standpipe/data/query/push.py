@@ -180,7 +180,7 @@ def parse_token(text: str, of: str, partitions: int) -> Mapping[int, int]:
     except (ValueError, msgspec.MsgspecError) as error:
         raise BadRequest(f"the continuation token cannot be read: {error}") from error
     if token.of != of:
-        raise BadRequest(f"the continuation token is of {token.of}, not of {of}")
+        raise BadRequest(f"the continuation token belongs to {token.of}, not to {of}")
     if any(p not in range(partitions) or offset < 0 for p, offset in token.positions.items()):
         raise BadRequest("the continuation token names partitions that the topic does not have")
     return token.positions

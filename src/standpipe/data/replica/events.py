@@ -98,7 +98,7 @@ class EndReached:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEndHeard:
+class LogEndReported:
     """The end of the partition in Kafka, foreign records included.
 
     No order ever follows: it is only reported, since right after a change of leader it may be lower
@@ -114,7 +114,7 @@ class RecordsGone:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicHeard:
+class TopicReported:
     """Kafka was asked at `at_ms` which topic has the name of the replica's, and answered
     `topic_id`; "": its brokers predate topic ids (KIP-516)."""
 
@@ -136,9 +136,9 @@ Event = (
     TargetSet
     | RecordsFetched
     | EndReached
-    | LogEndHeard
+    | LogEndReported
     | RecordsGone
-    | TopicHeard
+    | TopicReported
     | TopicSilent
     | ProgressCaughtUp
 )

@@ -20,8 +20,8 @@ Sketch. When a gap is met, remember three offsets and watch the keys of later fo
     _suspect_end   end of the log at that moment; what superseded the missing records is below it
     _doubt_end     obstacle 3: below it, only ranges that were declared clean can be trusted
 
-The rows are those of a batch (`hide_nothing`) when a target at or beyond `whole_at` is applied, no
-watched key may still lack a row, everything below `_suspect_end` was judged, and the clean range
+The rows are those of a batch (`are_rows_whole`) when a target at or beyond `whole_at` is applied,
+no watched key may still lack a row, everything below `_suspect_end` was judged, and the clean range
 (`clean_through`) reaches `_doubt_end`.
 
 `Shadows` watches the keys of foreign records. Three things end the doubt about such a key: a
@@ -103,7 +103,7 @@ class Gaps:
             " pipeline repaired the committed row that it superseded"
         )
 
-    def hide_nothing(
+    def are_rows_whole(
         self, applied: TargetSet, *, judged: Offset, next_offset: Offset, clean_through: Offset
     ) -> bool:
         """Whether the rows applied up to a target are those of a batch, with nothing missing.

@@ -34,7 +34,7 @@ from typing import Final
 import msgspec
 
 from standpipe.data.commit.progress import TargetSet
-from standpipe.data.commit.topic_identity import TopicDoubt
+from standpipe.data.commit.topic_identity import TopicChecker
 from standpipe.data.encoding.store_keys import commit_header
 from standpipe.data.replica.events import (
     ApplyBatch,
@@ -42,7 +42,7 @@ from standpipe.data.replica.events import (
     Event,
     Fetched,
     LeftOutReport,
-    LogEndHeard,
+    LogEndReported,
     Order,
     PauseFetching,
     ProgressCaughtUp,
@@ -50,7 +50,7 @@ from standpipe.data.replica.events import (
     RecordsGone,
     ReportDataLoss,
     ResumeFetching,
-    TopicHeard,
+    TopicReported,
     TopicSilent,
     bytes_of,
     offset_of,
@@ -109,7 +109,7 @@ class ApplyMachine:
         self._ready_up_to: TargetSet | None = None
         self._filling = Stage()  # rows of the next batch, as far as they were fetched
         self._is_paused = False
-        self._topic = TopicDoubt()
+        self._topic = TopicChecker()
 
     @property
     def committed_end(self) -> Offset:
@@ -140,7 +140,7 @@ class ApplyMachine:
 
     def handle(self, event: Event) -> list[Order]:
         """The next event -> what the driver has to do, in this order, before the next one."""
-        if isinstance(event, LogEndHeard):
+        if isinstance(event, LogEndReported):
             self.log_end = max(self.log_end, event.end)
             return []
         if self.state in (ReplicaState.DATA_LOSS, ReplicaState.FAILED):
@@ -152,7 +152,7 @@ class ApplyMachine:
         elif isinstance(event, TargetSet):
             self._topic.named(event.topic_id)
             self._set_target(event)
-        elif isinstance(event, TopicHeard):
+        elif isinstance(event, TopicReported):
             self._topic.heard(event.topic_id, event.at_ms)
         elif isinstance(event, TopicSilent):
             self._topic.silent()
@@ -208,7 +208,7 @@ class ApplyMachine:
     def _lost(self, event: Event) -> str:
         position = self.meta.position
         if isinstance(event, RecordsGone):
-            return f"the topic has no offset {self._fetched} any more"
+            return f"the topic no longer has offset {self._fetched}"
         if isinstance(event, TargetSet) and event.went_back:
             return f"batch {event.commit.batch} ends before {event.end}, which was committed"
         if self._knows_all_progress and position > max(0, self.committed_end):
@@ -227,7 +227,7 @@ class ApplyMachine:
             self._judge_up_to(target)
             if self._fetched < target.end:
                 if self._is_long_order(target):
-                    return self._order_in_part(target)
+                    return self._apply_part_in_order(target)
                 break
             if self._judged < target.end:
                 self._note_gap(target, max(self._judged, self._clean_below(target)))
@@ -300,7 +300,7 @@ class ApplyMachine:
 
     def _is_whole(self, applied: TargetSet) -> bool:
         next_one = self._waiting[0][0][0] if self._waiting else self._fetched
-        return self._gaps.hide_nothing(
+        return self._gaps.are_rows_whole(
             applied,
             judged=self._judged,
             next_offset=Offset(next_one),
@@ -338,7 +338,7 @@ class ApplyMachine:
             and self.state is ReplicaState.BOOTSTRAP  # it does not answer yet
         )
 
-    def _order_in_part(self, target: TargetSet) -> list[Order]:
+    def _apply_part_in_order(self, target: TargetSet) -> list[Order]:
         """Apply part of a range that is read in offset order, whose rows belong to no batch anyway.
         A store that is closed before `target` is rebuilt (`positions.must_rebuild`)."""
         ready, self._filling = self._ready.followed_by(self._filling), Stage()

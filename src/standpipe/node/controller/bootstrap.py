@@ -86,7 +86,7 @@ def knowledge_of(config: NodeConfig, identity: DataIdentity, *, has_quorum: bool
         node_id=config.node_id,
         cluster_id=identity.cluster_id,
         has_quorum=has_quorum,
-        feature_levels=features.as_told(configuration.feature_levels(config)),
+        feature_levels=features.to_record(configuration.feature_levels(config)),
     )
 
 

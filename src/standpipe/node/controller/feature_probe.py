@@ -95,7 +95,7 @@ class FeatureProbe:
             except (PeerUnreachable, PeerSilent):
                 continue
             if reply.ok and (knowledge := reply.json_as(bootstrap.Knowledge)).node_id == node:
-                return feature_levels.as_heard(knowledge.feature_levels)
+                return feature_levels.from_record(knowledge.feature_levels)
         return None
 
 

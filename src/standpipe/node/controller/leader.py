@@ -203,7 +203,7 @@ class Leading:
             await self._quorum.read()
         except ProposalRefused:
             return False
-        return topic_reconciler.still_stands(order, catalog, self._copy.catalog)
+        return topic_reconciler.is_still_valid(order, catalog, self._copy.catalog)
 
     async def _wait_for_news(self, catalog: Catalog, pause_s: float) -> None:
         """Wait for another command or another leader, at most `pause_s`."""
@@ -349,7 +349,7 @@ class Leading:
 
     async def _propose(self, command: Command, epoch: LeaderEpoch) -> None:
         """Append a command in the form that every member reads. The only way into the log."""
-        formed = feature_levels.in_form(command, self._copy.catalog.feature_level)
+        formed = feature_levels.at_level(command, self._copy.catalog.feature_level)
         await self._quorum.propose(encode(formed), epoch)
 
     def _epoch(self) -> LeaderEpoch:
@@ -371,6 +371,6 @@ class Leading:
             feature_levels.check_raise(level, catalog.feature_level, known)
             if level > catalog.feature_level:
                 await self._append(SetFeatureLevel(level=level), epoch)
-            for node in feature_levels.told_by(catalog.nodes.values(), known):
+            for node in feature_levels.records_to_update(catalog.nodes.values(), known):
                 await self._append(RegisterNode(node=node), epoch)
         return {"log_index": self._copy.catalog.index, "feature_level": level}

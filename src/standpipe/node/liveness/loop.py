@@ -265,7 +265,7 @@ class LivenessLoop:
         mine = self._beat()
         self._verdicts.noted(mine.note)
         receivers = self._verdicts.receivers(self._clock.boot_ms())
-        others = self._verdicts.confidants([random.getrandbits(32) for _ in range(SPREAD)])
+        others = self._verdicts.gossip_targets([random.getrandbits(32) for _ in range(SPREAD)])
         mine = replace(mine, digest=self._verdicts.digest, rumours=tuple(self._verdicts.round()))
         for node in receivers:
             lags = None

@@ -73,7 +73,7 @@ class LivenessPages:
             node_id=node,
             health=health,
             is_held_down=health is Health.DOWN and self._verdicts.is_held_down(node),
-            beat_boot_ms=int(self._verdicts.newest_word_ms(node) or 0),
+            beat_boot_ms=int(self._verdicts.last_message_ms(node) or 0),
             workers_ok=Note.WORKERS_SICK not in note,
             tailer_ok=Note.TAILER_SICK not in note,
             is_leaving=Note.LEAVING in note,

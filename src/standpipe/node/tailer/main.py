@@ -38,7 +38,7 @@ from standpipe.config import keys
 from standpipe.data.replica.events import (
     Event,
     ProgressCaughtUp,
-    TopicHeard,
+    TopicReported,
 )
 from standpipe.data.replica.holdings import Holding, holdings
 from standpipe.data.replica.positions import blank_status, must_restart
@@ -135,7 +135,7 @@ class Tailer:
         at_ms, ids = heard
         for replica in list(self._replicas.values()):
             if replica.topic.topic in ids:
-                self._dispatch([replica], TopicHeard(ids[replica.topic.topic], at_ms))
+                self._dispatch([replica], TopicReported(ids[replica.topic.topic], at_ms))
 
     def follow_tables(self) -> None:
         """Pass what was read to the replicas of its partition, which apply whole batches."""
@@ -161,7 +161,7 @@ class Tailer:
     def _judge_silence(self, now_ms: int) -> None:
         silent_ms = now_ms - self._known_ms
         if self._replicas and must_restart(silent_ms, COMPACTION_LAG_MS):
-            _log.warning("restarts: progress was unknown for too long", ms=silent_ms)
+            _log.warning("restarting: progress was unknown for too long", ms=silent_ms)
             self.is_outdated = True
 
     def _close_outdated(self, topic: Partition) -> None:

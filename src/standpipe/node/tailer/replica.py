@@ -27,14 +27,14 @@ from standpipe.data.replica.events import (
     EndReached,
     Event,
     LeftOutReport,
-    LogEndHeard,
+    LogEndReported,
     PauseFetching,
     ProgressCaughtUp,
     RecordsFetched,
     RecordsGone,
     ReportDataLoss,
     ResumeFetching,
-    TopicHeard,
+    TopicReported,
     TopicSilent,
 )
 from standpipe.data.replica.holdings import Holding
@@ -134,7 +134,7 @@ class TailedReplica:
         Raises StoreFailure or DataDirectoryRefused if a transaction fails.
         """
         was = self.machine.state
-        if isinstance(event, TopicHeard):
+        if isinstance(event, TopicReported):
             self._topic_heard_ms = event.at_ms
         elif isinstance(event, RecordsFetched | EndReached | RecordsGone):
             self._tell_what_is_known()
@@ -161,7 +161,7 @@ class TailedReplica:
         self._tell_log_end()
 
     def _tell_log_end(self) -> None:
-        self.machine.handle(LogEndHeard(Offset(self._world.reader.log_end(self.topic))))
+        self.machine.handle(LogEndReported(Offset(self._world.reader.log_end(self.topic))))
 
     @property
     def is_outdated(self) -> bool:

@@ -71,9 +71,9 @@ def test_a_wrong_renewal_changes_nothing(tmp_path: Path, what: str) -> None:
 
 
 def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"first\.crt and .*nothing are no certificate"):
+    with pytest.raises(ConfigError, match=r"first\.crt and .*nothing are not a certificate"):
         Certificate(FIRST.certificate, tmp_path / "nothing", ["h2"])
-    with pytest.raises(ConfigError, match="no certificate with its key"):
+    with pytest.raises(ConfigError, match="not a certificate and its key"):
         Certificate(FIRST.certificate, SECOND.key, ["h2"])
 
 

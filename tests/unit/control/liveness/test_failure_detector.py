@@ -53,7 +53,7 @@ class Cluster:
 
     def _beat(self, name: NodeId, node: Verdicts) -> None:
         draws = [draw + int(self.now_ms) for draw in DRAWS]
-        receivers = dict.fromkeys(node.confidants(draws), False)
+        receivers = dict.fromkeys(node.gossip_targets(draws), False)
         receivers |= dict.fromkeys(node.receivers(self.now_ms), True)
         told, digest = node.round(), node.digest
         for receiver, is_beat in receivers.items():
@@ -93,7 +93,7 @@ def test_the_way_goes_by_the_count(count: int, may_gossip: bool, is_mesh: bool, 
     for node in cluster.nodes.values():
         assert node.is_mesh is is_mesh, why
         assert len(node.receivers(0.0)) == (count - 1 if is_mesh else FANOUT)
-        assert len(node.confidants(DRAWS)) == (0 if is_mesh else SPREAD)
+        assert len(node.gossip_targets(DRAWS)) == (0 if is_mesh else SPREAD)
         assert (node.round(), node.digest is None) == ([], is_mesh)
 
 

@@ -16,7 +16,7 @@ from standpipe.control.liveness.gossip import (
     Note,
     Rumour,
     ring,
-    rounds_told,
+    spread_rounds,
 )
 from standpipe.model import Health, NodeId
 
@@ -141,7 +141,7 @@ def test_digests_are_compared_when_nothing_is_on_its_way() -> None:
     assert gossip.may_compare
     gossip.hear([said("n002", "n000", Health.DOWN)])
     assert not gossip.may_compare, "others may be hearing it just now"
-    for _ in range(rounds_told(30)):
+    for _ in range(spread_rounds(30)):
         gossip.round()
     assert gossip.may_compare
     for version in range(RESTLESS_ROUNDS):
@@ -171,7 +171,7 @@ def test_a_rumour_is_everywhere_before_it_is_told_no_more(count: int) -> None:
     chance, nodes = random.Random(count), cluster(count)
     first = nodes[NodeId("n001")]
     first.judged(NodeId("n000"), Health.DOWN)
-    for _ in range(2 * rounds_told(count)):
+    for _ in range(2 * spread_rounds(count)):
         messages = [
             (target, told)
             for gossip in nodes.values()

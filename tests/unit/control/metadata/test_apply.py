@@ -88,7 +88,7 @@ def test_a_drop_takes_all_generations(
 @pytest.mark.parametrize(
     ("start", "command", "why"),
     [
-        (ONE, generation_of("U", 3, 24), "U was replaced meanwhile"),
+        (ONE, generation_of("U", 3, 24), "U has since been replaced"),
         (BOTH, generation_of("U", 2, 24), "CTAS_U_24 exists"),
         (BOTH, SwitchTable(name="U", generation=3), "U has no generation 3 to switch to"),
         (TWO, SwitchTable(name="U", generation=2), "U has no generation 2 to switch to"),
@@ -96,7 +96,7 @@ def test_a_drop_takes_all_generations(
         (
             after(written_by("O", 26), rewritten("O", 26), start=ONE),
             rewritten("O", 26),
-            "CSAS_O_26 was replaced meanwhile",
+            "CSAS_O_26 has since been replaced",
         ),
     ],
 )

@@ -49,7 +49,7 @@ def node(levels: FeatureLevels | UnsetType = UNSET) -> NodeInfo:
 
 def logged(command: Command, level: int) -> dict[str, object]:
     """Its bytes in the log of a cluster at that level, as any program would take them apart."""
-    return msgspec.msgpack.decode(encode(feature_levels.in_form(command, level)))
+    return msgspec.msgpack.decode(encode(feature_levels.at_level(command, level)))
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_what_a_level_has_no_form_of_is_not_logged(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(feature_levels, "SINCE", {("drop_type", 1): 3})
     drop = DropType(name="T")
     with pytest.raises(BadRequest, match=r"drop_type needs feature level 3, this cluster is "):
-        feature_levels.in_form(drop, 2)
-    assert feature_levels.in_form(drop, 3) == drop
+        feature_levels.at_level(drop, 2)
+    assert feature_levels.at_level(drop, 3) == drop
 
 
 def test_every_other_form_is_of_a_level() -> None:
@@ -135,8 +135,8 @@ def test_a_node_that_says_nothing_is_of_the_first_release() -> None:
     feature_levels.check_member(node(), 1)
     with pytest.raises(BadRequest, match="a knows feature level 1, and this cluster is at"):
         feature_levels.check_member(node(), 2)
-    assert feature_levels.as_told((1, 1)) is UNSET
-    assert feature_levels.as_heard(UNSET) == feature_levels.FIRST
+    assert feature_levels.to_record((1, 1)) is UNSET
+    assert feature_levels.from_record(UNSET) == feature_levels.FIRST
 
 
 @pytest.mark.parametrize(
@@ -162,10 +162,10 @@ def test_raising(
 
 
 def test_only_news_is_logged_of_a_node() -> None:
-    told = feature_levels.told_by([node()], {NodeId("a"): (1, 2)})
+    told = feature_levels.records_to_update([node()], {NodeId("a"): (1, 2)})
     assert told == [node((1, 2))]
-    assert feature_levels.told_by(told, {NodeId("a"): (1, 2)}) == []
-    assert feature_levels.told_by([node()], {NodeId("a"): None}) == []
+    assert feature_levels.records_to_update(told, {NodeId("a"): (1, 2)}) == []
+    assert feature_levels.records_to_update([node()], {NodeId("a"): None}) == []
 
 
 @pytest.mark.parametrize(("limit", "known"), [(0, (1, 5)), (1, (1, 1)), (2, (1, 2)), (9, (1, 5))])

@@ -19,9 +19,9 @@ from standpipe.control.metadata.topic_reconciler import (
     ObservedTopic,
     Order,
     ReportTopic,
-    concerned_topics,
-    still_stands,
+    is_still_valid,
     topic_orders,
+    topics_to_observe,
     wanted_topics,
 )
 from standpipe.model import TopicSpec, Window
@@ -186,7 +186,7 @@ def test_carried_out_orders_are_not_ordered_again() -> None:
 
 
 def test_observed_are_wanted_and_doomed() -> None:
-    assert concerned_topics(wanting(SOURCE, doomed=("T",)), ID) == [
+    assert topics_to_observe(wanting(SOURCE, doomed=("T",)), ID) == [
         "T",
         "default__progress",
         "default_ksql_processing_log",
@@ -219,4 +219,4 @@ MORE = msgspec.structs.replace(SOURCE, partitions=8)
 def test_an_order_is_looked_at_again_before_it_is_carried_out(
     order: KafkaOrder, then: Catalog, now: Catalog, stands: bool, why: str
 ) -> None:
-    assert still_stands(order, then, now) is stands, why
+    assert is_still_valid(order, then, now) is stands, why

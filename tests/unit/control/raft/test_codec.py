@@ -99,7 +99,7 @@ def test_no_bytes_of_a_peer_raise_anything_else(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("data", "text"),
-    [(b"", "without a kind"), (b"\xee\x80", "kind 238"), (b"\x00\x80", "cannot be read")],
+    [(b"", "without a kind"), (b"\xee\x80", "kind 238"), (b"\x00\x80", "cannot read")],
 )
 def test_what_is_not_known_is_said(data: bytes, text: str) -> None:
     with pytest.raises(Unreadable, match=text):

@@ -245,7 +245,7 @@ def test_may_stand_until_the_removal_is_known_to_be_committed() -> None:
     """A leader that removed itself may be the only one who can finish it (found by seed 82)."""
     view = a_log(1)
     view.append([Entry(1, 1, voters(2, 3))])
-    assert view.may_stand(key(1))
+    assert view.may_be_candidate(key(1))
     view.commit(2)
-    assert not view.may_stand(key(1))
-    assert view.may_stand(key(2))
+    assert not view.may_be_candidate(key(1))
+    assert view.may_be_candidate(key(2))

@@ -85,7 +85,7 @@ def test_how_old_a_record_of_a_range_may_be(
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"query_id":"Q"}', b"\xff"])
 def test_what_is_no_progress_record_is_refused(value: bytes) -> None:
-    with pytest.raises(ValueError, match="no progress record"):
+    with pytest.raises(ValueError, match="not a progress record"):
         parse(value)
 
 

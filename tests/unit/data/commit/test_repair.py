@@ -170,7 +170,7 @@ def test_a_blind_sweep_calls_no_row_absent() -> None:
     known = {"now_ms": 100, "compaction_lag_ms": LAG_MS, "is_blind": True}
     assert repairs(sweep.shadows, finder, **known) == Repairs((), (), (b"b",))
     row = Repair(b"b", b"1", ())
-    found = repairs(sweep.shadows, finder, testimony={b"b": row}, **known)
+    found = repairs(sweep.shadows, finder, replica_rows={b"b": row}, **known)
     assert found == Repairs((row,), (), ())
 
 

@@ -3,7 +3,7 @@ import pytest
 from standpipe.data.commit.topic_identity import (
     LASTED_MS,
     How,
-    TopicDoubt,
+    TopicChecker,
     TopicKnown,
     TopicSeen,
     changes,
@@ -70,7 +70,7 @@ def test_a_change_says_what_it_is(seen: TopicSeen | None, text: str) -> None:
 def test_doubt(
     named: list[str], heard: list[tuple[str, int]], is_sure: bool, is_lost: bool, why: str
 ) -> None:
-    doubt = TopicDoubt()
+    doubt = TopicChecker()
     for topic_id in named:
         doubt.named(topic_id)
     for topic_id, at_ms in heard:

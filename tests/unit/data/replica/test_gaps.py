@@ -24,7 +24,7 @@ def gaps(*, strict_from: int = 2, since_ms: int = 50, gone_ms: int = 0) -> Gaps:
 def is_whole(
     of: Gaps, end: int, *, judged: int, next_offset: int, clean: int = 0, committed_ms: int = 0
 ) -> bool:
-    return of.hide_nothing(
+    return of.are_rows_whole(
         TargetSet(commit=B0, end=Offset(end), committed_at_ms=committed_ms),
         judged=Offset(judged),
         next_offset=Offset(next_offset),

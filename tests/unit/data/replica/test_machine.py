@@ -12,7 +12,7 @@ from standpipe.data.replica.events import (
     EndReached,
     Fetched,
     LeftOutReport,
-    LogEndHeard,
+    LogEndReported,
     Order,
     PauseFetching,
     ProgressCaughtUp,
@@ -20,7 +20,7 @@ from standpipe.data.replica.events import (
     RecordsGone,
     ReportDataLoss,
     ResumeFetching,
-    TopicHeard,
+    TopicReported,
 )
 from standpipe.data.replica.machine import ApplyMachine
 from standpipe.data.replica.positions import StoreMeta
@@ -311,7 +311,7 @@ def test_a_shadow_ends_when_its_row_is_applied_not_when_it_is_fetched() -> None:
     one.handle(target(B1, 3))
     one.handle(target(B2, 6))
     one.handle(ProgressCaughtUp())
-    one.handle(LogEndHeard(Offset(6)))
+    one.handle(LogEndReported(Offset(6)))
     one.handle(fetched(record(1, "a", 9, B0), record(2, "b", 1, B1)))  # offset 0 is gone
     one.handle(fetched(record(3, "b", 1, B0), record(4, "a", 2, B2)))
     assert (one.meta.position, one.meta.batch) == (3, NO_BATCH), "a row of a may be missing"
@@ -395,11 +395,11 @@ def test_it_is_running_only_when_no_progress_can_be_missing() -> None:
         ([ProgressCaughtUp()], True, "a progress topic that was made anew"),
         ([RecordsGone()], True, "a table topic that was made anew"),
         ([target(B0, 5, went_back=True)], True, "the writer found its log shorter than it was"),
-        ([LogEndHeard(Offset(3))], False, "a new leader may not know its end yet"),
+        ([LogEndReported(Offset(3))], False, "a new leader may not know its end yet"),
     ],
 )
 def test_a_position_beyond_the_end_is_data_loss(
-    events: list[TargetSet | ProgressCaughtUp | RecordsGone | LogEndHeard], lost: bool, why: str
+    events: list[TargetSet | ProgressCaughtUp | RecordsGone | LogEndReported], lost: bool, why: str
 ) -> None:
     one = machine(StoreMeta(identity=IDENTITY, position=Offset(5), batch=BatchId(0)))
     orders = [order for event in events for order in one.handle(event)]
@@ -414,7 +414,7 @@ def test_nothing_is_applied_before_its_topic_is_known_to_be_the_committed_one() 
     one.handle(target(B0, 6, topic_id="I"))
     records = [record(n, "a", n, B0) for n in range(6)]
     assert one.handle(fetched(*records)) == [PauseFetching()], "nor does memory fill meanwhile"
-    orders = one.handle(TopicHeard("I", 0))
+    orders = one.handle(TopicReported("I", 0))
     assert applied(orders) == [({"a": "[5]"}, [], 6, 0)]
     assert orders[-1] == ResumeFetching()
 
@@ -429,11 +429,11 @@ def test_nothing_is_applied_before_its_topic_is_known_to_be_the_committed_one() 
 def test_a_topic_that_was_made_anew_is_data_loss(meta: StoreMeta, why: str) -> None:
     one = machine(meta)
     one.handle(target(B1, 7, topic_id="I", clean_through=7))
-    one.handle(TopicHeard("J", 0))
+    one.handle(TopicReported("J", 0))
     records = [record(n, "a", n, B1) for n in range(7)]
     assert one.handle(fetched(*records)) == [], why
     assert one.handle(ProgressCaughtUp()) == [], why
-    (order,) = one.handle(TopicHeard("J", LASTED_MS))
+    (order,) = one.handle(TopicReported("J", LASTED_MS))
     assert isinstance(order, ReportDataLoss), why
     assert "recreated" in order.reason
     assert one.state is ReplicaState.DATA_LOSS

@@ -10,7 +10,7 @@ from standpipe.data.replica.events import (
     EndReached,
     Fetched,
     LeftOutReport,
-    LogEndHeard,
+    LogEndReported,
     ProgressCaughtUp,
 )
 from standpipe.data.replica.machine import ApplyMachine
@@ -79,8 +79,8 @@ def test_all_that_was_in_the_log_when_a_gap_was_met_is_waited_for() -> None:
     one = machine()
     one.handle(target(B0, 2))
     one.handle(ProgressCaughtUp())
-    one.handle(LogEndHeard(Offset(6)))
-    one.handle(LogEndHeard(Offset(3)))  # of a leader that has just taken over
+    one.handle(LogEndReported(Offset(6)))
+    one.handle(LogEndReported(Offset(3)))  # of a leader that has just taken over
     one.handle(fetched(record(1, "b", 1, B0)))  # offset 0 is gone
     assert one.meta.batch == NO_BATCH
     one.handle(fetched(record(4, "z", 9, ZOMBIE)))
@@ -92,7 +92,7 @@ def test_a_replica_is_whole_once_it_is_known_that_nothing_more_was_there() -> No
     one = machine()
     one.handle(target(B0, 2))
     one.handle(ProgressCaughtUp())
-    one.handle(LogEndHeard(Offset(4)))
+    one.handle(LogEndReported(Offset(4)))
     one.handle(fetched(record(1, "b", 1, B0)))  # offset 0 is gone
     assert (one.meta.batch, one.state) == (NO_BATCH, ReplicaState.BOOTSTRAP)
     assert one.meta.whole_at > one.meta.position, "stopped now, it is made anew"
@@ -266,7 +266,7 @@ def test_a_topic_whose_beginning_was_deleted_is_enough(
     one.handle(target(B0, 3, clean_through=6))
     one.handle(target(B1, 6, clean_through=6))
     one.handle(ProgressCaughtUp())
-    one.handle(LogEndHeard(Offset(6)))
+    one.handle(LogEndReported(Offset(6)))
     if records:
         one.handle(fetched(*records))
     one.handle(EndReached(Offset(6)))

@@ -115,5 +115,5 @@ def test_it_asks_until_there_is_an_answer(statuses: list[int]) -> None:
 
 def test_a_disk_that_hangs_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_poll, "WORK_S_MAX", -1.0)
-    with pytest.raises(PeerSilent, match="has worked at it"):
+    with pytest.raises(PeerSilent, match="has been working on it"):
         timeless(ask_patiently(cast("HttpClient", Client(ACCEPTED)), "a", "/x"))

@@ -174,7 +174,7 @@ def judge_all(
 def _after(catalog: Catalog, proposed: Command | StatementReply) -> Catalog:
     if isinstance(proposed, StatementReply):
         return catalog
-    command = feature_levels.in_form(proposed, catalog.feature_level)
+    command = feature_levels.at_level(proposed, catalog.feature_level)
     return apply(catalog, LogIndex(catalog.index + 1), command)
 
 

@@ -22,7 +22,7 @@ from standpipe.node.worker.pull.forward_headers import ForwardHeaders
             False,
             "both mean the same",
         ),
-        (ForwardHeaders(timeout_ms=0), "too late", False, "no time is left"),
+        (ForwardHeaders(timeout_ms=0), "after its deadline", False, "no time is left"),
         (ForwardHeaders(partition=3), "NOT_OWNER: no key", True, "counted in another way"),
         (ForwardHeaders(table="T1-2"), "NOT_OWNER: USERS is T1-1 here", True, "another generation"),
         (

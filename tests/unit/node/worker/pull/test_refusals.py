@@ -25,7 +25,7 @@ TEXT = "SELECT * FROM USERS WHERE ID = 'x';"
 
 
 def verdict(node_id: NodeId) -> Verdict:
-    return Verdict(node_id=node_id, role="STANDBY", ok=True, why="In reach.")
+    return Verdict(node_id=node_id, role="STANDBY", ok=True, why="Usable.")
 
 
 def stale(partition: int, *nodes: NodeId) -> Failure:
