@@ -6,7 +6,6 @@ mentions of documents that no reader of the repository has.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -31,6 +30,7 @@ FILE = re.compile(r"(?<![\w./*<-])([A-Za-z_][\w-]*\.(?:py|pyi|md|lark))\b")
 MODULE = re.compile(rf"`((?:standpipe\.)?(?:{'|'.join(ROOMS)})(?:\.\w+)+)[`(]")
 DOTTED = re.compile(rf"(?<![\w./-])(standpipe\.(?:{'|'.join(ROOMS)})(?:\.\w+)*)")
 #: a line of a program in a string, which a child process runs
+PROGRAM = re.compile(r'"""(.*?)"""|^ *"(from standpipe.*)$', re.DOTALL | re.MULTILINE)
 IMPORT = re.compile(r"^ *from (standpipe[\w.]*) import ([\w, ]+)", re.MULTILINE)
 #: files of a running node, not of the repository
 RUNTIME_FILES = (".json", ".pid", ".mdb", ".log")
@@ -71,12 +71,11 @@ def prose(path: Path) -> str:
 
 def imports_in_strings(path: Path) -> Iterator[str]:
     """What programs in a module's strings import from the package."""
-    if path.suffix != ".py" or "standpipe" not in (text := path.read_text()):
+    if path.suffix != ".py" or path.is_relative_to(PACKAGE):
         return
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for module, names in IMPORT.findall(node.value):
-                yield from (f"{module}.{name.split()[0]}" for name in names.split(","))
+    for found in PROGRAM.findall(path.read_text()):
+        for module, names in IMPORT.findall("".join(found)):
+            yield from (f"{module}.{name.split()[0]}" for name in names.split(","))
 
 
 def dangling(path: Path) -> Iterator[str]:

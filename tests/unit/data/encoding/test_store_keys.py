@@ -7,8 +7,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.data.rows import key_columns
 
 from standpipe.data.encoding import store_keys
@@ -146,12 +147,16 @@ def test_raw_keys_become_store_keys(
     assert convert(given_key) == (store_keys.store_key(values, types, *[9] * windowed), b"")
 
 
-@pytest.mark.parametrize("type_", ["STRING", "BIGINT", "DOUBLE"])
-@pytest.mark.parametrize("bounds", [0, 1, 2])
-@given(number=st.integers(-(2**31), 2**31 - 1), texts=st.lists(st.text(), min_size=1, max_size=4))
-@example(number=0, texts=["x" * (store_keys.PREFIX_BYTES_MAX - 2)])
-@example(number=0, texts=["a", "x" * (store_keys.PREFIX_BYTES_MAX - 1)])
-@example(number=0, texts=["a", "b\0c"])
+@settings(max_examples=examples(150))
+@given(
+    type_=st.sampled_from(["STRING", "BIGINT", "DOUBLE"]),
+    bounds=st.integers(0, 2),
+    number=st.integers(-(2**31), 2**31 - 1),
+    texts=st.lists(st.text(), min_size=1, max_size=4),
+)
+@example(type_="STRING", bounds=0, number=0, texts=["x" * (store_keys.PREFIX_BYTES_MAX - 2)])
+@example(type_="STRING", bounds=1, number=0, texts=["a", "x" * (store_keys.PREFIX_BYTES_MAX - 1)])
+@example(type_="STRING", bounds=2, number=0, texts=["a", "b\0c"])
 def test_many_keys_become_what_each_becomes(
     type_: str, bounds: int, number: int, texts: list[str]
 ) -> None:
