@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_DOWN, Decimal, localcontext
 from typing import Any, Final, Protocol
 
 from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
+from standpipe.sql.expressions.like import LikePattern
 from standpipe.sql.expressions.typer import Names, Typer
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import unsupported
@@ -164,23 +164,39 @@ class Evaluator:
         return lambda row: (low(row) and high(row)) is not negated
 
     def in_list(self, node: ast.InList) -> Compute:
-        """value [NOT] IN (…): the OR of equalities."""
-        equals = [
-            self.comparison(ast.Comparison(item.at, "=", node.value, item)) for item in node.items
-        ]
+        """value [NOT] IN (…): the OR of equalities.
+
+        Literals are looked up in a set; there is one for each type that the value is compared as.
+        """
+        equals: list[Compute] = []
+        sets: dict[SqlType | None, tuple[Compute, set[Any]]] = {}
+        for item in node.items:
+            if isinstance(item, ast.LiteralValue):
+                if item.value is not None:  # nothing compares with NULL
+                    wanted = self._compared_as(node.value, item)
+                    value, constant = self._alike(node.value, item)
+                    sets.setdefault(wanted, (value, set()))[1].add(constant(()))
+            else:
+                equals.append(self.comparison(ast.Comparison(item.at, "=", node.value, item)))
         negated = node.negated
-        return lambda row: any(equal(row) for equal in equals) is not negated
+
+        def is_in(row: Row) -> bool:
+            found = any(value(row) in constants for value, constants in sets.values())
+            return (found or any(equal(row) for equal in equals)) is not negated
+
+        return is_in
 
     def like(self, node: ast.Like) -> Compute:
         """value [NOT] LIKE pattern [ESCAPE character]."""
-        value, pattern = self.compile(node.value), self.compile(node.pattern)
-        escape, negated = node.escape, node.negated
+        value, escape, negated = self.compile(node.value), node.escape, node.negated
+        if isinstance(node.pattern, ast.LiteralValue) and isinstance(node.pattern.value, str):
+            fixed = LikePattern(node.pattern.value, escape)
+            return _strict(lambda text: fixed.matches(text) is not negated, value)
 
-        def matches(text: str, like: str) -> bool:
-            found = re.fullmatch(like_pattern(like, escape), text, re.DOTALL) is not None
-            return found is not negated
+        def matches(text: str, pattern: str) -> bool:
+            return LikePattern(pattern, escape).matches(text) is not negated
 
-        return _strict(matches, value, pattern)
+        return _strict(matches, value, self.compile(node.pattern))
 
     def is_null(self, node: ast.IsNull) -> Compute:
         """value IS [NOT] NULL."""
@@ -233,29 +249,21 @@ class Evaluator:
 
     def _alike(self, one: ast.Expression, two: ast.Expression) -> tuple[Compute, Compute]:
         """Both sides of a comparison as one type: text beside a date or time becomes one."""
+        wanted = self._compared_as(one, two)
+        return self._as(one, self.type(one), wanted), self._as(two, self.type(two), wanted)
+
+    def _compared_as(self, one: ast.Expression, two: ast.Expression) -> SqlType | None:
         left, right = self.type(one), self.type(two)
         wanted = values.unified(left, right) or common_type(left, right)
         if wanted is None and "STRING" in (left.base, right.base):
-            wanted = SqlType("TIMESTAMP")  # ROWTIME or a window bound against datetime text
-        return self._as(one, left, wanted), self._as(two, right, wanted)
+            return SqlType("TIMESTAMP")  # ROWTIME or a window bound against datetime text
+        return wanted
 
     def _as(self, node: ast.Expression, source: SqlType, wanted: SqlType | None) -> Compute:
         compute = self.compile(node)
         if wanted is None or source.base != "STRING" or wanted.base == "STRING":
             return compute
         return _strict(lambda value: values.coerce(value, source, wanted), compute)
-
-
-def like_pattern(like: str, escape: str | None) -> str:
-    """The regular expression for a LIKE pattern: % is any text, _ any character."""
-    parts: list[str] = []
-    characters = iter(like)
-    for character in characters:
-        if character == escape:
-            parts.append(re.escape(next(characters, "")))
-        else:
-            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
-    return "".join(parts)
 
 
 def _strict(function: Callable[..., Any], *arguments: Compute) -> Compute:

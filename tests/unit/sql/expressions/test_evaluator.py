@@ -10,7 +10,7 @@ from tests.samples import sample_table
 
 from standpipe.errors import StatementError
 from standpipe.model import Column
-from standpipe.sql.expressions.evaluator import Evaluator, like_pattern
+from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.lookup.columns import PullNames
 from standpipe.sql.syntax import parser
 from standpipe.sql.syntax.ast import Query, SelectItem
@@ -53,6 +53,12 @@ def value(text: str) -> Any:
         ("CAST(NULL AS BOOLEAN) AND n = 7", None, "unknown stays unknown"),
         ("u = 'x' AND n = 8", False, "false decides"),
         ("n NOT IN (1, 7)", False, ""),
+        ("n IN (1.5, 7.0)", True, "compared as numbers, whatever their types"),
+        ("n IN (NULL, 7)", True, "nothing compares with NULL"),
+        ("n NOT IN (NULL, 8)", True, "... and ksqlDB's NOT IN is not unknown then"),
+        ("n IN (LEN(k) + 4, 8)", True, "an expression beside literals"),
+        ("u IN ('x', 'y')", False, "NULL is in no list"),
+        ("t IN ('1970-01-01', '1970-01-02')", True, "text becomes a time"),
         ("n NOT BETWEEN 8 AND 9", True, ""),
         ("u IS NULL", True, ""),
         ("u IS DISTINCT FROM k", True, ""),
@@ -87,10 +93,3 @@ def test_values(text: str, result: object, why: str) -> None:
 def test_what_cannot_be_computed_is_refused_by_name() -> None:
     with pytest.raises(StatementError, match="The function MD5 in a pull query is not supported"):
         value("MD5(k)")
-
-
-@pytest.mark.parametrize(
-    ("like", "escape", "pattern"), [("a.b%", None, r"a\.b.*"), ("a!%", "!", "a%"), ("a!", "!", "a")]
-)
-def test_like_patterns(like: str, escape: str | None, pattern: str) -> None:
-    assert like_pattern(like, escape) == pattern
