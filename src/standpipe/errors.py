@@ -10,7 +10,8 @@ StandpipeError                         50000   base; 500
 ├── StatementError                     40001   parse, analysis, planning: points at line:column
 │   ├── SqlSyntaxError                 40001
 │   ├── UnknownName                    40001   names the nearest one
-│   └── QueryOnStatementEndpoint       40002   SELECT or PRINT sent to /ksql
+│   ├── QueryOnStatementEndpoint       40002   SELECT or PRINT sent to /ksql
+│   └── NotComputable                  40005   data.query.scan: an expression, for a row it read
 ├── TooManyPushQueries                 40003
 ├── Http2Only                          40004   /inserts-stream over HTTP/1.1
 ├── Unauthorized                       40100   internal route without the cluster's secret
@@ -145,6 +146,12 @@ class QueryOnStatementEndpoint(StatementError):
     """SELECT or PRINT was sent to /ksql. Send it to /query or /query-stream."""
 
     code = 40002
+
+
+class NotComputable(StatementError):
+    """An expression of the query has no value for a row, or its text becomes too long."""
+
+    code = 40005
 
 
 class TooManyPushQueries(StandpipeError):

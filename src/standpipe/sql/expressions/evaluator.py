@@ -18,7 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_DOWN, Decimal, localcontext
 from typing import Any, Final, Protocol
 
-from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
+from standpipe.errors import NotComputable
+from standpipe.sql.expressions import evaluator_functions
+from standpipe.sql.expressions.evaluator_functions import FUNCTIONS, Computed
 from standpipe.sql.expressions.like import LikePattern
 from standpipe.sql.expressions.typer import Names, Typer
 from standpipe.sql.syntax import ast
@@ -28,6 +30,11 @@ from standpipe.sql.types.types import SqlType, common_type
 
 Row = Sequence[Any]
 Compute = Callable[[Row], Any]
+
+#: Characters that the texts of one clause may have together for a row, in equal parts, and the
+#: least that each may have.
+TEXT_CHARS_MAX: Final = 4_194_304
+TEXT_CHARS_MIN: Final = 1_024
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -57,6 +64,8 @@ class Evaluator:
         self.names = names
         self.kind = kind
         self.typer = Typer(names, clause)
+        #: how many expressions of the clause make new text
+        self._texts = 0
 
     def type(self, node: ast.Expression) -> SqlType:
         """The type of an expression. Raises StatementError as the Typer does."""
@@ -119,7 +128,7 @@ class Evaluator:
         left, right = self.compile(node.left), self.compile(node.right)
         of = self.type(node)
         if node.operator == "||" or of.base == "STRING":
-            return _strict(lambda one, two: one + two, left, right)
+            return self._text("||", evaluator_functions.CONCAT, [left, right])
         return _strict(lambda one, two: _computed(node.operator, one, two, of), left, right)
 
     def negative(self, node: ast.Negative) -> Compute:
@@ -241,9 +250,36 @@ class Evaluator:
         if made is None:
             raise unsupported(f"The function {node.name} in {self.kind}", node.at)
         arguments = [self.compile(argument) for argument in node.arguments]
+        if made.text_length is not None:
+            return self._text(node.name, made, arguments)
         if not made.is_strict:
             return lambda row: made.compute(*(argument(row) for argument in arguments))
         return _strict(made.compute, *arguments)
+
+    def _text(self, name: str, made: Computed, arguments: Sequence[Compute]) -> Compute:
+        """A function that makes text longer than its arguments, unless it would be too long.
+
+        All that one clause makes for a row share TEXT_CHARS_MAX: REPLACE within REPLACE makes 225
+        MB of a few words.
+        """
+        self._texts += 1
+        length_of = made.text_length
+        assert length_of is not None
+
+        def compute(*given: Any) -> Any:
+            length, length_max = (
+                length_of(*given),
+                max(TEXT_CHARS_MIN, TEXT_CHARS_MAX // self._texts),
+            )
+            if length > length_max:
+                raise NotComputable(
+                    f"{name} would make a text of {length} characters; {length_max} are allowed."
+                )
+            return made.compute(*given)
+
+        if made.is_strict:
+            return _strict(compute, *arguments)
+        return lambda row: compute(*(argument(row) for argument in arguments))
 
     # ------------------------------------------------------------------------------------- parts
 

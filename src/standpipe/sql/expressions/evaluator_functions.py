@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,10 +20,15 @@ from standpipe.sql.types.values import EPOCH, at_scale
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A function in Python. `is_strict`: NULL, without a call, if any argument is NULL."""
+    """A function in Python. `is_strict`: NULL, without a call, if any argument is NULL.
+
+    `text_length`: of the text that it would make of its arguments, at most; None: it makes none
+    that is longer than they are.
+    """
 
     compute: Callable[..., Any]
     is_strict: bool = True
+    text_length: Callable[..., int] | None = None
 
 
 def _half_up(value: Any, scale: int | None = None) -> Any:
@@ -92,27 +98,64 @@ def _present(*values: Any) -> list[Any]:
     return [value for value in values if value is not None]
 
 
+def _concatenated_length(*given: Any) -> int:
+    return sum(map(len, _present(*given)))
+
+
+def _joined_length(by: Any, *given: Any) -> int:
+    return _concatenated_length(*given) + len(by or "") * len(given)
+
+
+def _replaced_length(text: str, old: str, new: str) -> int:
+    return len(text) + text.count(old) * max(0, len(new) - len(old))
+
+
+def _exp(value: Any) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
+def _power(base: Any, exponent: Any) -> float:
+    """As Java's Math.pow, where Python raises an error."""
+    base, exponent = float(base), float(exponent)
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and exponent % 2 == 1 else math.inf
+    except ValueError:
+        return math.inf if base == 0 else math.nan
+
+
+CONCAT: Final = Computed(operator.add, text_length=_concatenated_length)
+
+
 FUNCTIONS: Final[Mapping[str, Computed]] = {
     "ABS": Computed(abs),
     "CEIL": Computed(lambda value: _whole(value, ROUND_CEILING)),
     "FLOOR": Computed(lambda value: _whole(value, ROUND_FLOOR)),
     "ROUND": Computed(_half_up),
-    "EXP": Computed(math.exp),
+    "EXP": Computed(_exp),
     "LN": Computed(lambda value: math.log(value) if value > 0 else math.nan),
     "SQRT": Computed(lambda value: math.sqrt(value) if value >= 0 else math.nan),
-    "POWER": Computed(lambda base, exponent: float(base) ** float(exponent)),
+    "POWER": Computed(_power),
     "SIGN": Computed(lambda value: (value > 0) - (value < 0)),
     "GREATEST": Computed(lambda *given: max(_present(*given), default=None), is_strict=False),
     "LEAST": Computed(lambda *given: min(_present(*given), default=None), is_strict=False),
-    "CONCAT": Computed(lambda *given: "".join(_present(*given)), is_strict=False),
+    "CONCAT": Computed(
+        lambda *given: "".join(_present(*given)), is_strict=False, text_length=_concatenated_length
+    ),
     "CONCAT_WS": Computed(
-        lambda by, *given: None if by is None else by.join(_present(*given)), is_strict=False
+        lambda by, *given: None if by is None else by.join(_present(*given)),
+        is_strict=False,
+        text_length=_joined_length,
     ),
     "INSTR": Computed(lambda text, part: text.find(part) + 1),
     "LCASE": Computed(str.lower),
     "UCASE": Computed(str.upper),
     "LEN": Computed(len),
-    "REPLACE": Computed(str.replace),
+    "REPLACE": Computed(str.replace, text_length=_replaced_length),
     "SUBSTRING": Computed(_substring),
     "TRIM": Computed(str.strip),
     "AS_VALUE": Computed(lambda value: value),
@@ -120,7 +163,9 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "IFNULL": Computed(lambda one, two: two if one is None else one, is_strict=False),
     "NULLIF": Computed(lambda one, two: None if one == two else one, is_strict=False),
     "ARRAY_LENGTH": Computed(len),
-    "ARRAY_CONTAINS": Computed(lambda items, item: item in items, is_strict=False),
+    "ARRAY_CONTAINS": Computed(
+        lambda items, item: None if items is None else item in items, is_strict=False
+    ),
     "MAP_KEYS": Computed(list),
     "MAP_VALUES": Computed(lambda entries: list(entries.values())),
     "TIMESTAMPTOSTRING": Computed(format_instant),

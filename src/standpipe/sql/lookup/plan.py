@@ -67,7 +67,9 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
         scanned = filtered_plan(plan, names, query, context, needed)
         if takes_more:
             scanned = beyond(scanned, query, names)
-        return PullTemplate(msgspec.structs.replace(scanned, limit=_count(query)), (), (), ())
+        expressions = sum(1 for _ in ast.walk((query.items, query.where)))
+        scanned = msgspec.structs.replace(scanned, limit=_count(query), expressions=expressions)
+        return PullTemplate(scanned, (), (), ())
     return predicate.template(plan, limit)
 
 

@@ -7,6 +7,7 @@ session allows it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Final
@@ -75,8 +76,10 @@ def _keys(
     columns = [column.name for column in names.source.key_columns]
     if disjuncts is None or any(set(columns) - set(each) for each in disjuncts):
         return None
+    if sum(math.prod(len(each[name]) for name in columns) for each in disjuncts) > KEYS_MAX:
+        return None
     found = {key: None for each in disjuncts for key in product(*(each[name] for name in columns))}
-    return tuple(found) if len(found) <= KEYS_MAX else None
+    return tuple(found)
 
 
 def _disjuncts(

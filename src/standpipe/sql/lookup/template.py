@@ -7,17 +7,21 @@ Whatever is the same for all values is computed when the template is made, not i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final, Literal, cast
 
 import msgspec
 
+from standpipe.errors import StatementError
 from standpipe.sql.plans import PullPlan
 
 #: Converts a literal's value to the type that is needed; raises StatementError if it does not fit.
 Coercion = Callable[[Any], Any]
+#: Keys of one pull query. Key columns multiply: 300 values for each of three are 27 million keys.
+KEYS_MAX: Final = 1_000
 #: Index into the values of the slots, followed by the constants.
 Place = int
 
@@ -97,7 +101,9 @@ class PullTemplate:
         if self._row is not None:
             keys: tuple[tuple[object, ...], ...] = (tuple([given[place] for place in self._row]),)
         else:
-            keys = tuple(product(*(_common(terms, given) for terms in self.terms)))
+            columns = [_common(terms, given) for terms in self.terms]
+            _check_count(math.prod(map(len, columns)))
+            keys = tuple(product(*columns))
         changes: dict[str, object] = {"keys": keys}
         for name, add, place, is_low in self._limits:
             bound = cast("int", given[place]) + add
@@ -110,12 +116,30 @@ class PullTemplate:
 
 def _common(terms: tuple[tuple[Place, ...], ...], given: list[object]) -> list[object]:
     """Values that occur in every term, without duplicates, in the order of the first term."""
-    first, *others = [[given[place] for place in term] for term in terms]
-    return [value for value in _once(first) if all(value in other for other in others)]
+    first, *others = [_once([given[place] for place in term]) for term in terms]
+    for other in others:
+        first = _both(first, other)
+    return first
+
+
+def _both(one: list[object], other: list[object]) -> list[object]:
+    """The values of `one` that are in `other` too."""
+    try:
+        wanted: Container[object] = set(other)
+    except TypeError:
+        wanted = other
+    return [value for value in one if value in wanted]
+
+
+def _check_count(count: int) -> None:
+    if count > KEYS_MAX:
+        raise StatementError(
+            f"The query names {count} keys. One query may name {KEYS_MAX}: ask for fewer at a time."
+        )
 
 
 def _once(values: list[object]) -> list[object]:
-    """Removes duplicates: by hash, as IN may name thousands; ARRAY and STRUCT keys have no hash."""
+    """Removes duplicates: by hash, as IN may name many; ARRAY and STRUCT keys have no hash."""
     try:
         return list(dict.fromkeys(values))
     except TypeError:

@@ -18,8 +18,8 @@ from typing import Any, Final, cast
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from standpipe.errors import SqlSyntaxError, StatementError
-from standpipe.sql.syntax import ast
+from standpipe.errors import SqlSyntaxError
+from standpipe.sql.syntax import ast, limits
 from standpipe.sql.syntax.ast import Position, Statement
 from standpipe.sql.syntax.build import Ended, StatementBuilder
 from standpipe.sql.syntax.errors import located, refusal
@@ -27,8 +27,6 @@ from standpipe.sql.types.values import BIGINT_MAX
 
 #: Levels of expressions, or of brackets in a type. Later passes need a few frames per level.
 DEPTH_MAX: Final = 120
-#: A longer text is refused; parsing it would block a worker.
-TEXT_MAX: Final = 500_000
 #: More alternatives than this do not help the user; the message leaves them out.
 EXPECTED_MAX: Final = 6
 
@@ -62,10 +60,9 @@ def parse(text: str) -> tuple[Statement, ...]:
     """The statements of `text`, in order; their positions are in the whole text.
 
     Raises SqlSyntaxError; StatementError if a number is out of range, nesting is deeper than
-    DEPTH_MAX or the text is longer than TEXT_MAX characters.
+    DEPTH_MAX or the text is over a limit of `sql.syntax.limits`.
     """
-    if len(text) > TEXT_MAX:
-        raise StatementError(f"The statement is too long: {len(text)} > {TEXT_MAX} characters.")
+    limits.check(text)
     try:
         parts = cast("tuple[Ended, ...]", _lark().parse(text))  # pyright: ignore[reportUnknownMemberType]
     except UnexpectedInput as error:

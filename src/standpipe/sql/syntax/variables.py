@@ -15,6 +15,7 @@ from standpipe.errors import StatementError
 from standpipe.sql.syntax import parser
 from standpipe.sql.syntax.ast import Statement
 from standpipe.sql.syntax.ast_statements import Define
+from standpipe.sql.syntax.limits import TEXT_MAX
 
 #: session property: whether `${…}` is substituted
 SUBSTITUTION: Final = "ksql.variable.substitution.enable"
@@ -65,13 +66,14 @@ def substituted(text: str, known: Mapping[str, str]) -> str:
     """The text with variables replaced by their values in `known`, which is folded."""
     if "${" not in text:
         return text
+    values = _Values(known)
     parts: list[str] = []
     for match in _PIECE.finditer(text):
         piece = match[0]
         if match["quoted"]:
-            piece = _replaced(piece, known, quote=piece[0])
+            piece = values.put_into(piece, quote=piece[0])
         elif match["plain"]:
-            piece = _replaced(piece, known, quote="")
+            piece = values.put_into(piece, quote="")
         parts.append(piece)
     return "".join(parts)
 
@@ -87,14 +89,28 @@ def _split(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-def _replaced(piece: str, known: Mapping[str, str], *, quote: str) -> str:
-    def value_of(match: re.Match[str]) -> str:
+class _Values:
+    """Puts values in place of names, until they are longer together than any text may be."""
+
+    def __init__(self, known: Mapping[str, str]) -> None:
+        self._known = known
+        self._room = TEXT_MAX
+
+    def put_into(self, piece: str, *, quote: str) -> str:
+        return _VARIABLE.sub(lambda match: self._value_of(match, quote), piece)
+
+    def _value_of(self, match: re.Match[str], quote: str) -> str:
         name = match[2].upper()
         if match[1]:
             return match[0][1:]
-        if name not in known:
+        if name not in self._known:
             return match[0]
-        value = known[name]
+        value = self._known[name]
+        self._room -= len(value)
+        if self._room < 0:
+            raise StatementError(
+                f"The values of variables are longer than {TEXT_MAX} characters together."
+            )
         if quote:
             return value.replace(quote, quote * 2)
         if not _ONE_TOKEN.fullmatch(value):
@@ -103,5 +119,3 @@ def _replaced(piece: str, known: Mapping[str, str], *, quote: str) -> str:
                 "number or text."
             )
         return value
-
-    return _VARIABLE.sub(value_of, piece)

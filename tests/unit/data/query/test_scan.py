@@ -14,7 +14,7 @@ from tests.unit.data.rows import HOUR_MS, table, tumbling
 from standpipe.data.encoding.store_keys import full_store_key, store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.query import order, pull, scan
-from standpipe.errors import BadRequest
+from standpipe.errors import BadRequest, NotComputable
 from standpipe.sql.plans import PullPlan
 
 PLAIN = SortedStore(
@@ -166,6 +166,32 @@ def test_when_the_store_is_read(
         made.step(store)
         steps += 1
     assert seen == copies_at, why
+
+
+@pytest.mark.parametrize("clause", ["where", "cells"])
+@pytest.mark.parametrize("is_scan", [True, False])
+def test_what_cannot_be_computed_is_the_statements_fault(clause: str, is_scan: bool) -> None:
+    """It was taken for a damaged replica, and tried on every other one."""
+
+    def fails(row: object) -> bool:
+        raise LookupError("no time zone 'Mars/Base'")
+
+    given: dict[str, object] = {"where": fails} if clause == "where" else {"cells": (fails,)}
+    with pytest.raises(NotComputable, match="no value for a row: no time zone 'Mars/Base'"):
+        pull.lookup(plan(is_scan=is_scan, keys=(("a",),), **given), PLAIN, 0)
+
+
+def test_a_step_has_fewer_rows_the_more_each_computes() -> None:
+    """A WHERE of 5,000 expressions kept the event loop for 128 rows at a time."""
+
+    def steps(expressions: int) -> int:
+        made, count = scan.Scan(plan(expressions=expressions)), 0
+        while not made.is_over:
+            made.step(PLAIN)
+            count += 1
+        return count
+
+    assert [steps(1), steps(1_500), steps(5_000)] == [2, 3, 4], "3 rows, and one step to copy them"
 
 
 def test_too_many_rows_are_refused_before_any_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from tests.samples import sample_table
 
-from standpipe.errors import StatementError
+from standpipe.errors import NotComputable, StatementError
 from standpipe.model import Column
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.lookup.columns import PullNames
@@ -87,6 +88,39 @@ def value(text: str) -> Any:
     ],
 )  # fmt: skip
 def test_values(text: str, result: object, why: str) -> None:
+    assert value(text) == result, why
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("REPLACE(REPLACE(k, 'a', '{x}'), 'x', '{x}')", "REPLACE would make a text of 9000002"),
+        ("CONCAT(REPLACE('{x}', 'x', '{x}'), 'b')", "REPLACE would make a text of 9000000"),
+        (
+            "REPLACE(REPLACE(REPLACE(k, 'a', '{x}'), 'x', '{x}'), 'x', '{x}')",
+            "REPLACE would make a text of 9000002 characters; 1398101 are allowed",
+        ),
+    ],
+)
+def test_texts_do_not_grow_without_end(text: str, refusal: str) -> None:
+    """A few words made 225 MB on the event loop."""
+    with pytest.raises(NotComputable, match=refusal):
+        value(text.replace("{x}", "x" * 3_000))
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "why"),
+    [
+        ("EXP(1000)", math.inf, "Java's result: Python raises"),
+        ("POWER(10, 400)", math.inf, ""),
+        ("POWER(-10, 401)", -math.inf, "an odd exponent keeps the sign"),
+        ("POWER(0, -1)", math.inf, ""),
+        ("ARRAY_CONTAINS(CAST(NULL AS ARRAY<STRING>), 'a')", None, "NULL in, NULL out"),
+        ("REPLACE(k, '', '-')", "-a-%-b-", "its length is counted as it is made"),
+        ("CONCAT_WS('-', k, u, k)", "a%b-a%b", ""),
+    ],
+)
+def test_edges_of_functions(text: str, result: object, why: str) -> None:
     assert value(text) == result, why
 
 

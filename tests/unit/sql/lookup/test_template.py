@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from standpipe.errors import StatementError
 from standpipe.model import Source
-from standpipe.sql.lookup.template import Bound, PullTemplate, Slot
+from standpipe.sql.lookup.template import KEYS_MAX, Bound, PullTemplate, Slot
 from standpipe.sql.plans import PullPlan
 
 
@@ -33,6 +34,27 @@ def test_keys(plan: PullPlan, terms: object, keys: list[object], why: str) -> No
     slots = (Slot(0, same), Slot(1, same), Slot(2, same))
     template = PullTemplate(plan, slots, ("fixed",), terms)  # type: ignore[arg-type]
     assert list(template.bind([10, 20, 30]).keys) == keys, why
+
+
+@pytest.mark.parametrize(
+    ("lists", "is_fine", "why"),
+    [
+        ([KEYS_MAX, 1], True, "as many as there may be"),
+        ([KEYS_MAX + 1, 1], False, "one column"),
+        ([40, 40], False, "lists of key columns multiply"),
+        ([3_000, 3_000], False, "... and are refused before they do"),
+    ],
+)
+def test_keys_are_bounded(plan: PullPlan, lists: list[int], is_fine: bool, why: str) -> None:
+    slots = tuple(Slot(place, same) for place in range(sum(lists)))
+    places = iter(range(sum(lists)))
+    terms = tuple((tuple(next(places) for _ in range(count)),) for count in lists)
+    template = PullTemplate(plan, slots, (), terms)
+    if is_fine:
+        assert len(template.bind(range(sum(lists))).keys) == KEYS_MAX, why
+        return
+    with pytest.raises(StatementError, match="One query may name 1000"):
+        template.bind(range(sum(lists)))
 
 
 @pytest.mark.parametrize(

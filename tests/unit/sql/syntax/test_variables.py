@@ -40,6 +40,23 @@ def test_a_value_cannot_end_the_statement_that_it_stands_in(name: str) -> None:
         variables.substituted(f"SELECT ${{{name}}} FROM t;", KNOWN)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["SELECT '" + "${v}" * 70 + "' FROM t;", "SELECT " + "${v} + " * 70 + "1 FROM t;"],
+    ids=["within one quoted text", "as words"],
+)
+def test_values_together_are_no_longer_than_a_text(text: str) -> None:
+    """Half a megabyte of names became 1.9 GB."""
+    with pytest.raises(StatementError, match="longer than 65536 characters together"):
+        variables.substituted(text, {"V": "v" * 1_000})
+
+
+def test_definitions_that_double_each_other_end_at_the_limit() -> None:
+    text = "DEFINE a = 'aaaaaaaa';" + "DEFINE a = '${a}${a}';" * 30
+    with pytest.raises(StatementError, match="too long: 65550 characters"):
+        variables.parse(text, {})
+
+
 def test_each_statement_sees_the_definitions_before_it() -> None:
     text = (
         "DEFINE format = 'JSON'; DEFINE n = '2';\n"

@@ -28,7 +28,7 @@ import msgspec
 import structlog
 
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response, StillWorking
-from standpipe.errors import NotReady
+from standpipe.errors import NotComputable, NotReady
 from standpipe.model import NodeId, NodeInfo, Record
 from standpipe.node.worker.pull.forward_headers import ForwardedRead
 from standpipe.node.worker.request.answer import Freshness, parse_headers, split_lines
@@ -233,7 +233,8 @@ class _ErrorBody(msgspec.Struct):
 
 
 def read_part(response: Response) -> PartitionAnswer:
-    """What a peer's response says. Raises ForwardRefused for anything but rows."""
+    """What a peer's response says. Raises NotComputable, which is the statement's own fault, and
+    ForwardRefused for anything else but rows."""
     if response.status == 200:
         return PartitionAnswer(
             rows=split_lines(response.body), fresh=parse_headers(response.headers)
@@ -242,6 +243,8 @@ def read_part(response: Response) -> PartitionAnswer:
         error = msgspec.json.decode(response.body, type=_ErrorBody)
     except msgspec.MsgspecError as undecodable:
         raise ForwardRefused(f"Peer answered {response.status}.") from undecodable
+    if error.error_code == NotComputable.code:
+        raise NotComputable(error.message)  # the same rows at every replica
     said = error.standpipe
     raise ForwardRefused(
         said.why or error.message,

@@ -29,7 +29,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.route import Bounds, Verdict, excluded
 from standpipe.data.query.order import merged
 from standpipe.data.query.pull import lookup, partitions
-from standpipe.errors import BadRequest, NoReplica, NotReady
+from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady
 from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Snapshot
 from standpipe.node.worker.pull import forward_checks
 from standpipe.node.worker.pull.forward import Forwarder, ForwardRefused, PartitionAnswer
@@ -326,7 +326,7 @@ class SlowPath:
             else:
                 status = readable(replica.status(), verdict)
                 rows = lookup(plan, replica.store, partition)
-        except (ForwardRefused, BadRequest):
+        except (ForwardRefused, BadRequest, NotComputable):
             raise
         except NotReady as error:
             raise ForwardRefused(error.message, is_not_ready=True) from error
