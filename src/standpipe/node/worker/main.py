@@ -247,6 +247,7 @@ class Worker:
             task.cancel()
         self.live.close()
         self.hedged_reads.close()
+        self.slow_path.large_texts.close()
         await self.forwarder.close()
         await asyncio.to_thread(self.producer.close)
         self.replicas.close()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
@@ -45,6 +46,15 @@ _Entry = tuple[PullTemplate, Coercion | None]
 Shape = tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a text became. `template`: serves any text of `shape`; None: only this one."""
+
+    plan: PullPlan
+    shape: Shape = ()
+    template: PullTemplate | None = None
+
+
 class NotAPullQuery(Exception):
     """The text is one statement with an endless answer: a push query, or PRINT."""
 
@@ -67,14 +77,19 @@ class PlanCache:
     def plan(self, text: str, properties: Mapping[str, str]) -> PullPlan:
         """The plan of one pull query. Raises StatementError as parse and analyze would, and
         NotAPullQuery for a query whose answer has no end."""
-        pieces = _split(text)
+        found = self.cached(text, properties)
+        return self.keep(self.compiled(text, properties)) if found is None else found
+
+    def cached(self, text: str, properties: Mapping[str, str]) -> PullPlan | None:
+        """The plan, if an earlier query had this shape. None: `compiled` finds it, or the error."""
         if properties and not pull_plan.PROPERTIES.isdisjoint(properties):
-            return self._plan_again(text, properties, None, pieces)
+            return None
+        pieces = _split(text)
         literals = pieces[1::2]
         shape: Shape = (*pieces[::2], *map(_class_of, literals))
         entry = self._entries.pop(shape, None)
         if entry is None:
-            return self._plan_again(text, properties, shape, pieces)
+            return None
         self._entries[shape] = entry
         template, coerce = entry
         try:
@@ -83,12 +98,13 @@ class PlanCache:
                 return msgspec.structs.replace(template.plan, keys=((key,),))
             return template.bind(list(map(_value_of, literals)))
         except StatementError:
-            return self._plan_again(text, properties, None, pieces)  # gets the right position
+            return None  # `compiled` raises it again, with the right position
 
-    def _plan_again(
-        self, text: str, properties: Mapping[str, str], shape: Shape | None, pieces: list[str]
-    ) -> PullPlan:
-        """Parses and analyses; keeps the template under `shape` if that is sound."""
+    def compiled(self, text: str, properties: Mapping[str, str]) -> Compiled:
+        """The plan by parsing and analysing the text. Changes nothing here: any thread may call it.
+
+        Raises as `plan` does.
+        """
         statements = parser.parse(text)
         only = statements[0] if len(statements) == 1 else None
         if isinstance(only, PrintTopic) or (isinstance(only, Query) and only.emit is not None):
@@ -106,11 +122,21 @@ class PlanCache:
             plan = template.bind(pull_plan.literal_values(query, template))
         except StatementError as error:
             raise located(error, query) from None
-        if shape is not None and _is_sound(query, template, pieces):
+        pieces = _split(text)
+        is_shared = pull_plan.PROPERTIES.isdisjoint(properties)
+        if not is_shared or not _is_sound(query, template, pieces):
+            return Compiled(plan)
+        shape: Shape = (*pieces[::2], *map(_class_of, pieces[1::2]))
+        return Compiled(plan, shape, template)
+
+    def keep(self, compiled: Compiled) -> PullPlan:
+        """The plan; its template is kept for queries of the same shape, if it serves them."""
+        template = compiled.template
+        if template is not None:
             while len(self._entries) >= self._shapes_max:
                 del self._entries[next(iter(self._entries))]
-            self._entries[shape] = (template, template.key_coercion)
-        return plan
+            self._entries[compiled.shape] = (template, template.key_coercion)
+        return compiled.plan
 
 
 def _is_sound(query: Query, template: PullTemplate, pieces: list[str]) -> bool:

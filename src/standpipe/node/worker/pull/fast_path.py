@@ -11,8 +11,8 @@ It runs inside `adapters.http.server`, between reading and writing the socket: i
 forwards nothing and reports no errors. It leaves what it cannot answer to the slow path
 (`node.worker.pull.slow_path`), which starts from the request's bytes and answers alike:
 
-- several keys, a null key, a scan or a merged answer; another replica is first; no usable replica
-  or no status of it; a lag beyond the bound of a forward;
+- several keys, a null key, a scan or a merged answer; a large text; another replica is first; no
+  usable replica or no status of it; a lag beyond the bound of a forward;
 - an error of `EXPECTED`: the slow path meets the same one and reports it.
 
 Any other exception is a fault of this program. It is counted by kind
@@ -40,6 +40,7 @@ from standpipe.model import NodeId
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
 from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.large_texts import INLINE_CHARS_MAX
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.request.answer import (
     END_HEADER,
@@ -98,6 +99,8 @@ class LookupFastPath:
         try:
             query = parse_lookup(body)
             view = self.map.view
+            if len(query.text) > INLINE_CHARS_MAX:
+                return None
             plan = view.plans.plan(query.text, query.properties)
             if len(plan.keys) != 1 or plan.is_merged:
                 return None

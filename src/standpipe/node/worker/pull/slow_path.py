@@ -1,6 +1,6 @@
 """The slow path of a pull query: any query, over any replicas, with an error that says why not.
 
-    plans.plan(text)     as on the fast path
+    LargeTexts.plan      as on the fast path; a large text is planned beside the event loop
     partitions(plan)     those that hold its keys; for a scan, all of them
     RouteCache.of        verdicts on each partition's replicas, in the order of the tries
     HedgedReads.first    the first answer: from here (`lookup`, `Scans`) or a peer (`Forwarder`)
@@ -40,6 +40,7 @@ from standpipe.node.worker.pull.forward_headers import (
     RequestFormat,
 )
 from standpipe.node.worker.pull.hedging import AllRefused, HedgedRead, HedgedReads
+from standpipe.node.worker.pull.large_texts import LargeTexts
 from standpipe.node.worker.pull.refusals import (
     Failure,
     Unanswered,
@@ -116,6 +117,7 @@ class SlowPath:
     #: for pull queries on streams
     bootstrap_servers: str = ""
     scans: Scans = field(default_factory=Scans)
+    large_texts: LargeTexts = field(default_factory=LargeTexts)
     clock: Clock = field(default_factory=Clock)
 
     # ------------------------------------------------------------- a query
@@ -147,7 +149,7 @@ class SlowPath:
         requester: ScanRequester,
     ) -> PullResponse:
         started = time.perf_counter()
-        plan = view.plans.plan(asked.text, asked.properties)
+        plan = await self.large_texts.plan(view.plans, asked.text, asked.properties)
         if plan.source.kind == "STREAM":
             return await self._stream(request_format, plan, view.snapshot)
         query = _Query(

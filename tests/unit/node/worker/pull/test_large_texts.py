@@ -1,0 +1,94 @@
+"""Large texts are planned while the event loop goes on, in turn, and only so many wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+
+import pytest
+from tests.samples import sample_table
+
+from standpipe.errors import StatementError, TooManyRequests
+from standpipe.node.worker.pull.large_texts import INLINE_CHARS_MAX, PENDING_MAX, LargeTexts
+from standpipe.sql.lookup.plan_cache import Compiled, PlanCache
+
+USERS = sample_table(name="USERS", is_materialized=True)
+SHORT = "SELECT * FROM USERS WHERE K = 'a';"
+
+
+def large(keys: int = 200) -> str:
+    listed = ", ".join(f"'key-{n}'" for n in range(keys))
+    return f"SELECT * FROM USERS WHERE K IN ({listed});"
+
+
+class Watched(PlanCache):
+    """Notes which thread compiles, and waits there until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__({"USERS": USERS})
+        self.threads: list[str] = []
+        self.may_go = threading.Event()
+
+    def compiled(self, text: str, properties: Mapping[str, str]) -> Compiled:
+        self.threads.append(threading.current_thread().name)
+        if len(text) > INLINE_CHARS_MAX:
+            assert self.may_go.wait(10)
+        return super().compiled(text, properties)
+
+
+def test_a_large_text_does_not_hold_up_a_short_one() -> None:
+    async def story() -> None:
+        plans, texts = Watched(), LargeTexts()
+        planning = asyncio.create_task(texts.plan(plans, large(), {}))
+        await asyncio.sleep(0)
+        assert len((await texts.plan(plans, SHORT, {})).keys) == 1
+        assert not planning.done(), "it waits in its thread"
+        plans.may_go.set()
+        assert len((await planning).keys) == 200
+        assert [name.startswith("large-texts") for name in plans.threads] == [True, False]
+        texts.close()
+
+    asyncio.run(story())
+
+
+def test_a_shape_that_is_known_needs_no_thread() -> None:
+    async def story() -> None:
+        plans, texts = Watched(), LargeTexts()
+        plans.may_go.set()
+        text = SHORT.replace("'a'", "'" + "a" * INLINE_CHARS_MAX + "'")
+        plans.plan(SHORT, {})
+        assert (await texts.plan(plans, text, {})).keys == (("a" * INLINE_CHARS_MAX,),)
+        assert len(plans.threads) == 1, "the short one alone was compiled"
+        texts.close()
+
+    asyncio.run(story())
+
+
+def test_errors_are_those_of_a_short_text() -> None:
+    async def story() -> None:
+        plans, texts = Watched(), LargeTexts()
+        plans.may_go.set()
+        with pytest.raises(StatementError, match="1001 keys"):
+            await texts.plan(plans, large(1_001), {})
+        texts.close()
+
+    asyncio.run(story())
+
+
+def test_only_so_many_wait_also_when_their_clients_have_left() -> None:
+    async def story() -> None:
+        plans, texts = Watched(), LargeTexts()
+        waiting = [asyncio.create_task(texts.plan(plans, large(), {})) for _ in range(PENDING_MAX)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        with pytest.raises(TooManyRequests) as caught:
+            await texts.plan(plans, large(), {})
+        assert (caught.value.status, caught.value.retry_after_s) == (429, 1)
+        plans.may_go.set()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.sleep(0.01)
+        assert len((await texts.plan(plans, large(), {})).keys) == 200
+        texts.close()
+
+    asyncio.run(story())
