@@ -31,10 +31,10 @@ from standpipe.sql.types.types import SqlType, common_type
 Row = Sequence[Any]
 Compute = Callable[[Row], Any]
 
-#: Characters that the texts of one clause may have together for a row, in equal parts, and the
-#: least that each may have.
-TEXT_CHARS_MAX: Final = 4_194_304
-TEXT_CHARS_MIN: Final = 1_024
+#: Characters and items that the functions of one clause may read and make for a row, in equal
+#: parts: some 20 ms. WORK_MIN: the least that each may have.
+WORK_MAX: Final = 4_194_304
+WORK_MIN: Final = 1_024
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -64,8 +64,8 @@ class Evaluator:
         self.names = names
         self.kind = kind
         self.typer = Typer(names, clause)
-        #: how many expressions of the clause make new text
-        self._texts = 0
+        #: functions of the clause that share WORK_MAX
+        self._limited_count = 0
 
     def type(self, node: ast.Expression) -> SqlType:
         """The type of an expression. Raises StatementError as the Typer does."""
@@ -128,7 +128,7 @@ class Evaluator:
         left, right = self.compile(node.left), self.compile(node.right)
         of = self.type(node)
         if node.operator == "||" or of.base == "STRING":
-            return self._text("||", evaluator_functions.CONCAT, [left, right])
+            return self._limited("||", evaluator_functions.CONCAT, [left, right])
         return _strict(lambda one, two: _computed(node.operator, one, two, of), left, right)
 
     def negative(self, node: ast.Negative) -> Compute:
@@ -197,15 +197,20 @@ class Evaluator:
 
     def like(self, node: ast.Like) -> Compute:
         """value [NOT] LIKE pattern [ESCAPE character]."""
-        value, escape, negated = self.compile(node.value), node.escape, node.negated
+        escape, negated = node.escape, node.negated
         if isinstance(node.pattern, ast.LiteralValue) and isinstance(node.pattern.value, str):
             fixed = LikePattern(node.pattern.value, escape)
-            return _strict(lambda text: fixed.matches(text) is not negated, value)
+            found = Computed(lambda text: fixed.matches(text) is not negated, work=fixed.steps)
+            return self._limited("LIKE", found, [self.compile(node.value)])
 
         def matches(text: str, pattern: str) -> bool:
             return LikePattern(pattern, escape).matches(text) is not negated
 
-        return _strict(matches, value, self.compile(node.pattern))
+        def steps(text: str, pattern: str) -> int:
+            return LikePattern(pattern, escape).steps(text) + 10 * len(pattern)
+
+        found = Computed(matches, work=steps)
+        return self._limited("LIKE", found, [self.compile(node.value), self.compile(node.pattern)])
 
     def is_null(self, node: ast.IsNull) -> Compute:
         """value IS [NOT] NULL."""
@@ -250,30 +255,25 @@ class Evaluator:
         if made is None:
             raise unsupported(f"The function {node.name} in {self.kind}", node.at)
         arguments = [self.compile(argument) for argument in node.arguments]
-        if made.text_length is not None:
-            return self._text(node.name, made, arguments)
+        if made.work is not None:
+            return self._limited(node.name, made, arguments)
         if not made.is_strict:
             return lambda row: made.compute(*(argument(row) for argument in arguments))
         return _strict(made.compute, *arguments)
 
-    def _text(self, name: str, made: Computed, arguments: Sequence[Compute]) -> Compute:
-        """A function that makes text longer than its arguments, unless it would be too long.
-
-        All that one clause makes for a row share TEXT_CHARS_MAX: REPLACE within REPLACE makes 225
-        MB of a few words.
-        """
-        self._texts += 1
-        length_of = made.text_length
-        assert length_of is not None
+    def _limited(self, name: str, made: Computed, arguments: Sequence[Compute]) -> Compute:
+        """A function over texts or lists. What all those of a clause do for one row is limited:
+        REPLACE within REPLACE makes 225 MB of a few words."""
+        self._limited_count += 1
+        work = made.work
+        assert work is not None
 
         def compute(*given: Any) -> Any:
-            length, length_max = (
-                length_of(*given),
-                max(TEXT_CHARS_MIN, TEXT_CHARS_MAX // self._texts),
-            )
-            if length > length_max:
+            wanted, allowed = work(*given), max(WORK_MIN, WORK_MAX // self._limited_count)
+            if wanted > allowed:
                 raise NotComputable(
-                    f"{name} would make a text of {length} characters; {length_max} are allowed."
+                    f"{name} would work on {wanted} characters or items of a row; {allowed} are "
+                    "allowed."
                 )
             return made.compute(*given)
 

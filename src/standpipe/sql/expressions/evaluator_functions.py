@@ -22,13 +22,12 @@ from standpipe.sql.types.values import EPOCH, at_scale
 class Computed:
     """A function in Python. `is_strict`: NULL, without a call, if any argument is NULL.
 
-    `text_length`: of the text that it would make of its arguments, at most; None: it makes none
-    that is longer than they are.
+    `work`: characters that it reads or makes, or items that it looks at; None: a fixed amount.
     """
 
     compute: Callable[..., Any]
     is_strict: bool = True
-    text_length: Callable[..., int] | None = None
+    work: Callable[..., int] | None = None
 
 
 def _half_up(value: Any, scale: int | None = None) -> Any:
@@ -98,6 +97,14 @@ def _present(*values: Any) -> list[Any]:
     return [value for value in values if value is not None]
 
 
+def _first_length(first: Any, *_: Any) -> int:
+    return 0 if first is None else len(first)
+
+
+def _pattern_length(_millis: Any, pattern: str, *_zone: Any) -> int:
+    return 8 * len(pattern)  # each letter is looked up
+
+
 def _concatenated_length(*given: Any) -> int:
     return sum(map(len, _present(*given)))
 
@@ -128,7 +135,7 @@ def _power(base: Any, exponent: Any) -> float:
         return math.inf if base == 0 else math.nan
 
 
-CONCAT: Final = Computed(operator.add, text_length=_concatenated_length)
+CONCAT: Final = Computed(operator.add, work=_concatenated_length)
 
 
 FUNCTIONS: Final[Mapping[str, Computed]] = {
@@ -144,32 +151,34 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "GREATEST": Computed(lambda *given: max(_present(*given), default=None), is_strict=False),
     "LEAST": Computed(lambda *given: min(_present(*given), default=None), is_strict=False),
     "CONCAT": Computed(
-        lambda *given: "".join(_present(*given)), is_strict=False, text_length=_concatenated_length
+        lambda *given: "".join(_present(*given)), is_strict=False, work=_concatenated_length
     ),
     "CONCAT_WS": Computed(
         lambda by, *given: None if by is None else by.join(_present(*given)),
         is_strict=False,
-        text_length=_joined_length,
+        work=_joined_length,
     ),
-    "INSTR": Computed(lambda text, part: text.find(part) + 1),
-    "LCASE": Computed(str.lower),
-    "UCASE": Computed(str.upper),
+    "INSTR": Computed(lambda text, part: text.find(part) + 1, work=_first_length),
+    "LCASE": Computed(str.lower, work=len),
+    "UCASE": Computed(str.upper, work=len),
     "LEN": Computed(len),
-    "REPLACE": Computed(str.replace, text_length=_replaced_length),
-    "SUBSTRING": Computed(_substring),
-    "TRIM": Computed(str.strip),
+    "REPLACE": Computed(str.replace, work=_replaced_length),
+    "SUBSTRING": Computed(_substring, work=_first_length),
+    "TRIM": Computed(str.strip, work=len),
     "AS_VALUE": Computed(lambda value: value),
     "COALESCE": Computed(lambda *given: next(iter(_present(*given)), None), is_strict=False),
     "IFNULL": Computed(lambda one, two: two if one is None else one, is_strict=False),
     "NULLIF": Computed(lambda one, two: None if one == two else one, is_strict=False),
     "ARRAY_LENGTH": Computed(len),
     "ARRAY_CONTAINS": Computed(
-        lambda items, item: None if items is None else item in items, is_strict=False
+        lambda items, item: None if items is None else item in items,
+        is_strict=False,
+        work=_first_length,
     ),
-    "MAP_KEYS": Computed(list),
-    "MAP_VALUES": Computed(lambda entries: list(entries.values())),
-    "TIMESTAMPTOSTRING": Computed(format_instant),
-    "FORMAT_TIMESTAMP": Computed(format_instant),
+    "MAP_KEYS": Computed(list, work=len),
+    "MAP_VALUES": Computed(lambda entries: list(entries.values()), work=len),
+    "TIMESTAMPTOSTRING": Computed(format_instant, work=_pattern_length),
+    "FORMAT_TIMESTAMP": Computed(format_instant, work=_pattern_length),
     "UNIX_TIMESTAMP": Computed(lambda millis: millis),
     "FROM_UNIXTIME": Computed(lambda millis: millis),
     "UNIX_DATE": Computed(lambda days: days),

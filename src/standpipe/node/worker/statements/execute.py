@@ -44,6 +44,7 @@ from standpipe.node.worker.inspect.route import Routes
 from standpipe.node.worker.request.body import offset_lag_max, parse_statements, property_text
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.statements import control_client, explain, show
+from standpipe.node.worker.statements.answers import Answers
 from standpipe.node.worker.statements.assert_topic import assert_topic
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.node.worker.statements.read_index import is_linearizable, read_index
@@ -101,7 +102,7 @@ _QUERY_HINT = (
 class StatementFailed(Exception):
     """A statement could not be carried out. `done`: entities of those before it."""
 
-    def __init__(self, cause: StandpipeError, statement: str, done: Sequence[Entity]) -> None:
+    def __init__(self, cause: StandpipeError, statement: str, done: Sequence[msgspec.Raw]) -> None:
         super().__init__(cause.message)
         self.cause = cause
         self.statement = statement
@@ -199,8 +200,8 @@ class Statements:
     _admin: KafkaAdmin | None = None
     _read_index: Shared[int] | None = None
 
-    async def carry_out(self, body: bytes) -> list[Entity]:
-        """Entities of all statements. Raises StandpipeError when nothing was done, else
+    async def carry_out(self, body: bytes) -> list[msgspec.Raw]:
+        """Entities of all statements, as JSON. Raises StandpipeError when nothing was done, else
         StatementFailed."""
         request = parse_statements(body)
         properties = {n: property_text(v) for n, v in (request.streamsProperties or {}).items()}
@@ -212,15 +213,15 @@ class Statements:
         except StandpipeError:
             self.metrics.count("standpipe_statements", "refused")
             raise
-        done: list[Entity] = []
+        answers = Answers()
         for statement in statements:
             try:
-                done += await self._carry_out(statement)
+                answers.add(await self._carry_out(statement))
             except StandpipeError as error:
                 self.metrics.count("standpipe_statements", "failed")
-                raise StatementFailed(error, statement.text, done) from error
+                raise StatementFailed(error, statement.text, answers.encoded) from error
         self.metrics.count("standpipe_statements", "done")
-        return done
+        return answers.encoded
 
     # --------------------------------------------------------------- judging
 
