@@ -72,18 +72,19 @@ $(DONE)/jars: src/standpipe/local/cluster/ivy.xml $(DONE)/java
 
 # ------------------------------------------------------------------------------ checks
 
-#: need no Kafka, no Spark, no Java; stay under 60 s. Two processes for two cores: pytest-xdist would
-#: collect all of them in each process, and one more for the reports
+#: need no Kafka, no Spark, no Java; stay under 60 s. Three processes, as some tests wait for time to
+#: pass; pytest-xdist would collect all of them in each process, and have one more for the reports
 FAST_DECISIONS := tests/unit/control tests/unit/data tests/unit/sql tests/sql
-FAST_REST := $(filter-out $(FAST_DECISIONS) %/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/))) \
-    $(wildcard tests/unit/test_*.py tests/transcripts tests/contract tests/tidy tests/conformance)
-FAST_TESTS := $(FAST_DECISIONS) $(FAST_REST)
+FAST_NODE := tests/unit/node tests/contract tests/transcripts
+FAST_REST := $(filter-out $(FAST_DECISIONS) $(FAST_NODE) %/__pycache__,$(patsubst \
+    %/,%,$(wildcard tests/unit/*/))) $(wildcard tests/unit/test_*.py tests/tidy tests/conformance)
+FAST_TESTS := $(FAST_DECISIONS) $(FAST_NODE) $(FAST_REST)
 #: with PYTEST_ARGS="-k …" one of them may have nothing to do, which is pytest's exit status 5
 MAY_BE_NONE := || [ $$? -eq 5 ]
 
-.PHONY: check lint unit unit-decisions unit-rest format test transcripts
+.PHONY: check lint unit unit-decisions unit-node unit-rest format test transcripts
 check: $(DONE)/standpipe ## format, lint, types, imports, unit and tidy tests (under 60 s, no Kafka, no Spark)
-	@$(MAKE) --no-print-directory -j3 --output-sync=target lint unit-decisions unit-rest
+	@$(MAKE) --no-print-directory -j4 --output-sync=target unit-decisions unit-node unit-rest lint
 
 lint: $(DONE)/standpipe
 	.venv/bin/ruff format --check .
@@ -91,10 +92,13 @@ lint: $(DONE)/standpipe
 	scripts/unless-checked types .venv/bin/pyright
 	.venv/bin/lint-imports | tail -n 4
 
-unit: unit-decisions unit-rest
+unit: unit-decisions unit-node unit-rest
 
 unit-decisions: $(DONE)/standpipe
 	$(PYTEST) -q -m "not e2e" $(FAST_DECISIONS) $(PYTEST_ARGS) $(MAY_BE_NONE)
+
+unit-node: $(DONE)/standpipe
+	$(PYTEST) -q -m "not e2e" $(FAST_NODE) $(PYTEST_ARGS) $(MAY_BE_NONE)
 
 unit-rest: $(DONE)/standpipe
 	$(PYTEST) -q -m "not e2e" $(FAST_REST) $(PYTEST_ARGS) $(MAY_BE_NONE)
@@ -122,6 +126,10 @@ NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quor
 
 #: tests with `examples(…)`: they try more of them here than in `make check`
 PROPERTIES := $(shell grep -rl --include='test_*.py' 'max_examples=examples' tests)
+
+#: Spark's JVMs live for seconds here: what the second compiler and a parallel collector gain, they
+#: first cost on two cores. A third of the processor time of a test of the pipeline.
+test: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.

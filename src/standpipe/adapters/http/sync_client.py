@@ -111,16 +111,22 @@ class SyncClient:
         headers: Mapping[str, str] | None = None,
     ) -> Response:
         """A complete answer, whatever its status. Raises PathFailed, or ConnectFailed when nothing
-        was sent."""
-        connection = self._kept.pop(origin, None)
-        if connection is None or not _is_usable(connection):
-            connection = self._connected(origin, self._timeout_s)
+        was sent.
+
+        A server may close a kept connection while a request is on its way to it. A GET is then sent
+        again over a new one; anything else may have been carried out (RFC 9110, 9.2.2).
+        """
+        kept = self._kept.pop(origin, None)
+        is_kept = kept is not None and _is_usable(kept)
+        connection = kept if kept and is_kept else self._connected(origin, self._timeout_s)
         try:
             connection.request(method, target, body or None, {**self._headers, **(headers or {})})
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, HTTPException) as error:
             connection.close()
+            if is_kept and method == "GET" and isinstance(error, ConnectionError):
+                return self.request(method, origin, target, headers=headers)
             raise PathFailed(_reason(error)) from error
         if connection.sock is not None:  # pyright: ignore[reportUnnecessaryComparison] None: closed
             self._kept[origin] = connection

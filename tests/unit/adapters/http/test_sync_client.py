@@ -18,8 +18,11 @@ SHORT_S = 0.3
 
 
 @contextmanager
-def server(*said: bytes, closes: bool = False) -> Generator[tuple[str, list[bytes]]]:
-    """Says each of these to one request, in turn; `closes`: each on a connection of its own.
+def server(
+    *said: bytes, closes: bool = False, closes_late: bool = False
+) -> Generator[tuple[str, list[bytes]]]:
+    """Says each of these to one request, in turn; `closes`: each on a connection of its own;
+    `closes_late`: the first connection ends when its second request has come.
 
     Gives its address and the requests that it got, each with the connection's number in front.
     """
@@ -32,6 +35,10 @@ def server(*said: bytes, closes: bool = False) -> Generator[tuple[str, list[byte
             if connection is None:
                 connection, number = listening.accept()[0], number + 1
             request = connection.recv(65536)
+            if closes_late and number == 1 and got:  # the request has come, and is not read
+                connection.close()
+                connection, number = listening.accept()[0], number + 1
+                request = connection.recv(65536)
             if b"content-length: 2\r\n" in request.lower() and not request.endswith(b"{}"):
                 request += connection.recv(65536)
             got.append(b"%d " % number + request)
@@ -43,7 +50,7 @@ def server(*said: bytes, closes: bool = False) -> Generator[tuple[str, list[byte
             connection.recv(65536)
             connection.close()
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     host, port = listening.getsockname()[:2]
     try:
@@ -68,6 +75,29 @@ def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
         for _ in range(2):
             assert client.get(address, "/").body == b"ok"
     assert [request[:2] for request in got] == [b"1 ", b"2 "]
+
+
+def test_a_get_that_met_the_end_of_a_kept_connection_is_sent_again() -> None:
+    with (
+        server(ANSWER, ANSWER, closes_late=True) as (address, got),
+        SyncClient(timeout_s=5.0) as client,
+    ):
+        for _ in range(2):
+            assert client.get(address, "/").body == b"ok"
+    assert [request[:2] for request in got] == [b"1 ", b"2 "]
+
+
+def test_a_statement_that_met_the_end_of_a_kept_connection_is_not_sent_again() -> None:
+    with (
+        server(ANSWER, ANSWER, closes_late=True) as (address, got),
+        SyncClient(timeout_s=5.0) as client,
+    ):
+        client.get(address, "/")
+        with pytest.raises(PathFailed) as caught:
+            client.request("POST", address, "/ksql", body=b"{}")
+        assert not isinstance(caught.value, ConnectFailed), "it may have been carried out"
+        client.get(address, "/")  # so that the server ends
+    assert [request[:6] for request in got] == [b"1 GET ", b"2 GET "]
 
 
 def test_headers_of_the_client_go_with_every_request() -> None:
