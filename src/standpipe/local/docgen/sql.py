@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from standpipe.data.query import scan
 from standpipe.local.docgen.lines import ended, items
+from standpipe.node.worker.statements import answers
+from standpipe.sql.expressions import evaluator
 from standpipe.sql.functions import registry
-from standpipe.sql.syntax import ast_statements
+from standpipe.sql.lookup import template
+from standpipe.sql.syntax import ast_statements, limits, parser
 from standpipe.sql.syntax.ast import Query
 
 HEAD: Final = """\
@@ -229,9 +233,25 @@ NOTES: Final = {
 def page() -> str:
     """docs/sql.md."""
     parts = [HEAD, "## Statements\n", _list([r for rows in STATEMENTS.values() for r in rows])]
-    parts += ["## Clauses, joins, formats\n", _list(list(CLAUSES)), "## Functions\n"]
+    parts += ["## Clauses, joins, formats\n", _list(list(CLAUSES)), "## Limits\n", _limits()]
+    parts += ["## Functions\n"]
     parts += ["T, K, V: any type; NUMBER: any number; …: repeated.\n", _functions()]
     return "\n".join(parts)
+
+
+def _limits() -> str:
+    """Beyond each of these a request is refused before it begins."""
+    found = {
+        "Characters of a request's SQL, and of the values of its variables": limits.TEXT_MAX,
+        "Statements of a request": limits.STATEMENTS_MAX,
+        "Words, numbers, texts and marks of a statement": limits.TOKENS_MAX,
+        "Levels of nesting": parser.DEPTH_MAX,
+        "Keys that a pull query names": template.KEYS_MAX,
+        "Rows that a scan reads of a partition": scan.SCAN_ROWS_MAX,
+        "Characters or items of a row that the functions of a clause read": evaluator.WORK_MAX,
+        "Bytes of the answers to a request's statements": answers.ANSWER_BYTES_MAX,
+    }
+    return items([f"{what}: {count:,}" for what, count in found.items()])
 
 
 def _list(rows: list[SupportRow]) -> str:
