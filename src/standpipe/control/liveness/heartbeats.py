@@ -13,8 +13,9 @@ not judge its peers. After a void check, silence counts from its instant.
 
 A peer goes down at once but comes back damped: a flapping peer returns at most twice a minute. One
 that beats meanwhile is *held down* (`held_down`): reads go to it only if no other replica answers.
-The verdicts decide routing only (`control.routing.route`); promotions are decided by the leader of
-the metadata quorum, by other clocks.
+The verdicts decide routing only (`control.routing.route`). The leader of the metadata quorum
+decides who is promoted (`control.assignment.transition`) and when a silent node counts as gone
+(`control.assignment.from_catalog`), by its own observations.
 
 Source: KLIP-12 "Failure detection/Healthcheck". A deliberate difference: >= MISSED, not "more than"
 (KLIP-12's own example says 3 missed = down). Not here: lags (`control.liveness.lag`), failed

@@ -26,9 +26,10 @@ class RaftSettings:
     backoff_ms_max: int = 500
     """The bound that doubling does not pass."""
     fetch_ms: int = 600
-    """Without a good fetch for so long (1/4 more is drawn) a follower seeks an election."""
+    """Without a good fetch for this long, plus up to 1/4 of it at random, a follower asks for
+    pre-votes (`Timeouts.fetch_due_ms`)."""
     wait_ms: int = 150
-    """How long a leader keeps a fetch that has nothing to bring."""
+    """How long a leader keeps a fetch without new entries."""
     request_ms: int = 400
     """How long a request waits for its answer, beyond `wait_ms` for a fetch."""
     retry_ms: int = 20

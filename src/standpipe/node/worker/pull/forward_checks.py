@@ -73,8 +73,8 @@ def furthest(forward: ForwardHeaders | None, reported_end: Offset) -> Offset:
 def excess_lag(forward: ForwardHeaders | None, status: ReplicaStatus, bounds: Bounds) -> int | None:
     """The lag in records against the sender's committed end, if it exceeds the bound; else None.
 
-    Here a lag bound is enforced on a forwarded read (KLIP-12): the target has its own position,
-    which is newer than the one that the sender knows.
+    `SlowPath._here_only` refuses the forwarded read by it (KLIP-12). The target counts from its own
+    position, which is newer than the one that the sender knows. `furthest` is the end for the rest.
     """
     if forward is None or forward.committed_end is None:
         return None

@@ -20,7 +20,7 @@ from standpipe.errors import TooManyRequests
 from standpipe.sql.lookup.plan_cache import PlanCache
 from standpipe.sql.plans import PullPlan
 
-#: Of a text that is planned on the loop: at most as many tokens, some 20 ms.
+#: Characters of a text that is still planned on the loop: at most as many tokens, some 30 ms.
 INLINE_CHARS_MAX: Final = 1_000
 #: Large texts of one worker that are planned or wait for it.
 PENDING_MAX: Final = 16
