@@ -144,9 +144,7 @@ def _wait_for_tailer(held: Sequence[Source], world: World) -> None:
     replicas = Replicas(world.node.paths.state, world.node.paths.status, open_max=10_000)
     ends = world.ends({source.stored_form().topic: source.partitions for source in held})
     left = {
-        (source.table_id or "", source.generation, partition): ends[
-            source.stored_form().topic, partition
-        ]
+        source.replica_id(partition): ends[source.stored_form().topic, partition]
         for source in held
         for partition in range(source.partitions)
     }
