@@ -173,7 +173,7 @@ class PullPlan(Record, frozen=True, kw_only=True):
     is_scan: bool = False
     where: Callable[[Sequence[Any]], bool] | None = None
     cells: tuple[Callable[[Sequence[Any]], Any], ...] | None = None
-    expressions: int = 0  # how many `where` and `cells` compute for a row: what a row costs
+    expression_count: int = 0  # how many `where` and `cells` compute for a row: what a row costs
     is_ordered: bool = False  # ORDER BY the key, over all partitions
     is_count: bool = False  # COUNT(*): one row, over all partitions
     #: the last row of the previous page: its key columns, and the window bounds that AFTER named

@@ -4,8 +4,9 @@ Built on `http.client`: a command must start fast, and a tailer must stay small.
 caller of a cluster needs: a short time-out for connecting beside that for an answer, and one
 exception (`PathFailed`) for everything that is not an answer.
 
-A connection is kept per origin. One that the server has closed is recognised before it is used;
-nothing is ever sent twice. Redirects are not followed, and the environment's proxies are ignored.
+A connection is kept per origin. One that the server has closed is recognised before it is used. A
+GET that meets its end is sent again, nothing else is. Redirects are not followed, and the
+environment's proxies are ignored.
 
 Not here: which node to ask, and what its answer means (`local/client/`, `node/store_transfer/`);
 calls on an event loop (`peer_client.py`).
@@ -126,7 +127,7 @@ class SyncClient:
         except (OSError, HTTPException) as error:
             connection.close()
             if is_kept and method == "GET" and isinstance(error, ConnectionError):
-                return self.request(method, origin, target, headers=headers)
+                return self.request(method, origin, target, body=body, headers=headers)
             raise PathFailed(_reason(error)) from error
         if connection.sock is not None:  # pyright: ignore[reportUnnecessaryComparison] None: closed
             self._kept[origin] = connection

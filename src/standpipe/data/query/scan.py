@@ -102,7 +102,7 @@ class Scan:
         self._copied_bytes += sum(len(key) + len(data) for key, data in pairs)
 
     def _decode(self) -> None:
-        rows_max = max(1, min(STEP_ROWS, STEP_EXPRESSIONS // max(1, self._plan.expressions)))
+        rows_max = max(1, min(STEP_ROWS, STEP_EXPRESSIONS // max(1, self._plan.expression_count)))
         count = min(rows_max, len(self._copied))
         pairs = [self._copied.popleft() for _ in range(count)]
         self._copied_bytes -= sum(len(key) + len(data) for key, data in pairs)
@@ -143,7 +143,8 @@ def rows_of(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[bytes]:
         stored = unpack_row(data)
         row = full_row(source, key, stored)
         window_ms = row[len(source.key_columns) :][:2]
-        if _satisfies(plan, row) and is_in_window(plan, window_ms):
+        is_wanted = plan.where is None or _value(plan.where, row)
+        if is_wanted and is_in_window(plan, window_ms):
             laid = laid_out(plan, row)
             yield marked(stored.full_key or key, laid) if plan.is_ordered else laid
 
@@ -166,7 +167,7 @@ def laid_out(plan: PullPlan, row: list[Any]) -> bytes:
     """The cells of the answer as one JSON array."""
     types = [parse_type(name) for name in plan.column_types]
     if plan.cells is not None:
-        cells = _computed(plan.cells, row)
+        cells = [_value(cell, row) for cell in plan.cells]
     elif plan.projection is not None:
         cells = [row[index] for index in plan.projection]
     else:
@@ -174,14 +175,10 @@ def laid_out(plan: PullPlan, row: list[Any]) -> bytes:
     return b"[%b]" % b",".join(map(cell_json, cells, types))
 
 
-def _satisfies(plan: PullPlan, row: list[Any]) -> bool:
-    return plan.where is None or bool(_computed((plan.where,), row)[0])
-
-
-def _computed(cells: Iterable[Callable[[list[Any]], Any]], row: list[Any]) -> list[Any]:
-    """The cells' values. Raises NotComputable: the row is sound, so no other replica differs."""
+def _value(compute: Callable[[list[Any]], Any], row: list[Any]) -> Any:
+    """Raises NotComputable: the row is sound, so no other replica has another answer."""
     try:
-        return [cell(row) for cell in cells]
+        return compute(row)
     except NotComputable:
         raise
     except Exception as error:

@@ -242,7 +242,7 @@ def page() -> str:
 def _limits() -> str:
     """Beyond each of these a request is refused before it begins."""
     found = {
-        "Characters of a request's SQL, and of the values of its variables": limits.TEXT_MAX,
+        "Characters of a request's SQL, and of the values of its variables": limits.TEXT_CHARS_MAX,
         "Statements of a request": limits.STATEMENTS_MAX,
         "Words, numbers, texts and marks of a statement": limits.TOKENS_MAX,
         "Levels of nesting": parser.DEPTH_MAX,

@@ -93,7 +93,7 @@ class ProgressLog:
         return int(found["max.message.bytes"].value)
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
-        """End offset of each partition, whoever wrote it: one request. Raises KafkaUnavailable."""
+        """End offset of each partition, with one request. Raises KafkaUnavailable."""
         return self._offsets(topic, partitions, _admin.OffsetSpec.latest())
 
     def start_offsets(self, topic: str, partitions: int) -> dict[int, int]:

@@ -16,6 +16,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_DOWN, Decimal, localcontext
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from standpipe.errors import NotComputable
@@ -198,16 +199,13 @@ class Evaluator:
     def like(self, node: ast.Like) -> Compute:
         """value [NOT] LIKE pattern [ESCAPE character]."""
         escape, negated = node.escape, node.negated
-        if isinstance(node.pattern, ast.LiteralValue) and isinstance(node.pattern.value, str):
-            fixed = LikePattern(node.pattern.value, escape)
-            found = Computed(lambda text: fixed.matches(text) is not negated, work=fixed.steps)
-            return self._limited("LIKE", found, [self.compile(node.value)])
+        made = lru_cache(maxsize=16)(lambda pattern: LikePattern(pattern, escape))
 
         def matches(text: str, pattern: str) -> bool:
-            return LikePattern(pattern, escape).matches(text) is not negated
+            return made(pattern).matches(text) is not negated
 
         def steps(text: str, pattern: str) -> int:
-            return LikePattern(pattern, escape).steps(text) + 10 * len(pattern)
+            return made(pattern).steps(text) + 10 * len(pattern)
 
         found = Computed(matches, work=steps)
         return self._limited("LIKE", found, [self.compile(node.value), self.compile(node.pattern)])

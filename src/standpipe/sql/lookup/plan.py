@@ -67,8 +67,8 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
         scanned = filtered_plan(plan, names, query, context, needed)
         if takes_more:
             scanned = beyond(scanned, query, names)
-        expressions = sum(1 for _ in ast.walk((query.items, query.where)))
-        scanned = msgspec.structs.replace(scanned, limit=_count(query), expressions=expressions)
+        count = sum(1 for _ in ast.walk((query.items, query.where)))
+        scanned = msgspec.structs.replace(scanned, limit=_count(query), expression_count=count)
         return PullTemplate(scanned, (), (), ())
     return predicate.template(plan, limit)
 

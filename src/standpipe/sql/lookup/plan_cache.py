@@ -84,8 +84,10 @@ class PlanCache:
         """The plan, if an earlier query had this shape. None: `compiled` finds it, or the error."""
         if properties and not pull_plan.PROPERTIES.isdisjoint(properties):
             return None
-        pieces = _split(text)
+        pieces = _split(text, LITERALS_MAX + 1)
         literals = pieces[1::2]
+        if len(literals) > LITERALS_MAX:
+            return None
         shape: Shape = (*pieces[::2], *map(_class_of, literals))
         entry = self._entries.pop(shape, None)
         if entry is None:

@@ -18,6 +18,7 @@ from standpipe.errors import StatementError
 from standpipe.sql.context import Context
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.lookup.columns import ROWKEY, PullNames
+from standpipe.sql.lookup.template import KEYS_MAX
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
 from standpipe.sql.types import values
@@ -25,8 +26,6 @@ from standpipe.sql.types.types import SqlType, parse_type
 
 TABLE_SCAN: Final = "ksql.query.pull.table.scan.enabled"
 RANGE_SCAN: Final = "ksql.query.pull.range.scan.enabled"
-#: a WHERE that allows more keys than this is read as a scan
-KEYS_MAX: Final = 1000
 
 #: per disjunct: key column -> the values that it may have
 Disjunct = dict[str, list[object]]

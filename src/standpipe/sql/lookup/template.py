@@ -20,7 +20,8 @@ from standpipe.sql.plans import PullPlan
 
 #: Converts a literal's value to the type that is needed; raises StatementError if it does not fit.
 Coercion = Callable[[Any], Any]
-#: Keys of one pull query. Key columns multiply: 300 values for each of three are 27 million keys.
+#: Keys of one pull query; a WHERE that only allows more is read as a scan. Key columns multiply:
+#: 300 values for each of three are 27 million keys.
 KEYS_MAX: Final = 1_000
 #: Index into the values of the slots, followed by the constants.
 Place = int

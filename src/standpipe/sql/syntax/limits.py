@@ -1,8 +1,9 @@
 """How large a text may be, checked in one pass before anything else reads it. Pure.
 
 Parsing takes about 20 µs a token, and lookups share its core: a text of half a megabyte would
-occupy a worker for ten seconds. So a request has at most TEXT_MAX characters and STATEMENTS_MAX
-statements, and each statement at most TOKENS_MAX tokens. The values of variables count, too.
+occupy a worker for ten seconds. So a request has at most TEXT_CHARS_MAX characters and
+STATEMENTS_MAX statements, and each statement at most TOKENS_MAX tokens. The values of variables
+count, too.
 
 Not here: nesting, which the parser checks on its tree; how many keys a pull query may name
 (`sql.lookup.template`).
@@ -16,7 +17,7 @@ from typing import Final
 from standpipe.errors import StatementError
 
 #: Characters of a request's SQL.
-TEXT_MAX: Final = 65_536
+TEXT_CHARS_MAX: Final = 65_536
 #: Words, numbers, quoted texts and marks of one statement; blanks and comments are free.
 TOKENS_MAX: Final = 5_000
 #: Statements of one request.
@@ -32,10 +33,10 @@ _TOKEN: Final = re.compile(
 
 def check(text: str) -> None:
     """Raises StatementError, which names the limit, when `text` is over one of them."""
-    if len(text) > TEXT_MAX:
+    if len(text) > TEXT_CHARS_MAX:
         raise StatementError(
             f"The statements are too long: {len(text)} characters. One request may have "
-            f"{TEXT_MAX}: send fewer statements at a time."
+            f"{TEXT_CHARS_MAX}: send fewer statements at a time."
         )
     if len(text) <= STATEMENTS_MAX:  # too short for either
         return

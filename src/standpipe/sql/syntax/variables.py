@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from standpipe.errors import StatementError
-from standpipe.sql.syntax import parser
+from standpipe.sql.syntax import limits, parser
 from standpipe.sql.syntax.ast import Statement
 from standpipe.sql.syntax.ast_statements import Define
-from standpipe.sql.syntax.limits import TEXT_MAX
+from standpipe.sql.syntax.limits import TEXT_CHARS_MAX
 
 #: session property: whether `${…}` is substituted
 SUBSTITUTION: Final = "ksql.variable.substitution.enable"
@@ -37,12 +37,14 @@ def parse(text: str, variables: Mapping[str, str], *, is_on: bool = True) -> tup
     StatementError for a value that is not allowed where it is used."""
     if not is_on or "${" not in text:
         return parser.parse(text)
+    limits.check(text)  # here of all statements together, by the parser of each alone
     known = folded(variables)
+    values = _Values(known)
     statements: list[Statement] = []
     line = 0
     for piece in _split(text):
         # positions are in the whole request, as they are without variables
-        for statement in parser.parse("\n" * line + substituted(piece, known)):
+        for statement in parser.parse("\n" * line + values.put_into_statement(piece)):
             statements.append(statement)
             if isinstance(statement, Define):
                 define(known, statement)
@@ -66,16 +68,8 @@ def substituted(text: str, known: Mapping[str, str]) -> str:
     """The text with variables replaced by their values in `known`, which is folded."""
     if "${" not in text:
         return text
-    values = _Values(known)
-    parts: list[str] = []
-    for match in _PIECE.finditer(text):
-        piece = match[0]
-        if match["quoted"]:
-            piece = values.put_into(piece, quote=piece[0])
-        elif match["plain"]:
-            piece = values.put_into(piece, quote="")
-        parts.append(piece)
-    return "".join(parts)
+    limits.check(text)
+    return _Values(known).put_into_statement(text)
 
 
 def _split(text: str) -> Iterator[str]:
@@ -94,9 +88,20 @@ class _Values:
 
     def __init__(self, known: Mapping[str, str]) -> None:
         self._known = known
-        self._room = TEXT_MAX
+        self._room = TEXT_CHARS_MAX
 
-    def put_into(self, piece: str, *, quote: str) -> str:
+    def put_into_statement(self, text: str) -> str:
+        parts: list[str] = []
+        for match in _PIECE.finditer(text):
+            piece = match[0]
+            if match["quoted"]:
+                piece = self._put_into(piece, quote=piece[0])
+            elif match["plain"]:
+                piece = self._put_into(piece, quote="")
+            parts.append(piece)
+        return "".join(parts)
+
+    def _put_into(self, piece: str, *, quote: str) -> str:
         return _VARIABLE.sub(lambda match: self._value_of(match, quote), piece)
 
     def _value_of(self, match: re.Match[str], quote: str) -> str:
@@ -109,7 +114,7 @@ class _Values:
         self._room -= len(value)
         if self._room < 0:
             raise StatementError(
-                f"The values of variables are longer than {TEXT_MAX} characters together."
+                f"The values of variables are longer than {TEXT_CHARS_MAX} characters together."
             )
         if quote:
             return value.replace(quote, quote * 2)

@@ -185,7 +185,7 @@ def test_a_step_has_fewer_rows_the_more_each_computes() -> None:
     """A WHERE of 5,000 expressions kept the event loop for 128 rows at a time."""
 
     def steps(expressions: int) -> int:
-        made, count = scan.Scan(plan(expressions=expressions)), 0
+        made, count = scan.Scan(plan(expression_count=expressions)), 0
         while not made.is_over:
             made.step(PLAIN)
             count += 1

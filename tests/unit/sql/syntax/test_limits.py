@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from standpipe.errors import StatementError
-from standpipe.sql.syntax.limits import STATEMENTS_MAX, TEXT_MAX, TOKENS_MAX, check
+from standpipe.sql.syntax.limits import STATEMENTS_MAX, TEXT_CHARS_MAX, TOKENS_MAX, check
 
 
 @pytest.mark.parametrize(
     ("text", "refusal", "why"),
     [
-        ("a" * TEXT_MAX, None, "one long word"),
-        ("a" * (TEXT_MAX + 1), "too long", ""),
+        ("a" * TEXT_CHARS_MAX, None, "one long word"),
+        ("a" * (TEXT_CHARS_MAX + 1), "too long", ""),
         ("a " * TOKENS_MAX, None, "as many words as there may be"),
         ("a " * (TOKENS_MAX + 1), "too large", ""),
         ("a " * TOKENS_MAX + ";" + "a " * TOKENS_MAX, None, "of each statement"),

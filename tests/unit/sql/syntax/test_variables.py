@@ -51,9 +51,21 @@ def test_values_together_are_no_longer_than_a_text(text: str) -> None:
         variables.substituted(text, {"V": "v" * 1_000})
 
 
+def test_a_request_with_variables_has_no_more_statements_than_another() -> None:
+    """It was cut into statements first, and each of them is within any limit."""
+    with pytest.raises(StatementError, match="this one has 4001"):
+        variables.parse("DEFINE a = 'x';" + "SHOW ${a};" * 4_000, {})
+
+
+def test_statements_share_the_room_for_values() -> None:
+    text = "DEFINE b = '${v}';" * 66
+    with pytest.raises(StatementError, match="longer than 65536 characters together"):
+        variables.parse(text, {"V": "v" * 1_000})
+
+
 def test_definitions_that_double_each_other_end_at_the_limit() -> None:
     text = "DEFINE a = 'aaaaaaaa';" + "DEFINE a = '${a}${a}';" * 30
-    with pytest.raises(StatementError, match="too long: 65550 characters"):
+    with pytest.raises(StatementError, match="longer than 65536 characters together"):
         variables.parse(text, {})
 
 

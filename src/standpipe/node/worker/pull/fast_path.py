@@ -1,7 +1,7 @@
 """The fast path: one key whose rows lie on this node, from request bytes to response bytes.
 
     parse_lookup              the statement's text and the lag bound, out of the body
-    PlanCache.plan            a repeated shape is not parsed again: 3 us
+    PlanCache.cached          the plan of a shape that the slow path has parsed before: 3 us
     partition_of_key          from the table's own partition count, never from live nodes
     RouteCache.of             verdicts on the replicas; decided again only when a cause changed
     lookup                    one LMDB read: the row
@@ -11,8 +11,8 @@ It runs inside `adapters.http.server`, between reading and writing the socket: i
 forwards nothing and reports no errors. It leaves what it cannot answer to the slow path
 (`node.worker.pull.slow_path`), which starts from the request's bytes and answers alike:
 
-- several keys, a null key, a scan or a merged answer; a large text; another replica is first; no
-  usable replica or no status of it; a lag beyond the bound of a forward;
+- a text whose shape is new; several keys, a null key, a scan or a merged answer; another replica is
+  first; no usable replica or no status of it; a lag beyond the bound of a forward;
 - an error of `EXPECTED`: the slow path meets the same one and reports it.
 
 Any other exception is a fault of this program. It is counted by kind
@@ -40,7 +40,6 @@ from standpipe.model import NodeId
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
 from standpipe.node.worker.pull.forward_headers import RequestFormat
-from standpipe.node.worker.pull.large_texts import INLINE_CHARS_MAX
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.request.answer import (
     END_HEADER,
@@ -51,12 +50,10 @@ from standpipe.node.worker.request.answer import (
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.head import PULL_PATHS, header
-from standpipe.sql.lookup.plan_cache import NotAPullQuery
 
 #: Errors that fall through to the slow path: it meets the same one, and reports it.
 EXPECTED: Final = (
     StandpipeError,  # a wrong body, statement or key; no map or no store yet; a damaged row
-    NotAPullQuery,  # a push query or PRINT
     ForwardRefused,  # the sender of a forward means another table or partition
 )
 
@@ -99,10 +96,8 @@ class LookupFastPath:
         try:
             query = parse_lookup(body)
             view = self.map.view
-            if len(query.text) > INLINE_CHARS_MAX:
-                return None
-            plan = view.plans.plan(query.text, query.properties)
-            if len(plan.keys) != 1 or plan.is_merged:
+            plan = view.plans.cached(query.text, query.properties)
+            if plan is None or len(plan.keys) != 1 or plan.is_merged:
                 return None
             source = plan.source
             partition = partition_of_key(source, plan.keys[0])
