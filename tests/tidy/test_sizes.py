@@ -11,7 +11,7 @@ MODULE_LINES_MAX = {"adapters": 500}
 MODULE_LINES_MAX_ELSEWHERE = 400
 #: allowances that may only shrink; a module that fits again must leave the list
 RATCHET: dict[str, int] = {
-    "control/raft/core.py": 620,
+    "control/raft/core.py": 600,  # one class
     "node/controller/raft_driver.py": 412,  # one class
     "model.py": 421,  # records alone
 }

@@ -40,7 +40,7 @@ from standpipe.control.raft.reads import ReadQueue
 from standpipe.control.raft.roles import ASKING, FETCHING, LED, Cause, Role
 from standpipe.control.raft.state import QuorumState
 from standpipe.control.raft.timeouts import RaftSettings, Timeouts
-from standpipe.control.raft.votes import is_malformed
+from standpipe.control.raft.votes import inadmissible
 from standpipe.model import NodeId
 
 
@@ -149,10 +149,8 @@ class Raft:
 
     def describe(self) -> QuorumDescription | None:
         """The quorum as its leader sees it; None at any other replica (ask `known_leader`)."""
-        if self.state.leadership is None:
-            return None
-        replicas = self.state.leadership.followers.describe(self.now_ms)
-        return QuorumDescription(self.me.node, self.epoch, self.log.high_watermark, replicas)
+        leadership = self.state.leadership
+        return None if leadership is None else leadership.describe(self.now_ms)
 
     # -- time, and what every event ends with -----------------------------------------------------
 
@@ -244,10 +242,9 @@ class Raft:
                 self._on_started()
             case events.RequestFailed():
                 self._on_request_failed(event)
-            case (
-                events.VoterAddRequested() | events.VoterRemoveRequested()
-                | events.TransferRequested()
-            ):  # fmt: skip
+            case events.VoterAddRequested() | events.VoterRemoveRequested():
+                self._on_change(event)
+            case events.TransferRequested():
                 self._on_change(event)
             case events.ResignRequested():
                 self._on_resign(event)
@@ -440,22 +437,14 @@ class Raft:
     def _on_vote_request(self, sender: NodeId, asked: VoteRequest) -> None:
         # All checks come before the epoch is adopted: a misdirected or malformed request must not
         # change any replica's epoch (Kafka adopts it first and then checks).
-        if asked.voter != self.me:
-            self._refuse(sender, asked, Error.INVALID_VOTER_KEY)
-        elif is_malformed(asked):
-            self._refuse(sender, asked, Error.INVALID_REQUEST)
-        elif asked.epoch < self.epoch:
-            self._refuse(sender, asked, Error.FENCED_LEADER_EPOCH)
-        else:
-            if asked.epoch > self.epoch:
-                self.state.enter_epoch(asked.epoch, None)  # adopted: a replica did campaign for it
-            self._answer_vote(sender, asked)
-
-    def _answer_vote(self, sender: NodeId, asked: VoteRequest) -> None:
-        vote = self.state.vote(asked)
+        if (error := inadmissible(asked, self.me, self.epoch)) is not Error.NONE:
+            self._refuse(sender, asked, error)
+            return
+        if asked.epoch > self.epoch:
+            self.state.enter_epoch(asked.epoch, None)  # adopted: a replica did campaign for it
+        granted = self.state.vote(asked).granted
         leader = self.state.vouched_leader
-        answer = VoteResponse(asked.request, Error.NONE, self.epoch, leader, vote.granted)
-        self._send(sender, answer)
+        self._send(sender, VoteResponse(asked.request, Error.NONE, self.epoch, leader, granted))
 
     def _on_begin_quorum(self, sender: NodeId, asked: BeginQuorumEpochRequest) -> None:
         if asked.epoch < self.epoch:
@@ -533,7 +522,7 @@ class Raft:
         elif leadership is None:
             self._refuse(sender, asked, Error.NOT_LEADER_OR_FOLLOWER)
         elif isinstance(asked, ReadOffsetRequest):
-            self._note_read(leadership, sender, asked.request)
+            leadership.note_read(sender, asked.request)
         elif isinstance(asked, FetchRequest):
             self._orders += leadership.fetch(asked, sender, self.now_ms)
         else:
@@ -548,7 +537,7 @@ class Raft:
         if (leadership := self.state.leadership) is not None:
             number = self._calls.number()
             self._reads.asked(number)
-            self._note_read(leadership, None, number)
+            leadership.note_read(None, number)
         elif not self._calls.is_open_to(ReadOffsetRequest, leader):
             number = self._open(ReadOffsetRequest, leader)
             self._reads.asked(number)
@@ -564,24 +553,16 @@ class Raft:
             self._reads.ask_again()
             self._calls.pause(ReadOffsetRequest, sender, self.now_ms + self.settings.retry_ms)
 
-    def _note_read(self, leadership: Leadership, reader: NodeId | None, request: int) -> None:
-        high_watermark = self.log.high_watermark if leadership.has_own_commit else None
-        leadership.rounds.note(reader, request, high_watermark)
-
     # -- what this node asks of its replica -------------------------------------------------------
 
     def _on_proposed(self, event: events.Proposed) -> None:
         if self.state.leadership is not None:
             self._orders += self.state.leadership.propose(event)
-        else:
-            error = Error.NOT_LEADER_OR_FOLLOWER
-            answer = events.AnswerProposal(event.proposal, error, None, self.known_leader)
-            self._orders.append(answer)
+            return
+        error = Error.NOT_LEADER_OR_FOLLOWER
+        self._orders.append(events.AnswerProposal(event.proposal, error, None, self.known_leader))
 
-    def _on_change(
-        self,
-        event: events.VoterAddRequested | events.VoterRemoveRequested | events.TransferRequested,
-    ) -> None:
+    def _on_change(self, event: events.ChangeRequested) -> None:
         if self.state.leadership is None:
             error = Error.NOT_LEADER_OR_FOLLOWER
             self._orders.append(events.AnswerChange(event.change, error, self.known_leader))

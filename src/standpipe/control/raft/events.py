@@ -157,6 +157,10 @@ class TransferRequested(Fact):
     voter: ReplicaKey
 
 
+#: what an operator may ask of the quorum, each answered by `AnswerChange`
+ChangeRequested = VoterAddRequested | VoterRemoveRequested | TransferRequested
+
+
 @dataclass(frozen=True, slots=True)
 class ResignRequested(Fact):
     """The state machine cannot continue to lead in this epoch."""

@@ -44,7 +44,7 @@ from standpipe.control.raft.messages import (
     ReadOffsetResponse,
     refusal,
 )
-from standpipe.control.raft.progress import Followers
+from standpipe.control.raft.progress import Followers, QuorumDescription
 from standpipe.control.raft.reads import NotedRead, ReadRounds
 from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.control.raft.voter_changes import PendingVoterChange
@@ -232,6 +232,11 @@ class Leadership:
             self.rounds.watermark_known(self._log.high_watermark)
         return orders + self._answer_parked(now_ms)
 
+    def note_read(self, reader: NodeId | None, request: int) -> None:
+        """Accept a read; `reader` is None for a read of this node."""
+        high_watermark = self._log.high_watermark if self.has_own_commit else None
+        self.rounds.note(reader, request, high_watermark)
+
     def confirmed_reads(self) -> list[NotedRead]:
         """Reads whose round a majority has echoed: this leader still led after they arrived."""
         return self.rounds.confirmed(self.followers.round(self.rounds.round))
@@ -298,6 +303,11 @@ class Leadership:
         )
 
     # -- time and the end -------------------------------------------------------------------------
+
+    def describe(self, now_ms: int) -> QuorumDescription:
+        """The quorum and each replica's progress."""
+        replicas = self.followers.describe(now_ms)
+        return QuorumDescription(self.me.node, self.epoch, self._log.high_watermark, replicas)
 
     def deadline_ms(self) -> int | None:
         """When `settle` will have something to answer without a further event."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from standpipe.control.raft.events import ElectionState
 from standpipe.control.raft.majority import LeaderEpoch, LogOffset, ReplicaKey
-from standpipe.control.raft.messages import VoteRequest
+from standpipe.control.raft.messages import Error, VoteRequest
 from standpipe.control.raft.roles import Role
 
 
@@ -79,6 +79,15 @@ def ballot(me: Voter, asks: VoteRequest) -> Ballot:
     refusals = (why for rule in rules if (why := rule(me, asks)) is not None)
     why = next(refusals, None)
     return Ballot(granted=why is None, why=why or "log is up to date")
+
+
+def inadmissible(asks: VoteRequest, me: ReplicaKey, epoch: LeaderEpoch) -> Error:
+    """Why a request is refused before its epoch is used; Error.NONE if it is not."""
+    if asks.voter != me:
+        return Error.INVALID_VOTER_KEY
+    if is_malformed(asks):
+        return Error.INVALID_REQUEST
+    return Error.FENCED_LEADER_EPOCH if asks.epoch < epoch else Error.NONE
 
 
 def is_malformed(asks: VoteRequest) -> bool:
