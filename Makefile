@@ -181,7 +181,7 @@ conformance-sample: $(DONE)/standpipe ## every 47th of ksqlDB's own cases, on re
 	$(PYTEST) -q tests/e2e/test_conformance_sample.py
 
 store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a store damaged in 500 places
-	STORE_KILLS=1000 STORE_DAMAGES=500 $(PYTEST) -q tests/e2e/test_store_crash.py
+	$(PYTHON_IN) -m tests.e2e.store_kills $(SIM)
 
 driver-kills: setup ## Spark's driver killed KILLS times, every row compared: make driver-kills KILLS=60
 	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS)
