@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import signal
 import socket
@@ -30,6 +31,7 @@ import structlog
 import uvloop
 
 from standpipe.adapters.clock import Clock, steadily
+from standpipe.adapters.files import published
 from standpipe.adapters.http.http2_server import ConnectionLimits, offer_http2
 from standpipe.adapters.http.peer_client import SECRET_HEADER, PeerClient
 from standpipe.adapters.http.server import Listener, bind, serve
@@ -294,7 +296,12 @@ def _dialled(address: str) -> str:
 
 def warm_up(node: NodeConfig) -> None:
     """Load what takes long and is the same in all workers: the grammar's tables."""
-    parser.warm_up(node.paths.data / "grammar.cache")
+    path = node.paths.data / "grammar.json"
+    saved = path.read_bytes() if path.exists() else b""
+    tables = parser.warm_up(saved)
+    if tables != saved:
+        with contextlib.suppress(OSError):  # a full disk: the next start builds them again
+            published.replace(path, tables)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,15 +11,13 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.resources import files
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from standpipe.errors import SqlSyntaxError
-from standpipe.sql.syntax import ast, limits
+from standpipe.sql.syntax import ast, limits, tables
 from standpipe.sql.syntax.ast import Position, Statement
 from standpipe.sql.syntax.build import Ended, StatementBuilder
 from standpipe.sql.syntax.errors import located, refusal
@@ -80,10 +78,14 @@ def parse(text: str) -> tuple[Statement, ...]:
     return tuple(statements)
 
 
-def warm_up(tables: Path) -> None:
-    """Build the grammar's tables now (half a second), or load them from the file `tables`, which is
-    created or renewed as needed. It is a pickle: only this user may have write access to it."""
-    _lark(str(tables))
+def warm_up(saved: bytes = b"") -> bytes:
+    """Build the grammar's tables now, or restore them from `saved`, which an earlier call returned.
+
+    Returns the tables to save: `saved` itself where it was of use. See `sql.syntax.tables`.
+    """
+    parser = tables.restore(saved, _callbacks())
+    _made[:] = [parser or tables.build(_callbacks())]
+    return saved if parser else tables.dump(_made[0])
 
 
 class _Callbacks:
@@ -97,34 +99,18 @@ class _Callbacks:
         return lambda parts: method(*parts)
 
 
+def _callbacks() -> _Callbacks:
+    return _Callbacks(StatementBuilder())
+
+
 _made: list[Lark] = []
 
 
-def _lark(tables: str = "") -> Lark:
+def _lark() -> Lark:
     """The grammar's tables, built once per process."""
     if not _made:
-        _made.append(_make_lark(tables))
+        _made.append(tables.build(_callbacks()))
     return _made[0]
-
-
-def _make_lark(tables: str) -> Lark:
-    grammar = files("standpipe.sql.syntax").joinpath("ksql.lark").read_text(encoding="utf-8")
-    declared = re.findall(r"^%declare (.*)$", grammar, re.MULTILINE)
-    keywords = {name.removeprefix("_"): name for line in declared for name in line.split()}
-
-    def keyword(token: Token) -> Token:
-        name = keywords.get(token.upper())
-        return token if name is None else token.update(type=name)
-
-    return Lark(
-        grammar,
-        parser="lalr",
-        lexer="basic",
-        maybe_placeholders=True,
-        transformer=cast("Any", _Callbacks(StatementBuilder())),
-        lexer_callbacks={"NAME": keyword},
-        cache=tables or False,
-    )
 
 
 def position_at(text: str, offset: int) -> Position:
