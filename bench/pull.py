@@ -39,6 +39,7 @@ from tests import report  # noqa: E402
 
 from standpipe.adapters.clock import Clock  # noqa: E402
 from standpipe.adapters.files import published  # noqa: E402
+from standpipe.adapters.files.private import write_secret  # noqa: E402
 from standpipe.adapters.store.status_page import StatusWriter, page_path  # noqa: E402
 from standpipe.adapters.store.writer import StoreWriter  # noqa: E402
 from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key  # noqa: E402
@@ -139,7 +140,7 @@ def key_of(number: int) -> str:
 def make_node(folder: Path, keys: int) -> NodeConfig:
     """A node's folder with a filled table, as control and tailer would leave it."""
     secret = folder / "secret"
-    secret.write_text("bench")
+    write_secret(secret, "bench")
     address = {name: f"127.0.0.1:{free_port()}" for name in ("public", "internal", "peer")}
     config = NodeConfig(
         node_id=NodeId("node-1"),

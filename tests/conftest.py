@@ -1,15 +1,17 @@
-"""Of all tests: ports that no test beside this one takes."""
+"""Of all tests: private files, as a node has them, and ports that no test beside this one takes."""
 
 from __future__ import annotations
 
 import os
 
+from standpipe.adapters.files.private import keep_private
 from standpipe.local.cluster import ports
 
 PORTS_FIRST, PORTS_EACH = 16_000, 4_000
 #: pytest-xdist's name of this process: gw0, gw1, …
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
+keep_private()
 if _WORKER:  # a port of a process that was killed must be free when it starts again
     _first = PORTS_FIRST + PORTS_EACH * (int(_WORKER.removeprefix("gw")) % 4)
     ports.ANY = range(_first, _first + PORTS_EACH - ports.NODE_STEP)

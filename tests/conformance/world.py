@@ -21,6 +21,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from standpipe.adapters.files import published
+from standpipe.adapters.files.private import write_secret
 from standpipe.config import registry
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.local.cluster.broker import Broker
@@ -132,7 +133,7 @@ class World:
 
     def _start_tailer(self) -> None:
         secret = self.directory / "secret"
-        secret.write_text("secret")
+        write_secret(secret, "secret")
         self.node = NodeConfig(
             node_id=NODE,
             data_dir=str(self.directory / "node"),

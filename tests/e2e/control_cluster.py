@@ -16,6 +16,7 @@ import msgspec
 from tests.e2e.forked import NodeProcess, fork
 from tests.e2e.netns import Hosts
 
+from standpipe.adapters.files.private import write_secret
 from standpipe.adapters.files.published import read_snapshot
 from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.control.metadata.commands import LogPage
@@ -60,7 +61,7 @@ class ControlCluster:
 
     def __post_init__(self) -> None:
         secret = self.directory / "secret"
-        secret.write_text(SECRET)
+        write_secret(secret, SECRET)
         internal = {name: self._place(name) for name in self.names}
         for name in self.names:
             config = NodeConfig(

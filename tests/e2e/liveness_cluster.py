@@ -21,6 +21,7 @@ from tests.e2e import test_serve
 from tests.e2e.forked import NodeProcess, fork
 from tests.e2e.test_serve import Reply, ask, json_bytes, status
 
+from standpipe.adapters.files.private import write_secret
 from standpipe.adapters.files.published import read_snapshot
 from standpipe.data.encoding.store_keys import encode_key, partition_of
 from standpipe.errors import LogUnavailable
@@ -139,7 +140,7 @@ class LivenessCluster:
             until("all peers alive", lambda n=node: set(self.alive(n).values()) == {True})
 
     def _make(self) -> None:
-        (self.folder / "secret").write_text(SECRET)
+        write_secret(self.folder / "secret", SECRET)
         names = [NodeId(f"node-{number}") for number in range(self.count)]
         internal = {name: f"127.0.0.1:{any_port()}" for name in names}
         for name in names:

@@ -48,7 +48,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
     folder = tmp_path_factory.mktemp("demo")
     command = demo_command(folder, "--events", str(EVENTS), "--seconds", "20")
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=400, check=False, env=as_a_user_has_it()
+        command,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env=as_a_user_has_it(),
+        umask=0o022,
     )
     return folder, done
 
@@ -78,6 +84,22 @@ def test_the_report(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     assert report["pipeline_events_per_second"] > 0
     assert report["seconds"] > report["setup_seconds"] > 0
     assert (run[0] / "out/report.png").stat().st_size > REPORT_BYTES_MIN
+
+
+@pytest.mark.timeout(420)
+def test_nothing_that_the_cluster_wrote_is_for_others(
+    run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """Data, logs, secret, checkpoints, and what Kafka and Spark write, with a usual umask."""
+    root = run[0] / "cluster"
+    written = [root, *root.rglob("*")]
+    assert {path.name for path in written} >= {"secret", "node.json", "snapshot", "data.mdb"}
+    open_to_others = [
+        f"{path.relative_to(root)} {path.stat().st_mode & 0o777:o}"
+        for path in written
+        if path.exists() and not path.is_symlink() and path.stat().st_mode & 0o077
+    ]
+    assert open_to_others == []
 
 
 @pytest.mark.timeout(200)

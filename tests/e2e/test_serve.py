@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
+from standpipe.adapters.files.private import write_secret
 from standpipe.adapters.metrics import STATES
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter
@@ -212,7 +213,7 @@ class Cluster:
     @classmethod
     def make(cls, folder: Path, count: int, *, replicas: int = 2, **keys: object) -> Cluster:
         secret = folder / "secret"
-        secret.write_text(SECRET)
+        write_secret(secret, SECRET)
         nodes: list[Node] = []
         for number in range(count):
             data = folder / f"node-{number}"

@@ -26,6 +26,7 @@ from confluent_kafka import Producer
 from tests.hosts.network import HUB, Host, Network
 from tests.hosts.wall_clock import WallClock, build
 
+from standpipe.adapters.files.private import write_secret
 from standpipe.adapters.files.published import read_snapshot
 from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.data.commit.progress import serialise
@@ -183,7 +184,7 @@ class HostCluster:
     # --------------------------------------------------------------------------- start
 
     def _start(self) -> None:
-        (self.folder / "secret").write_text("a secret of test hosts")
+        write_secret(self.folder / "secret", "a secret of test hosts")
         if self.plan.clocks:
             self.clock_library = build(self.folder)
         self.broker.start()

@@ -267,12 +267,14 @@ TLS_CERTIFICATE = key(
     "",
     doc="PEM file with the certificate of `standpipe.tls.listener`, and the chain behind it. A "
     "changed file is loaded within a second.",
+    is_private=True,
 )
 TLS_KEY = key(
     "standpipe.tls.key",
     str,
     "",
     doc="PEM file with the private key of `standpipe.tls.certificate`, without a password.",
+    is_private=True,
 )
 LMDB_MAP_START = key(
     "standpipe.store.map.bytes.start",

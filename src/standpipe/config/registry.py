@@ -33,6 +33,8 @@ class ConfigKey(Generic[T]):
     low: float | None = None
     high: float | None = None
     source: str = "standpipe"
+    #: names a file of the node, whose place concerns no client
+    is_private: bool = False
 
     @property
     def environment_name(self) -> str:
@@ -100,6 +102,7 @@ def key(
     low: float | None = None,
     high: float | None = None,
     source: str = "standpipe",
+    is_private: bool = False,
 ) -> ConfigKey[T]:
     """Declare a key. This is the only place that names it."""
     made = ConfigKey(
@@ -111,6 +114,7 @@ def key(
         low=low,
         high=high,
         source=source,
+        is_private=is_private,
     )
     assert name not in KEYS, name
     KEYS[name] = made

@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from standpipe.adapters.files.fsync import replace_durably
+from standpipe.adapters.files.private import private_directory, read_secret
 from standpipe.config import keys, registry
 from standpipe.control.assignment.racks import parse_forced, tag_faults
 from standpipe.control.metadata import feature_levels as features
@@ -72,17 +73,8 @@ class NodeConfig(Record, frozen=True, kw_only=True):
         return registry.load(self.config)
 
     def secret(self) -> str:
-        """The cluster's secret. Raises ConfigError if the file is missing or empty."""
-        try:
-            text = Path(self.secret_file).read_text().strip()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read the cluster's secret: {error}",
-                next_step="give --secret-file the file that all nodes of the cluster share",
-            ) from error
-        if not text:
-            raise ConfigError(f"{self.secret_file} is empty", next_step="write a secret into it")
-        return text
+        """The cluster's secret. Raises ConfigError (`adapters.files.private.read_secret`)."""
+        return read_secret(Path(self.secret_file))
 
 
 @dataclass(frozen=True)
@@ -178,8 +170,8 @@ class NodePaths:
 
     def make(self) -> None:
         """Create the directories that children expect."""
-        for path in (self.log, self.status, self.state, self.logs):
-            path.mkdir(parents=True, exist_ok=True)
+        for path in (self.data, self.run, self.log, self.status, self.state, self.logs):
+            private_directory(path)
 
 
 def load(path: Path) -> NodeConfig:

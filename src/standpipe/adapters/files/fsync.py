@@ -31,7 +31,7 @@ def replace_durably(path: Path, data: bytes) -> None:
     Returns when the new one is durable: its bytes are synced, then its name. Raises OSError.
     """
     draft = path.with_name(path.name + ".new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         write_all(descriptor, data)
         os.fsync(descriptor)

@@ -95,6 +95,8 @@ class StoreReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        #: in errors, which clients see: table and partition, not the place
+        self.name = f"{path.parent.name}/{path.name}"
         self._environment: lmdb.Environment | None = None
         self._start: Callable[[], _Read] = self._open_and_start
         self._meta: object = None
@@ -150,7 +152,7 @@ class StoreReader:
     def _meta_in(self, transaction: _Read) -> StoreMeta:
         data = transaction.get(META_KEY, db=self._meta)
         if data is None:
-            raise NotReady(f"{self.path} holds no batch yet")
+            raise NotReady(f"the store of {self.name} holds no batch yet")
         return decode_meta(data, self.path)
 
     def close(self) -> None:
@@ -189,7 +191,7 @@ class StoreReader:
         except (OSError, lmdb.Error) as error:
             if environment is not None:
                 environment.close()
-            raise NotReady(f"there is no store at {self.path} yet: {error}") from error
+            raise NotReady(f"there is no store of {self.name} here yet") from error
         self._environment = environment
         self._start = cast(Callable[[], _Read], partial(environment.begin, db=rows))
         return self._start()

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from standpipe.adapters.files.private import read_secret
 from standpipe.adapters.http.peer_client import SECRET_HEADER, PathFailed, Response
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.errors import ConfigError, SetupError
@@ -82,17 +83,7 @@ def client_of(
             next_step="give the file of the secret that all nodes share",
         )
     if nodes and secret_file is not None:
-        return kind(nodes, _secret(secret_file))
+        return kind(nodes, read_secret(secret_file))
     cluster = running_cluster(directory)
     addresses = [entry.internal for entry in cluster.nodes if entry.pid]
-    return kind(addresses, _secret(secret_file or Path(cluster.secret_file)))
-
-
-def _secret(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the cluster's secret: {error}",
-            next_step="give --secret-file the file that all nodes of the cluster share",
-        ) from error
+    return kind(addresses, read_secret(secret_file or Path(cluster.secret_file)))

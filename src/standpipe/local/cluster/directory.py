@@ -18,6 +18,7 @@ from typing import IO
 import msgspec
 
 from standpipe.adapters.files import published
+from standpipe.adapters.files.private import private_directory, write_secret
 from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.model import NodeId, Record
 
@@ -97,8 +98,8 @@ class ClusterDirectory:
 
         Raises DataDirectoryRefused when another supervisor holds it.
         """
-        for folder in (self.kafka, self.checkpoints, self.logs, self.run):
-            folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.root, self.kafka, self.checkpoints, self.logs, self.run):
+            private_directory(folder)
         lock = (self.run / "lock").open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,9 +114,7 @@ class ClusterDirectory:
         lock.flush()
         self._lock = lock
         if not self.secret_file.exists():
-            descriptor = os.open(self.secret_file, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_urlsafe(32))
+            write_secret(self.secret_file, secrets.token_urlsafe(32))
 
     def release(self) -> None:
         """Release the lock and remove `cluster.json`, because nothing is running."""

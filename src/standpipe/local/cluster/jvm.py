@@ -35,6 +35,8 @@ from standpipe.errors import JavaMissing, SetupError
 
 JAVA_VERSION_MIN = 17
 IVY_FILE = Path(__file__).with_name("ivy.xml")
+#: of each jar that IVY_FILE leads to: written by `sha256sum */*.jar` in the directory of the jars
+HASHES_FILE = Path(__file__).with_name("jars.sha256")
 
 #: ivy.xml's configurations
 JarSet = Literal["spark", "broker"]
@@ -185,8 +187,30 @@ def _resolve(home: Path, say: Say) -> None:
         lib = Path(draft) / "lib"
         # our own cache, guarded by the lock, since Ivy's does not tolerate two processes
         retrieve(IVY_FILE, lib, ivy_cache=home.parent / "ivy-cache")
+        check_hashes(lib, HASHES_FILE)
         lib.rename(home)
     say(f"Java libraries are in {home} ({time.monotonic() - began:.0f} s)")
+
+
+def check_hashes(lib: Path, hashes_file: Path) -> None:
+    """Raises JarsMissing unless `lib` holds exactly the jars that the file lists, byte for byte.
+
+    Ivy compares a jar with the checksum beside it, which comes from the same server.
+    """
+    lines = [line.split(maxsplit=1) for line in hashes_file.read_text().splitlines()]
+    wanted = {name: digest for digest, name in lines}
+    found = {
+        str(path.relative_to(lib)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in lib.glob("*/*.jar")
+    }
+    wrong = sorted(name for name, digest in found.items() if wanted.get(name) != digest)
+    missing = sorted(wanted.keys() - found.keys())
+    if wrong or missing:
+        problem = "is not the file that was tested" if wrong else "did not arrive"
+        raise JarsMissing(
+            f"{(wrong or missing)[0]} {problem} (its SHA-256 is in {hashes_file.name})",
+            next_step="check the mirror that Ivy uses, and delete the ivy-cache beside the jars",
+        )
 
 
 def retrieve(ivy_file: Path, lib: Path, *, ivy_cache: Path) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from standpipe.adapters.files.private import UMASK
 from standpipe.adapters.process import signal_at_parent_death
 
 #: The kernel sends PDEATHSIG when the *thread* that forked ends; this thread never ends before us.
@@ -52,6 +53,7 @@ class ManagedProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C goes to us; we stop the children
+                umask=UMASK,
                 preexec_fn=_END_WITH_PARENT,  # noqa: PLW1509 one system call, no lock
             )
 

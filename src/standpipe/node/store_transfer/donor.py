@@ -171,7 +171,7 @@ class StoreCopies:
         try:
             size = (source / DATA).stat().st_size
         except FileNotFoundError as error:
-            raise NotReady(f"there is no store at {source}") from error
+            raise NotReady("the replica has no store here") from error
         if shutil.disk_usage(self._folder).free < ROOM * size:
             raise NotReady(f"no room for a copy of {source}: {ROOM} x {size} bytes are needed")
 

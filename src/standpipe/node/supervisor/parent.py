@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from standpipe.adapters.files.private import keep_private
 from standpipe.adapters.process import StopSignal
 from standpipe.config.keys import TLS_LISTENER
 from standpipe.errors import DataDirectoryRefused, SetupError
@@ -143,6 +144,7 @@ def run_node(node_file: Path) -> int:
 
     Raises ConfigError or DataDirectoryRefused before anything is started.
     """
+    keep_private()
     config = configuration.load(node_file)
     settings = config.settings()
     if settings[TLS_LISTENER]:

@@ -30,9 +30,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from standpipe.adapters.files.private import keep_private, read_secret
 from standpipe.config import keys, registry
 from standpipe.control.metadata import feature_levels
-from standpipe.errors import SetupError, StandpipeError
+from standpipe.errors import StandpipeError
 from standpipe.model import LeaseEpoch, QueryStatus
 from standpipe.pipeline.commit.checkpoint_cleanup import CheckpointCleanup
 from standpipe.pipeline.failures import Fenced
@@ -80,8 +81,9 @@ def run(options: PipelineOptions) -> int:
 
     Raises SetupError when it cannot start.
     """
+    keep_private()
     asked_to_stop = _stop_on_signals()
-    secret = _read_secret(options.secret_file)
+    secret = read_secret(options.secret_file)
     with scratch_folder() as scratch:
         tempfile.tempdir = str(scratch)  # for rehearsals, and files that PySpark passes to its JVM
         return _run(options, secret, asked_to_stop, scratch)
@@ -204,16 +206,6 @@ def _stop_on_signals() -> threading.Event:
 
 def _pipeline_id() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-
-def _read_secret(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise SetupError(
-            f"cannot read the cluster's secret {path}: {error.strerror}",
-            next_step="give --secret-file the file that `standpipe up` wrote",
-        ) from error
 
 
 # --------------------------------------------------------- python -m standpipe.pipeline.run.driver

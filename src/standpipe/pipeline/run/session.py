@@ -30,6 +30,8 @@ _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
+_UMASK_KEY, _UMASK = "fs.permissions.umask-mode", "077"
+
 #: setting -> value, with the reason above each
 _SETTINGS: dict[str, str] = {
     # state larger than the heap, and no pause of the whole heap at each snapshot
@@ -40,6 +42,8 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     # a second copy of a task would write its records twice
     "spark.speculation": "false",
+    # Hadoop sets modes itself, whatever the mask of the process: checkpoints are private
+    f"spark.hadoop.{_UMASK_KEY}": _UMASK,
     # queries share the cores: each has its own pool (queries set spark.scheduler.pool)
     "spark.scheduler.mode": "FAIR",
     # with one executor there is nothing to wait for
@@ -113,6 +117,7 @@ def _keep_raw_files(spark: SparkSession) -> None:
     conf = jvm.org.apache.hadoop.conf.Configuration()
     files.get(root, conf).close()  # removes it from the cache
     conf.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+    conf.set(_UMASK_KEY, _UMASK)
     files.get(root, conf)
     conf.unset("fs.file.impl")
     conf.set("fs.file.impl.disable.cache", "true")

@@ -98,6 +98,42 @@ def test_jars_that_are_there_need_no_network(tmp_path: Path) -> None:
     assert said == []
 
 
+@pytest.mark.parametrize(
+    ("files", "match", "why"),
+    [
+        ({"spark/a.jar": b"a", "broker/b.jar": b"b"}, None, "all as listed"),
+        ({"spark/a.jar": b"x", "broker/b.jar": b"b"}, "spark/a.jar is not", "another file"),
+        ({"spark/a.jar": b"a", "broker/b.jar": b"b", "spark/c.jar": b"c"}, "c.jar is not", "more"),
+        ({"spark/a.jar": b"a"}, "broker/b.jar did not arrive", "less"),
+        ({"spark/b.jar": b"b", "spark/a.jar": b"a"}, "spark/b.jar is not", "in another set"),
+    ],
+)
+def test_jars_are_those_that_were_tested(
+    tmp_path: Path, files: dict[str, bytes], match: str | None, why: str
+) -> None:
+    listed = {"spark/a.jar": b"a", "broker/b.jar": b"b"}
+    lines = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in listed.items()]
+    (tmp_path / "hashes").write_text("".join(lines))
+    for name, data in files.items():
+        path = tmp_path / "lib" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    if match is None:
+        jvm.check_hashes(tmp_path / "lib", tmp_path / "hashes")
+        return
+    with pytest.raises(jvm.JarsMissing, match=match):
+        jvm.check_hashes(tmp_path / "lib", tmp_path / "hashes")
+
+
+def test_every_jar_that_ivy_fetches_is_listed() -> None:
+    """Ivy's file names the direct ones; all of those are on the list, of their version."""
+    text = jvm.HASHES_FILE.read_text()
+    tree = ET.fromstring(jvm.IVY_FILE.read_text())
+    direct = [f"/{d.get('name')}-{d.get('rev')}.jar" for d in tree.iter("dependency")]
+    assert len(direct) > 3
+    assert [name for name in direct if name not in text] == []
+
+
 def test_ivy_xml_names_no_resolver() -> None:
     tree = ET.fromstring(jvm.IVY_FILE.read_text())
     assert {element.tag for element in tree} == {"info", "configurations", "dependencies"}

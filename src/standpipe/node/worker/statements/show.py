@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from standpipe.config.registry import (
     KEYS,
     Config,
+    ConfigKey,
 )
 from standpipe.control.liveness.lag import NO_END
 from standpipe.model import (
@@ -240,9 +242,9 @@ def variables(known: Mapping[str, str], text: str) -> Entity:
 
 
 def properties(settings: Config, text: str) -> Entity:
-    """SHOW PROPERTIES: the node's configuration."""
+    """SHOW PROPERTIES: the node's configuration, without the places of its files."""
     items = [
-        {"name": key.name, "scope": "KSQL", "value": _text(settings[key]), "level": "SERVER"}
+        {"name": key.name, "scope": "KSQL", "value": _shown(key, settings), "level": "SERVER"}
         for key in KEYS.values()
     ]
     overwritten = [name for name in settings.values if settings[KEYS[name]] != KEYS[name].default]
@@ -256,7 +258,10 @@ def properties(settings: Config, text: str) -> Entity:
     )
 
 
-def _text(value: object) -> str:
+def _shown(key: ConfigKey[Any], settings: Config) -> str:
+    value = settings[key]
+    if key.is_private and value:
+        return "[hidden]"  # ksqlDB's word for a password
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

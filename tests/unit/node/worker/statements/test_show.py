@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 import pytest
 from tests.samples import sample_stream
@@ -227,3 +229,17 @@ def test_functions_and_properties() -> None:
         "level": "SERVER",
     } in shown["properties"]  # type: ignore[operator]
     assert shown["overwrittenProperties"] == ["ksql.query.pull.enable.standby.reads"]
+
+
+def test_where_a_key_file_lies_is_not_shown() -> None:
+    names = ("standpipe.tls.certificate", "standpipe.tls.key")
+    paths = dict(zip(names, ("/etc/standpipe/tls.pem", "/etc/standpipe/tls.key"), strict=True))
+    shown = show.properties(load({"standpipe.tls.listener": "h:1", **paths}), "SHOW PROPERTIES;")
+    properties = cast("list[dict[str, str]]", shown["properties"])
+    values = {one["name"]: one["value"] for one in properties}
+    assert [values[name] for name in names] == ["[hidden]", "[hidden]"]
+    assert not any(value.startswith("/") for value in values.values())
+    unset = cast(
+        "list[dict[str, str]]", show.properties(load({}), "SHOW PROPERTIES;")["properties"]
+    )
+    assert {one["value"] for one in unset if one["name"] in names} == {""}
