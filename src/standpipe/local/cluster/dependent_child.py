@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from standpipe.adapters.files.private import UMASK
 from standpipe.adapters.process import signal_at_parent_death
 
 _DIE_WITH_PARENT: Final = partial(signal_at_parent_death, signal.SIGKILL)
@@ -44,6 +45,7 @@ class DependentChild:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C goes to the parent, which stops the child
+                    umask=UMASK,
                     preexec_fn=_DIE_WITH_PARENT,  # noqa: PLW1509 -- one system call, no lock
                 )
         except OSError as error:

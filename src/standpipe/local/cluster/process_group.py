@@ -22,6 +22,12 @@ from standpipe.adapters.process import signal_at_parent_death
 _SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="spawn")
 #: However this process ends, its children get SIGTERM and end their own children.
 _END_WITH_PARENT: Final = partial(signal_at_parent_death, signal.SIGTERM)
+RESTART_DELAY_S_MAX: Final = 10.0
+
+
+def restart_delay_s(restarts: int) -> float:
+    """Before a process that ended by itself starts again: 0 the first time, then 1, 2, 4 … 10 s."""
+    return min(float(2 ** min(restarts - 1, 4)), RESTART_DELAY_S_MAX) if restarts else 0.0
 
 
 @dataclass

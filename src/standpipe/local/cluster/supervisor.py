@@ -1,8 +1,8 @@
 """Starts, watches and stops Kafka, N nodes and a pipeline on one machine.
 
 Start: directory lock → Kafka → node.json and a process group per node → pipeline → readiness.
-Watch: a thread checks every 0.2 s; it restarts a pipeline or a node that ended unexpectedly (with
-back-off), and leaves alone a node that `kill_node` took down until `restart_node`.
+Watch: a thread checks every 0.2 s; it restarts Kafka, a pipeline or a node that ended unexpectedly
+(with back-off), and leaves alone a node that `kill_node` took down until `restart_node`.
 Stop: SIGTERM to all at once, SIGKILL to whatever is left after 5 s, Kafka last; ≤ 10 s in total.
 Every child also dies with this process (PDEATHSIG), however it ends.
 
@@ -25,19 +25,19 @@ from typing import Self
 from standpipe.adapters.http.peer_client import PathFailed
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.adapters.kafka.admin import KafkaAdmin
-from standpipe.errors import BrokerDied, BrokerUnreachable, KafkaUnavailable, SetupError
+from standpipe.errors import BrokerUnreachable, KafkaUnavailable, SetupError
 from standpipe.local.cluster import ports
 from standpipe.local.cluster.broker import Broker
+from standpipe.local.cluster.broker_watch import BrokerWatch
 from standpipe.local.cluster.directory import ClusterDirectory, ClusterFile, NodeEntry
 from standpipe.local.cluster.node_files import NodePlan, SharedSettings, write_node_file
-from standpipe.local.cluster.process_group import ManagedProcess
+from standpipe.local.cluster.process_group import ManagedProcess, restart_delay_s
 from standpipe.local.cluster.steps import Steps
 from standpipe.model import NodeId
 
 STOP_GRACE_S = 5.0
 READY_S_MAX = 60.0
 WATCH_EVERY_S = 0.2
-RESTART_DELAY_S_MAX = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,7 @@ class LocalCluster:
         self.steps = steps
         self.directory = ClusterDirectory(options.directory)
         self.broker: Broker | None = None
+        self._broker_watch: BrokerWatch | None = None
         self.bootstrap_servers = options.bootstrap_servers or ""
         self.plans: tuple[NodePlan, ...] = ()
         #: node id -> its process group
@@ -110,6 +111,7 @@ class LocalCluster:
         with self.steps.step("Kafka") as outcome:
             self.broker = Broker(self.directory.kafka, port, say=self.steps.say)
             self.broker.start()
+            self._broker_watch = BrokerWatch(self.broker, self.steps.warn)
             self.bootstrap_servers = self.broker.bootstrap_servers
             outcome.append(self.bootstrap_servers)
 
@@ -208,14 +210,11 @@ class LocalCluster:
                     self._look_after(time.monotonic())
 
     def _look_after(self, now: float) -> None:
-        """Restart what ended unexpectedly. A dead broker is reported once."""
-        changed = False
+        """Restart what ended unexpectedly."""
+        changed = self._broker_watch is not None and self._broker_watch.look(now)
         for child in self._children():
             if child.wanted and child.pid is None:
                 changed |= self._revive(child, now)
-        if self.broker is not None and not self.broker.is_alive():
-            self.steps.warn(str(_broker_died(self.broker)))
-            self.broker = None
         if changed:
             self._publish()
 
@@ -229,8 +228,7 @@ class LocalCluster:
                 + (f"\n  {last}\n  more in {child.log}" if last else "")
             )
             child.signal_group(signal.SIGKILL)  # the rest of its group
-            delay = 0.0 if child.restarts == 0 else float(2 ** min(child.restarts - 1, 4))
-            child.retry_at = now + min(delay, RESTART_DELAY_S_MAX)
+            child.retry_at = now + restart_delay_s(child.restarts)
         if now < child.retry_at:
             return False
         child.restarts += 1
@@ -254,9 +252,11 @@ class LocalCluster:
                 child.wait(max(0.05, deadline - time.monotonic()))
                 child.signal_group(signal.SIGKILL)
                 child.wait(1.0)
-            if self.broker is not None:
+            if self._broker_watch is not None:
+                self._broker_watch.stop()
+            elif self.broker is not None:
                 self.broker.stop()
-                self.broker = None
+            self.broker = self._broker_watch = None
             self.directory.release()
 
     # ------------------------------------------------------------------------- helpers
@@ -299,13 +299,6 @@ class LocalCluster:
             pipeline_pids=tuple(child.pid for child in self.pipelines if child.pid),
             started_at_ms=int(time.time() * 1000),
         )
-
-
-def _broker_died(broker: Broker) -> BrokerDied:
-    return BrokerDied(
-        f"the embedded Kafka ended unexpectedly:\n{broker.tail_of_log()}",
-        next_step="reads continue; stop with Ctrl-C and start again, the data are kept",
-    )
 
 
 def _check_kafka(bootstrap_servers: str) -> None:
