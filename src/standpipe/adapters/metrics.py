@@ -2,7 +2,8 @@
 
 The workers of a node share one port, so a scrape meets any of them. Each one therefore writes its
 counts to `run/metrics-<worker>` once a second, and the one that is asked adds those of the others,
-with the label `worker`. A counter of a restarted worker starts at 0 again, which Prometheus
+with the label `worker`. So does control, for the connections of its port, as the worker `control`.
+A counter of a restarted worker starts at 0 again, which Prometheus
 expects; the file of a worker that is gone stays until its number is used again.
 
 Counting is a plain addition: the hot path can afford 0.3 us per request, not 2. States (STATES) are
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from standpipe.adapters.files import published
+from standpipe.adapters.http.connections import REFUSALS, CutReason
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -49,6 +51,14 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "standpipe_push_queries": (("end",), "Push queries and PRINTs that ended, by reason."),
     "standpipe_statements": (("outcome",), "Requests to /ksql."),
+    "standpipe_connections_refused": (
+        ("reason",),
+        "Connections closed at once: too many of an `address`, or in `all`; no `descriptors` left.",
+    ),
+    "standpipe_connections_cut": (
+        ("reason",),
+        "Connections cut: no whole `head` in time, a slow `body`, or a `fresh` one gave way.",
+    ),
     "standpipe_inserted_rows": ((), "Rows that INSERT INTO … VALUES and /inserts-stream produced."),
 }
 LATENCY_NAME = "standpipe_pull_latency_seconds"
@@ -132,9 +142,9 @@ State = tuple[str, Iterable[Sample]]
 
 
 class Dump(msgspec.Struct):
-    """Counts of one worker as stored in `run/`."""
+    """Counts of one process as stored in `run/`."""
 
-    worker: int
+    worker: int | str
     counts: dict[str, dict[str, int]]  # metric -> value of its only label ("": none) -> count
     latency_counts: list[int]  # per bucket, the last one is above all bounds
     latency_seconds: float
@@ -142,9 +152,9 @@ class Dump(msgspec.Struct):
 
 @dataclass
 class Metrics:
-    """Counts of this worker. `folder`: the node's `run/`."""
+    """Counts of this process. `worker`: its number, or `control`; `folder`: the node's `run/`."""
 
-    worker: int
+    worker: int | str
     folder: Path
     counts: dict[str, dict[str, int]] = field(default_factory=lambda: {n: {} for n in COUNTERS})
     latency_counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
@@ -154,6 +164,11 @@ class Metrics:
         """Add to a counter of COUNTERS."""
         values = self.counts[name]
         values[label] = values.get(label, 0) + by
+
+    def connection_ended(self, reason: CutReason) -> None:
+        """A listener refused a connection, or cut it."""
+        name = "refused" if reason in REFUSALS else "cut"
+        self.count(f"standpipe_connections_{name}", reason.value)
 
     def answered(self, route: str, seconds: float) -> None:
         """A pull query was answered: `local`, `remote` or `mixed`."""
@@ -237,6 +252,8 @@ class _Collector:
             yield family
         latency = HistogramMetricFamily(LATENCY_NAME, LATENCY_MEANING, labels=("worker",))
         for dump in self.dumps:
+            if dump.worker == "control":  # it answers no queries
+                continue
             latency.add_metric((str(dump.worker),), _cumulative(dump), dump.latency_seconds)
         yield latency
 

@@ -1,7 +1,9 @@
-"""Configuration: how keys work (`registry`), and which keys exist (`keys`, `liveness`).
+"""Configuration: how keys work (`registry`), and which keys exist (`keys`, `liveness`,
+`listeners`).
 
 An import of any module of this package declares every key, so that `registry.load` knows them all.
 """
 
 from standpipe.config import keys as keys
+from standpipe.config import listeners as listeners
 from standpipe.config import liveness as liveness

@@ -1,7 +1,8 @@
 """All configuration keys: name, type, unit, default, bounds, source, meaning; and their relations.
 
 `docs/config.md` is generated from this list (`make docs`). Not here: how keys are layered and
-checked (`registry.py`); the keys of heartbeats and lag reports (`liveness.py`).
+checked (`registry.py`); the keys of heartbeats and lag reports (`liveness.py`), and of the ports
+(`listeners.py`).
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ What a client can make a connection hold:
 | frames that ask for no answer (PING, RST_STREAM, SETTINGS, …) | `Allowance` | ENHANCE_YOUR_CALM |
 | answers to such frames that the client does not read | `UNREAD_BYTES_MAX` | cut off |
 | silence; a stream that waits for the client | `ConnectionLimits.idle_s` | GOAWAY; CANCEL |
+| a frame, or a head of several, that is not whole | `PortLimits.head_ms_max` | cut off |
+| rate of a body that the application waits for | `PortLimits` | the stream: CANCEL |
 
 Source: RFC 9113; ksqlDB's listeners.
 """
@@ -47,7 +49,10 @@ from h2.exceptions import ProtocolError
 from hpack import Encoder
 from uvicorn.server import ServerState
 
+from standpipe.adapters.http.connections import ConnectionProgress, CutReason, Pace, WaitingFor
+from standpipe.adapters.http.door import Ticket
 from standpipe.adapters.http.http2_stream import Exchange, scope_of
+from standpipe.adapters.http.protocol_switch import OtherProtocol
 from standpipe.adapters.http.server import HEAD_BYTES_MAX, IDLE_SECONDS_MAX, Headers, Listener
 
 #: The bytes that an HTTP/2 client opens with (RFC 9113, 3.4).
@@ -141,19 +146,29 @@ class _Http2Connection(H2Connection):
 
 def offer_http2(listener: Listener, limits: ConnectionLimits) -> None:
     """Let the listener's port speak HTTP/2 too, for the same application."""
-    listener.other = (PREFACE, lambda state: Http2Protocol(listener, state, limits))
+    listener.other = OtherProtocol(
+        PREFACE, lambda state, ticket: Http2Protocol(listener, state, limits, ticket)
+    )
 
 
 class Http2Protocol(asyncio.Protocol):
     """One connection, after its preface. `shutdown` and `transport` are for `serve`."""
 
-    def __init__(self, listener: Listener, state: ServerState, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, listener: Listener, state: ServerState, limits: ConnectionLimits, ticket: Ticket
+    ) -> None:
         self._listener = listener
+        self._ticket = ticket
         self._state = state
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._allowance = Allowance(self._loop.time())
         self._exchanges: dict[int, Exchange] = {}
+        #: of the streams whose body the application waits for
+        self._paces: dict[int, Pace] = {}
+        #: frames that were whole, and requests
+        self._frames = 0
+        self._requests = 0
         self._h2 = _Http2Connection()
         self._last_data_at = self._loop.time()
         self._is_paused = False
@@ -171,6 +186,7 @@ class Http2Protocol(asyncio.Protocol):
         self._server = transport.get_extra_info("sockname")
         # uvicorn's set holds whatever can be shut down
         self._state.connections.add(cast("Any", self))
+        self._ticket.serve(transport, self._progress, self._tend)
         self._watch_again()
         self._open()
 
@@ -189,6 +205,7 @@ class Http2Protocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop: cancel all streams."""
         self._is_lost = True
+        self._ticket.leave()
         self._watch.cancel()
         self._state.connections.discard(cast("Any", self))
         for exchange in self._exchanges.values():
@@ -227,6 +244,7 @@ class Http2Protocol(asyncio.Protocol):
     # ---------------------------------------------------------------- frames in
 
     def _take(self, event: Event) -> None:
+        self._frames += 1
         if isinstance(event, RequestReceived):
             self._begin(event)
             return
@@ -265,7 +283,7 @@ class Http2Protocol(asyncio.Protocol):
             self._reset(stream, ErrorCodes.REFUSED_STREAM)
             return
         exchange = self._exchanges[stream] = Exchange(self, stream, scope)
-        self._state.total_requests += 1
+        self._requests += 1
         task = self._loop.create_task(exchange.run(self._listener.application))
         self._state.tasks.add(task)
         task.add_done_callback(lambda _: self._end(stream))
@@ -280,6 +298,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def _end(self, stream: int) -> None:
         del self._exchanges[stream]
+        self._paces.pop(stream, None)
         if self._last_stream not in (None, LAST_STREAM_OF_ALL) and not self._exchanges:
             self._close(ErrorCodes.NO_ERROR)
 
@@ -361,6 +380,26 @@ class Http2Protocol(asyncio.Protocol):
         self._attempt(lambda: self._h2.close_connection(code))
         self.transport.close()
 
+    def _progress(self) -> ConnectionProgress:
+        """Half a frame, or half a head, is waited for; silence between frames is `_check_idle`'s,
+        since a client may hold a connection open by pings."""
+        is_fresh = not self._requests
+        stage = WaitingFor.HEAD if is_inside_a_frame(self._h2) else WaitingFor.BUSY
+        return ConnectionProgress(stage, self._frames, is_fresh=is_fresh)
+
+    def _tend(self, now_ms: int) -> None:
+        """Called at each sweep of the listener: end streams whose body comes too slowly."""
+        for stream, exchange in list(self._exchanges.items()):
+            waits = exchange.waits_for_body
+            progress = ConnectionProgress(
+                WaitingFor.BODY if waits else WaitingFor.BUSY, 0, exchange.received
+            )
+            pace = self._paces.setdefault(stream, Pace(now_ms, progress))
+            if pace.is_late(progress, now_ms, self._listener.limits) is not None:
+                self._reset(stream, ErrorCodes.CANCEL)
+                exchange.cut()
+                self._ticket.tell(CutReason.BODY)
+
     def _watch_again(self) -> None:
         self._check_at = self._loop.time() + self._limits.idle_s / 3
         self._watch = self._loop.call_at(self._check_at, self._check_idle)
@@ -383,3 +422,9 @@ class Http2Protocol(asyncio.Protocol):
         elif silent >= idle:
             self._attempt(lambda: self._h2.ping(b"silence?"))
         self._watch_again()
+
+
+def is_inside_a_frame(connection: H2Connection) -> bool:
+    """Whether the client has begun a frame, or a head of several frames, and not ended it."""
+    buffer: Any = connection.incoming_buffer
+    return bool(buffer._data or buffer._headers_buffer)

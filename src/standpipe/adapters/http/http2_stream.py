@@ -69,6 +69,8 @@ class Exchange:
         #: since when the stream has waited for the client; None: it does not wait. Until the answer
         #: begins, `_receive` (waiting for the body) sets this; from then on, the sender does
         self.waits_since: float | None = None
+        #: bytes of the body that have come
+        self.received = 0
         #: the connection has the whole answer
         self.is_answered = False
         self._wire = wire
@@ -93,6 +95,7 @@ class Exchange:
         if self._is_cut or self.is_answered or not part:
             self._wire.credit(self._id, credit)
             return
+        self.received += len(part)
         self._parts.append(part)
         self._owed += credit
         self.wake()
@@ -111,6 +114,11 @@ class Exchange:
     def wake(self) -> None:
         """Let the waiter check again: what it waits for may have arrived."""
         self._news.set()
+
+    @property
+    def waits_for_body(self) -> bool:
+        """Whether the application waits for more of the body before it begins to answer."""
+        return self.waits_since is not None and not self._is_begun
 
     # --------------------------------------------------------- for the application
 

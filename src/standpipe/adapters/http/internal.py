@@ -25,7 +25,9 @@ import msgspec
 import structlog
 
 from standpipe.adapters.http import server
+from standpipe.adapters.http.connections import CutReason, PortLimits
 from standpipe.adapters.http.peer_client import SECRET_HEADER, ConnectFailed, PathFailed, PeerClient
+from standpipe.adapters.http.protocol_switch import OtherProtocol, Proving, Watched
 from standpipe.errors import (
     BadRequest,
     NotFound,
@@ -221,16 +223,26 @@ async def serve(
     app: InternalApp,
     stop: asyncio.Event,
     grace_s: float,
-    other: tuple[bytes, Callable[[], asyncio.Protocol]] | None = None,
+    other: tuple[bytes, Callable[[], Proving]] | None = None,
+    *,
+    limits: PortLimits | None = None,
+    ended: Callable[[CutReason], None] | None = None,
 ) -> None:
     """Serve an internal listener until `stop`; then up to `grace_s` for what is in flight.
 
-    `other`: a second protocol on the same port, and the bytes that it opens with.
+    `other`: a second protocol on the same port, and the bytes that it opens with. `limits` and
+    `ended` are those of `Listener`.
     """
-    listener = server.Listener(socket=bound, application=app, fast_path=_NoFastPath())
+    listener = server.Listener(
+        socket=bound,
+        application=app,
+        fast_path=_NoFastPath(),
+        limits=limits or PortLimits(),
+        ended=ended,
+    )
     if other is not None:
         opening, protocol = other
-        listener.other = (opening, lambda _: protocol())
+        listener.other = OtherProtocol(opening, lambda _, ticket: Watched(protocol(), ticket))
     await server.serve([listener], stop, grace_s)
 
 

@@ -17,7 +17,8 @@ A process that was stalled (SIGSTOP, a starved CPU) finds all that arrived meanw
 know when. On a lane whose clients close their connection when they stop waiting
 (`Listener.abandoned`), it then checks for that: requests whose client has gone are dropped.
 
-Not here: HTTP/2 (`adapters.http.http2_server`), what is asked and what is answered
+Not here: who may connect, and deadlines (`adapters.http.door`, `adapters.http.connections`);
+HTTP/2 (`adapters.http.http2_server`), what is asked and what is answered
 (`node.worker.main`).
 """
 
@@ -26,18 +27,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import select
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from standpipe.adapters.http.tls import HANDSHAKE_SECONDS_MAX, Certificate
+from standpipe.adapters.http.connections import (
+    IDLE_MS_MAX,
+    ConnectionProgress,
+    CutReason,
+    PortLimits,
+    WaitingFor,
+)
+from standpipe.adapters.http.door import Door, Ticket, descriptors_for
+from standpipe.adapters.http.protocol_switch import OtherProtocol, ProtocolSwitch
+from standpipe.adapters.http.pulse import Pulse, beat
+from standpipe.adapters.http.tls import Certificate
 from standpipe.errors import BadRequest, BodyTooLarge, PortInUse
 
 Message = MutableMapping[str, Any]
@@ -46,8 +57,8 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
-#: A connection without a byte for this long, or with half a request, is closed. nginx's default.
-IDLE_SECONDS_MAX = 75
+#: A connection without a request for this long is closed.
+IDLE_SECONDS_MAX = IDLE_MS_MAX // 1000
 #: Request line and headers; nginx: 32 KiB, Tomcat: 8 KiB.
 HEAD_BYTES_MAX = 32 * 1024
 #: Distinct heads that are remembered; all are dropped when it is full (a client could vary them).
@@ -55,20 +66,13 @@ REMEMBERED_HEADS_MAX = 1024
 #: A refused body is read and discarded up to this size, so that the client sees the refusal.
 DISCARDED_BYTES_MAX = 64 * 1024 * 1024
 BACKLOG = 2048
-#: Loop iterations from asyncio's accept until the protocol knows of the connection: a server that
-#: is closed earlier drops it half made, and nothing would ever close it.
-ACCEPT_ITERATIONS = 3
-
-#: How often the loop beats, which gap is a stall, and how long after one connections are checked:
-#: many wait then, and are read over several iterations.
-PULSE_S = 0.05
-STILL_S = 0.2
-DOUBT_S = 1.0
 
 #: A head with one of these is never remembered: its meaning reaches beyond one message.
-_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _FAR_REACHING = frozenset({b"expect", b"trailer", b"transfer-encoding", b"upgrade"})
 
+
+#: `LookupProtocol._head_bytes`: the head began in the read that is being parsed
+_BEGUN: Final = -1
 
 #: the extension of a request's scope that tells its sender: the answer is being worked on
 WORKING: Final = "standpipe.working"
@@ -87,24 +91,6 @@ class FastPath(Protocol):
         ...
 
 
-@dataclass
-class Pulse:
-    """Whether the loop was stalled just now. Instants are on the loop's clock, in s."""
-
-    at_s: float = 0.0
-    doubt_until_s: float = 0.0
-
-    def beat(self, now_s: float) -> None:
-        """Record a beat; after a long gap, what is read is doubtful for a while."""
-        if now_s - self.at_s > STILL_S:
-            self.doubt_until_s = now_s + DOUBT_S
-        self.at_s = now_s
-
-    def is_doubtful(self, now_s: float) -> bool:
-        """Whether what is read now may have been waiting for long."""
-        return now_s < self.doubt_until_s or now_s - self.at_s > STILL_S
-
-
 @dataclass(kw_only=True)
 class Listener:
     """One bound socket with its application. Each listener is a lane: nothing is shared."""
@@ -112,8 +98,11 @@ class Listener:
     socket: socket.socket
     application: Application
     fast_path: FastPath
-    #: the opening bytes of another protocol on the same port, and its factory
-    other: tuple[bytes, Callable[[ServerState], asyncio.Protocol]] | None = None
+    other: OtherProtocol | None = None
+    #: of connections; lowered to what the process has file descriptors for
+    limits: PortLimits = field(default_factory=PortLimits)
+    #: called for each connection that was refused or cut
+    ended: Callable[[CutReason], None] | None = None
     certificate: Certificate | None = None
     #: head -> (content length, token of `fast_path.classify`)
     heads: dict[bytes, tuple[int, object]] = field(default_factory=dict[bytes, tuple[int, object]])
@@ -148,27 +137,33 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class LookupProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with the fast path before its parser, and one timer per connection."""
+    """uvicorn's protocol with the fast path before its parser, and no timer of its own."""
 
-    def __init__(self, listener: Listener, config: UvicornConfig, state: ServerState) -> None:
+    def __init__(
+        self, listener: Listener, config: UvicornConfig, state: ServerState, ticket: Ticket
+    ) -> None:
         super().__init__(config, state, {})
         self._listener = listener
+        self._ticket = ticket
         self._fast_path = listener.fast_path
         self._heads = listener.heads
+        #: whole heads of this connection
+        self._requests = 0
         #: the parser is inside a message
         self._partial = False
         self._in_head = False
+        #: of a head that came in several reads; _BEGUN: in the read that is being parsed
         self._head_bytes = 0
+        self._body_bytes = 0
         #: how the fast path classified the message that is being parsed
         self._candidate: tuple[int, object] | None = None
-        self._last_data_at = 0.0
-        self._watch: asyncio.TimerHandle | None = None
+        #: a head that is to be parsed again, without its offer to change the protocol
+        self._again: bytes | None = None
 
     # -------------------------------------------------------------- reading
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop: bytes of requests."""
-        self._last_data_at = self.loop.time()
         if self._is_abandoned():
             self.transport.abort()
             return
@@ -179,15 +174,15 @@ class LookupProtocol(HttpToolsProtocol):
                 return
             self._learn(data)
         else:
-            super().data_received(data)
+            self._parse(data)
         if self._in_head:
-            self._head_bytes += len(data)
+            self._head_bytes = 0 if self._head_bytes == _BEGUN else self._head_bytes + len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse_head()
 
     def _is_abandoned(self) -> bool:
         abandoned = self._listener.abandoned
-        if abandoned is None or not self._listener.pulse.is_doubtful(self._last_data_at):
+        if abandoned is None or not self._listener.pulse.is_doubtful(self.loop.time()):
             return False
         ended = select.poll()
         ended.register(self.transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
@@ -209,7 +204,7 @@ class LookupProtocol(HttpToolsProtocol):
             answer = self._fast_path.answer(known[1], data[head_end:end])
             if answer is None:
                 return data
-            self.server_state.total_requests += 1
+            self._requests += 1
             self.transport.write(answer)
             if len(data) == end:
                 return b""
@@ -218,7 +213,7 @@ class LookupProtocol(HttpToolsProtocol):
     def _learn(self, data: bytes) -> None:
         """Parse `data`; remember its head if it was exactly one message for the fast path."""
         self._candidate = None
-        super().data_received(_without_upgrade(data))
+        self._parse(data)
         if self._candidate is None or self._partial:
             return
         head_end = data.find(b"\r\n\r\n") + 4
@@ -226,6 +221,30 @@ class LookupProtocol(HttpToolsProtocol):
             if len(self._heads) >= REMEMBERED_HEADS_MAX:
                 self._heads.clear()
             self._heads[data[:head_end]] = self._candidate
+
+    def _parse(self, data: bytes) -> None:
+        """What uvicorn does, but for messages that offer another protocol: its parser ends at their
+        head, and their body would never be read."""
+        self._unset_keepalive_if_required()
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except HttpParserUpgrade as ended:
+                if self._again is None:
+                    self.send_400_response("Unsupported protocol.")
+                    return
+                data, self._again = self._again + data[ended.args[0] :], None
+                self.parser = HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # uvicorn's
+            except HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be parsed, unless it has been refused already."""
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
 
     def _refuse_head(self) -> None:
         text = b"Request Header Fields Too Large"
@@ -240,7 +259,7 @@ class LookupProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Called by the parser: a request begins."""
         self._partial = self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = _BEGUN
         super().on_message_begin()
 
         self.scope["extensions"] = {WORKING: self._send_processing}  # pyright: ignore[reportGeneralTypeIssues]
@@ -248,16 +267,41 @@ class LookupProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Called by the parser: the head is complete."""
         self._in_head = False
+        if head_bytes(self.url, self.headers) > HEAD_BYTES_MAX:
+            self._refuse_head()
+            raise BadRequest("the head is too large")
+        if self.parser.should_upgrade() and any(name == b"upgrade" for name, _ in self.headers):
+            self._again = self._without_upgrade()
+            return
+        self._requests += 1
         super().on_headers_complete()
         if self._listener.is_leaving:
             self.cycle.keep_alive = False  # and its head says so
         else:
             self._candidate = self._classified()
 
+    def on_body(self, body: bytes) -> None:
+        """Called by the parser: a part of a body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Called by the parser: the request is complete."""
+        if self._again is not None:
+            return
         self._partial = False
         super().on_message_complete()
+
+    def _without_upgrade(self) -> bytes:
+        """The head that was parsed, without its offer to change the protocol.
+
+        Java's HTTP client offers h2c with every request. A server may ignore such an offer (RFC
+        9110, 7.8).
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        first = b"%b %b HTTP/%b" % (method, self.url, version)
+        return b"\r\n".join([first, *lines, b"", b""])
 
     def _classified(self) -> tuple[int, object] | None:
         if self.scope["method"] != "POST" or self.scope["http_version"] != "1.1":
@@ -273,43 +317,35 @@ class LookupProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 102 Processing\r\n\r\n")
 
-    # ---------------------------------------------------------------- timers
+    # -------------------------------------------------------------- deadlines
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Called by the event loop: watch for silence from now on."""
+        """Called by the event loop: from now on the door watches how far it comes."""
         super().connection_made(transport)
-        self._last_data_at = self.loop.time()
-        self._watch = self.loop.call_later(IDLE_SECONDS_MAX, self._check_idle)
+        self._ticket.serve(transport, self._progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
-        if self._watch is not None:
-            self._watch.cancel()
+        self._ticket.leave()
         super().connection_lost(exc)
 
-    def _check_idle(self) -> None:
-        silent = self.loop.time() - self._last_data_at
-        waits_for_us = not self._partial and self.cycle and not self.cycle.response_complete
-        if silent >= IDLE_SECONDS_MAX and not waits_for_us:
-            self.transport.close()
-            return
-        wait = IDLE_SECONDS_MAX if waits_for_us else IDLE_SECONDS_MAX - silent
-        self._watch = self.loop.call_later(max(wait, 1.0), self._check_idle)
+    def _progress(self) -> ConnectionProgress:
+        requests = self._requests
+        if self._in_head or (not requests and not self._partial):
+            return ConnectionProgress(WaitingFor.HEAD, requests, is_fresh=not requests)
+        if self._partial and not self.flow.read_paused:
+            return ConnectionProgress(WaitingFor.BODY, requests, self._body_bytes)
+        is_answering = self._partial or (self.cycle and not self.cycle.response_complete)
+        return ConnectionProgress(WaitingFor.BUSY if is_answering else WaitingFor.IDLE, requests)
 
     def timeout_keep_alive_handler(self) -> None:
-        """uvicorn's timer per response; `_check_idle` does its work with one per connection."""
+        """uvicorn's timer per response; the door's sweep does its work."""
 
 
-def _without_upgrade(data: bytes) -> bytes:
-    """The first message of `data` without its offer to change the protocol.
-
-    Java's HTTP client offers h2c with every request; the parser would then not read the body. A
-    server may ignore such an offer (RFC 9110, 7.8).
-    """
-    head_end = data.find(b"\r\n\r\n")
-    if head_end < 0 or not _UPGRADE.search(data, 0, head_end):
-        return data
-    return _UPGRADE.sub(b"\r\nx-passed-over:", data, count=1)
+def head_bytes(target: bytes, headers: Headers) -> int:
+    """Size of a head, whatever pieces it came in; near the bytes on the wire, which may have more
+    spaces."""
+    return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def _reaches_far(header: tuple[bytes, bytes]) -> bool:
@@ -382,32 +418,17 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_s: flo
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # bad client input is not logged
     state = ServerState()
-    loop = asyncio.get_running_loop()
-    servers: list[asyncio.Server] = []
-    for listener in listeners:
-        factory, bound = _factory(listener, state), listener.socket
-        # asyncio calls listen() again, by default with 100: a node that was stopped for a while
-        # would come back with a full queue, and new clients would wait 1 s for TCP's second SYN.
-        secure = listener.certificate
-        servers.append(
-            await loop.create_server(
-                factory,
-                sock=bound,
-                backlog=BACKLOG,
-                ssl=secure.context if secure else None,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if secure else None,
-            )
-        )
-    pulse = asyncio.create_task(_beat([listener.pulse for listener in listeners]))
-    await stop.wait()
-    for listener in listeners:
-        loop.remove_reader(listener.socket)
-    for _ in range(ACCEPT_ITERATIONS):
-        await asyncio.sleep(0)
-    for server in servers:
-        server.close()
+    descriptors = descriptors_for(len(listeners))
+    doors = [_door(listener, state, descriptors) for listener in listeners]
+    for door in doors:
+        door.open()
+    pulse = asyncio.create_task(beat([listener.pulse for listener in listeners]))
+    await _until(stop, [pulse, *(door.sweeping for door in doors if door.sweeping)])
+    for door in doors:
+        await door.close()
     for connection in list(state.connections):
         connection.shutdown()
+    loop = asyncio.get_running_loop()
     deadline = loop.time() + grace_s
     while (state.connections or state.tasks) and loop.time() < deadline:  # noqa: ASYNC110 no event
         await asyncio.sleep(0.01)
@@ -418,15 +439,18 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_s: flo
     pulse.cancel()
 
 
-async def _beat(pulses: Sequence[Pulse]) -> None:
-    loop = asyncio.get_running_loop()
-    while True:  # ends by cancellation
-        for pulse in pulses:
-            pulse.beat(loop.time())
-        await asyncio.sleep(PULSE_S)
+async def _until(stop: asyncio.Event, chores: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for the stop. Raises what ends one of the chores, which otherwise never end."""
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        ended, _ = await asyncio.wait([stopping, *chores], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+    for chore in ended - {stopping}:
+        chore.result()
 
 
-def _factory(listener: Listener, state: ServerState) -> Callable[[], asyncio.Protocol]:
+def _door(listener: Listener, state: ServerState, descriptors: int) -> Door:
     config = UvicornConfig(
         listener.application,
         interface="asgi3",
@@ -441,57 +465,21 @@ def _factory(listener: Listener, state: ServerState) -> Callable[[], asyncio.Pro
         timeout_keep_alive=IDLE_SECONDS_MAX,
     )
     config.load()
+    listener.limits = listener.limits.within(descriptors)
 
-    def http() -> LookupProtocol:
-        return LookupProtocol(listener, config, state)
+    def http(ticket: Ticket) -> LookupProtocol:
+        return LookupProtocol(listener, config, state, ticket)
 
-    if listener.other is None:
-        return http
-    opening, other = listener.other
-    return lambda: _ProtocolSwitch(opening, lambda: other(state), http, state)
+    def made(ticket: Ticket) -> asyncio.Protocol:
+        if listener.other is None:
+            return http(ticket)
+        return ProtocolSwitch(listener.other, http, state, ticket)
 
-
-class _ProtocolSwitch(asyncio.Protocol):
-    """Gives a connection to one of two protocols, by its first bytes."""
-
-    def __init__(
-        self,
-        opening: bytes,
-        other: Callable[[], asyncio.Protocol],
-        http: Callable[[], asyncio.Protocol],
-        state: ServerState,
-    ) -> None:
-        self._opening = opening
-        self._other = other
-        self._http = http
-        self._connections = cast("set[Any]", state.connections)
-        self._seen = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        self._connections.add(self)
-        loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(IDLE_SECONDS_MAX, self.transport.abort)
-
-    def data_received(self, data: bytes) -> None:
-        self._seen += data
-        if self._seen.startswith(self._opening):
-            self._give_to(self._other(), self._seen[len(self._opening) :])
-        elif not self._opening.startswith(self._seen):
-            self._give_to(self._http(), self._seen)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._patience.cancel()
-        self._connections.discard(self)
-
-    def shutdown(self) -> None:
-        """No request has arrived yet, so none needs an answer."""
-        self.transport.close()
-
-    def _give_to(self, protocol: asyncio.Protocol, data: bytes) -> None:
-        self._patience.cancel()
-        self._connections.discard(self)
-        self.transport.set_protocol(protocol)
-        protocol.connection_made(self.transport)
-        if data:
-            protocol.data_received(data)
+    secure = listener.certificate
+    return Door(
+        listener.socket,
+        made,
+        listener.limits,
+        told=listener.ended,
+        tls=secure.context if secure else None,
+    )

@@ -26,9 +26,6 @@ from standpipe.config.registry import (
 )
 from standpipe.errors import ConfigError
 
-#: how long a client may take for its part of the handshake
-HANDSHAKE_SECONDS_MAX = 10.0
-
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 

@@ -212,6 +212,11 @@ class Accepted(_Frames):
 
     _hello: Greeting | None = None
 
+    @property
+    def is_proved(self) -> bool:
+        """Whether the peer has proved that it knows the secret."""
+        return self.peer is not None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a greeting; end the connection if this wire was closed meanwhile."""
         super().connection_made(transport)

@@ -19,7 +19,7 @@ from standpipe.local.docgen.lines import items, paragraph
 HEAD = """\
 # Configuration keys
 
-Generated from `src/standpipe/config/keys.py` by `make docs`; change it there.
+Generated from `src/standpipe/config/` by `make docs`; change it there.
 
 Layers, strongest first: command line (`--set KEY=VALUE`), environment (the upper-case name, `_`
 for `.`), a TOML file (`--config FILE`), the default. An unknown key is an error that names the

@@ -18,7 +18,8 @@ of them. A metric that is not known has no sample: an unknown lag is never 0.
 COUNTED = """\
 ## Counted by workers
 
-All have the label `worker` too: whichever worker of the node is asked answers for all.
+All have the label `worker` too: whichever worker of the node is asked answers for all. The
+connections of control's port are counted as those of the worker `control`.
 
 """
 
@@ -52,6 +53,7 @@ standpipe_peer_up == 0
 standpipe_snapshot_age_seconds > 5
 standpipe_quorum_has_leader == 0
 standpipe_quorum_sync_seconds > 0.48
+increase(standpipe_connections_refused_total[5m]) > 0
 ```
 """
 

@@ -28,13 +28,14 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol, cast
+from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 import structlog
 
-from standpipe.adapters.clock import Clock
+from standpipe.adapters.clock import Clock, steadily
 from standpipe.adapters.http import internal
+from standpipe.adapters.http.connections import PortLimits
 from standpipe.adapters.http.internal import (
     Call,
     Handler,
@@ -44,8 +45,10 @@ from standpipe.adapters.http.internal import (
     json_reply,
     msgpack_reply,
 )
+from standpipe.adapters.http.protocol_switch import Proving, RejectedPeer
 from standpipe.adapters.kafka.admin import TopicKeeper
-from standpipe.adapters.process import die_with_parent
+from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.process import die_with_parent, raise_file_limit
 from standpipe.adapters.raft import wire as quorum_wire
 from standpipe.adapters.raft.disk import QuorumDisk
 from standpipe.adapters.raft.wire import QuorumWire
@@ -79,6 +82,7 @@ RETRY_S: Final = 0.2
 ENTRY_BYTES_MAX: Final = 8 << 20
 GRACE_S: Final = 0.7  # for requests in flight at the end
 HAND_OVER_S: Final = 0.7  # for another leader, if this node led
+SAVE_METRICS_MS: Final = 1000
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -122,14 +126,6 @@ def verification_of(base: ControllerBase) -> ControllerTask:
 TASKS: Final[Sequence[Callable[[ControllerBase], ControllerTask]]] = (copies_of, verification_of)
 
 
-class _RejectConnection(asyncio.Protocol):
-    """Ends a connection as soon as it is made: otherwise it would stay open unused."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Abort it; the peer dials again."""
-        cast("asyncio.Transport", transport).abort()
-
-
 class InternalRoutes:
     """The internal listener's routes and its second protocol; they grow while a node starts."""
 
@@ -137,9 +133,9 @@ class InternalRoutes:
         self.routes: dict[tuple[str, str], Handler] = {}
         self.wire: QuorumWire | None = None  # set once all routes are there
 
-    def accept(self) -> asyncio.Protocol:
+    def accept(self) -> Proving:
         """The protocol of a peer's connection; one before the replica runs is rejected."""
-        return self.wire.accept() if self.wire else _RejectConnection()
+        return self.wire.accept() if self.wire else RejectedPeer()
 
     async def fallback(self, call: Call) -> Reply:
         """Answers a request without a route. Until the node has started, that is 503, not 404: any
@@ -251,12 +247,23 @@ async def run(
     body_max, fallback = values[keys.BODY_MAX], internal_routes.fallback
     app = InternalApp(secret, internal_routes.routes, body_bytes_max=body_max, otherwise=fallback)
     bound = internal.bind_alone(config.internal)
+    metrics = Metrics("control", config.paths.run)
     quorum_protocol = (quorum_wire.MAGIC, internal_routes.accept)
     try:
         async with asyncio.TaskGroup() as group:
             living = group.create_task(live(config, internal_routes, client, tasks))
-            await internal.serve(bound, app, stop, GRACE_S, quorum_protocol)
+            saving = group.create_task(steadily(SAVE_METRICS_MS, metrics.save, "metrics"))
+            await internal.serve(
+                bound,
+                app,
+                stop,
+                GRACE_S,
+                quorum_protocol,
+                limits=PortLimits.of(values),
+                ended=metrics.connection_ended,
+            )
             living.cancel()
+            saving.cancel()
     except* StandpipeError as failed:
         raise failed.exceptions[0] from None
     finally:
@@ -377,6 +384,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = options.parse_args(arguments)
     die_with_parent()
     configuration.log_json("control")
+    raise_file_limit()
     try:
         asyncio.run(run(configuration.load(given.node_file)))
     except StandpipeError as error:

@@ -32,6 +32,7 @@ import uvloop
 
 from standpipe.adapters.clock import Clock, steadily
 from standpipe.adapters.files import published
+from standpipe.adapters.http.connections import PortLimits
 from standpipe.adapters.http.http2_server import ConnectionLimits, offer_http2
 from standpipe.adapters.http.peer_client import SECRET_HEADER, PeerClient
 from standpipe.adapters.http.server import Listener, bind, serve
@@ -139,7 +140,7 @@ class Worker:
 
     def listeners(self) -> list[Listener]:
         """The peer listener and the public ones, bound. Raises PortInUse and ConfigError."""
-        body_max = self.settings[BODY_MAX]
+        body_max, limits = self.settings[BODY_MAX], PortLimits.of(self.settings)
         secret = self.node.secret().encode()
         public = QueryEndpoint(self.slow_path, body_max, is_peer=False, pushes=self.pushes)
         peer = QueryEndpoint(self.slow_path, body_max, is_peer=True)
@@ -151,6 +152,8 @@ class Worker:
                 self._rest().application(),
             ),
             fast_path=self._fast_path(secret=None),
+            limits=limits,
+            ended=self.metrics.connection_ended,
         )
         if streams_max := self.settings[HTTP2_STREAMS_MAX]:
             offer_http2(for_clients, ConnectionLimits(streams_max=streams_max))
@@ -160,6 +163,8 @@ class Worker:
             fast_path=self._fast_path(secret),
             # `adapters.http.peer_client` closes a connection when its time is over
             abandoned=lambda: self.metrics.count("standpipe_pull_forwarded_in", "abandoned"),
+            limits=limits,
+            ended=self.metrics.connection_ended,
         )
         if not self.settings[TLS_LISTENER]:
             return [for_peers, for_clients]

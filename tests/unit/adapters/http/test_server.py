@@ -15,14 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from standpipe.adapters.http.pulse import DOUBT_S, STILL_S, Pulse
 from standpipe.adapters.http.server import (
-    DOUBT_S,
     HEAD_BYTES_MAX,
     REMEMBERED_HEADS_MAX,
-    STILL_S,
     Headers,
     Listener,
-    Pulse,
     bind,
     read_body,
     serve,

@@ -1,0 +1,256 @@
+"""Which connections of a listener are accepted, and which are cut. Pure.
+
+A connection costs its owner nothing and a process one of its file descriptors, before anybody has
+proved who he is. So a listener counts connections, by address and in all, and holds each one to
+deadlines that no byte moves: for a head, for the rate of a body, for idleness.
+
+    arrive ─► accepted | refused: the address, or the listener, has as many as it may
+              a full listener first gives up a *fresh* connection, one without a request, the oldest
+              first: who sends his request at once is served, however many idle ones another opens
+    sweep  ─► cut: what has made no progress for too long
+
+Nothing here is called for a request. `sweep` looks at each connection about once a second
+(`ConnectionProgress`) and compares with what it saw before, so a deadline is late by up to two
+sweeps.
+
+Not here: sockets and timers (`adapters.http.door`); limits of a request
+(`adapters.http.server`, `adapters.http.http2_server`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Generic, NamedTuple, Self, TypeVar
+
+from standpipe.config.listeners import (
+    BODY_RATE_MIN,
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_ADDRESS_MAX,
+    HEAD_TIMEOUT,
+)
+from standpipe.config.registry import Config
+
+#: A connection without a request for this long is closed. nginx's default.
+IDLE_MS_MAX: Final = 75_000
+#: Sweeps of one deadline; it is late by up to two of them.
+SWEEPS_PER_DEADLINE: Final = 10
+
+K = TypeVar("K", bound=Hashable)
+
+
+class CutReason(Enum):
+    """Why a connection was not accepted, or cut. The values are labels of metrics."""
+
+    ADDRESS = "address"  # refused: its address has as many as it may
+    ALL = "all"  # refused: so has the listener
+    DESCRIPTORS = "descriptors"  # refused: the process has no file descriptor left
+    FRESH = "fresh"  # cut: it had sent no request yet, and another needed its place
+    HEAD = "head"  # cut: no whole head in time
+    BODY = "body"  # cut: a body that comes too slowly
+    IDLE = "idle"  # cut: no request for long
+
+
+#: Those were never accepted.
+REFUSALS: Final = frozenset({CutReason.ADDRESS, CutReason.ALL, CutReason.DESCRIPTORS})
+
+
+class WaitingFor(Enum):
+    """What a connection is waited for."""
+
+    HEAD = "head"  # the client: a head, or its first byte
+    BODY = "body"  # the client: a body
+    IDLE = "idle"  # the client: the next request
+    BUSY = "busy"  # this process
+
+
+class ConnectionProgress(NamedTuple):
+    """How far a connection has come; two of them tell whether it moves.
+
+    `steps` changes whenever the client has completed something (a head, a frame), `received` are
+    bytes of bodies. `is_fresh`: it has sent no whole head yet.
+    """
+
+    stage: WaitingFor
+    steps: int = 0
+    received: int = 0
+    is_fresh: bool = False
+
+
+#: Of a connection that has sent nothing yet.
+FRESH: Final = ConnectionProgress(WaitingFor.HEAD, is_fresh=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortLimits:
+    """The limits of one listener in one process."""
+
+    connections_max: int = CONNECTIONS_MAX.default
+    per_address_max: int = CONNECTIONS_PER_ADDRESS_MAX.default
+    head_ms_max: int = HEAD_TIMEOUT.default
+    body_bytes_per_s_min: int = BODY_RATE_MIN.default
+    idle_ms_max: int = IDLE_MS_MAX
+
+    @classmethod
+    def of(cls, settings: Config) -> Self:
+        """What `standpipe.listener.*` say."""
+        return cls(
+            connections_max=settings[CONNECTIONS_MAX],
+            per_address_max=settings[CONNECTIONS_PER_ADDRESS_MAX],
+            head_ms_max=settings[HEAD_TIMEOUT],
+            body_bytes_per_s_min=settings[BODY_RATE_MIN],
+        )
+
+    def within(self, descriptors: int) -> PortLimits:
+        """The same limits for a listener that may take so many file descriptors."""
+        every = max(1, min(self.connections_max, descriptors))
+        return PortLimits(
+            connections_max=every,
+            per_address_max=max(1, min(self.per_address_max, every // 2)),
+            head_ms_max=self.head_ms_max,
+            body_bytes_per_s_min=self.body_bytes_per_s_min,
+            idle_ms_max=self.idle_ms_max,
+        )
+
+    @property
+    def sweep_ms(self) -> int:
+        """How often `Connections.sweep` is to be called."""
+        return max(20, min(self.head_ms_max, self.idle_ms_max) // SWEEPS_PER_DEADLINE)
+
+
+@dataclass(slots=True)
+class Pace:
+    """How long a connection, or a stream of it, has been waited for."""
+
+    since_ms: int
+    seen: ConnectionProgress = FRESH
+
+    def is_late(self, now: ConnectionProgress, now_ms: int, limits: PortLimits) -> CutReason | None:
+        """Compare with what was seen before; a reason if the client has had its time."""
+        seen = self.seen
+        if now.stage is WaitingFor.BUSY or (now.stage, now.steps) != (seen.stage, seen.steps):
+            self.seen, self.since_ms = now, now_ms
+            return None
+        waited_ms = now_ms - self.since_ms
+        if now.stage is WaitingFor.HEAD:
+            return CutReason.HEAD if waited_ms >= limits.head_ms_max else None
+        if now.stage is WaitingFor.IDLE:
+            return CutReason.IDLE if waited_ms >= limits.idle_ms_max else None
+        earned_ms = (now.received - seen.received) * 1000 // limits.body_bytes_per_s_min
+        return CutReason.BODY if waited_ms >= limits.head_ms_max + earned_ms else None
+
+
+@dataclass(slots=True)
+class _Address(Generic[K]):
+    """Connections of one address: how many, and those that were fresh when last seen."""
+
+    every: int = 0
+    fresh: dict[K, None] = field(default_factory=dict[K, None])
+
+
+@dataclass(slots=True)
+class _Known:
+    network: str
+    pace: Pace
+
+
+class Connections(Generic[K]):
+    """The connections of one listener. `look` tells how far one has come. Instants in ms, of any
+    one clock."""
+
+    def __init__(self, limits: PortLimits, look: Callable[[K], ConnectionProgress]) -> None:
+        self.limits = limits
+        self._look = look
+        self._known: dict[K, _Known] = {}
+        self._addresses: dict[str, _Address[K]] = {}
+        #: those that were fresh when last seen, oldest first
+        self._fresh: dict[K, None] = {}
+        self._swept_ms: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._known)
+
+    def arrive(self, key: K, address: str, now_ms: int) -> CutReason | K | None:
+        """A connection was made. None: accepted; a key: accepted in place of that one, which is to
+        be cut; a reason: refused."""
+        network = network_of(address)
+        of_address = self._addresses.setdefault(network, _Address())
+        given_up: K | None = None
+        if of_address.every >= self.limits.per_address_max:
+            given_up = self._oldest(of_address.fresh)
+            if given_up is None:
+                return CutReason.ADDRESS
+        elif len(self._known) >= self.limits.connections_max:
+            given_up = self._oldest(self._fresh)
+            if given_up is None:
+                self._forget_if_empty(network)
+                return CutReason.ALL
+        if given_up is not None:
+            self.leave(given_up)
+            of_address = self._addresses.setdefault(network, _Address())
+        of_address.every += 1
+        of_address.fresh[key] = self._fresh[key] = None
+        self._known[key] = _Known(network, Pace(now_ms))
+        return given_up
+
+    def leave(self, key: K) -> None:
+        """A connection has ended, or is being cut. Unknown ones are ignored."""
+        known = self._known.pop(key, None)
+        if known is None:
+            return
+        self._fresh.pop(key, None)
+        of_address = self._addresses[known.network]
+        of_address.fresh.pop(key, None)
+        of_address.every -= 1
+        self._forget_if_empty(known.network)
+
+    def sweep(self, now_ms: int) -> list[tuple[K, CutReason]]:
+        """Connections to be cut now, and why. They are known until `leave`."""
+        stood_still_ms = self._stood_still_ms(now_ms)
+        late: list[tuple[K, CutReason]] = []
+        for key, known in self._known.items():
+            known.pace.since_ms += stood_still_ms
+            reason = known.pace.is_late(self._look(key), now_ms, self.limits)
+            if reason is not None:
+                late.append((key, reason))
+        return late
+
+    def _stood_still_ms(self, now_ms: int) -> int:
+        """How long this process did not run: what the clients sent meanwhile is still to be read,
+        so that time is not theirs."""
+        before_ms, self._swept_ms = self._swept_ms, now_ms
+        gap_ms = 0 if before_ms is None else now_ms - before_ms
+        return gap_ms if gap_ms > 3 * self.limits.sweep_ms else 0
+
+    def _oldest(self, fresh: dict[K, None]) -> K | None:
+        """The oldest one that is still fresh; those that are not any more are forgotten there."""
+        while fresh:
+            key = next(iter(fresh))
+            if self._look(key).is_fresh:
+                return key
+            self._fresh.pop(key, None)
+            self._addresses[self._known[key].network].fresh.pop(key, None)
+        return None
+
+    def _forget_if_empty(self, network: str) -> None:
+        if not self._addresses[network].every:
+            del self._addresses[network]
+
+
+def network_of(address: str) -> str:
+    """Whose connections are counted together: an IPv4 address, or an IPv6 network of 64 bits,
+    which one host may have whole."""
+    if ":" not in address:
+        return address
+    try:
+        parsed = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return parsed.exploded[:19]
