@@ -15,9 +15,12 @@ StandpipeError                         50000   base; 500
 ├── TooManyPushQueries                 40003
 ├── Http2Only                          40004   /inserts-stream over HTTP/1.1
 ├── Unauthorized                       40100   internal route without the cluster's secret
+├── ForeignPage                        40300   a web page of another origin sent it
 ├── NotFound                           40400
 ├── BodyTooLarge                       41300
+├── UnsupportedMediaType               41500   the body is not declared as JSON
 ├── AssertionRefused                   41700   ASSERT: not true until its timeout
+├── UnknownHost                        42100   Host is no name of this node
 ├── TooManyRequests                    42900
 ├── ServerError                        50000   an internal error; the node's log has the traceback
 │   ├── DamagedRow                     50000   data.encoding.stored_rows
@@ -175,6 +178,13 @@ class Unauthorized(StandpipeError):
     code = 40100
 
 
+class ForeignPage(StandpipeError):
+    """A web page of another origin sent the request. See `standpipe.http.origins.allowed`."""
+
+    status = 403
+    code = 40300
+
+
 class NotFound(StandpipeError):
     """There is no such path, command or query id."""
 
@@ -194,11 +204,26 @@ class BodyTooLarge(StandpipeError):
         self.is_read = is_read
 
 
+class UnsupportedMediaType(StandpipeError):
+    """The body is not declared as JSON: add `Content-Type: application/json`. A web page could have
+    sent it."""
+
+    status = 415
+    code = 41500
+
+
 class AssertionRefused(StandpipeError):
     """What an ASSERT names did not become true within its timeout."""
 
     status = 417
     code = 41700
+
+
+class UnknownHost(StandpipeError):
+    """The request is for a host that is no name of the node. See `standpipe.http.hosts.allowed`."""
+
+    status = 421
+    code = 42100
 
 
 class TooManyRequests(StandpipeError):

@@ -38,7 +38,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 def curl(node: Node, path: str, *options: str, body: bytes = b"") -> tuple[str, bytes]:
     """Version and status as `2 200`, and the body."""
-    data = ["--data-binary", "@-"] if body else []
+    data = ["--data-binary", "@-", "--header", "content-type: application/json"] if body else []
     url = f"http://127.0.0.1:{node.port()}{path}"
     shown = ["--write-out", "\n%{http_version} %{http_code}"]
     done = subprocess.run(

@@ -43,7 +43,7 @@ def curl(node: Node, path: str, *options: str, body: bytes = b"") -> tuple[str, 
     """Version and status as `2 200`, and the body."""
     command = ["curl", "--silent", "--show-error", "--max-time", "20"]
     command += ["--cacert", str(FIRST.certificate), *options]
-    command += ["--data-binary", "@-"] if body else []
+    command += ["--data-binary", "@-", "--header", "content-type: application/json"] if body else []
     command += ["--write-out", "\n%{http_version} %{http_code}", address_of(node) + path]
     done = subprocess.run(command, input=body, capture_output=True, check=True)
     answer, _, line = done.stdout.rpartition(b"\n")

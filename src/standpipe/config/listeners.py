@@ -1,12 +1,12 @@
-"""The keys of the ports: how many connections there may be, and how long they may take.
+"""The keys of the ports: how many connections, how long they may take, and which web pages.
 
-Not here: what they control (`standpipe.adapters.http.connections`); all other keys
-(`standpipe.config.keys`).
+Not here: what they control (`standpipe.adapters.http.connections`,
+`standpipe.node.worker.request.page_guard`); all other keys (`standpipe.config.keys`).
 """
 
 from __future__ import annotations
 
-from standpipe.config.registry import key
+from standpipe.config.registry import key, relation
 
 CONNECTIONS_MAX = key(
     "standpipe.listener.connections.max",
@@ -47,3 +47,33 @@ BODY_RATE_MIN = key(
     doc="Slowest rate at which a request's body may arrive, on average, after the time of "
     "`standpipe.listener.head.timeout.ms`. A slower one is cut.",
 )
+HOSTS_ALLOWED = key(
+    "standpipe.http.hosts.allowed",
+    str,
+    "",
+    doc="Names by which clients reach this node, separated by commas, beside IP addresses, "
+    "`localhost`, the host's name and the names in the node's addresses. `.example.com` allows "
+    "all names below it, `*` any. A request for another host is refused with 421: a web page "
+    "could reach the node under a name of its own (DNS rebinding).",
+)
+ORIGINS_ALLOWED = key(
+    "standpipe.http.origins.allowed",
+    str,
+    "",
+    doc="Origins of web pages that may send requests, as `https://console.example.com`, separated "
+    "by commas; `*` allows any. A page that came from the node's own host and port always may. "
+    "Meant for a proxy that serves the page and passes requests on under another Host; the node "
+    "sends no CORS headers.",
+)
+
+relation(
+    lambda config: all(
+        origin == "*" or "://" in origin for origin in listed(config[ORIGINS_ALLOWED])
+    ),
+    why="standpipe.http.origins.allowed has origins with their scheme, or *",
+)
+
+
+def listed(text: str) -> list[str]:
+    """The entries of a value that is separated by commas, in lower case."""
+    return [entry.strip().lower() for entry in text.split(",") if entry.strip()]

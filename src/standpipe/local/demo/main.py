@@ -347,5 +347,6 @@ def _print_commands_to_try(demo: Demo) -> None:
     say(f'  standpipe sql{where} -e "{lookup}"')
     say(f"  standpipe status{where} --watch")
     body = msgspec.json.encode({"ksql": lookup}).decode().replace("'", "'\\''")
-    say(f"  curl -s http://{demo.nodes[0][1]}/query -d '{body}'")
+    json = "-H 'Content-Type: application/json'"
+    say(f"  curl -s http://{demo.nodes[0][1]}/query {json} -d '{body}'")
     say("Ctrl-C stops the cluster.")

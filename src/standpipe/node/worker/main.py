@@ -74,6 +74,7 @@ from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.push.stream_loop import LiveAnswers
 from standpipe.node.worker.query_endpoint import QueryEndpoint
 from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.request.page_guard import PageGuard
 from standpipe.node.worker.responses import as_standpipe_error
 from standpipe.node.worker.routes import PeerApplication, PublicApplication, Rest
 from standpipe.node.worker.statements.execute import Statements
@@ -120,6 +121,8 @@ class Worker:
         self.hedged_reads.silent = self.forwarder.silent
         self.route_cache = RouteCache(self.node.node_id, self.settings, self.forwarder, self.peers)
         self.routes = Routes(self.map, self.replicas, self.route_cache, self.clock)
+        own = (self.node.public, self.node.public_advertised, self.settings[TLS_LISTENER])
+        self.pages = PageGuard.of(self.settings, [*own, socket.gethostname()])
         self.producer = RowProducer(self.node.bootstrap_servers)
         self.slow_path = SlowPath(
             node_id=self.node.node_id,
@@ -150,6 +153,7 @@ class Worker:
                 public,
                 self._inserts(lambda: for_clients.is_leaving or self.stop.is_set()),
                 self._rest().application(),
+                self.pages,
             ),
             fast_path=self._fast_path(secret=None),
             limits=limits,
@@ -185,6 +189,7 @@ class Worker:
             metrics=self.metrics,
             body_bytes_max=self.settings[BODY_MAX],
             secret=secret,
+            pages=None if secret else self.pages,
         )
 
     def _inserts(self, is_leaving: Callable[[], bool]) -> InsertsRoute:

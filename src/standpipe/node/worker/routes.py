@@ -33,6 +33,7 @@ from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.query_endpoint import QueryEndpoint
 from standpipe.node.worker.request.body import LAG_PROPERTIES, is_known_property, offset_lag_max
 from standpipe.node.worker.request.head import INSERTS_PATH, PULL_PATHS, Form, accepted
+from standpipe.node.worker.request.page_guard import PageGuard
 from standpipe.node.worker.responses import (
     JSON,
     Endpoint,
@@ -56,9 +57,14 @@ class PublicApplication:
     queries: QueryEndpoint
     inserts: Application  # `node.worker.inserts_stream`
     rest: Starlette
+    pages: PageGuard
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            return
+        refused = self.pages.refusal(scope["method"], scope["headers"])
+        if refused is not None:
+            await send_refusal(refused, receive, send)
             return
         if scope["method"] == "POST" and scope["path"].encode() in PULL_PATHS:
             await self.queries(scope, receive, send)

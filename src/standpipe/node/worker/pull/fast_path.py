@@ -50,6 +50,7 @@ from standpipe.node.worker.request.answer import (
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.head import PULL_PATHS, header
+from standpipe.node.worker.request.page_guard import PageGuard
 
 #: Errors that fall through to the slow path: it meets the same one, and reports it.
 EXPECTED: Final = (
@@ -73,6 +74,8 @@ class LookupFastPath:
     body_bytes_max: int
     #: of the peer listener; None: the public one, where no request may be a forward
     secret: bytes | None = None
+    #: of the public listener; None: the peer one, which no web page can reach
+    pages: PageGuard | None = None
     clock: Clock = field(default_factory=Clock)
     #: kinds of faults that were logged
     _logged: set[str] = field(default_factory=set[str])
@@ -81,6 +84,8 @@ class LookupFastPath:
         """What a head says about its answer; None: requests with it take the slow path."""
         try:
             if path not in PULL_PATHS or not is_admitted(headers, self.secret):
+                return None
+            if self.pages is not None and self.pages.refusal("POST", headers) is not None:
                 return None
             length = next(int(value) for name, value in headers if name == b"content-length")
             if length > self.body_bytes_max:
