@@ -352,7 +352,8 @@ class Wire:
 
 def request(path: str, body: bytes = b"", method: str = "", **headers: str) -> bytes:
     method = method or ("POST" if body else "GET")
-    lines = [f"{method} {path} HTTP/1.1", "host: test"]
+    headers = {"host": "localhost", **headers}
+    lines = [f"{method} {path} HTTP/1.1"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     if body:
         lines.append(f"content-length: {len(body)}")
