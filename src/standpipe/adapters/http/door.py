@@ -127,6 +127,9 @@ class Door:
     def open(self) -> None:
         """Accept from now on."""
         self._keep_spare()
+        # Connections inherit it (Linux). asyncio does not set it on those that are handed to it:
+        # an answer of two writes would wait 40 ms for a delayed acknowledgement.
+        self._bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop.add_reader(self._bound, self._accept)
         self.sweeping = self._loop.create_task(self._sweep())
 
@@ -179,8 +182,6 @@ class Door:
         if verdict is not None:
             verdict.cut(CutReason.FRESH)
         raw.setblocking(False)
-        # asyncio and uvloop set it in different cases
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ticket.admission = self._loop.create_task(self._admit(raw, ticket))
         self._admissions.add(ticket.admission)
         ticket.admission.add_done_callback(lambda done: self._admitted(done, ticket))

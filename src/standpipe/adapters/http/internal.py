@@ -211,9 +211,6 @@ def bind_alone(address: str) -> socket.socket:
             f"cannot listen on {address}: {error.strerror}",
             next_step="stop the other process, or choose another port",
         ) from error
-    # Inherited by connections, on which asyncio does not set it: without it, an answer whose head
-    # and body are two writes waits 40 ms for the other side's delayed acknowledgement.
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     bound.setblocking(False)
     return bound
 
