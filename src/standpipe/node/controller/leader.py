@@ -68,14 +68,16 @@ class PipelineStart(msgspec.Struct):
     request_id: str = ""
 
 
-async def _first(works: Sequence[Awaitable[object]]) -> None:
-    """Wait until one of them returns, then cancel the others."""
+async def first_of(works: Sequence[Awaitable[object]]) -> None:
+    """Wait until one of them returns, then cancel the others. Raises what it raises."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
+    for task in ended:
+        task.result()
 
 
 class Leading:
@@ -158,7 +160,7 @@ class Leading:
             await self._settle_assignment()
             catalog = self._copy.catalog
             news = [self._copy.wait_for(catalog.index + 1, REVIEW_S), self._placing.news()]
-            await _first([*news, self._quorum.changed()])
+            await first_of([*news, self._quorum.changed()])
 
     async def _keep_leases(self) -> None:
         """Grant the queries of a silent pipeline to the other pipelines."""
@@ -167,7 +169,7 @@ class Leading:
                 if command := self._leasing.due(self._copy.catalog):
                     _log.info("leases move", command=str(command))
                     await self._append(command, self._epoch())
-            await _first([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])
+            await first_of([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])
 
     async def _keep_successions(self) -> None:
         """Move reads to the next generation of a table once it has caught up."""
@@ -179,7 +181,7 @@ class Leading:
                     if command := watch.due(catalog, self._copy.statuses, heard):
                         _log.info("reads move", table=command.name, to=command.generation)
                         await self._append(command, self._epoch())
-            await _first([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])
+            await first_of([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])
 
     async def _keep_topics(self) -> None:
         epoch = self._epoch()
@@ -207,7 +209,7 @@ class Leading:
 
     async def _wait_for_news(self, catalog: Catalog, pause_s: float) -> None:
         """Wait for another command or another leader, at most `pause_s`."""
-        await _first([self._copy.wait_for(catalog.index + 1, pause_s), self._quorum.changed()])
+        await first_of([self._copy.wait_for(catalog.index + 1, pause_s), self._quorum.changed()])
 
     @property
     def _keeper(self) -> TopicKeeper:

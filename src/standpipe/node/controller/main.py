@@ -33,6 +33,7 @@ from typing import Any, Final, NoReturn, Protocol
 import msgspec
 import structlog
 
+from standpipe.adapters import crash_only
 from standpipe.adapters.clock import Clock, steadily
 from standpipe.adapters.http import internal
 from standpipe.adapters.http.connections import PortLimits
@@ -239,9 +240,10 @@ async def run(
     config: NodeConfig, tasks: Sequence[Callable[[ControllerBase], ControllerTask]] = TASKS
 ) -> None:
     """Serve until SIGTERM. Raises StandpipeError if the process must not continue."""
-    stop = asyncio.Event()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    crash_only.end_with_tasks(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
     values, secret, internal_routes = config.settings(), config.secret(), InternalRoutes()
     client = HttpClient(secret, timeout_ms=FORWARD_MS)
     body_max, fallback = values[keys.BODY_MAX], internal_routes.fallback
@@ -385,8 +387,9 @@ def main(arguments: list[str] | None = None) -> int:
     die_with_parent()
     configuration.log_json("control")
     raise_file_limit()
+    crash_only.end_with_threads()
     try:
-        asyncio.run(run(configuration.load(given.node_file)))
+        crash_only.run_to_the_end(run(configuration.load(given.node_file)), asyncio.new_event_loop)
     except StandpipeError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -24,7 +24,7 @@ from typing import Final
 import structlog
 from msgspec import json
 
-from standpipe.adapters import process
+from standpipe.adapters import crash_only, process
 from standpipe.adapters.clock import Clock, Every
 from standpipe.adapters.files import published
 from standpipe.adapters.files.published import SnapshotReader
@@ -345,6 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     process.die_with_parent()
     configuration.log_json("tailer")
+    crash_only.end_with_threads()
     try:
         node = configuration.load(options.node_file)
         node.paths.make()

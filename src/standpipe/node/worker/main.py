@@ -30,6 +30,7 @@ from typing import Any
 import structlog
 import uvloop
 
+from standpipe.adapters import crash_only
 from standpipe.adapters.clock import Clock, steadily
 from standpipe.adapters.files import published
 from standpipe.adapters.http.connections import PortLimits
@@ -248,15 +249,16 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)
         listeners = self.listeners()
-        background: list[asyncio.Task[Any]] = [
-            asyncio.create_task(steadily(every_ms, work, what))
-            for every_ms, work, what in self._background_work(listeners)
-        ]
-        background.append(asyncio.create_task(self._leave()))
-        _log.info("worker serves", worker=self.number, public=self.node.public, peer=self.node.peer)
-        await serve(listeners, self.stop, GRACE_S)
-        for task in background:
-            task.cancel()
+        async with asyncio.TaskGroup() as group:  # what ends one of them ends the process
+            chores: list[asyncio.Task[Any]] = [
+                group.create_task(steadily(every_ms, work, what))
+                for every_ms, work, what in self._background_work(listeners)
+            ]
+            chores.append(group.create_task(self._leave()))
+            _log.info("worker serves", worker=self.number, public=self.node.public)
+            await serve(listeners, self.stop, GRACE_S)
+            for chore in chores:
+                chore.cancel()
         self.live.close()
         self.hedged_reads.close()
         self.slow_path.large_texts.close()
@@ -322,6 +324,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = options.parse_args(arguments)
     die_with_parent()
     configuration.log_json(f"worker-{given.worker}")
+    crash_only.end_with_threads()
     try:
         node = configuration.load(given.node_file)
         worker = Worker(node, node.settings(), given.worker)
@@ -331,7 +334,7 @@ def main(arguments: list[str] | None = None) -> int:
         warm_up(node)
         gc.freeze()  # existing objects stay: collections need not scan them again
         gc.enable()
-        uvloop.run(worker.run())
+        crash_only.run_to_the_end(worker.run(), uvloop.new_event_loop)
     except SetupError as error:
         sys.stderr.write(f"{error}\n")
         return 1
