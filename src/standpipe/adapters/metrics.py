@@ -57,7 +57,7 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "standpipe_connections_cut": (
         ("reason",),
-        "Connections cut: no whole `head` in time, a slow `body`, or a `fresh` one gave way.",
+        "Connections cut: no whole `head` in time, a slow `body`, or to make `room`.",
     ),
     "standpipe_inserted_rows": ((), "Rows that INSERT INTO … VALUES and /inserts-stream produced."),
 }

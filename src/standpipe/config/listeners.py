@@ -16,8 +16,8 @@ CONNECTIONS_MAX = key(
     low=8,
     doc="Connections of one listener in one process; each worker counts its own. All listeners of "
     "a process together get half of its file descriptors at most (`ulimit -Hn`). When a listener "
-    "is full, a new connection replaces the oldest one without a request; if there is none, it is "
-    "closed at once.",
+    "is full, a new connection replaces the oldest one without a request, or else the one that is "
+    "idle for longest (for a second or more); if there is none, it is closed at once.",
 )
 CONNECTIONS_PER_ADDRESS_MAX = key(
     "standpipe.listener.connections.per.address.max",

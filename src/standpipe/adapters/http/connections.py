@@ -5,8 +5,9 @@ proved who he is. So a listener counts connections, by address and in all, and h
 deadlines that no byte moves: for a head, for the rate of a body, for idleness.
 
     arrive ─► accepted | refused: the address, or the listener, has as many as it may
-              a full listener first gives up a *fresh* connection, one without a request, the oldest
-              first: who sends his request at once is served, however many idle ones another opens
+              a full listener first gives up the oldest *fresh* connection, one without a request,
+              and if there is none, the one that is idle for longest: who sends his request at
+              once is served, however many idle ones another opens
     sweep  ─► cut: what has made no progress for too long
 
 Nothing here is called for a request. `sweep` looks at each connection about once a second
@@ -47,7 +48,7 @@ class CutReason(Enum):
     ADDRESS = "address"  # refused: its address has as many as it may
     ALL = "all"  # refused: so has the listener
     DESCRIPTORS = "descriptors"  # refused: the process has no file descriptor left
-    FRESH = "fresh"  # cut: it had sent no request yet, and another needed its place
+    ROOM = "room"  # cut: it was fresh or idle, and another needed its place
     HEAD = "head"  # cut: no whole head in time
     BODY = "body"  # cut: a body that comes too slowly
     IDLE = "idle"  # cut: no request for long
@@ -143,11 +144,17 @@ class Pace:
 
 
 @dataclass(slots=True)
-class _Address(Generic[K]):
-    """Connections of one address: how many, and those that were fresh when last seen."""
+class _Group(Generic[K]):
+    """How many connections an address has, or all have, and which of them may be given up: those
+    that were fresh when last seen, and those that were idle; each oldest first."""
 
     every: int = 0
     fresh: dict[K, None] = field(default_factory=dict[K, None])
+    idle: dict[K, None] = field(default_factory=dict[K, None])
+
+    def forget(self, key: K) -> None:
+        self.fresh.pop(key, None)
+        self.idle.pop(key, None)
 
 
 @dataclass(slots=True)
@@ -164,9 +171,8 @@ class Connections(Generic[K]):
         self.limits = limits
         self._look = look
         self._known: dict[K, _Known] = {}
-        self._addresses: dict[str, _Address[K]] = {}
-        #: those that were fresh when last seen, oldest first
-        self._fresh: dict[K, None] = {}
+        self._addresses: dict[str, _Group[K]] = {}
+        self._all: _Group[K] = _Group()
         self._swept_ms: int | None = None
 
     def __len__(self) -> int:
@@ -179,22 +185,22 @@ class Connections(Generic[K]):
         """A connection was made. None: accepted; a key: accepted in place of that one, which is to
         be cut; a reason: refused."""
         network = network_of(address)
-        of_address = self._addresses.setdefault(network, _Address())
+        of_address = self._addresses.setdefault(network, _Group())
         given_up: K | None = None
         if of_address.every >= self.limits.per_address_max:
-            given_up = self._oldest(of_address.fresh)
+            given_up = self._spare(of_address)
             if given_up is None:
                 return CutReason.ADDRESS
         elif len(self._known) >= self.limits.connections_max:
-            given_up = self._oldest(self._fresh)
+            given_up = self._spare(self._all)
             if given_up is None:
                 self._forget_if_empty(network)
                 return CutReason.ALL
         if given_up is not None:
             self.leave(given_up)
-            of_address = self._addresses.setdefault(network, _Address())
+            of_address = self._addresses.setdefault(network, _Group())
         of_address.every += 1
-        of_address.fresh[key] = self._fresh[key] = None
+        of_address.fresh[key] = self._all.fresh[key] = None
         self._known[key] = _Known(network, Pace(now_ms))
         return given_up
 
@@ -203,9 +209,9 @@ class Connections(Generic[K]):
         known = self._known.pop(key, None)
         if known is None:
             return
-        self._fresh.pop(key, None)
         of_address = self._addresses[known.network]
-        of_address.fresh.pop(key, None)
+        for group in (self._all, of_address):
+            group.forget(key)
         of_address.every -= 1
         self._forget_if_empty(known.network)
 
@@ -215,9 +221,12 @@ class Connections(Generic[K]):
         late: list[tuple[K, CutReason]] = []
         for key, known in self._known.items():
             known.pace.since_ms += stood_still_ms
-            reason = known.pace.is_late(self._look(key), now_ms, self.limits)
+            now = self._look(key)
+            reason = known.pace.is_late(now, now_ms, self.limits)
             if reason is not None:
                 late.append((key, reason))
+            elif now.stage is WaitingFor.IDLE and known.pace.since_ms == now_ms:
+                self._note_idle(key, known)
         return late
 
     def _stood_still_ms(self, now_ms: int) -> int:
@@ -227,14 +236,24 @@ class Connections(Generic[K]):
         gap_ms = 0 if before_ms is None else now_ms - before_ms
         return gap_ms if gap_ms > 3 * self.limits.sweep_ms else 0
 
-    def _oldest(self, fresh: dict[K, None]) -> K | None:
-        """The oldest one that is still fresh; those that are not any more are forgotten there."""
-        while fresh:
-            key = next(iter(fresh))
-            if self._look(key).is_fresh:
-                return key
-            self._fresh.pop(key, None)
-            self._addresses[self._known[key].network].fresh.pop(key, None)
+    def _note_idle(self, key: K, known: _Known) -> None:
+        """It is idle since now: the last one to be given up."""
+        for group in (self._all, self._addresses[known.network]):
+            group.forget(key)
+            group.idle[key] = None
+
+    def _spare(self, group: _Group[K]) -> K | None:
+        """The one to be given up first; what is neither fresh nor idle any more is forgotten."""
+        for waiting in (group.fresh, group.idle):
+            while waiting:
+                key = next(iter(waiting))
+                known, now = self._known[key], self._look(key)
+                if now.is_fresh or (
+                    now.stage is WaitingFor.IDLE and now.steps == known.pace.seen.steps
+                ):
+                    return key
+                for each in (self._all, self._addresses[known.network]):
+                    each.forget(key)
         return None
 
     def _forget_if_empty(self, network: str) -> None:

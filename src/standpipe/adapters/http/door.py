@@ -42,6 +42,8 @@ LOG_EVERY_MS: Final = 10_000
 #: For those that were accepted in the moment of the stop: until their protocol is there.
 SETTLE_S: Final = 0.2
 
+#: Such a connection is closed, the others are reset.
+_POLITE: Final = frozenset({CutReason.IDLE, CutReason.ROOM})
 _SHORT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -87,7 +89,7 @@ class Ticket:
         if self.transport is None:
             if self.admission is not None:
                 self.admission.cancel()  # in its handshake
-        elif reason is CutReason.IDLE and not self.transport.is_closing():
+        elif reason in _POLITE and not self.transport.is_closing():
             self.transport.close()
         else:
             cast("asyncio.Transport", self.transport).abort()
@@ -180,7 +182,7 @@ class Door:
             self.tell(verdict)
             return
         if verdict is not None:
-            verdict.cut(CutReason.FRESH)
+            verdict.cut(CutReason.ROOM)
         raw.setblocking(False)
         ticket.admission = self._loop.create_task(self._admit(raw, ticket))
         self._admissions.add(ticket.admission)

@@ -89,6 +89,25 @@ def test_in_a_full_listener_the_oldest_of_all_gives_way() -> None:
     assert len(world.known) == 6
 
 
+def test_who_is_idle_for_longest_gives_way_if_all_have_asked() -> None:
+    world = World()
+    for now_ms, name in enumerate("123"):
+        world.arrive(name)
+        world.ask(name)
+        world.known.sweep(now_ms)
+    world.seen["1"] = ConnectionProgress(WaitingFor.IDLE, steps=2)
+    world.known.sweep(10)
+    assert world.arrive("4") == "2", "1 has asked again since"
+    world.seen["3"] = ConnectionProgress(WaitingFor.BUSY, steps=2)
+    assert world.arrive("5") == "4", "a fresh one first"
+    world.ask("5")
+    assert world.arrive("6") == "1", "3 is being answered"
+    world.ask("6")
+    assert world.arrive("7") is CutReason.ADDRESS, "5 and 6 asked just now"
+    world.known.sweep(20)
+    assert world.arrive("7") == "5"
+
+
 def test_idle_connections_of_one_address_never_keep_others_out() -> None:
     """An attack with ten times as many as there may be."""
     world = World()
@@ -109,13 +128,15 @@ def test_counts_hold_for_any_order_of_events(seed: int) -> None:
             del alive[gone]
         elif alive and draw.random() < 0.5:
             world.ask(draw.choice(list(alive)))
+        elif draw.random() < 0.2:
+            world.known.sweep(number)
         else:
             name, address = str(number), draw.choice("abcd")
             verdict = world.arrive(name, address)
             if isinstance(verdict, CutReason):
                 continue
             if verdict is not None:
-                assert world.seen.get(verdict, FRESH).is_fresh
+                assert world.seen.get(verdict, FRESH) in (FRESH, ASKED)
                 del alive[verdict]
             alive[name] = address
         counts = [list(alive.values()).count(address) for address in "abcd"]

@@ -448,22 +448,33 @@ def test_idle_connections_keep_nobody_out(loop: Loop) -> None:
             await asyncio.sleep(0)
         for _ in range(5):
             assert await port.is_served()
-        assert port.ended[CutReason.FRESH] >= 400 - 10
+        assert port.ended[CutReason.ROOM] >= 400 - 10
         assert not port.ended[CutReason.ADDRESS]
 
     limits = PortLimits(connections_max=20, per_address_max=10)
     with_port(story, limits, loop=loop)
 
 
+BEGUN = b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
+
+
+async def begun(port: Port, source: str = "127.0.0.1") -> socket.socket:
+    """A connection in the middle of a request: it gives way to nobody."""
+    client = port.dial(BEGUN, source)
+    assert (await read(client)).startswith(b"HTTP/1.1 100")
+    return client
+
+
 def test_an_address_that_uses_all_its_connections_keeps_others_in() -> None:
     async def story(port: Port) -> None:
-        for _ in range(10):
-            assert await port.is_served(), "kept alive by the client"
-        refused = port.dial(b"POST / HTTP/1.1\r\n")
+        clients = [await begun(port) for _ in range(10)]
+        refused = port.dial(BEGUN)
         assert await read_all(refused) == b""
         assert port.ended == {CutReason.ADDRESS: 1}
         assert await port.is_served("127.0.0.2")
-        port.sockets[0].close()
+        clients[0].sendall(b"abc")
+        assert (await read(clients[0])).endswith(b"abc"), "those that are in are served"
+        clients[1].close()
         await asyncio.sleep(0.05)
         assert await port.is_served(), "one went, one may come"
 
@@ -474,12 +485,29 @@ def test_an_address_that_uses_all_its_connections_keeps_others_in() -> None:
 def test_a_full_listener_refuses_whoever_comes() -> None:
     async def story(port: Port) -> None:
         for number in range(20):
-            assert await port.is_served(f"127.0.0.{2 + number}")
-        refused = port.dial(b"POST / HTTP/1.1\r\n", "127.0.0.99")
+            await begun(port, f"127.0.0.{2 + number}")
+        refused = port.dial(BEGUN, "127.0.0.99")
         assert await read_all(refused) == b""
         assert port.ended == {CutReason.ALL: 1}
 
     with_port(story, PortLimits(connections_max=20, per_address_max=10))
+
+
+def test_who_is_idle_for_longest_gives_way() -> None:
+    """Also after a request: on a listener between nodes it may have been refused."""
+
+    async def story(port: Port) -> None:
+        for _ in range(10):
+            assert await port.is_served()
+        await asyncio.sleep(0.2)  # a sweep or more: all of them are idle
+        for _ in range(5):
+            assert await port.is_served()
+        for client in port.sockets[:5]:
+            assert await read_all(client) == b""
+        assert port.ended == {CutReason.ROOM: 5}
+
+    limits = PortLimits(connections_max=20, per_address_max=10, head_ms_max=500)
+    with_port(story, limits)
 
 
 @contextlib.contextmanager
