@@ -311,7 +311,9 @@ def check_answers(port: int, keys: int) -> None:
     """The answers under load would be right: a sample is compared with what was written."""
     for number in random.Random(7).sample(range(keys), 200):
         body = json.dumps({"ksql": select(number)}).encode()
-        with urlopen(Request(f"http://127.0.0.1:{port}/query", body), timeout=5) as answer:
+        request = Request(f"http://127.0.0.1:{port}/query", body)
+        request.add_header("content-type", "application/json")
+        with urlopen(request, timeout=5) as answer:
             row = json.loads(answer.read())[1]["row"]["columns"]
         assert row == [key_of(number), number % 1000, 12_345_678 + number, "abcdefghij"], row
 
