@@ -214,7 +214,7 @@ def test_a_body_that_keeps_its_pace_is_read_for_longer_than_any_deadline() -> No
         parts, part = 50, b"x" * 1000
         head = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % (parts * len(part))
         client = port.dial(head)
-        for _ in range(parts):  # 2 s or more at 50 kB/s
+        for _ in range(parts):  # a second or more
             client.sendall(part)
             await asyncio.sleep(0.02)
         answer = b""
@@ -223,23 +223,32 @@ def test_a_body_that_keeps_its_pace_is_read_for_longer_than_any_deadline() -> No
         assert answer.startswith(b"HTTP/1.1 200")
         assert not port.ended
 
-    with_port(story)
+    with_port(story, PortLimits(head_ms_max=300, body_bytes_per_s_min=1000))
 
 
-def test_idle_connections_stay_until_their_own_deadline() -> None:
+def test_idle_connections_outlive_the_deadline_of_a_head() -> None:
     async def story(port: Port) -> None:
         client = port.dial(b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc")
         assert (await read(client)).endswith(b"abc")
-        for _ in range(12):  # four times the deadline of a head, and bytes that begin nothing
+        for _ in range(10):  # three times that deadline, and bytes that begin nothing
             await asyncio.sleep(0.1)
             client.sendall(b"\r\n")
         client.sendall(b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\ndef")
         assert (await read(client)).endswith(b"def")
-        assert await read_all(client) == b"", "then it is closed"
-        assert not port.ended, "which is the usual end"
+        assert not port.ended
 
-    limits = PortLimits(head_ms_max=300, idle_ms_max=1600)
-    with_port(story, limits)
+    with_port(story)
+
+
+def test_idle_connections_are_closed_at_their_own_deadline() -> None:
+    async def story(port: Port) -> None:
+        client = port.dial(b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc")
+        assert (await read(client)).endswith(b"abc")
+        client.sendall(b"\r\n")
+        assert await read_all(client) == b""
+        assert not port.ended, "which is the usual end, and not counted"
+
+    with_port(story, PortLimits(idle_ms_max=500))
 
 
 def test_an_answer_takes_as_long_as_it_takes() -> None:
