@@ -36,6 +36,8 @@ from standpipe.config.registry import Config
 
 #: A connection without a request for this long is closed. nginx's default.
 IDLE_MS_MAX: Final = 75_000
+#: Connections that a sweep looks at before others of the loop have a turn: half a millisecond.
+SWEPT_AT_ONCE: Final = 250
 #: Sweeps of one deadline; it is late by up to two of them.
 SWEEPS_PER_DEADLINE: Final = 10
 
@@ -215,19 +217,30 @@ class Connections(Generic[K]):
         of_address.every -= 1
         self._forget_if_empty(known.network)
 
-    def sweep(self, now_ms: int) -> list[tuple[K, CutReason]]:
-        """Connections to be cut now, and why. They are known until `leave`."""
+    def sweep(
+        self, now_ms: int, at_once: int = SWEPT_AT_ONCE
+    ) -> Iterator[list[tuple[K, CutReason]]]:
+        """Connections to be cut now, and why; after each `at_once` that were looked at, those among
+        them. They are known until `leave`."""
         stood_still_ms = self._stood_still_ms(now_ms)
-        late: list[tuple[K, CutReason]] = []
-        for key, known in self._known.items():
+        keys = list(self._known)
+        for start in range(0, len(keys), at_once):
+            yield list(self._late(keys[start : start + at_once], now_ms, stood_still_ms))
+
+    def _late(
+        self, keys: list[K], now_ms: int, stood_still_ms: int
+    ) -> Iterator[tuple[K, CutReason]]:
+        for key in keys:
+            known = self._known.get(key)
+            if known is None:  # it has left since
+                continue
             known.pace.since_ms += stood_still_ms
             now = self._look(key)
             reason = known.pace.is_late(now, now_ms, self.limits)
             if reason is not None:
-                late.append((key, reason))
+                yield key, reason
             elif now.stage is WaitingFor.IDLE and known.pace.since_ms == now_ms:
                 self._note_idle(key, known)
-        return late
 
     def _stood_still_ms(self, now_ms: int) -> int:
         """How long this process did not run: what the clients sent meanwhile is still to be read,

@@ -236,8 +236,10 @@ class Door:
         while True:  # ends by cancellation
             await asyncio.sleep(self.connections.limits.sweep_ms / 1000)
             now_ms = self._now_ms()
-            for ticket, reason in self.connections.sweep(now_ms):
-                ticket.cut(reason)
+            for late in self.connections.sweep(now_ms):
+                for ticket, reason in late:
+                    ticket.cut(reason)
+                await asyncio.sleep(0)
             for ticket in list(self.connections):
                 if ticket.tend is not None:
                     ticket.tend(now_ms)

@@ -39,6 +39,9 @@ class World:
     def arrive(self, name: str, address: str = "a", now_ms: int = 0) -> CutReason | str | None:
         return self.known.arrive(name, address, now_ms)
 
+    def sweep(self, now_ms: int) -> list[tuple[str, CutReason]]:
+        return [late for some in self.known.sweep(now_ms, at_once=2) for late in some]
+
     def ask(self, *names: str) -> None:
         self.seen.update(dict.fromkeys(names, ASKED))
 
@@ -94,9 +97,9 @@ def test_who_is_idle_for_longest_gives_way_if_all_have_asked() -> None:
     for now_ms, name in enumerate("123"):
         world.arrive(name)
         world.ask(name)
-        world.known.sweep(now_ms)
+        world.sweep(now_ms)
     world.seen["1"] = ConnectionProgress(WaitingFor.IDLE, steps=2)
-    world.known.sweep(10)
+    world.sweep(10)
     assert world.arrive("4") == "2", "1 has asked again since"
     world.seen["3"] = ConnectionProgress(WaitingFor.BUSY, steps=2)
     assert world.arrive("5") == "4", "a fresh one first"
@@ -104,7 +107,7 @@ def test_who_is_idle_for_longest_gives_way_if_all_have_asked() -> None:
     assert world.arrive("6") == "1", "3 is being answered"
     world.ask("6")
     assert world.arrive("7") is CutReason.ADDRESS, "5 and 6 asked just now"
-    world.known.sweep(20)
+    world.sweep(20)
     assert world.arrive("7") == "5"
 
 
@@ -129,7 +132,7 @@ def test_counts_hold_for_any_order_of_events(seed: int) -> None:
         elif alive and draw.random() < 0.5:
             world.ask(draw.choice(list(alive)))
         elif draw.random() < 0.2:
-            world.known.sweep(number)
+            world.sweep(number)
         else:
             name, address = str(number), draw.choice("abcd")
             verdict = world.arrive(name, address)
@@ -254,14 +257,24 @@ def test_a_sweep_names_the_late_ones() -> None:
     world.arrive("silent")
     world.arrive("asked")
     world.ask("asked")
-    world.known.sweep(0)
-    late = [(now_ms, world.known.sweep(now_ms)) for now_ms in range(1000, 76_000, 1000)]
+    world.sweep(0)
+    late = [(now_ms, world.sweep(now_ms)) for now_ms in range(1000, 76_000, 1000)]
     assert [each for each in late if each[1]][:2] == [
         (10_000, [("silent", CutReason.HEAD)]),
         (11_000, [("silent", CutReason.HEAD)]),
     ], "named until it has left"
     world.known.leave("silent")
-    assert world.known.sweep(76_000) == [("asked", CutReason.IDLE)]
+    assert world.sweep(76_000) == [("asked", CutReason.IDLE)]
+
+
+def test_who_leaves_during_a_sweep_is_left_alone() -> None:
+    world = World()
+    for name in "123":
+        world.arrive(name)
+    sweep = world.known.sweep(10_000, at_once=2)
+    assert [name for name, _ in next(sweep)] == ["1", "2"]
+    world.known.leave("3")
+    assert next(sweep) == []
 
 
 def test_a_process_that_stood_still_blames_nobody() -> None:
@@ -269,7 +282,7 @@ def test_a_process_that_stood_still_blames_nobody() -> None:
     world = World()
     world.arrive("half")
     for now_ms in (0, 1000, 2000):
-        assert world.known.sweep(now_ms) == []
-    assert world.known.sweep(60_000) == [], "58 s without a turn"
-    swept = [world.known.sweep(now_ms) for now_ms in range(61_000, 71_000, 1000)]
+        assert world.sweep(now_ms) == []
+    assert world.sweep(60_000) == [], "58 s without a turn"
+    swept = [world.sweep(now_ms) for now_ms in range(61_000, 71_000, 1000)]
     assert [len(each) for each in swept] == [0] * 7 + [1] * 3, "2 s had been its own"
