@@ -17,9 +17,11 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from standpipe.errors import StandpipeError
+
+_EXPECTED: Final = (StandpipeError, OSError, TimeoutError)
 
 
 def end_at_once(what: str, fault: BaseException) -> NoReturn:
@@ -70,12 +72,14 @@ def end_with_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Let an uncaught exception of a callback, or of a task that nobody awaits, end the process.
 
     For a process whose timers and tasks are its work, as control's elections. Exceptions of a
-    connection's protocol end that connection only, as asyncio does.
+    connection's protocol end that connection only, as asyncio does; errors that are to be expected
+    (ours, the system's) may be left by work that was cancelled.
     """
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         fault = context.get("exception")
-        if isinstance(fault, Exception) and "transport" not in context:
+        is_work = "handle" in context or isinstance(context.get("future"), asyncio.Task)
+        if is_work and isinstance(fault, Exception) and not isinstance(fault, _EXPECTED):
             end_at_once(context["message"], fault)
         loop.default_exception_handler(context)
 

@@ -126,6 +126,22 @@ def test_what_returns_ends_in_order() -> None:
     assert (status, said) == (0, "")
 
 
+def test_an_expected_error_of_work_that_nobody_awaits_is_logged() -> None:
+    story = """
+    async def refused():
+        raise NotFound("there is none")
+
+    async def main():
+        crash_only.end_with_tasks(asyncio.get_running_loop())
+        asyncio.create_task(refused())
+        await asyncio.sleep(0.01)
+        gc.collect()
+    """
+    status, said = ends(textwrap.dedent(story) + RUNS.format(loop="asyncio"))
+    assert status == 0
+    assert "there is none" in said
+
+
 def test_an_exception_of_a_connection_ends_the_connection_alone() -> None:
     story = """
     class Fails(asyncio.Protocol):
