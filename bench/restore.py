@@ -37,7 +37,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from standpipe.adapters.kafka import reader as kafka
 from standpipe.adapters.kafka.reader import Partition, PartitionReader
-from standpipe.adapters.store.writer import MAP_BYTES_START, StoreWriter, store_path
+from standpipe.adapters.store.folders import store_path
+from standpipe.adapters.store.writer import MAP_BYTES_START, StoreWriter
 from standpipe.data.commit.progress import ProgressBook
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import (

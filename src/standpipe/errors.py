@@ -31,7 +31,8 @@ StandpipeError                         50000   base; 500
 │   ├── QuorumHalted                   50000   node.controller.raft_driver
 │   ├── RecordsLost                    50000   adapters.kafka.tail
 │   ├── UnknownCommand                 50000   control.metadata.commands
-│   └── Unreadable                     50000   control.raft.codec
+│   ├── Unreadable                     50000   control.raft.codec
+│   └── UnsafePath                     50000   adapters.files.named_paths
 ├── ServerRefused                      50000   local.client.rest_client: a node's error
 ├── NodeLeaving                        50303
 ├── NotReady                           50305   replicas exist, none holds a whole batch yet

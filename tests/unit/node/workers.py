@@ -12,8 +12,9 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.status_page import StatusWriter, page_path
-from standpipe.adapters.store.writer import StoreWriter, store_path
+from standpipe.adapters.store.writer import StoreWriter
 from standpipe.config import registry
 from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key

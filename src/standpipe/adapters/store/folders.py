@@ -1,4 +1,5 @@
-"""Directories of stores that no placement wants: moved aside, and deleted after a while.
+"""Where a store lies; directories of stores that no placement wants: moved aside, and deleted after
+a while.
 
 Readers that have a store open keep what they see. Not here: what is in a store (`writer.py`).
 """
@@ -9,7 +10,16 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from standpipe.adapters.files.named_paths import folder_below
+from standpipe.data.replica.positions import store_directory
+from standpipe.model import ReplicaId
+
 _RETIRED: Final = ".retired-"
+
+
+def store_path(state: Path, replica_id: ReplicaId) -> Path:
+    """Directory of a store below a node's `state/`. Raises UnsafePath."""
+    return folder_below(state, *store_directory(replica_id).split("/"))
 
 
 def retire(path: Path, now_ms: int) -> None:

@@ -16,6 +16,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
+from standpipe.adapters.files.named_paths import folder_below
 from standpipe.data.replica.positions import STATUS_BYTES, pack_status, unpack_status
 from standpipe.model import ReplicaId, ReplicaState, ReplicaStatus
 
@@ -32,8 +33,8 @@ def _slot(sequence: int) -> slice:
 
 
 def page_path(run: Path, replica_id: ReplicaId) -> Path:
-    """Where the page of one replica lies below a node's `run/`."""
-    return run / "status" / str(replica_id)
+    """Where the page of one replica lies below a node's `run/`. Raises UnsafePath."""
+    return folder_below(run / "status", str(replica_id))
 
 
 class StatusWriter:

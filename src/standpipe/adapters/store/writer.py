@@ -42,9 +42,8 @@ from standpipe.data.encoding.stored_rows import (
     rows_digest,
     sound_digest,
 )
-from standpipe.data.replica.positions import STORE_FORMAT, StoreIdentity, StoreMeta, store_directory
+from standpipe.data.replica.positions import STORE_FORMAT, StoreIdentity, StoreMeta
 from standpipe.errors import DataDirectoryRefused
-from standpipe.model import ReplicaId
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -75,11 +74,6 @@ DAMAGE: Final = (
 
 _meta_decoder = msgspec.msgpack.Decoder(StoreMeta)
 _meta_encoder = msgspec.msgpack.Encoder()
-
-
-def store_path(state: Path, replica_id: ReplicaId) -> Path:
-    """Directory of a store below a node's `state/`."""
-    return state / store_directory(replica_id)
 
 
 def open_environment(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:

@@ -31,6 +31,7 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
+from standpipe.adapters.files.named_paths import folder_below
 from standpipe.adapters.http.internal import (
     Call,
     Handler,
@@ -41,7 +42,7 @@ from standpipe.adapters.http.internal import (
     json_reply,
 )
 from standpipe.adapters.store import digest
-from standpipe.adapters.store.writer import store_path
+from standpipe.adapters.store.folders import store_path
 from standpipe.data.replica.digest_verdict import (
     Agreement,
     DigestVerdict,
@@ -241,7 +242,7 @@ class Verification:
         if replica_id not in (placement.replica_id for placement in placements):
             raise NotFound(f"no replica {replica_id} is placed anywhere")
         self._paths.rebuilds.mkdir(exist_ok=True)
-        (self._paths.rebuilds / str(replica_id)).write_text(asked.why)
+        folder_below(self._paths.rebuilds, str(replica_id)).write_text(asked.why)
         return json_reply({})
 
     async def _local(self, call: Call) -> Reply:

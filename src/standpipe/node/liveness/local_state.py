@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from standpipe.adapters.process import Life, life_of, read_pid
+from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.size import disk_bytes
 from standpipe.adapters.store.status_page import StatusReader, page_path
 from standpipe.control.metadata.catalog import Catalog
-from standpipe.data.replica.positions import store_directory
 from standpipe.model import NodeId, ReplicaId
 from standpipe.model_liveness import ReplicaLag
 from standpipe.node.configuration import NodePaths
@@ -59,7 +59,7 @@ class LocalReplicas:
         """Bytes of a store on disk, at most SIZES_MS old."""
         at_ms, size = self._sizes.get(replica, (-SIZES_MS, 0))
         if now_boot_ms - at_ms >= SIZES_MS:
-            size = disk_bytes(self.paths.state / store_directory(replica))
+            size = disk_bytes(store_path(self.paths.state, replica))
             self._sizes[replica] = (now_boot_ms, size)
         return size
 

@@ -31,7 +31,7 @@ import structlog
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
 from standpipe.adapters.store.copy import DATA, Copied
-from standpipe.adapters.store.writer import store_path
+from standpipe.adapters.store.folders import store_path
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.data.replica.store_copy import CopyOffer
 from standpipe.errors import NotFound, NotReady

@@ -37,7 +37,8 @@ from standpipe.adapters.files.fsync import sync
 from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.adapters.http.sync_client import open_connection
 from standpipe.adapters.store.copy import DATA, checksum_of
-from standpipe.adapters.store.writer import CLEAN, store_path
+from standpipe.adapters.store.folders import store_path
+from standpipe.adapters.store.writer import CLEAN
 from standpipe.data.replica.holdings import Holding
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.data.replica.store_copy import CopyOffer, Meter, RestoreView, donors, may_wait

@@ -30,7 +30,7 @@ from standpipe.adapters.files import published
 from standpipe.adapters.files.published import SnapshotReader
 from standpipe.adapters.kafka.reader import Partition, PartitionReader
 from standpipe.adapters.kafka.topic_ids import TopicProbe
-from standpipe.adapters.store import folders, writer
+from standpipe.adapters.store import folders
 from standpipe.adapters.store.reader_watch import PinWatch
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreFailure
@@ -215,7 +215,7 @@ class Tailer:
             self._pages[replica_id].write(blank_status(ReplicaState.FAILED))
             _log.error("replica cannot be opened", table=holding.source.name, error=str(error))
             if isinstance(error, StoreFailure) and error.is_damaged:
-                path = writer.store_path(self._paths.state, replica_id)
+                path = folders.store_path(self._paths.state, replica_id)
                 folders.retire(path, self._clock.wall_ms())
         else:
             self._replicas[replica_id] = replica
@@ -275,7 +275,7 @@ class Tailer:
             os.kill(process_id, signal.SIGKILL)
         self._recover_from_peer()
         self._rebuild_diverged()
-        wanted = {writer.store_path(self._paths.state, each) for each in self._holdings}
+        wanted = {folders.store_path(self._paths.state, each) for each in self._holdings}
         self._strays.clear(wanted, self._clock.boot_ms())
 
     def _recover_from_peer(self) -> None:

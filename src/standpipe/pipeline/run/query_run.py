@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from standpipe.adapters.files.named_paths import folder_below
 from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.takeover import standing
@@ -203,7 +204,7 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
 
 def _claimed(wanted: WantedQuery, around: PipelineContext) -> Checkpoint:
     query, table = wanted.query, wanted.table
-    root = around.checkpoints / f"{query.query_id}-{table.generation}"
+    root = folder_below(around.checkpoints, f"{query.query_id}-{table.generation}")
     checkpoint = Checkpoint(root, wanted.lease_epoch)
     checkpoint.claim(
         Identity(

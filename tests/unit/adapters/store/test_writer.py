@@ -15,8 +15,9 @@ import pytest
 
 from standpipe.adapters.store import folders
 from standpipe.adapters.store import writer as lmdb_store
+from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.reader import StoreReader
-from standpipe.adapters.store.writer import StoreFailure, StoreWriter, store_path
+from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.encoding.stored_rows import rows_digest
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import DataDirectoryRefused, NotReady

@@ -17,8 +17,9 @@ from standpipe.adapters.files import published
 from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import Call, InternalApp, Reply
 from standpipe.adapters.store.copy import DATA
+from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.opening import open_verified
-from standpipe.adapters.store.writer import StoreWriter, store_path
+from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from standpipe.adapters.files.named_paths import folder_below
 from standpipe.adapters.files.published import SnapshotReader
+from standpipe.adapters.store import folders
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing.route import placements
-from standpipe.data.replica.positions import store_directory
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, NodeInfo, Placement, ReplicaId, ReplicaStatus, Snapshot, Source
 from standpipe.sql.lookup.plan_cache import PlanCache
@@ -145,8 +146,8 @@ class Replicas:
         self.keep(set())
 
     def _at(self, replica_id: ReplicaId) -> LocalReplica:
-        store = self.state / store_directory(replica_id)
-        return LocalReplica(store, self.status / str(replica_id))
+        status = folder_below(self.status, str(replica_id))
+        return LocalReplica(folders.store_path(self.state, replica_id), status)
 
 
 def _has_moved(before: Mapping[str, Source], now: Mapping[str, Source]) -> bool:

@@ -1,0 +1,46 @@
+"""A name from a statement or a catalog as a path: one function for every place that needs one.
+
+    folder_below(checkpoints, f"{query_id}-{generation}")
+
+Statements are refused such names (`sql.declarations.names`). A catalog of an older release may hold
+one, and a name must never lead outside its root, whoever let it in.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from standpipe.errors import ServerError
+
+#: of one component, as file systems take it, with room for what programs append
+NAME_BYTES_MAX: Final = 200
+_COMPONENT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+
+class UnsafePath(ServerError):
+    """A name of the catalog cannot become a path: it might lead out of the folder it belongs to."""
+
+
+def folder_below(root: Path, *names: str) -> Path:
+    """The path of these names, one component each, below `root`. Nothing is made.
+
+    A component has letters, digits, `.`, `_` and `-`, begins with none of `.` and `-`, and has at
+    most NAME_BYTES_MAX bytes. Raises UnsafePath, also if a symbolic link leads out of `root`.
+    """
+    for name in names:
+        if not _COMPONENT.fullmatch(name) or len(name) > NAME_BYTES_MAX:
+            raise UnsafePath(
+                f"{_shown(name)} cannot be the name of a folder. Drop what has this name, and"
+                " create it again under another one."
+            )
+    path = root.joinpath(*names)
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise UnsafePath(f"{path} leads out of {root}: remove the symbolic link")
+    return path
+
+
+def _shown(name: str) -> str:
+    text = ascii(name)
+    return text if len(text) <= 100 else f"{text[:100]}… ({len(name)} characters)"
